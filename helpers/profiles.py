@@ -1,0 +1,77 @@
+"""How much work a lesson does: `preview` (Binder, tests), `lab` (the default), `full` (a real GPU, only when asked)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from helpers.errors import WorkshopError
+
+VARIABLE = "ANYGPU_PROFILE"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The amounts that lessons ask for.
+
+    Attributes:
+        name: `preview`, `lab` or `full`.
+        purpose: one line for people.
+        repeats: how often a measurement is repeated.
+        load_seconds: how long lesson 00 keeps the device busy, in seconds.
+        largest_vector: the largest vector that lesson 01 adds, in elements.
+    """
+
+    name: str
+    purpose: str
+    repeats: int
+    load_seconds: float
+    largest_vector: int
+
+
+PROFILES = {
+    "preview": Profile("preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000),
+    "lab": Profile("lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000),
+    "full": Profile("full", "for a real GPU, only when asked", 31, 15.0, 100_000_000),
+}
+
+
+def named(name: str) -> Profile:
+    """Return the profile called `name`.
+
+    Raises:
+        WorkshopError: there is no such profile.
+    """
+    if name not in PROFILES:
+        raise WorkshopError(
+            f"There is no profile called {name!r}.",
+            f"The profiles are {', '.join(PROFILES)}; {VARIABLE} or --profile chooses one.",
+            f"Set {VARIABLE}=lab, or leave it unset.",
+        )
+    return PROFILES[name]
+
+
+def current() -> Profile:
+    """Return the profile that the environment variable ANYGPU_PROFILE names, `lab` if it is unset or empty.
+
+    Raises:
+        WorkshopError: it names a profile that does not exist.
+    """
+    return named(os.environ.get(VARIABLE) or "lab")
+
+
+def banner(device: str, dataset: str = "") -> None:
+    """Show in a lesson what this run really uses, and leave it in the output's metadata for the run report.
+
+    Args:
+        device: the name of the device that this lesson computes on.
+        dataset: the name of the dataset, empty where the lesson uses none.
+    """
+    from IPython.display import display
+
+    profile = current()
+    facts = {"device": device, "dataset": dataset, "profile": profile.name}
+    lines = [f"Device:  {device}"]
+    lines += [f"Dataset: {dataset}"] if dataset else []
+    lines += [f"Profile: {profile.name} ({profile.purpose})"]
+    display({"text/plain": "\n".join(lines)}, raw=True, metadata={"anygpu": facts})
