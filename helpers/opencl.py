@@ -1,0 +1,382 @@
+"""Pick an OpenCL device, compile with readable errors, and trace which work-item touched what (lesson 01)."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers.errors import WorkshopError
+from helpers.quiet import caught_stderr
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+SMOKE_TEST = "__kernel void smoke(__global int *a) { a[0] = 1; }"
+
+
+class KernelError(WorkshopError):
+    """A kernel that does not compile, with the lines of the source that the compiler complains about."""
+
+
+# ---------------------------------------------------------------------------------------------- devices
+
+
+def pick_device() -> cl.Device:
+    """Return the OpenCL device that the lessons use: a GPU before an accelerator before a CPU.
+
+    The variable PYOPENCL_CTX overrules this, as in every PyOpenCL program (`PYOPENCL_CTX=0:1` is platform 0, device 1).
+    A device whose compiler fails on the smallest kernel is passed over: PoCL 3.0 from pip lists a processor that is
+    newer than its compiler (AMD's Zen 5, for one) and then refuses every program.
+
+    Raises:
+        WorkshopError: there is no device, or none that compiles.
+    """
+    import pyopencl as cl
+
+    refused = []
+    for device in _candidates():
+        try:
+            build(cl.Context([device]), SMOKE_TEST)
+        except (KernelError, cl.Error) as error:
+            refused.append(f"{name(device)}: {getattr(error, 'why', '') or _last_line(error)}")
+            continue
+        return device
+    if refused:
+        raise WorkshopError(
+            "No OpenCL device here can compile a kernel.", "; ".join(refused), "python -m helpers doctor"
+        )
+    raise WorkshopError(
+        "There is no OpenCL device here.",
+        "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
+        "python -m helpers doctor",
+    )
+
+
+def _candidates() -> list[cl.Device]:
+    """Every device, best kind first; those of PYOPENCL_CTX alone if it is set."""
+    import os
+
+    import pyopencl as cl
+
+    if os.environ.get("PYOPENCL_CTX"):
+        try:
+            return cl.create_some_context(interactive=False).devices
+        except (cl.Error, RuntimeError, ValueError, IndexError) as error:
+            raise WorkshopError(
+                f"PYOPENCL_CTX={os.environ['PYOPENCL_CTX']} names no device here.",
+                _last_line(error),
+                "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
+            ) from None
+    kinds = [cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU]
+    found = [device for platform in platforms() for device in _devices_of(platform)]
+    return [device for kind in kinds for device in found if device.type & kind]
+
+
+def platforms() -> list[cl.Platform]:
+    """Return the OpenCL platforms, an empty list where the loader finds none."""
+    import pyopencl as cl
+
+    try:
+        return cl.get_platforms()
+    except cl.Error:  # PLATFORM_NOT_FOUND_KHR: the loader found no ICD
+        return []
+
+
+def _devices_of(platform: cl.Platform) -> list[cl.Device]:
+    import pyopencl as cl
+
+    try:
+        return platform.get_devices()
+    except cl.Error:  # rusticl shows its platform and hides its devices until RUSTICL_ENABLE is set
+        return []
+
+
+def name(device: cl.Device) -> str:
+    """Return the device's name with its OpenCL implementation, such as `AMD EPYC (PoCL 3.1, CPU)`."""
+    pocl = re.search(r"PoCL (\d+\.\d+)", device.platform.version)
+    # PoCL names its device "pthread-<processor that it compiles for>-<what the processor calls itself>".
+    human = re.sub(r"^(pthread|cpu)-(\S+-(?=[A-Z]))?", "", device.name) if pocl else device.name
+    runtime = f"PoCL {pocl[1]}" if pocl else device.platform.name
+    return f"{' '.join(human.split())} ({runtime}, {kind(device)})"
+
+
+def kind(device: cl.Device) -> str:
+    """Return `GPU`, `accelerator`, `CPU` or `custom`."""
+    import pyopencl as cl
+
+    known = {"GPU": cl.device_type.GPU, "accelerator": cl.device_type.ACCELERATOR, "CPU": cl.device_type.CPU}
+    return next((word for word, bit in known.items() if device.type & bit), "custom")
+
+
+def _last_line(error: Exception) -> str:
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+
+
+# ---------------------------------------------------------------------------------------------- compiling
+
+
+def build(context: cl.Context, source: str) -> cl.Program:
+    """Compile OpenCL C for every device of `context`.
+
+    Raises:
+        KernelError: the source does not compile; the message shows each line complained about and what is wrong there.
+    """
+    import pyopencl as cl
+
+    program = cl.Program(context, source)
+    try:
+        with warnings.catch_warnings(), caught_stderr():
+            warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
+            program.build()
+    except cl.RuntimeError as error:
+        raise KernelError(*readable_log(source, str(error))) from None
+    return program
+
+
+def readable_log(source: str, log: str) -> tuple[str, str, str]:
+    """Turn a compiler's log into what, why and next, with the lines of the source that it complains about.
+
+    Args:
+        source: the OpenCL C that was compiled.
+        log: what the compiler said; PoCL, Intel, NVIDIA, AMD and Apple all write `file:line:column: ...`.
+    """
+    kept = re.search(r"\(source saved as (.+)\)", log)
+    if kept:  # PyOpenCL leaves a copy of the source in the temporary folder
+        Path(kept[1]).unlink(missing_ok=True)
+    lines = source.splitlines()
+    complaints = []
+    for line in log.splitlines():
+        match = re.match(r"(?:error: )?(?:\S.*?:)?(\d+):(\d+): (?:(?:fatal )?error: )?(.+)", line.strip())
+        if match and not match[3].startswith(("note:", "warning:")):
+            number, column = min(int(match[1]), len(lines)), int(match[2])
+            complaints.append(f"line {number}: {match[3]}\n    {lines[number - 1]}\n    {' ' * (column - 1)}^")
+    if complaints:
+        what = "The kernel does not compile."
+        return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
+    said = [line.strip() for line in log.splitlines() if "error" in line.lower()]
+    return "The compiler of this device failed.", said[-1] if said else log.strip()[-300:], "python -m helpers doctor"
+
+
+# ---------------------------------------------------------------------------------------------- tracing
+
+MAX_TOUCHES = 64  # of one work-item; what comes after is counted, not listed
+HEADER = 10  # count, then global, local and group id in three dimensions each
+READ, WRITE = 1, 2
+
+RECORDER = """
+#define TRACE_RECORD %(record)d
+__global int *trace_mine(__global int *log) {
+    size_t item = ((get_global_id(2) - get_global_offset(2)) * get_global_size(1)
+                 + (get_global_id(1) - get_global_offset(1))) * get_global_size(0)
+                 + (get_global_id(0) - get_global_offset(0));
+    return log + item * TRACE_RECORD;
+}
+void trace_start(__global int *log) {
+    __global int *mine = trace_mine(log);
+    mine[0] = 0;
+    for (int d = 0; d < 3; d++) {
+        mine[1 + d] = get_global_id(d);
+        mine[4 + d] = get_local_id(d);
+        mine[7 + d] = get_group_id(d);
+    }
+}
+int trace_touch(__global int *log, int what, int length, int index) {
+    __global int *mine = trace_mine(log);
+    int n = mine[0]++;
+    if (n < %(most)d) {
+        mine[%(header)d + 2 * n] = what;
+        mine[%(header)d + 2 * n + 1] = index;
+    }
+    return 0 <= index && index < length ? index : length;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of one work-item to one element of one array.
+
+    Attributes:
+        item: the number of the work-item, counted through all dimensions (dimension 0 runs fastest).
+        array: the name of the kernel's parameter.
+        index: the element that the kernel asked for, also one that does not exist.
+        reads: whether it read the element.
+        writes: whether it wrote it.
+        inside: whether the array has that element.
+    """
+
+    item: int
+    array: str
+    index: int
+    reads: bool
+    writes: bool
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What every work-item of one launch was called and touched, as recorded on the device.
+
+    Attributes:
+        device: the name of the device that ran the kernel.
+        global_ids: int array of shape (work-items, 3).
+        local_ids: int array of shape (work-items, 3).
+        group_ids: int array of shape (work-items, 3).
+        lengths: the number of elements of each array parameter, by name.
+        touches: every access, work-item by work-item, at most MAX_TOUCHES of each.
+        counts: int array of shape (work-items,): how many accesses each work-item made.
+    """
+
+    device: str
+    global_ids: np.ndarray
+    local_ids: np.ndarray
+    group_ids: np.ndarray
+    lengths: dict[str, int]
+    touches: list[Touch]
+    counts: np.ndarray
+
+    @property
+    def outside(self) -> list[Touch]:
+        """The accesses to elements that do not exist."""
+        return [touch for touch in self.touches if not touch.inside]
+
+
+def trace(
+    source: str, kernel: str, global_size: Sequence[int], local_size: Sequence[int], arguments: Sequence[object],
+    device: cl.Device | None = None,
+) -> Trace:  # fmt: skip
+    """Run the learner's own kernel on the real device and record what each work-item is called and touches.
+
+    Every `array[index]` in the kernel's body, where `array` is one of its `__global` parameters, is rewritten to
+    record the index first. An index outside the array is recorded and led to a spare element, so nothing is damaged.
+
+    Args:
+        source: OpenCL C with the kernel.
+        kernel: the kernel's name.
+        global_size: work-items in each dimension.
+        local_size: work-items of a work-group in each dimension.
+        arguments: one NumPy array for each `__global` parameter, one NumPy scalar (such as np.int32) for each other.
+        device: where to run it; the lessons' device if None.
+
+    Raises:
+        KernelError: the kernel does not compile.
+        WorkshopError: the source has no such kernel, or the arguments do not fit its parameters.
+    """
+    import pyopencl as cl
+
+    device = device or pick_device()
+    instrumented, names = instrument(source, kernel)
+    if len(arguments) != len(names):
+        raise WorkshopError(
+            f"The kernel {kernel!r} takes {len(names)} arguments, {len(arguments)} were given.",
+            f"Its parameters are: {', '.join(names)}.",
+            "Give one argument for each parameter, in their order.",
+        )
+    context = cl.Context([device])
+    build(context, source)  # a mistake in the learner's kernel is shown in the learner's lines
+    program = build(context, instrumented)
+    queue = cl.CommandQueue(context)
+    items = int(np.prod(global_size))
+    log = np.zeros((items, HEADER + 2 * MAX_TOUCHES), np.int32)
+    log_buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=log)
+    passed = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            spare = np.zeros(argument.nbytes + 128, np.uint8)
+            spare[: argument.nbytes] = argument.reshape(-1).view(np.uint8)
+            argument = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=spare)
+        passed.append(argument)
+    sizes = [np.int32(argument.nbytes) for argument in arguments if isinstance(argument, np.ndarray)]
+    cl.Kernel(program, kernel)(queue, tuple(global_size), tuple(local_size), *passed, log_buffer, *sizes)
+    cl.enqueue_copy(queue, log, log_buffer)
+    arrays = [n for n, argument in zip(names, arguments, strict=True) if isinstance(argument, np.ndarray)]
+    lengths = {n: len(a) for n, a in zip(names, arguments, strict=True) if isinstance(a, np.ndarray)}
+    return _read_log(log, arrays, lengths, name(device))
+
+
+def _read_log(log: np.ndarray, arrays: list[str], lengths: dict[str, int], device: str) -> Trace:
+    touches = []
+    for item, record in enumerate(log):
+        for what, index in record[HEADER:].reshape(-1, 2)[: min(record[0], MAX_TOUCHES)].tolist():
+            array = arrays[what // 4]
+            inside = 0 <= index < lengths[array]
+            touches.append(Touch(item, array, index, bool(what & READ), bool(what & WRITE), inside))
+    return Trace(device, log[:, 1:4], log[:, 4:7], log[:, 7:10], lengths, touches, log[:, 0])
+
+
+def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
+    """Rewrite `kernel` so that it records its ids and every access to its `__global` arrays.
+
+    Returns:
+        The rewritten source, whose kernel takes a log and the bytes of each array as further arguments, and the names
+        of the kernel's own parameters.
+
+    Raises:
+        WorkshopError: the source has no such kernel.
+    """
+    plain = re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
+    head = re.search(rf"\b(?:__)?kernel\s+void\s+{re.escape(kernel)}\s*\(", plain)
+    if not head:
+        raise WorkshopError(
+            f"The source has no kernel called {kernel!r}.", "A kernel starts with `__kernel void NAME(`.",
+            "Check the spelling of the name in both places."
+        )  # fmt: skip
+    opening = head.end() - 1
+    closing = _closing(plain, opening)
+    start = plain.index("{", closing)
+    end = _closing(plain, start)
+    parameters = [part.strip() for part in plain[opening + 1 : closing].split(",")]
+    names = [re.findall(r"\w+", part)[-1] for part in parameters]
+    arrays = [n for n, part in zip(names, parameters, strict=True) if re.search(r"\b(__)?(global|constant)\b", part)]
+    added = "".join(f", const int trace_bytes_{array}" for array in arrays)
+    body = _record_touches(plain[start + 1 : end], arrays)
+    rewritten = (
+        RECORDER % {"record": HEADER + 2 * MAX_TOUCHES, "most": MAX_TOUCHES, "header": HEADER}
+        + plain[:closing] + f", __global int *trace_log{added}) {{\n    trace_start(trace_log);"
+        + body + plain[end:]
+    )  # fmt: skip
+    return rewritten, names
+
+
+def _closing(text: str, opening: int) -> int:
+    """The position of the bracket that closes the one at `opening`."""
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += (text[position] in "([{") - (text[position] in ")]}")
+        if depth == 0:
+            return position
+    raise WorkshopError(
+        f"A bracket {text[opening]!r} of the kernel is never closed.", next="Add the bracket that is missing."
+    )
+
+
+def _record_touches(code: str, arrays: list[str]) -> str:
+    """Wrap every index of `arrays` in a call that records it."""
+    if not arrays:
+        return code
+    found = re.search(rf"\b({'|'.join(map(re.escape, arrays))})\s*\[", code)
+    if not found:
+        return code
+    opening = found.end() - 1
+    closing = _closing(code, opening)
+    array = found[1]
+    what = arrays.index(array) * 4 + _access(code[: found.start()], code[closing + 1 :])
+    index = _record_touches(code[opening + 1 : closing], arrays)
+    length = f"trace_bytes_{array} / (int)sizeof(*{array})"
+    call = f"trace_touch(trace_log, {what}, {length}, {index})"
+    return code[: opening + 1] + call + "]" + _record_touches(code[closing + 1 :], arrays)
+
+
+def _access(before: str, after: str) -> int:
+    """READ, WRITE or both, from what stands around `array[index]`."""
+    after = re.sub(r"^\s*(\.\w+)?\s*", "", after)
+    if re.match(r"=[^=]", after):
+        return WRITE
+    changes = re.match(r"([-+*/%&|^]|<<|>>)=|\+\+|--", after) or re.search(r"(\+\+|--|[^&]&)\s*$", before)
+    return READ | WRITE if changes else READ

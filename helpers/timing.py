@@ -1,0 +1,156 @@
+"""Measure honestly: warm up, wait for the device, repeat, give the spread, and name the device with every number.
+
+Lesson 01 measures wrongly first (it stops the clock before the device has finished), then builds what `measure` does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from helpers.errors import WorkshopError
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The seconds of every counted run, and where they were spent.
+
+    Attributes:
+        label: what was timed.
+        device: the name of the device that did the work.
+        seconds: one entry a run, in seconds, in the order of the runs.
+    """
+
+    label: str
+    device: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The median of the runs, in seconds."""
+        return float(np.median(self.seconds))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The first and the third quartile of the runs, in seconds."""
+        low, high = np.percentile(self.seconds, [25, 75])
+        return float(low), float(high)
+
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles, in seconds: half of the runs lie in it."""
+        low, high = self.quartiles
+        return high - low
+
+    def __str__(self) -> str:
+        runs = f"median of {len(self.seconds)} runs, half of them within {duration(self.spread)}"
+        return f"{self.label}: {duration(self.median)} ({runs}) on {self.device}"
+
+    __repr__ = __str__
+
+
+def duration(seconds: float) -> str:
+    """Return `seconds` with three significant digits in the unit that fits it: ns, µs, ms or s."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def synchronise(result: object, on: object = None) -> None:
+    """Wait until the device has finished what `result` and `on` stand for.
+
+    A call that hands work to a device returns before the work is done; a clock that is stopped then measures nothing.
+
+    Args:
+        result: what the timed function returned: an OpenCL event, a JAX or torch array, a TensorFlow tensor, or a list,
+            tuple or dict of them. Anything else needs no waiting.
+        on: an OpenCL command queue to finish, or None.
+    """
+    if hasattr(on, "finish"):
+        on.finish()
+    if type(result).__module__.startswith("pyopencl") and hasattr(result, "wait"):
+        result.wait()
+    if "jax" in sys.modules:
+        sys.modules["jax"].block_until_ready(result)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].test.experimental.sync_devices()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        if torch.backends.mps.is_available():
+            torch.mps.synchronize()
+
+
+def measure(
+    function: Callable[[], object],
+    *,
+    device: str,
+    label: str = "",
+    on: object = None,
+    repeats: int = 15,
+    warmup: int = 2,
+) -> Measurement:
+    """Time `function()` and wait for the device after every call.
+
+    Args:
+        function: what to time; called without arguments.
+        device: the name of the device that does the work; it stands beside every number.
+        label: what is timed, for people; the function's own name if empty.
+        on: the OpenCL command queue that `function` uses, if it uses one.
+        repeats: runs that count; at least 3, because a spread needs them.
+        warmup: runs before them that do not count (compilation, first allocation, cold caches).
+
+    Returns:
+        The seconds of every counted run.
+
+    Raises:
+        WorkshopError: fewer than 3 repeats, or no name for the device.
+    """
+    if repeats < 3:
+        raise WorkshopError(
+            f"{repeats} repeats are too few to know the spread.", "A single number hides how much it varies.",
+            "Ask for 3 repeats or more."
+        )  # fmt: skip
+    if not device:
+        raise WorkshopError("A time without the name of its device says nothing.", next="Give measure(device=...).")
+    for _ in range(warmup):
+        synchronise(function(), on)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        synchronise(function(), on)
+        seconds.append(time.perf_counter() - start)
+    return Measurement(label or getattr(function, "__name__", "run"), device, tuple(seconds))
+
+
+def is_clear(one: Measurement, other: Measurement) -> bool:
+    """Return whether the gap between two medians is larger than the larger of the two spreads."""
+    return abs(one.median - other.median) > max(one.spread, other.spread)
+
+
+def compare(baseline: Measurement, candidate: Measurement) -> str:
+    """Return one sentence on which is faster and by how much, or that the spread allows no such claim.
+
+    Args:
+        baseline: what is compared with, for example NumPy.
+        candidate: what is hoped to be faster.
+    """
+    if not is_clear(baseline, candidate):
+        gap = duration(abs(baseline.median - candidate.median))
+        spread = duration(max(baseline.spread, candidate.spread))
+        return (
+            f"{candidate.label} against {baseline.label}: no claim. "
+            f"The gap ({gap}) is not larger than the spread ({spread})."
+        )
+    ratio = baseline.median / candidate.median
+    verdict = f"{ratio:.2g} times faster" if ratio > 1 else f"{1 / ratio:.2g} times slower"
+    return (
+        f"{candidate.label} is {verdict} than {baseline.label} "
+        f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
+    )
