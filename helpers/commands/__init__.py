@@ -1,0 +1,18 @@
+"""The workshop's commands: one small module each, with HELP, add_arguments and run.
+
+A module whose PASSES_ON is true gets every argument that it does not know itself in `args.rest`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("lab", "run", "test", "doctor", "devices", "notebooks", "screenshots", "lock", "lint", "format")
+
+
+def load(name: str) -> ModuleType:
+    """Return the module of the command called `name`, one of NAMES."""
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,206 @@
+"""Compile the lock files from pyproject.toml with uv, and write the conda files that name them."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.commands import ROOT
+from helpers.errors import WorkshopError
+
+HELP = "compile the lock files from pyproject.toml, for maintainers"
+HASHED = ("--universal", "--generate-hashes")
+LIKE_CPU = ("--constraint", "requirements/cpu.txt")
+CPU = ("pyproject.toml", "--extra", "cpu")
+
+
+@dataclass(frozen=True)
+class Lock:
+    """One lock file.
+
+    Attributes:
+        name: the file in requirements/.
+        arguments: what `uv pip compile` is told, besides what all locks share.
+        machines: markers of the machines that it is for; None takes those of pyproject.toml, empty means all.
+        python: the oldest Python that it is for.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    machines: tuple[str, ...] | None = None
+    python: str = "3.11"
+
+
+# cpu comes first: the others are held to its versions wherever they can be.
+LOCKS = (
+    Lock("cpu.txt", (*CPU, *HASHED)),
+    Lock("test.txt", ("--group", "test", *LIKE_CPU, *HASHED), ()),
+    Lock("uv.txt", ("--group", "setup", *HASHED), (), "3.8"),
+    Lock(
+        "cuda.txt",
+        ("pyproject.toml", "--extra", "cuda", *LIKE_CPU, *HASHED),
+        ("sys_platform == 'linux' and python_full_version < '3.14'",),
+    ),
+    Lock(
+        "metal.txt",
+        ("pyproject.toml", "--extra", "metal", *HASHED),
+        ("sys_platform == 'darwin' and platform_machine == 'arm64' and python_full_version < '3.13'",),
+    ),
+    Lock(
+        "intel-mac.txt",
+        ("pyproject.toml", "--extra", "intel-mac", *HASHED),
+        ("sys_platform == 'darwin' and platform_machine == 'x86_64' and python_full_version < '3.13'",),
+    ),
+    Lock("binder.txt", (*CPU, *LIKE_CPU, "--python-platform", "x86_64-manylinux_2_28", "--generate-hashes"), (), "3.12"),
+    Lock(
+        "conda-opencl.txt",
+        (*CPU, *LIKE_CPU, *HASHED, "--no-emit-package", "pyopencl", "--no-emit-package", "pocl-binary-distribution"),
+        None,
+        "3.12",
+    ),
+)
+
+CONDA = """\
+# {purpose} Written by `python3 workshop.py lock`.
+# Afterwards, in this folder: pip install --no-deps -e .
+name: {name}
+channels:
+  - conda-forge
+dependencies:
+  - python=3.12
+  - pip
+{packages}  - pip:
+      - -r {lock}
+"""
+CONDA_FILES = {
+    "environment.yml": CONDA.format(
+        purpose="The conda route.", name="any-gpu-workshop", packages="", lock="requirements/cpu.txt"
+    ),
+    "environment-opencl.yml": CONDA.format(
+        purpose="The conda route where pip has no PoCL: OpenCL comes from conda-forge.",
+        name="any-gpu-workshop-opencl",
+        packages="  - pyopencl\n  - pocl\n",
+        lock="requirements/conda-opencl.txt",
+    ),
+    # pip resolves the path from this file's own folder.
+    "binder/environment.yml": CONDA.format(
+        purpose="Binder's packages.", name="any-gpu-workshop", packages="", lock="../requirements/binder.txt"
+    ),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--upgrade", action="store_true", help="take the newest versions, not those locked before")
+    which.add_argument("--check", action="store_true", help="only say whether the files are up to date (no network)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write all locks and conda files, or with --check return 1 if one of them is not up to date."""
+    if args.check:
+        old = outdated()
+        print("\n".join(f"not up to date: {name}" for name in old) or "All locks are up to date.")
+        return 1 if old else 0
+    with tempfile.TemporaryDirectory(prefix="workshop-lock-") as folder:
+        compiled = compile_all(Path(folder), args.upgrade)
+    for name, text in {**compiled, **CONDA_FILES}.items():
+        new = ROOT / f"{name}.new"
+        new.write_text(text, encoding="utf-8", newline="\n")
+        new.replace(ROOT / name)
+        print(f"wrote {name}")
+    return 0
+
+
+def outdated() -> list[str]:
+    """Return the files that `lock` would write anew because pyproject.toml or this module changed; asks no network."""
+    old = [name for name, text in CONDA_FILES.items() if _read(name) != text]
+    return old + [f"requirements/{lock.name}" for lock in LOCKS if mark(lock) not in _read(f"requirements/{lock.name}")]
+
+
+def _read(name: str) -> str:
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def mark(lock: Lock) -> str:
+    """Return the comment that ties a lock to what it was compiled from."""
+    project = tomllib.loads(_read("pyproject.toml"))
+    inputs = [
+        lock.arguments,
+        lock.python,
+        project["tool"]["uv"]["environments"] if lock.machines is None else lock.machines,
+        [project["dependency-groups"][name] for name in _values(lock, "--group")],
+        [project["project"]["optional-dependencies"][name] for name in _values(lock, "--extra")],
+        project["project"]["dependencies"] if "pyproject.toml" in lock.arguments else [],
+    ]
+    return f"#    inputs: {hashlib.sha256(json.dumps(inputs).encode()).hexdigest()}"
+
+
+def _values(lock: Lock, option: str) -> list[str]:
+    return [value for name, value in zip(lock.arguments, lock.arguments[1:], strict=False) if name == option]
+
+
+def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
+    """Compile every lock in a copy of what uv reads, so that nothing is half written, and return their texts.
+
+    Raises:
+        WorkshopError: uv is missing, or finds no versions that fit together.
+    """
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    texts = {}
+    for lock in LOCKS:
+        (folder / "pyproject.toml").write_text(_project_for(lock), encoding="utf-8")
+        _compile(lock, folder, upgrade)
+        text = (folder / "requirements" / lock.name).read_text(encoding="utf-8")
+        head, rest = text.split("\n", 2)[:2], text.split("\n", 2)[2]
+        texts[f"requirements/{lock.name}"] = "\n".join([*head, mark(lock), rest])
+    return texts
+
+
+def _project_for(lock: Lock) -> str:
+    """Return pyproject.toml with the machines of this lock: uv takes them from there alone."""
+    text = _read("pyproject.toml")
+    if lock.machines is None:
+        return text
+    return re.sub(r"^environments = \[.*?^\]", f"environments = {json.dumps(lock.machines)}", text, flags=re.S | re.M)
+
+
+def _compile(lock: Lock, folder: Path, upgrade: bool) -> None:
+    command = [find_uv(), "--quiet", "pip", "compile", *lock.arguments, "--python-version", lock.python]
+    command += ["--custom-compile-command", "python3 workshop.py lock", "--output-file", f"requirements/{lock.name}"]
+    command += ["--upgrade"] if upgrade else []
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WorkshopError(
+            f"uv could not compile requirements/{lock.name}; no lock was changed.",
+            done.stderr.strip(),
+            "Mend pyproject.toml (or the network), then repeat: python3 workshop.py lock",
+        )
+
+
+def find_uv() -> str:
+    """Return the uv beside this Python, else the one on the path.
+
+    Raises:
+        WorkshopError: there is none.
+    """
+    beside = Path(sys.executable).parent
+    found = shutil.which("uv", path=str(beside)) or shutil.which("uv", path=os.environ.get("PATH"))
+    if not found:
+        raise WorkshopError(
+            "uv is not here.",
+            "The locks are compiled with it; the set-up of workshop.py brings it.",
+            "Type: python3 workshop.py lock   (in conda: pip install -r requirements/uv.txt)",
+        )
+    return found

@@ -1,0 +1,41 @@
+"""Run every test: the helpers' own, the lessons through nbval, the checks of the checks."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+
+from helpers import profiles
+from helpers.commands import ROOT
+from helpers.errors import WorkshopError
+
+HELP = "run every test (arguments go to pytest, for example: test -k opencl)"
+PASSES_ON = True
+LESSONS = (
+    "--nbval-lax",
+    "--nbval-current-env",
+    "--nbval-cell-timeout=600",  # against hanging; no lesson takes that long
+    f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: every argument goes to pytest."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run pytest over the tests and the lessons, or over the paths that were named, and return its status."""
+    missing = [name for name in ("pytest", "nbval") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise WorkshopError(
+            f"The test tools are not installed: {', '.join(missing)}.",
+            "Only the tests need them, so the lessons' own set-up leaves them out.",
+            "Type: python3 workshop.py test   (in conda: pip install -r requirements/test.txt)",
+        )
+    import pytest
+
+    os.environ.setdefault(profiles.VARIABLE, "preview")
+    named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in args.rest)
+    places = [] if named else [str(ROOT / "tests"), str(ROOT / "notebooks")]
+    return int(pytest.main([*LESSONS, *places, *args.rest]))
