@@ -1,0 +1,60 @@
+"""Bring the code and the notebooks into the workshop's form; outputs stay as they are."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from helpers import lessons, notebook_format
+from helpers.commands import ROOT
+from helpers.commands.run import write
+from helpers.errors import WorkshopError
+
+HELP = "bring code and notebooks into the workshop's form (outputs stay as they are)"
+PLACES = ("helpers", "tests", "notebooks", "workshop.py")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the whole project is formatted."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Format everything; return ruff's status."""
+    status = ruff("format")
+    for path in sorted(lessons.FOLDER.glob("*.ipynb")):
+        if normalise_file(path):
+            print(f"{path.name}: brought into form")
+    return status
+
+
+def normalise_file(path: Path) -> bool:
+    """Rewrite the notebook in the file `path` in the workshop's form; return whether that changed the file.
+
+    Raises:
+        WorkshopError: the file is no notebook.
+    """
+    text = notebook_format.dump(notebook_format.normalise(lessons.read(path)))
+    if text == path.read_text(encoding="utf-8"):
+        return False
+    write(path, text)
+    return True
+
+
+def ruff(*arguments: str) -> int:
+    """Run ruff over the project's code and notebooks, and return its status.
+
+    Raises:
+        WorkshopError: ruff is not installed.
+    """
+    places = [str(ROOT / place) for place in PLACES if (ROOT / place).exists()]
+    done = subprocess.run([sys.executable, "-m", "ruff", *arguments, *places], cwd=ROOT, capture_output=True, text=True)
+    if "No module named ruff" in done.stderr:
+        raise WorkshopError(
+            "ruff is not installed.",
+            "It comes with the test tools, which the lessons do not need.",
+            "Type: python3 workshop.py test   (it installs them)",
+        )
+    print(done.stdout + done.stderr, end="", flush=True)
+    return done.returncode

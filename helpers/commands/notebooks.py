@@ -1,0 +1,81 @@
+"""Execute lessons anew and store what they show in notebooks/ itself, so that they can be read without being run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from helpers import execute, lessons, notebook_format
+from helpers.commands.run import write
+from helpers.errors import WorkshopError
+
+HELP = "execute lessons anew and store their outputs in notebooks/"
+PROFILE = "lab"  # stored outputs come from this profile, on a CPU, with real MNIST
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to `parser`."""
+    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
+    parser.add_argument("--check", action="store_true", help="change nothing, only say what is wrong with the files")
+    parser.add_argument(
+        "--allow-stand-in", action="store_true", help="store outputs although they come from the stand-in for MNIST"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Store the outputs of the lessons that `args` names; return 0 if that was possible for all of them."""
+    paths = lessons.find(args.lessons)
+    if args.check:
+        return notebook_format.tell([problem for path in paths for problem in notebook_format.problems(path)])
+    return store_all(paths, PROFILE, args.allow_stand_in)
+
+
+def store_all(paths: Sequence[Path], profile: str = PROFILE, allow_stand_in: bool = False) -> int:
+    """Execute each lesson and store its outputs in its file; a lesson that is refused keeps its file as it is.
+
+    Returns:
+        0 if every lesson was stored, 1 if not.
+    """
+    status = 0
+    for path in paths:
+        try:
+            store(path, profile, allow_stand_in)
+            print(f"{path.name}: stored", flush=True)
+        except WorkshopError as error:
+            print(f"{path.name}: not stored\n{error}", flush=True)
+            status = 1
+    return status
+
+
+def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> None:
+    """Execute the lesson in the file `path` and store its outputs there, all of them or none.
+
+    Raises:
+        WorkshopError: a cell failed, an output must not be stored, or the dataset was the stand-in.
+    """
+    notebook = lessons.read(path)
+    outcome = execute.execute(notebook, path.parent, profile)
+    if outcome.failure:
+        at = outcome.failure.cell
+        raise WorkshopError(
+            f"The lesson {path.stem} stopped" + ("." if at is None else f" in {lessons.label(notebook, at)}."),
+            outcome.failure.message,
+            "Mend the cell. The stored outputs are untouched.",
+        )
+    dataset = lessons.facts(notebook).get("dataset", "")
+    if dataset and not dataset.startswith("MNIST") and not allow_stand_in:
+        raise WorkshopError(
+            f"The lesson {path.stem} ran on {dataset}, and the stored outputs are those of real MNIST.",
+            "No MNIST was found, so the built-in stand-in took its place.",
+            "Set ANYGPU_MNIST to a copy of mnist.npz. The stored outputs are untouched.",
+        )
+    notebook_format.clean_outputs(notebook_format.normalise(notebook))
+    wrong = [problem for problem in notebook_format.output_problems(notebook) if problem.serious]
+    if wrong:
+        raise WorkshopError(
+            f"The lesson {path.stem} shows what must not be stored.",
+            "\n      ".join(str(problem) for problem in wrong),
+            "Mend the cells. The stored outputs are untouched.",
+        )
+    write(path, notebook_format.dump(notebook))

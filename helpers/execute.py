@@ -1,0 +1,219 @@
+"""Execute a notebook in a kernel of this very Python: watch its memory, its time and its death, leave no process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helpers import lessons, profiles
+
+if TYPE_CHECKING:
+    import psutil
+    from nbformat import NotebookNode
+
+SAMPLE_SECONDS = 0.1
+CELL_SECONDS = {"preview": 120, "lab": 600, "full": 1800}
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a notebook stopped.
+
+    Attributes:
+        kind: `error`, `timed out`, `kernel died` or `did not raise`.
+        cell: the position of the cell, from 0; None if the kernel did not start.
+        message: for people, one or more lines.
+    """
+
+    kind: str
+    cell: int | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of executing a notebook.
+
+    Attributes:
+        seconds: from the start of the kernel to its end.
+        peak_bytes: the largest resident memory of the kernel and its children together, sampled every 0.1 s
+            (memory that they share is counted once for each; a shorter peak can be missed).
+        failure: None if every cell did what it should.
+    """
+
+    seconds: float
+    peak_bytes: int
+    failure: Failure | None
+
+
+class _Watch(threading.Thread):
+    """Samples the memory of a process and its children, and remembers the children so that none is left behind."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        super().__init__(daemon=True)
+        self.process, self.peak, self.seen, self._over = process, 0, {process}, threading.Event()
+
+    def sample(self) -> None:
+        import psutil
+
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            self.seen |= set(self.process.children(recursive=True))
+        for process in list(self.seen):
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        self.peak = max(self.peak, total)
+
+    def run(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            self.sample()
+
+    def close(self) -> None:
+        """End the sampling, and every process that was seen and still runs."""
+        import psutil
+
+        self._over.set()
+        self.join()
+        for process in self.seen:
+            with contextlib.suppress(psutil.Error):  # psutil refuses to kill a newer process with the same number
+                process.kill()
+        psutil.wait_procs(list(self.seen), timeout=3)
+
+
+def _manager() -> Any:  # noqa: ANN401
+    """Return a kernel manager that starts this very Python, whatever kernels are installed for the user."""
+    from ipykernel.kernelspec import RESOURCES, get_kernel_dict
+    from jupyter_client import AsyncKernelManager
+    from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+
+    class ThisPython(KernelSpecManager):
+        def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+            return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
+
+    return AsyncKernelManager(kernel_spec_manager=ThisPython())
+
+
+@contextlib.contextmanager
+def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str], timeout: int) -> Iterator[Any]:
+    """Start a kernel in `folder`, hand over (nbclient's client, watch), and end it with all its children."""
+    import asyncio
+
+    import psutil
+    from jupyter_core.utils import ensure_event_loop
+    from nbclient import NotebookClient
+
+    client = NotebookClient(
+        notebook,
+        km=_manager(),
+        timeout=timeout,
+        coalesce_streams=True,
+        record_timing=False,
+        store_widget_state=False,
+        extra_arguments=["--log-level=CRITICAL"],  # or it warns on our terminal that its local port is not encrypted
+    )
+    client.log.setLevel("CRITICAL")  # every failure is told by us, once
+    watch = None
+    try:
+        client.start_new_kernel(cwd=str(folder), env=environment)
+        watch = _Watch(psutil.Process(client.km.provisioner.pid))
+        watch.start()
+        client.start_new_kernel_client()
+        yield client, watch
+    except BaseException:
+        client.shutdown_kernel = "immediate"  # a kernel that hangs or died has nothing to tidy up
+        raise
+    finally:
+        loop = ensure_event_loop()
+        left = asyncio.all_tasks(loop)  # an interrupted cell leaves its tasks behind
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if watch:
+            watch.sample()
+        if client.km:
+            client._cleanup_kernel()
+        if watch:
+            watch.close()
+
+
+def execute(
+    notebook: NotebookNode,
+    folder: Path = lessons.FOLDER,
+    profile: str = "",
+    grade: bool = False,
+    cell_seconds: int | None = None,
+    progress: Callable[[int], None] = lambda index: None,
+) -> Outcome:
+    """Execute every code cell of `notebook`, in place, and stop at the first that fails.
+
+    Args:
+        notebook: its outputs are replaced.
+        folder: where the kernel works.
+        profile: the profile of the run; the current one if empty.
+        grade: whether the checks raise (ANYGPU_GRADE=1).
+        cell_seconds: how long one cell may take; by default as long as CELL_SECONDS says for the profile.
+        progress: called after each cell with its position.
+
+    Raises:
+        KeyboardInterrupt: as pressed; the kernel has ended by then.
+        WorkshopError: there is no such profile.
+    """
+    profile = profiles.named(profile).name if profile else profiles.current().name
+    environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
+    environment |= {profiles.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    began, watch, failure = time.perf_counter(), None, None
+    try:
+        with _kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):
+            failure = _cells(client, notebook, progress)
+            if failure:
+                client.shutdown_kernel = "immediate"
+    except (RuntimeError, OSError) as error:
+        failure = Failure("kernel died", None, f"The kernel did not start: {error}")
+    return Outcome(time.perf_counter() - began, watch.peak if watch else 0, failure)
+
+
+def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None]) -> Failure | None:  # noqa: ANN401
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    for index, cell in enumerate(notebook.cells):
+        try:
+            client.execute_cell(cell, index)
+        except CellExecutionError as error:
+            return Failure("error", index, f"{error.ename}: {error.evalue}".strip())
+        except CellTimeoutError:
+            return Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
+        except DeadKernelError:
+            return Failure(
+                "kernel died", index, "The kernel ended while it ran the cell: killed, crashed, or no memory."
+            )
+        if "raises-exception" in lessons.tags(cell) and not errors(cell):
+            return Failure("did not raise", index, "The cell is tagged raises-exception, and it raised nothing.")
+        progress(index)
+    return None
+
+
+def errors(cell: NotebookNode) -> list[NotebookNode]:
+    """Return the error outputs of a cell."""
+    return [output for output in cell.get("outputs", []) if output.output_type == "error"]
+
+
+def text(cell: NotebookNode, stream: str = "stdout") -> str:
+    """Return what a cell wrote to a stream, without colours."""
+    written = [out.text for out in cell.get("outputs", []) if out.output_type == "stream" and out.name == stream]
+    return _COLOURS.sub("", "".join(written))
+
+
+def loud(notebook: NotebookNode) -> list[int]:
+    """Return the positions of the cells that wrote to standard error."""
+    return [index for index, cell in enumerate(notebook.cells) if text(cell, "stderr")]

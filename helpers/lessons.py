@@ -1,0 +1,179 @@
+"""Find the lessons, read them, and know their exercises: what to fill in, how it is checked, how it is solved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers.errors import WorkshopError
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+NAME = re.compile(r"(\d\d)-[a-z0-9]+(-[a-z0-9]+)+")
+_FENCE = re.compile(r"^```python\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise of a lesson; the three numbers are positions in the notebook's list of cells, from 0.
+
+    Attributes:
+        number: its place among the lesson's exercises, from 1.
+        starter: the code that the learner finds.
+        solution: the code that solves it.
+        cell: where the starter stands.
+        check: where its check stands.
+        shown: where the folded solution stands.
+    """
+
+    number: int
+    starter: str
+    solution: str
+    cell: int
+    check: int
+    shown: int
+
+
+def every(folder: Path = FOLDER) -> list[Path]:
+    """Return the lessons in `folder`, in their order."""
+    return sorted(path for path in folder.glob("*.ipynb") if NAME.fullmatch(path.stem))
+
+
+def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
+    """Return the lessons that `names` name, in the lessons' order; all of them if `names` is empty.
+
+    Args:
+        names: each a number ("1", "01"), a name or its beginning ("01-add"), or a path to the file.
+        folder: where the lessons are.
+
+    Raises:
+        WorkshopError: a name fits no lesson, or more than one, or there is no lesson at all.
+    """
+    there = every(folder)
+    exist = "The lessons are " + ", ".join(path.stem for path in there) + "."
+    if not there:
+        raise WorkshopError(
+            "There are no lessons here.",
+            f"The folder {folder.name} holds no notebook called like 01-add-vectors.ipynb.",
+            "Get the whole workshop again, with its notebooks folder.",
+        )
+    chosen = set()
+    for name in names:
+        stem = Path(name).name.removesuffix(".ipynb")
+        wanted = f"{int(stem):02d}-" if stem.isdecimal() else stem
+        fits = [path for path in there if path.stem == wanted] or [
+            path for path in there if wanted and path.stem.startswith(wanted)
+        ]
+        if len(fits) != 1:
+            problem = f"More than one lesson fits {name!r}." if fits else f"There is no lesson called {name!r}."
+            raise WorkshopError(problem, exist, "Name a lesson by its number, for example: 01")
+        chosen.add(fits[0])
+    return [path for path in there if path in chosen or not chosen]
+
+
+def read(path: Path) -> NotebookNode:
+    """Return the notebook in the file `path`.
+
+    Raises:
+        WorkshopError: the file is not there, or is no notebook.
+    """
+    import nbformat
+
+    try:
+        return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+    except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise WorkshopError(
+            f"The lesson {path.name} cannot be read.",
+            reason.replace(str(path), path.name),
+            f"Get the file back: git checkout -- notebooks/{path.name}",
+        ) from error
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    """Return the tags of a cell."""
+    return list(cell.get("metadata", {}).get("tags", []))
+
+
+def with_tag(notebook: NotebookNode, tag: str) -> list[int]:
+    """Return the positions of the cells that carry `tag`."""
+    return [index for index, cell in enumerate(notebook.cells) if tag in tags(cell)]
+
+
+def label(notebook: NotebookNode, index: int) -> str:
+    """Name a cell for people: its number, from 1, and how its text begins."""
+    lines = [line.strip() for line in notebook.cells[index].source.splitlines() if line.strip()]
+    return f"cell {index + 1} ({lines[0][:50]})" if lines else f"cell {index + 1}"
+
+
+def fenced(markdown: str) -> list[str]:
+    """Return the ```python blocks of a markdown text."""
+    return [match.group(1).rstrip("\n") for match in _FENCE.finditer(markdown)]
+
+
+def exercises(notebook: NotebookNode) -> list[Exercise]:
+    """Return the lesson's exercises in their order.
+
+    Raises:
+        WorkshopError: an exercise is not followed by its check and its solution, or a check or solution stands alone.
+    """
+    marked = [
+        (index, tag)
+        for index, cell in enumerate(notebook.cells)
+        for tag in ("exercise", "check", "solution")
+        if tag in tags(cell)
+    ]
+    found = []
+    for number, start in enumerate(range(0, len(marked), 3), 1):
+        three = marked[start : start + 3]
+        if [tag for _, tag in three] != ["exercise", "check", "solution"]:
+            raise WorkshopError(
+                f"Exercise {number} is not complete: {label(notebook, three[0][0])}.",
+                "The tags must come as exercise, check, solution; here they come as "
+                + ", ".join(tag for _, tag in three),
+                "Mend the cells' tags, then run: python -m helpers lint",
+            )
+        cell, check, shown = (index for index, _ in three)
+        blocks = fenced(notebook.cells[shown].source)
+        if len(blocks) != 1:
+            raise WorkshopError(
+                f"The solution of exercise {number} holds {len(blocks)} blocks of code: {label(notebook, shown)}.",
+                "A solution is one block between ```python and ```, so that the tests can run it.",
+                "Put the whole solution in one block.",
+            )
+        found.append(Exercise(number, notebook.cells[cell].source, blocks[0], cell, check, shown))
+    return found
+
+
+def mutate(solution: str, replacements: Sequence[tuple[str, str]]) -> str:
+    """Return the solution with each (old, new) replaced, everywhere it occurs: a wrong answer that looks right.
+
+    Raises:
+        WorkshopError: an `old` does not occur, or nothing changed.
+    """
+    mutant = solution
+    for old, new in replacements:
+        if old not in mutant:
+            raise WorkshopError(
+                f"The solution holds no {old!r}.",
+                "A mutant replaces pieces of the solution; the solution was changed since.",
+                "Bring the mutant up to date in tests/mutants.",
+            )
+        mutant = mutant.replace(old, new)
+    if mutant == solution:
+        raise WorkshopError("The mutant is the solution itself.", "Its replacements change nothing.")
+    return mutant
+
+
+def facts(notebook: NotebookNode) -> dict[str, str]:
+    """Return what `profiles.banner` left in the outputs: device, dataset and profile of the run, or nothing."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "anygpu" in output.get("metadata", {}):
+                return dict(output["metadata"]["anygpu"])
+    return {}
