@@ -1,0 +1,703 @@
+"""MNIST from every source, whole, damaged and stalled; the stand-in; the published figures.
+
+The mirrors are a real server on this machine. The arrays are small ones of our own, with their own checksums, so that
+every test runs without MNIST; the tests at the end repeat the main paths on the real one.
+"""
+
+import csv
+import gzip
+import hashlib
+import http.server
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers import data
+from helpers.errors import WorkshopError
+
+REAL = os.environ.get("ANYGPU_MNIST", "")
+needs_mnist = pytest.mark.skipif(not REAL, reason="ANYGPU_MNIST is not set, so there is no real MNIST here")
+
+
+def small_arrays():
+    """Arrays that stand for MNIST: random, so that they do not compress, and large enough for several chunks."""
+    rng = np.random.default_rng(1)
+    sizes = {"x_train": (120, 28, 28), "y_train": (120,), "x_test": (20, 28, 28), "y_test": (20,)}
+    return {name: rng.integers(0, 10 if len(size) == 1 else 256, size, np.uint8) for name, size in sizes.items()}
+
+
+ARRAYS = small_arrays()
+
+
+def npz(path, **arrays):
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    return path
+
+
+def packed(tmp_path, **changes):
+    return npz(tmp_path / "packed.npz", **{**ARRAYS, **changes}).read_bytes()
+
+
+def idx_files(arrays):
+    def idx(array):
+        return b"\x00\x00\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+    return {f"/mnist/{data.IDX_FILES[name]}": gzip.compress(idx(array), 1) for name, array in arrays.items()}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A place of its own: empty caches, no mirror, no variable, and small arrays in MNIST's stead."""
+    monkeypatch.delenv("ANYGPU_MNIST", raising=False)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setattr(data, "CACHE", tmp_path / "data" / "cache")
+    monkeypatch.setattr(data, "MIRRORS", ())
+    expected = {name: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()) for name, array in ARRAYS.items()}
+    monkeypatch.setattr(data, "EXPECTED", expected)
+    return tmp_path
+
+
+class Mirror:
+    """A server on this machine; `answers` maps a path to bytes, or to a function that answers as badly as it likes."""
+
+    def __init__(self):
+        self.answers, self.asked, self.ending, self.half_sent = {}, [], threading.Event(), threading.Event()
+        mirror = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                mirror.asked.append(self.path)
+                answer = mirror.answers.get(self.path, 404)
+                try:
+                    if isinstance(answer, int):
+                        self.send_error(answer)
+                    elif callable(answer):
+                        answer(self)
+                    else:
+                        send_head(self, len(answer))
+                        self.wfile.write(answer)
+                except OSError:
+                    pass  # the client gave up, as it should
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = False  # so that closing the server waits for them
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
+        self.thread.start()
+
+    def close(self):
+        self.ending.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def slowly(self, payload, first, piece, pause):
+        """Answer with the first bytes at once, then pieces with a pause before each, until the test ends."""
+
+        def answer(handler):
+            send_head(handler, len(payload))
+            handler.wfile.write(payload[:first])
+            self.half_sent.set()
+            for start in range(first, len(payload), piece):
+                if self.ending.wait(pause):
+                    return
+                handler.wfile.write(payload[start : start + piece])
+
+        return answer
+
+
+def send_head(handler, length):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(length))
+    handler.end_headers()
+
+
+@pytest.fixture
+def mirror(place, monkeypatch):
+    server = Mirror()
+    monkeypatch.setattr(data, "MIRRORS", (f"{server.address}/mnist.npz", f"{server.address}/mnist/"))
+    yield server
+    server.close()
+
+
+def is_mnist(dataset):
+    assert dataset.name == "MNIST"
+    assert all(np.array_equal(getattr(dataset, name), array) for name, array in ARRAYS.items())
+    assert all(getattr(dataset, name).dtype == np.uint8 for name in ARRAYS)
+    return True
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+# --- The file that ANYGPU_MNIST names --------------------------------------------------------------------------------
+
+
+def test_the_named_file_is_used_and_said_in_one_line_without_its_path(place, monkeypatch, capsys):
+    monkeypatch.setenv("ANYGPU_MNIST", str(npz(place / "own.npz", **ARRAYS)))
+    dataset = data.load_mnist()
+    assert is_mnist(dataset) and dataset.source == "the file that ANYGPU_MNIST names"
+    assert capsys.readouterr() == (
+        "MNIST: 120 images to train and 20 to test (from the file that ANYGPU_MNIST names)\n",
+        "",
+    )
+
+
+def test_a_repacked_file_with_other_arrays_beside_is_accepted(place, monkeypatch):
+    np.savez_compressed(place / "own.npz", more=np.zeros(3), **ARRAYS)
+    monkeypatch.setenv("ANYGPU_MNIST", str(place / "own.npz"))
+    assert is_mnist(data.load_mnist())
+
+
+def test_a_relative_path_is_understood_from_the_project_and_from_here(place, monkeypatch):
+    npz(place / "own.npz", **ARRAYS)
+    (place / "notebooks").mkdir()
+    monkeypatch.chdir(place / "notebooks")
+    monkeypatch.setattr(data, "ROOT", place)
+    for name in ("own.npz", "../own.npz"):
+        monkeypatch.setenv("ANYGPU_MNIST", name)
+        assert is_mnist(data.load_mnist())
+
+
+def pickled(path):
+    arrays = {**ARRAYS, "y_test": np.array([{"no": "pickle"}] * 20, object)}
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def wrong_bytes(path):
+    changed = ARRAYS["x_test"].copy()
+    changed[3, 4, 5] ^= 1
+    npz(path, **{**ARRAYS, "x_test": changed})
+
+
+def damaged_inside(path):
+    """Flip one byte within the stored images: the zip's own checksum notices."""
+    raw = bytearray(npz(path, **ARRAYS).read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def encrypted(path):
+    raw = bytearray(npz(path, **ARRAYS).read_bytes())
+    directory = raw.index(b"PK\x01\x02")
+    raw[directory + 8] |= 1  # the bit that says "encrypted", in the directory and in the first file's own header
+    raw[6] |= 1
+    path.write_bytes(raw)
+
+
+def endless_array(path):
+    """An array whose header promises more than any memory holds."""
+    head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000, 28, 28), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ARRAYS:
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head)
+
+
+def one_array(path):
+    with path.open("wb") as file:
+        np.save(file, ARRAYS["x_test"])
+
+
+BAD_FILES = {
+    "missing": (lambda path: None, "there is no such file"),
+    "a folder": (lambda path: path.mkdir(), "it is a folder"),
+    "empty": (lambda path: path.touch(), "cannot be read as an npz"),
+    "text": (lambda path: path.write_text("<html>Not found</html>"), "cannot be read as an npz"),
+    "one array": (one_array, "it is a single array"),
+    "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "it is damaged"),
+    "damaged inside": (damaged_inside, "it is damaged"),
+    "encrypted": (encrypted, "it is damaged"),
+    "pickled": (pickled, "allow_pickle=False"),
+    "a pickle itself": (lambda path: path.write_bytes(b"\x80\x04N."), "pickle"),
+    "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "lacks y_test"),
+    "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "y_test is int64"),
+    "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "of shape (7, 28, 28)"),
+    "swapped": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_test"]}), "x_train is uint8 of shape (20,"),
+    "reordered": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_train"][::-1]}), "checksum is not MNIST's"),
+    "wrong bytes": (wrong_bytes, "x_test has the right shape, but its checksum"),
+    "endless": (endless_array, "cannot be read as an npz"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_a_bad_named_file_is_an_error_with_path_expectation_and_way_out(kind, mirror, place, monkeypatch):
+    make, reason = BAD_FILES[kind]
+    path = place / "own.npz"
+    make(path)
+    mirror.answers["/mnist.npz"] = packed(place)
+    monkeypatch.setenv("ANYGPU_MNIST", str(path))
+    with pytest.raises(WorkshopError) as raised:
+        data.load_mnist()
+    message = str(raised.value)
+    assert str(path) in message and reason in message
+    assert "x_train (120, 28, 28)" in raised.value.why
+    assert "ANYGPU_MNIST" in raised.value.next and "unset" in raised.value.next
+    assert mirror.asked == [], "another source was asked behind the learner's back"
+
+
+def test_a_named_file_that_cannot_be_read_is_an_error(place, monkeypatch):
+    if not Path("/proc/self/mem").exists():
+        pytest.skip("only Linux has a file that even root cannot read from its beginning")
+    monkeypatch.setenv("ANYGPU_MNIST", "/proc/self/mem")
+    with pytest.raises(WorkshopError, match="cannot be read as an npz"):
+        data.load_mnist()
+
+
+def test_a_named_pipe_or_device_is_refused_instead_of_waited_for(place, monkeypatch):
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes in folders")
+    os.mkfifo(place / "pipe")
+    monkeypatch.setenv("ANYGPU_MNIST", str(place / "pipe"))
+    with pytest.raises(WorkshopError, match="no such file"):
+        data.load_mnist()
+
+
+def test_an_empty_variable_is_as_good_as_none(place, monkeypatch):
+    monkeypatch.setenv("ANYGPU_MNIST", "")
+    assert data.load_mnist().name == data.STAND_IN
+
+
+# --- Caches ----------------------------------------------------------------------------------------------------------
+
+
+def test_sources_come_in_their_order(mirror, place, monkeypatch):
+    mirror.answers["/mnist.npz"] = packed(place)
+    assert data.load_mnist().source == "127.0.0.1, now kept in data/cache"
+    assert data.load_mnist().source == "data/cache"
+    (place / "keras" / "datasets").mkdir(parents=True)
+    npz(place / "keras" / "datasets" / "mnist.npz", **ARRAYS)
+    assert data.load_mnist().source == "data/cache"
+    (data.CACHE / "mnist.npz").unlink()
+    assert data.load_mnist().source == "Keras' cache"
+    assert mirror.asked == ["/mnist.npz"]
+    monkeypatch.setenv("ANYGPU_MNIST", str(npz(place / "own.npz", **ARRAYS)))
+    assert data.load_mnist().source == "the file that ANYGPU_MNIST names"
+
+
+def test_a_corrupt_cache_is_named_and_replaced(mirror, place, capsys):
+    data.CACHE.mkdir(parents=True)
+    (data.CACHE / "mnist.npz").write_bytes(packed(place)[:1000])
+    mirror.answers["/mnist.npz"] = packed(place)
+    assert is_mnist(data.load_mnist())
+    warning, *rest = capsys.readouterr().out.splitlines()
+    assert str(data.CACHE / "mnist.npz") in warning and "damaged" in warning
+    assert "Expected an npz file" in warning and "Next: a new download will replace it" in warning
+    assert rest[-1].endswith("(from 127.0.0.1, now kept in data/cache)")
+    assert data.load_mnist().source == "data/cache"
+    assert files_below(data.CACHE) == ["mnist.npz"]
+
+
+def test_a_corrupt_keras_cache_is_named_and_never_touched(place, capsys):
+    keras = place / "keras" / "datasets" / "mnist.npz"
+    keras.parent.mkdir(parents=True)
+    keras.write_bytes(b"not MNIST")
+    assert data.load_mnist().name == data.STAND_IN
+    assert f"{keras} is not used" in capsys.readouterr().out
+    assert keras.read_bytes() == b"not MNIST" and files_below(keras.parent) == ["mnist.npz"]
+
+
+def test_a_cache_that_cannot_be_written_costs_one_line_and_nothing_else(mirror, place, capsys, monkeypatch):
+    (place / "file").write_text("in the way")
+    monkeypatch.setattr(data, "CACHE", place / "file" / "cache")
+    mirror.answers["/mnist.npz"] = packed(place)
+    assert is_mnist(data.load_mnist())
+    lines = re.sub(r".*\r", "", capsys.readouterr().out).splitlines()
+    assert len(lines) == 2
+    assert str(data.CACHE) in lines[0] and "Next: make that folder writable" in lines[0]
+    assert lines[1] == "MNIST: 120 images to train and 20 to test (from 127.0.0.1)"
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_half_one(mirror, place, monkeypatch):
+    data.CACHE.mkdir(parents=True)
+    (data.CACHE / "mnist.npz").write_bytes(b"old")
+    mirror.answers["/mnist.npz"] = packed(place)
+
+    def interrupted(path, payload, write=Path.write_bytes):
+        write(path, payload[: len(payload) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        data.load_mnist()
+    assert files_below(data.CACHE) == ["mnist.npz"] and (data.CACHE / "mnist.npz").read_bytes() == b"old"
+
+
+# --- Mirrors ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_download_shows_its_progress_on_standard_output_and_nothing_on_standard_error(mirror, place, capsys):
+    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 40_000, 40_000, 0.3)
+    assert is_mnist(data.load_mnist())
+    output = capsys.readouterr()
+    assert "127.0.0.1: " in output.out and "%" in output.out and output.err == ""
+
+
+def test_the_idx_files_serve_after_a_dead_npz_mirror(mirror, place, capsys):
+    mirror.answers.update(idx_files(ARRAYS))
+    assert is_mnist(data.load_mnist())
+    assert "now kept in data/cache" in capsys.readouterr().out
+    assert data.load_mnist().source == "data/cache"
+    assert files_below(place / "data") == [str(Path("cache/mnist.npz"))]
+
+
+def test_a_redirect_is_followed(mirror, place):
+    def redirect(handler):
+        handler.send_response(302)
+        handler.send_header("Location", "/elsewhere.npz")
+        handler.end_headers()
+
+    mirror.answers.update({"/mnist.npz": redirect, "/elsewhere.npz": packed(place)})
+    assert is_mnist(data.load_mnist())
+
+
+def test_idx_files_that_the_server_unpacks_are_accepted(mirror):
+    mirror.answers.update({path: gzip.decompress(raw) for path, raw in idx_files(ARRAYS).items()})
+    assert is_mnist(data.load_mnist())
+
+
+def longer_than_sent(payload):
+    def answer(handler):
+        send_head(handler, 2 * len(payload))
+        handler.wfile.write(payload)
+
+    return answer
+
+
+BAD_ANSWERS = {
+    "404": (lambda mirror, good: 404, "it answered 404 Not Found"),
+    "500": (lambda mirror, good: 500, "it answered 500 Internal Server Error"),
+    "error page with status 200": (lambda mirror, good: b"<html>Quota exceeded</html>", "what came is not MNIST"),
+    "nothing": (lambda mirror, good: b"", "what came is not MNIST"),
+    "truncated": (lambda mirror, good: good[:-3000], "what came is not MNIST: it is damaged"),
+    "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "the connection broke before"),
+    "right length, wrong bytes": (lambda mirror, good: bytes(len(good)), "what came is not MNIST"),
+    "pickled": (lambda mirror, good: b"\x80\x04N.", "what came is not MNIST: it cannot be read as an npz"),
+    "more than MNIST has": (lambda mirror, good: bytes(300_000), "it sent more than 0 MB"),
+    "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "it stalled"),
+    "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "it stalled"),
+    "trickles byte by byte": (lambda mirror, good: mirror.slowly(good, 20_000, 1, 0.05), "it stalled"),
+    "trickles in pieces": (
+        lambda mirror, good: mirror.slowly(good, 0, 20_000, 0.35),
+        "it had not sent everything after 1.5 s",
+    ),
+    "breaks off": (lambda mirror, good: lambda handler: handler.connection.close(), "the connection"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ANSWERS)
+def test_a_bad_mirror_is_given_up_and_the_next_one_serves(kind, mirror, place, monkeypatch, capsys):
+    make, _ = BAD_ANSWERS[kind]
+    shorten(monkeypatch, kind)
+    mirror.answers.update(idx_files(ARRAYS))
+    mirror.answers["/mnist.npz"] = make(mirror, packed(place))
+    assert is_mnist(data.load_mnist())
+    output = capsys.readouterr()
+    assert output.err == "" and output.out.endswith("(from 127.0.0.1, now kept in data/cache)\n")
+    assert files_below(data.CACHE) == ["mnist.npz"]
+
+
+@pytest.mark.parametrize("kind", BAD_ANSWERS)
+def test_bad_mirrors_alone_lead_to_the_stand_in_with_reasons_and_no_file(kind, mirror, place, monkeypatch, capsys):
+    make, reason = BAD_ANSWERS[kind]
+    shorten(monkeypatch, kind)
+    monkeypatch.setattr(data, "MIRRORS", data.MIRRORS[:1])
+    mirror.answers["/mnist.npz"] = make(mirror, packed(place))
+    assert data.load_mnist().name == data.STAND_IN
+    output = capsys.readouterr()
+    assert f"  127.0.0.1: {reason}" in output.out and output.err == ""
+    assert files_below(place / "data") == []
+    mirror.ending.set()
+    deadline = time.monotonic() + 30
+    while any(thread.name == "mnist-download" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the download's thread outlived the download"
+        time.sleep(0.01)
+
+
+def shorten(monkeypatch, kind):
+    """Short limits, each only where it is what is tested, so that a busy machine changes no verdict."""
+    monkeypatch.setattr(data, "MIRROR_SECONDS", 1.5 if kind == "trickles in pieces" else 60.0)
+    monkeypatch.setattr(data, "STALL_SECONDS", 1.0 if "stalls" in kind or "byte by byte" in kind else 60.0)
+    monkeypatch.setattr(data, "LARGEST", 200_000)
+
+
+@pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape", "text", "not bytes", "strange shape"])
+def test_bad_idx_files_are_refused(change, mirror, capsys):
+    files = idx_files(ARRAYS)
+    path, raw = next(iter(files.items()))
+    plain = gzip.decompress(raw)
+    files[path] = {
+        "truncated": raw[: len(raw) // 2],
+        "wrong bytes": gzip.compress(plain[:-1] + bytes([plain[-1] ^ 1])),
+        "wrong shape": gzip.compress(plain[:-1]),
+        "text": b"<html>Not found</html>",
+        "not bytes": gzip.compress(b"\x00\x00\x0d" + plain[3:]),
+        "strange shape": b"\x00\x00\x08\xff" + struct.pack(">255I", *[1] * 255) + b"1",
+    }[change]
+    mirror.answers.update(files)
+    assert data.load_mnist().name == data.STAND_IN
+    assert "MNIST could not be had" in capsys.readouterr().out
+    assert files_below(data.CACHE.parent.parent) == []
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_one(place, monkeypatch, capsys):
+    mirrors = (f"http://127.0.0.1:{closed_port()}/mnist.npz", "http://no-such-host.invalid/mnist/")
+    monkeypatch.setattr(data, "MIRRORS", mirrors)
+    assert data.load_mnist().name == data.STAND_IN
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  127.0.0.1: no connection (") and lines[2].startswith(
+        "  no-such-host.invalid: no conn"
+    )
+    text = "\n".join(lines)
+    assert "Errno" not in text and "Accuracies on it are not MNIST's" in text
+    assert mirrors[0] in text and "set ANYGPU_MNIST" in text and "browser" in text
+    expected = f"{data.STAND_IN}: 1,437 images to train and 360 to test (from scikit-learn, built in)"
+    assert lines[-1] == expected
+
+
+def test_a_host_that_swallows_every_packet_does_not_hold_the_learner_up(place, monkeypatch):
+    """A listening socket whose queue is full accepts no more connections, just as a firewall that drops them."""
+    monkeypatch.setattr(data, "CONNECT_SECONDS", 0.5)
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        fillers = [socket.socket() for _ in range(8)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        url = f"http://127.0.0.1:{address[1]}/mnist.npz"
+        try:
+            assert data._unreachable((url,))[url] or sys.platform != "linux"
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+def test_a_proxy_is_what_must_be_reachable_where_one_is_set(place, monkeypatch):
+    """The proxy is there, the host behind it is not known here: that is no reason to give up."""
+    with socket.socket() as proxy:
+        proxy.bind(("127.0.0.1", 0))
+        proxy.listen()
+        for value in (f"http://127.0.0.1:{proxy.getsockname()[1]}", f"127.0.0.1:{proxy.getsockname()[1]}"):
+            monkeypatch.setenv("https_proxy", value)
+            assert data._unreachable(("https://no-such-host.invalid/mnist.npz",)) == {
+                "https://no-such-host.invalid/mnist.npz": ""
+            }
+
+
+def test_available_says_where_without_downloading(mirror, place, monkeypatch):
+    assert data.available() == "a mirror, when a lesson first asks for it" and mirror.asked == []
+    monkeypatch.setattr(data, "MIRRORS", ())
+    assert data.available() == ""
+    data.CACHE.mkdir(parents=True)
+    npz(data.CACHE / "mnist.npz", **ARRAYS)
+    assert data.available() == "data/cache"
+    monkeypatch.setenv("ANYGPU_MNIST", str(place / "none.npz"))
+    with pytest.raises(WorkshopError):
+        data.available()
+
+
+# --- Other processes -------------------------------------------------------------------------------------------------
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from helpers import data
+settings = json.loads(sys.argv[1])
+data.CACHE, data.MIRRORS = Path(settings["cache"]), tuple(settings["mirrors"])
+data.EXPECTED = {name: (tuple(shape), checksum) for name, (shape, checksum) in settings["expected"].items()}
+print(data.load_mnist().source)
+"""
+
+
+def child():
+    settings = json.dumps({"cache": str(data.CACHE), "mirrors": data.MIRRORS, "expected": data.EXPECTED})
+    command = [sys.executable, "-c", CHILD, settings]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_processes_that_download_at_once_do_no_harm(mirror, place):
+    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 40_000, 40_000, 0.5)
+    children = [child(), child()]
+    outputs = [process.communicate(timeout=60) for process in children]
+    assert [process.returncode for process in children] == [0, 0], outputs
+    assert mirror.asked == ["/mnist.npz"] * 2
+    assert files_below(data.CACHE) == ["mnist.npz"]
+    assert is_mnist(data.load_mnist())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
+def test_ctrl_c_in_the_middle_of_a_download_leaves_nothing(mirror, place):
+    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 50_000, 1, 0.05)
+    process = child()
+    assert mirror.half_sent.wait(30)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode != 0 and "KeyboardInterrupt" in errors
+    assert files_below(place / "data") == []
+
+
+# --- Stand-in --------------------------------------------------------------------------------------------------------
+
+
+def test_the_stand_in_is_fixed_whole_and_never_inflated(place):
+    dataset = data._stand_in()
+    assert dataset.name == "digits stand-in (scikit-learn, not MNIST)"
+    assert (dataset.x_train.shape, dataset.x_test.shape) == ((1437, 28, 28), (360, 28, 28))
+    assert (dataset.y_train.shape, dataset.y_test.shape) == ((1437,), (360,))
+    assert {array.dtype for array in dataset[1:5]} == {np.dtype("uint8")}
+    assert dataset.x_train.max() == 255 and dataset.x_train.min() == 0
+    images = np.concatenate([dataset.x_train, dataset.x_test])
+    border = np.ones((28, 28), bool)
+    border[4:24, 4:24] = False
+    assert not images[:, border].any()
+    assert images[:, 4].any() and images[:, 23].any() and images[:, :, 4].any() and images[:, :, 23].any()
+    shares = np.bincount(dataset.y_test) / np.bincount(np.concatenate([dataset.y_train, dataset.y_test]))
+    assert len(shares) == 10 and (abs(shares - 0.2) < 0.005).all()
+    checksum = hashlib.sha256(b"".join(array.tobytes() for array in dataset[1:5])).hexdigest()
+    assert checksum == "325e0cddd59f533dc807812600ce858af0c19760c065aa8e7b356e4e53092a56"
+
+
+def test_the_stand_ins_images_show_their_labels(place):
+    """A picture turned, shifted or paired with another's label would not be recognised by its nearest neighbour."""
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import KNeighborsClassifier
+
+    dataset = data._stand_in()
+    judge = KNeighborsClassifier(3).fit(load_digits().data, load_digits().target)
+    # Each of the 8x8 cells is 2.5 pixels wide: take the pixel in the middle of each.
+    centres = (np.arange(8) * 2.5 + 1).astype(int) + 4
+    cells = dataset.x_test[:, centres][:, :, centres].reshape(-1, 64) / 255 * 16
+    assert judge.score(cells, dataset.y_test) > 0.9
+
+
+def test_without_scikit_learn_the_message_names_it(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(WorkshopError, match=r"scikit-learn(.|\n)*workshop\.py lab"):
+        data.load_mnist()
+
+
+# --- Published figures -----------------------------------------------------------------------------------------------
+
+
+def test_every_published_figure_is_complete_and_judged():
+    figures = data.published()
+    with data.PUBLISHED.open(encoding="utf-8") as file:
+        assert next(csv.reader(file)) == list(data.Figure._fields)
+    assert {figure.article for figure in figures} == set("ABCDE")
+    for figure in figures:
+        assert figure.plausible in {"yes", "no", "unknown"} and figure.what and figure.why
+        assert isinstance(figure.value, float) and 2017 <= figure.year <= 2023
+    assert data.published("C") == [figure for figure in figures if figure.article == "C"]
+
+
+@pytest.mark.parametrize(
+    ("article", "unit", "values"),
+    [
+        ("A", "us", {47, 43}),
+        ("B", "W", {3, 126}),
+        ("B", "degrees C", {36, 71}),
+        ("B", "%", {0, 99}),
+        ("B", "points", {7149, 5825, 12974, 8001, 8872, 16873}),
+        ("C", "s", {110, 306}),
+        ("D", "ms", {40, 19}),
+        ("E", "s", {13.8, 15.0}),
+    ],
+)
+def test_the_figures_are_those_of_the_articles(article, unit, values):
+    assert {figure.value for figure in data.published(article) if figure.unit == unit} == values
+
+
+def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
+    impossible = [figure for figure in data.published() if figure.plausible == "no"]
+    assert {figure.value for figure in impossible} == {13.8, 15.0}
+    for figure in impossible:
+        needed = 18 * 2 * 10_000**3 / figure.value / 1e12
+        assert f"are {needed:.1f} TFLOP/s" in figure.why and needed > 384 * 2 * 1.124e9 / 1e12
+    assert round(18 * 2 * 10_000**3 / (384 * 2 * 1.124e9)) == 42
+
+
+def test_an_unknown_article_is_an_error_that_lists_the_known():
+    with pytest.raises(WorkshopError, match="A, B, C, D, E"):
+        data.published("Z")
+
+
+# --- The real MNIST --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    path = Path(REAL).expanduser()
+    path = path if path.is_absolute() or path.is_file() else data.ROOT / path
+    monkeypatch.delenv("ANYGPU_MNIST")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(data, "MIRRORS", ())
+    return path
+
+
+@needs_mnist
+def test_the_real_mnist_is_accepted_from_the_named_file(real, monkeypatch, capsys):
+    monkeypatch.setenv("ANYGPU_MNIST", str(real))
+    dataset = data.load_mnist()
+    assert (dataset.name, dataset.x_train.shape, dataset.x_test.shape) == ("MNIST", (60000, 28, 28), (10000, 28, 28))
+    assert dataset.y_train[:5].tolist() == [5, 0, 4, 1, 9] and dataset.y_test[:5].tolist() == [7, 2, 1, 0, 4]
+    assert capsys.readouterr().out.startswith("MNIST: 60,000 images to train and 10,000 to test (from the file")
+
+
+@needs_mnist
+@pytest.mark.parametrize("kind", ["npz", "idx"])
+def test_the_real_mnist_is_accepted_from_mirrors_and_from_the_cache_after(kind, real, monkeypatch):
+    server = Mirror()
+    try:
+        if kind == "npz":
+            server.answers["/mnist.npz"] = real.read_bytes()
+        else:
+            with np.load(real) as archive:
+                server.answers.update(idx_files(dict(archive)))
+        monkeypatch.setattr(data, "MIRRORS", (f"{server.address}/mnist.npz", f"{server.address}/mnist/"))
+        assert len(data.load_mnist().x_train) == 60000
+        assert data.load_mnist().source == "data/cache"
+    finally:
+        server.close()
+
+
+def test_readme_and_code_agree_on_the_checksums():
+    readme = (data.ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    for name, (_, checksum) in data.EXPECTED.items():
+        assert re.search(rf"`{name}`.*`{checksum}`", readme)
+    assert all(mirror in readme for mirror in data.MIRRORS)
+
+
+def test_nothing_heavy_is_imported_for_the_data():
+    heavy = ("sklearn", "scipy", "pooch", "requests", "tqdm")
+    code = f"import sys; from helpers import data; print([name for name in {heavy} if name in sys.modules])"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert output.stdout.strip() == "[]"
