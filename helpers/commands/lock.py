@@ -61,7 +61,9 @@ LOCKS = (
         ("pyproject.toml", "--extra", "intel-mac", *HASHED),
         ("sys_platform == 'darwin' and platform_machine == 'x86_64' and python_full_version < '3.13'",),
     ),
-    Lock("binder.txt", (*CPU, *LIKE_CPU, "--python-platform", "x86_64-manylinux_2_28", "--generate-hashes"), (), "3.12"),
+    Lock(
+        "binder.txt", (*CPU, *LIKE_CPU, "--python-platform", "x86_64-manylinux_2_28", "--generate-hashes"), (), "3.12"
+    ),
     Lock(
         "conda-opencl.txt",
         (*CPU, *LIKE_CPU, *HASHED, "--no-emit-package", "pyopencl", "--no-emit-package", "pocl-binary-distribution"),
