@@ -54,7 +54,7 @@ class Outcome:
     failure: Failure | None
 
 
-class _Watch(threading.Thread):
+class Watch(threading.Thread):
     """Samples the memory of a process and its children, and remembers the children so that none is left behind."""
 
     def __init__(self, process: psutil.Process) -> None:
@@ -62,6 +62,7 @@ class _Watch(threading.Thread):
         self.process, self.peak, self.seen, self._over = process, 0, {process}, threading.Event()
 
     def sample(self) -> None:
+        """Look once."""
         import psutil
 
         total = 0
@@ -73,6 +74,7 @@ class _Watch(threading.Thread):
         self.peak = max(self.peak, total)
 
     def run(self) -> None:
+        """Look until `close` is called."""
         while not self._over.wait(SAMPLE_SECONDS):
             self.sample()
 
@@ -123,7 +125,7 @@ def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str], t
     watch = None
     try:
         client.start_new_kernel(cwd=str(folder), env=environment)
-        watch = _Watch(psutil.Process(client.km.provisioner.pid))
+        watch = Watch(psutil.Process(client.km.provisioner.pid))
         watch.start()
         client.start_new_kernel_client()
         yield client, watch

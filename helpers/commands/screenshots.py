@@ -1,0 +1,302 @@
+"""Open lessons as a learner does, in JupyterLab and in a real browser, run every cell, and keep pictures of it all."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers import execute, lessons, profiles
+from helpers.commands import lab
+from helpers.commands.run import BUILD, page
+from helpers.errors import WorkshopError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+HELP = "open lessons in JupyterLab and a browser, run every cell, keep pictures in build/screenshots"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    r"C:\\Program Files\\Google\\Chrome\\Application\\chrome.exe",
+    r"C:\\Program Files (x86)\\Microsoft\\Edge\\Application\\msedge.exe",
+)
+WIDTH, HEIGHT = 1400, 1300  # of the window, in pixels
+OPEN_SECONDS = 120
+SETTINGS = {"@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"}}  # or cells out of sight stay blank
+
+
+@dataclass
+class Seen:
+    """What a lesson looked like after *Run All Cells*.
+
+    Attributes:
+        cells: how many code cells it has that hold code.
+        executed: how many of them carry an execution count.
+        errors: the text of each error shown.
+        noise: the text of each standard error shown.
+        dialogs: the text of each dialog or notification that was in the way.
+    """
+
+    cells: int
+    executed: int = 0
+    errors: list[str] = field(default_factory=list)
+    noise: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to `parser`."""
+    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
+    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(profiles.PROFILES)}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Take pictures of the lessons that `args` names; return 0 if every cell ran and nothing noisy was shown."""
+    profile = profiles.named(args.profile) if args.profile else profiles.current()
+    paths = lessons.find(args.lessons)
+    status = 0
+    with browser() as chromium:
+        for path in paths:
+            folder = BUILD / "screenshots" / path.stem[:2]
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            with served(path, profile.name) as address, chromium.new_context(**_window()) as context:
+                tab = context.new_page()
+                seen = run_all(tab, address, lessons.read(path), execute.CELL_SECONDS[profile.name])
+                pictures = photograph(tab, folder)
+            good = seen.executed == seen.cells and not (seen.errors or seen.noise or seen.dialogs)
+            print(f"{path.stem}: {seen.executed} of {seen.cells} code cells ran, {pictures} pictures in {folder}")
+            for line in (*seen.errors, *seen.noise, *seen.dialogs):
+                print(f"    {line.strip()[:300]}")
+            status |= not good | _photograph_page(chromium, path, folder)
+    return int(status)
+
+
+def _window() -> dict[str, dict[str, int]]:
+    return {"viewport": {"width": WIDTH, "height": HEIGHT}}
+
+
+def _photograph_page(chromium: Browser, path: Path, folder: Path) -> bool:
+    """Keep a picture of the lesson's page, from `run` where there is one; return whether it asked for the network."""
+    built = BUILD / "pages" / f"{path.stem}.html"
+    with tempfile.TemporaryDirectory(prefix="workshop-page-") as scratch, offline(chromium) as (context, asked):
+        if not built.exists():
+            built = Path(scratch) / built.name
+            built.write_text(page(lessons.read(path), path.stem), encoding="utf-8")
+        tab = context.new_page()
+        tab.goto(built.as_uri())
+        tab.screenshot(path=folder / "page.png", full_page=True)
+    for url in asked:
+        print(f"    the page asks the network for {url}")
+    return bool(asked)
+
+
+def find_browser() -> str | None:
+    """Return the path of a Chromium, Chrome or Edge of this machine, None if there is none."""
+    found = [path for path in map(shutil.which, BROWSERS) if path]
+    return next(iter([*found, *(place for place in PLACES if Path(place).exists())]), None)
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Browser]:
+    """Start the machine's Chromium, invisibly, and end it.
+
+    Raises:
+        WorkshopError: there is none, or playwright is not installed.
+    """
+    path = find_browser()
+    if path is None:
+        raise WorkshopError(
+            "No Chromium, Chrome or Edge was found on this machine.",
+            "The screenshots are taken in a real browser.",
+            "Install one, for example: sudo apt-get install chromium",
+        )
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise WorkshopError(
+            "playwright is not installed.",
+            "It comes with the test tools, which the lessons do not need.",
+            "Type: python3 workshop.py test   (it installs them)",
+        ) from error
+    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # Chromium refuses root with it
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=path, args=[*root, "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+        )
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@contextlib.contextmanager
+def offline(chromium: Browser) -> Iterator[tuple[BrowserContext, list[str]]]:
+    """Hand over (a window without a network, the list of addresses that it asks for in vain)."""
+    asked: list[str] = []
+
+    def refuse(route: object) -> None:
+        asked.append(route.request.url)
+        route.abort()
+
+    with chromium.new_context(offline=True, **_window()) as context:
+        context.route(lambda url: not url.startswith(("file:", "data:", "blob:")), refuse)
+        yield context, asked
+
+
+@contextlib.contextmanager
+def served(path: Path, profile: str) -> Iterator[str]:
+    """Serve a copy of the lesson in the file `path`, without its outputs, in a JupyterLab of its own.
+
+    The learner's settings, workspaces and notebooks stay untouched. Yields the address of the lesson.
+    """
+    import psutil
+
+    with tempfile.TemporaryDirectory(prefix="workshop-screenshots-", ignore_cleanup_errors=True) as scratch:
+        root = Path(scratch) / "workshop" / "notebooks"
+        root.mkdir(parents=True)
+        _bare_copy(path, root / path.name)
+        token, port = secrets.token_hex(16), _free_port()
+        log = Path(scratch) / "server.log"
+        with log.open("wb") as out:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *_options(port, root.parent)],
+                env=_environment(Path(scratch), profile, token), stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        watch = execute.Watch(psutil.Process(server.pid))
+        watch.start()
+        try:
+            _wait(server, f"http://{lab.ADDRESS}:{port}/api/status?token={token}", log)
+            yield f"http://{lab.ADDRESS}:{port}/lab/tree/notebooks/{path.name}?token={token}"
+        finally:
+            server.terminate()  # the server ends its kernels
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(15)
+            watch.close()
+            server.wait()
+
+
+def _bare_copy(source: Path, target: Path) -> None:
+    from helpers import notebook_format
+
+    notebook = lessons.read(source)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    target.write_text(notebook_format.dump(notebook), encoding="utf-8")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((lab.ADDRESS, 0))
+        return probe.getsockname()[1]
+
+
+def _options(port: int, root: Path) -> list[str]:
+    return [
+        f"--ServerApp.ip={lab.ADDRESS}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={root}", "--ServerApp.open_browser=False", "--ServerApp.allow_root=True",
+    ]  # fmt: skip
+
+
+def _environment(scratch: Path, profile: str, token: str) -> dict[str, str]:
+    for name, values in SETTINGS.items():
+        file = scratch / "settings" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    pages = scratch / "config" / "labconfig" / "page_config.json"
+    pages.parent.mkdir(parents=True)
+    pages.write_text(json.dumps({"disabledExtensions": lab.DISABLED}))
+    folders = {"CONFIG_DIR": "config", "DATA_DIR": "data", "RUNTIME_DIR": "runtime"}
+    own = {f"JUPYTER_{name}": str(scratch / folder) for name, folder in folders.items()}
+    own |= {f"JUPYTERLAB_{name}_DIR": str(scratch / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
+    others = {key: value for key, value in os.environ.items() if key not in ("ANYGPU_GRADE", "MPLBACKEND")}
+    return others | own | {"JUPYTER_TOKEN": token, profiles.VARIABLE: profile}
+
+
+def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until the server answers.
+
+    Raises:
+        WorkshopError: it ended, or never answered.
+    """
+    end = time.monotonic() + OPEN_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.2)
+    said = log.read_text(errors="replace").strip().splitlines()[-5:]
+    raise WorkshopError("JupyterLab did not start.", "\n".join(said), "Type: python -m helpers doctor")
+
+
+def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
+    """Open the lesson at `address`, choose *Run All Cells* in the menu, wait for its end, and say what is to be seen.
+
+    Args:
+        tab: an empty page of the browser.
+        address: of the lesson in JupyterLab.
+        notebook: the lesson, to know how many cells will run.
+        seconds: how long the lesson may take.
+    """
+    from playwright.sync_api import TimeoutError as Late
+
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    seen = Seen(cells=len(code))
+    tab.goto(address, timeout=OPEN_SECONDS * 1000)
+    tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=OPEN_SECONDS * 1000)
+    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", timeout=OPEN_SECONDS * 1000)
+    seen.dialogs = tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
+    tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+    tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+    with contextlib.suppress(Late):  # a lesson that hangs shows in `executed`
+        tab.wait_for_function(_RUN_ENDED, arg=len(code), timeout=seconds * 1000)
+    tab.wait_for_timeout(1000)  # figures are drawn after their cell has its number
+    seen.executed = tab.evaluate(_EXECUTED)
+    allowed = [index for index, cell in enumerate(code) if "raises-exception" in lessons.tags(cell)]
+    seen.errors = tab.evaluate(_ERRORS, allowed)
+    seen.noise = tab.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']").all_inner_texts()
+    seen.dialogs += tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
+    return seen
+
+
+_PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputArea-prompt')].map(e => e.innerText)"
+_EXECUTED = f"() => {_PROMPTS}.filter(p => /\\[\\d+\\]/.test(p)).length"
+_RUN_ENDED = f"""cells => {{
+  const prompts = {_PROMPTS};
+  const ran = prompts.filter(p => /\\[\\d+\\]/.test(p)).length;
+  return ran >= cells || (ran > 0 && !prompts.some(p => p.includes('[*]'))
+    && document.querySelector("[data-mime-type='application/vnd.jupyter.error']"));
+}}"""
+_ERRORS = """allowed => [...document.querySelectorAll('.jp-CodeCell')].filter(
+  (cell, index) => !allowed.includes(index)).flatMap(
+  cell => [...cell.querySelectorAll("[data-mime-type='application/vnd.jupyter.error']")].map(e => e.innerText))"""
+
+
+def photograph(tab: Page, folder: Path) -> int:
+    """Scroll through the open notebook and keep a picture of each part in `folder`; return how many there are."""
+    panel = tab.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer").first
+    step = panel.evaluate("panel => panel.clientHeight") - 80
+    height = panel.evaluate("panel => panel.scrollHeight")
+    count = 0
+    for top in range(0, max(height - 80, 1), step):
+        panel.evaluate("(panel, top) => panel.scrollTo(0, top)", top)
+        tab.wait_for_timeout(200)
+        count += 1
+        tab.screenshot(path=folder / f"{count:02d}.png")
+    return count
