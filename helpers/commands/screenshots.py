@@ -260,7 +260,8 @@ def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
     seen = Seen(cells=len(code))
     tab.goto(address, timeout=OPEN_SECONDS * 1000)
     tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=OPEN_SECONDS * 1000)
-    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", timeout=OPEN_SECONDS * 1000)
+    # The status bar names the kernel only once it runs; before that, Run All Cells asks which kernel to take.
+    tab.wait_for_selector(".jp-StatusBar-TextItem:has-text('| Idle')", timeout=OPEN_SECONDS * 1000)
     seen.dialogs = tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
     tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
     tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
@@ -272,6 +273,7 @@ def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
     seen.errors = tab.evaluate(_ERRORS, allowed)
     seen.noise = tab.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']").all_inner_texts()
     seen.dialogs += tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
+    seen.dialogs = list(dict.fromkeys(seen.dialogs))
     return seen
 
 
