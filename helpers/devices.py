@@ -579,7 +579,7 @@ def _ask_jax() -> Said:
 def _ask_torch() -> Said:
     import torch
 
-    devices = [Device("torch", "cpu", cpu_name(), "cpu", compute_units=os.cpu_count())]
+    devices = [Device("torch", "cpu", cpu_name(), "cpu")]
     if torch.cuda.is_available():
         vendor = "AMD" if torch.version.hip else "NVIDIA"
         devices += [_torch_gpu(torch.cuda, "cuda", n, vendor) for n in range(torch.cuda.device_count())]
@@ -663,7 +663,7 @@ def _main(arguments: Sequence[str]) -> int:
     os.dup2(2, 1)
     # If whoever asked is gone, nobody kills this process: it then ends by itself, even while a library hangs.
     faulthandler.enable()
-    faulthandler.dump_traceback_later(chosen.timeout + 5, exit=True)
+    faulthandler.dump_traceback_later(chosen.timeout + 2, exit=True)
     said: dict[str, object] = {"error": "", "version": "", "devices": [], "message": ""}
     try:
         version, devices, message = globals()[f"_ask_{chosen.ask}"]()

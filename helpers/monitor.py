@@ -1,8 +1,8 @@
 """Proof of use, for lesson 00: watch a device while the lesson loads it, and say whether the load shows.
 
 `find(device)` looks for a tool that can watch this device: nvidia-smi, amd-smi or rocm-smi, ioreg on macOS, the GPU
-Engine counters on Windows. A CPU is watched by this process' own CPU time, so that other programs cannot fake the proof.
-Where there is no tool, `find` returns a `NoMonitor`, which is false and says why; `watch` takes it too.
+Engine counters on Windows. A CPU is watched by this process' own CPU time, so that other programs cannot fake the
+proof. Where there is no tool, `find` returns a `NoMonitor`, which is false and says why; `watch` takes it too.
 
 Not verified on hardware: the readers of nvidia-smi, amd-smi, rocm-smi, ioreg and the Windows counters are tested with
 stored outputs alone.

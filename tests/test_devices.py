@@ -1,0 +1,395 @@
+"""helpers.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import devices
+from helpers.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
+from helpers.errors import WorkshopError
+
+HERE = Path(__file__).parent
+REAL = ("opencl", "tensorflow", "jax")  # what the cpu lock installs
+posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """Each framework is asked once."""
+    return dict(zip(REAL, find(REAL), strict=True))
+
+
+@pytest.fixture
+def framework(tmp_path, monkeypatch):
+    """Write a module that pretends to be a framework, and put it first on the path."""
+
+    def write(name, source):
+        folder = tmp_path / "fake_frameworks"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(source)
+        monkeypatch.syspath_prepend(folder)
+
+    return write
+
+
+@pytest.fixture
+def gpu_machine(monkeypatch):
+    monkeypatch.syspath_prepend(HERE / "fakes" / "fake_gpu_frameworks")
+
+
+def gone(pid, seconds=10):
+    """Whether the process ends within some seconds; one that waits for init to collect it has ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# ---- the real frameworks
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_framework_answers_with_its_version(answers, name):
+    assert answers[name].state == "ok", answers[name].message
+    assert answers[name].framework == name
+    assert answers[name].version[0].isdigit()
+    assert answers[name].seconds > 0
+
+
+@pytest.mark.parametrize(("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0")])
+def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
+    cpus = [device for device in answers[name].devices if device.kind == "cpu"]
+    assert cpus[0].identifier == identifier
+    assert cpus[0].name == devices.cpu_name()
+
+
+def test_opencl_tells_memory_units_and_version(answers):
+    if not answers["opencl"].devices:
+        pytest.skip(f"no OpenCL device here: {answers['opencl'].message}")
+    for device in answers["opencl"].devices:
+        assert device.version.startswith("OpenCL ")
+        assert device.memory_bytes > 2**20
+        assert device.compute_units >= 1
+        assert not device.name.startswith("pthread")
+    assert len({d.identifier for d in answers["opencl"].devices}) == len(answers["opencl"].devices)
+
+
+def test_the_table_has_a_row_for_each_device_with_its_name(answers):
+    shown = table(answers.values())
+    assert len(shown.rows) >= sum(len(a.devices) or 1 for a in answers.values())
+    assert devices.cpu_name() in str(shown)
+    assert f"TensorFlow {answers['tensorflow'].version}" in str(shown)
+
+
+def test_asking_leaves_the_environment_and_the_modules_alone(answers):
+    code = (
+        "import os, sys; from helpers import devices; before = dict(os.environ); devices.ask('jax');"
+        "assert dict(os.environ) == before; assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=HERE.parent)
+
+
+def test_importing_is_light():
+    code = "import sys, helpers.devices, helpers.monitor; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parent)
+    heavy = {"numpy", "tensorflow", "jax", "torch", "pyopencl", "matplotlib", "IPython", "tabulate", "psutil"}
+    assert "helpers.devices" in done.stdout.split()
+    assert not heavy & set(done.stdout.split())
+
+
+# ---- OpenCL's drivers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
+def test_no_opencl_platform_is_an_answer_without_devices(monkeypatch, tmp_path):
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "nothing-here"))
+    answer = ask("opencl")
+    assert (answer.state, answer.devices) == ("ok", ())
+    assert "no OpenCL platform" in answer.message
+    assert "OCL_ICD_VENDORS" in answer.message
+    assert "no device" in str(table([answer]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
+def test_a_driver_reached_by_two_paths_is_listed_once(monkeypatch):
+    found = [Path(folder) / "pyopencl" / ".libs" for folder in sys.path]
+    vendors = next((folder for folder in found if (folder / "pocl.icd").exists()), None)
+    if vendors is None:
+        pytest.skip("no PoCL from pip here")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(vendors))
+    answer = ask("opencl")
+    assert [device.identifier for device in answer.devices] == ["0:0"]
+    assert "platform 1 is platform 0 listed again" in answer.message
+
+
+def test_two_versions_of_a_driver_are_kept_apart():
+    versions = ("OpenCL 3.0 PoCL 3.0-rc2", "OpenCL 3.0 PoCL 3.1+debian")
+    cpus = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=v) for n, v in enumerate(versions)]
+    assert str(cpus[0]) == "AMD EPYC (PoCL 3.0-rc2, OpenCL, CPU)"
+    names = [row[3] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
+    assert names == ["AMD EPYC, PoCL 3.0-rc2", "AMD EPYC, PoCL 3.1+debian"]
+
+
+def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed_over(gpu_machine):
+    answer = ask("opencl")
+    assert answer.state == "ok", answer.message
+    assert [(d.identifier, d.name, d.kind, d.pci) for d in answer.devices] == [
+        ("1:0", "AMD Radeon RX 6600 XT", "gpu", "0000:2f:00.0"),
+        ("1:1", "AMD Radeon RX 6600 XT", "gpu", "0000:2f:00.0"),  # two alike in one platform are two
+        ("2:0", "NVIDIA GeForce RTX 4090", "gpu", "0000:01:00.0"),
+    ]
+    assert "rusticl" in answer.message
+    assert "broken" in answer.message
+    assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
+
+
+def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
+    torch, jax = find(("torch", "jax"))
+    assert [d.identifier for d in torch.devices] == ["cpu", "cuda:0", "cuda:1"]
+    assert (torch.devices[2].name, torch.devices[2].vendor, torch.devices[2].compute_units) == (
+        "NVIDIA H200",
+        "NVIDIA",
+        132,
+    )
+    assert torch.devices[2].pci == "0000:30:00.0"
+    assert [d.identifier for d in jax.devices] == ["cuda:0", "cpu:0"]
+    assert pick([torch, jax]).identifier == "cuda:0"
+    assert pick([torch, jax], "jax", "cpu").identifier == "cpu:0"
+
+
+# ---- frameworks that do not answer
+
+
+def test_a_framework_that_is_not_installed_is_said_at_once(monkeypatch):
+    monkeypatch.setattr(devices, "run", lambda *_, **__: pytest.fail("it started a process"))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    answer = ask("torch")
+    assert (answer.state, answer.devices) == ("not installed", ())
+    assert "--with torch" in answer.message
+
+
+def test_a_folder_that_an_uninstaller_left_does_not_count(tmp_path, monkeypatch):
+    (tmp_path / "onnxruntime" / "capi").mkdir(parents=True)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *[p for p in sys.path if "site-packages" not in p]])
+    assert ask("onnxruntime").state == "not installed"
+
+
+def test_a_broken_install_says_why(framework):
+    framework("torch", "print('noise')\nraise ImportError('libcudart.so.12: cannot open shared object file')")
+    answer = ask("torch")
+    assert answer.state == "failed"
+    assert "ImportError: libcudart.so.12" in answer.message
+
+
+def test_a_framework_without_what_we_ask_for_fails_with_a_message(framework):
+    framework("torch", "__version__ = '0'")
+    answer = ask("torch")
+    assert answer.state == "failed"
+    assert "AttributeError" in answer.message
+
+
+def test_a_process_that_ends_without_an_answer_has_failed(framework):
+    framework("torch", "import os, sys\nprint('out of cheese', file=sys.stderr, flush=True)\nos._exit(3)")
+    answer = ask("torch")
+    assert answer.state == "failed"
+    assert "status 3" in answer.message
+    assert "out of cheese" in answer.message
+
+
+@posix
+def test_a_crash_is_told_by_its_signal(framework):
+    framework("torch", "import ctypes\nctypes.string_at(0)")
+    answer = ask("torch")
+    assert answer.state == "failed"
+    assert "SIGSEGV" in answer.message
+    assert "Segmentation fault" in answer.message
+
+
+def test_noise_on_both_streams_does_not_break_the_answer(framework):
+    noise = """
+import atexit, os, sys
+for n in range(20000):
+    print('{"error": "", "devices": [1]}')
+    print("W0000 00:00:1.1 7 x.cc:1] noise", file=sys.stderr)
+sys.stdout.flush()
+os.write(1, b'\\xff\\x00{"half a line')
+atexit.register(print, "late noise")
+"""
+    framework(
+        "torch", noise + (HERE / "fakes/fake_gpu_frameworks/torch.py").read_text().replace("from __future__", "#")
+    )
+    answer = ask("torch")
+    assert answer.state == "ok", answer.message
+    assert len(answer.devices) == 3
+
+
+def test_a_gpu_that_a_framework_cannot_use_is_noted(framework):
+    fake = (HERE / "fakes/fake_gpu_frameworks/jax.py").read_text()
+    hint = "A CUDA-enabled jaxlib is not installed. Falling back to cpu."
+    framework("jax", fake + f"\nimport sys\nprint({hint!r}, file=sys.stderr)")
+    answer = ask("jax")
+    assert answer.message == hint
+    assert ("JAX 0.10.2", "note", "", hint, "", "") in table([answer]).rows
+
+
+HANG = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+pathlib.Path({pids!r}).write_text(f"{{os.getpid()}} {{child.pid}}")
+print("connecting to the licence server", file=sys.stderr, flush=True)
+time.sleep(120)
+"""
+
+
+def test_a_hang_is_killed_with_all_that_it_started(framework, tmp_path):
+    pids = tmp_path / "pids"
+    framework("torch", HANG.format(pids=str(pids)))
+    answer = ask("torch", timeout=6)
+    assert answer.state == "timed out"
+    assert "within 6 s" in answer.message
+    assert "licence server" in answer.message
+    assert "timed out" in str(table([answer]))
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+@posix
+def test_nothing_is_left_when_whoever_asked_is_killed(framework, tmp_path):
+    pids = tmp_path / "pids"
+    framework(
+        "torch", f"import os, pathlib, time\npathlib.Path({str(pids)!r}).write_text(str(os.getpid()))\ntime.sleep(120)"
+    )
+    code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.devices import ask; ask('torch', timeout=4)"
+    asker = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
+    while not pids.exists() or not pids.read_text():
+        assert asker.poll() is None
+        time.sleep(0.05)
+    asker.send_signal(signal.SIGKILL)
+    asker.wait(10)
+    assert gone(int(pids.read_text()), 20)
+
+
+@posix
+def test_an_interrupt_leaves_no_process(framework, tmp_path):
+    pids = tmp_path / "pids"
+    framework("torch", HANG.format(pids=str(pids)))
+    code = (
+        f"import sys; sys.path.insert(0, {sys.path[0]!r})\nfrom helpers.devices import find\n"
+        "try:\n    find(('torch',), timeout=60)\nexcept KeyboardInterrupt:\n    sys.exit(42)"
+    )
+    asker = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
+    while not pids.exists() or " " not in pids.read_text():
+        assert asker.poll() is None
+        time.sleep(0.05)
+    asker.send_signal(signal.SIGINT)
+    assert asker.wait(20) == 42
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+@posix
+def test_a_descendant_that_left_the_group_does_not_hold_up_the_answer(tmp_path):
+    code = (
+        "import pathlib, subprocess, sys, time\n"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(p.pid))\ntime.sleep(60)"
+    )
+    start = time.monotonic()
+    done = devices.run([sys.executable, "-c", code], 3)
+    try:
+        assert done.status is None
+        assert time.monotonic() - start < 30
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_one_that_fails_does_not_disturb_the_others(framework):
+    framework("torch", "raise RuntimeError('no')")
+    torch, jax = find(("torch", "jax"))
+    assert (torch.state, jax.state) == ("failed", "ok")
+
+
+def test_an_unknown_framework_is_refused():
+    with pytest.raises(WorkshopError, match="onnxruntime"):
+        ask("plaidml")
+    with pytest.raises(WorkshopError):
+        find(["jax", "plaidml"])
+    assert find([]) == []
+
+
+# ---- choosing
+
+device = st.builds(
+    Device, st.sampled_from(FRAMEWORKS), st.text("0123456789:", max_size=4), st.just("a device"), st.sampled_from(KINDS)
+)
+some_answers = st.lists(
+    st.builds(lambda f, d: Answer(f, "ok", "1", tuple(d)), st.sampled_from(FRAMEWORKS), st.lists(device))
+)
+
+
+@given(some_answers, st.none() | st.sampled_from(FRAMEWORKS), st.none() | st.sampled_from(KINDS))
+def test_pick_takes_the_first_of_the_best_kind_that_fits(given_answers, framework, kind):
+    everything = [d for a in given_answers for d in a.devices]
+    fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
+    if not fitting:
+        with pytest.raises(WorkshopError) as refused:
+            pick(given_answers, framework, kind)
+        assert all(str(d) in str(refused.value) for d in everything)
+        return
+    chosen = pick(iter(given_answers), framework, kind)
+    best = next(k for k in ("gpu", "accelerator", "cpu") if any(d.kind == k for d in fitting))
+    assert chosen is next(d for d in fitting if d.kind == best)
+
+
+def test_pick_says_what_there_is_and_why_the_rest_is_silent():
+    there = [
+        Answer("jax", "ok", "1", (Device("jax", "cpu:0", "AMD EPYC", "cpu"),)),
+        Answer("torch", "failed", "", (), "ImportError: libcudart"),
+    ]
+    with pytest.raises(WorkshopError) as refused:
+        pick(there, "torch", "gpu")
+    assert "no PyTorch device of kind gpu" in refused.value.what
+    assert "AMD EPYC (JAX, CPU) is cpu:0" in refused.value.why
+    assert "PyTorch: failed, ImportError: libcudart" in refused.value.why
+    for wrong in ({"framework": "plaidml"}, {"kind": "tpu"}):
+        with pytest.raises(WorkshopError, match="Choose one of"):
+            pick(there, **wrong)
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz\n", "Intel Core i7-8550U"),
+        ("model name\t: AMD Ryzen 9 5950X 16-Core Processor\n", "AMD Ryzen 9 5950X"),
+        ("model name\t: AMD EPYC\n", "AMD EPYC"),
+        ("processor: 0\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n", "Raspberry Pi 5 Model B Rev 1.0"),
+        ("processor\t: 0\nmodel\t\t: 142\nCPU part\t: 0xd08\n", ""),
+    ],
+)
+def test_the_processor_of_linux_gets_its_plain_name(text, name):
+    assert devices._tidy(devices._cpu_from_cpuinfo(text)) == name
+
+
+def test_the_processor_has_a_name_even_where_the_system_tells_none(monkeypatch):
+    assert devices.cpu_name().strip() not in ("", "cpu")
+    devices.cpu_name.cache_clear()
+    monkeypatch.setattr(devices.platform, "system", lambda: "Plan 9")
+    monkeypatch.setattr(devices.platform, "processor", lambda: "")
+    monkeypatch.setattr(devices.platform, "machine", lambda: "riscv64")
+    assert devices.cpu_name() == "riscv64"
+    devices.cpu_name.cache_clear()

@@ -1,0 +1,468 @@
+"""helpers.monitor: this process' own load for real; the vendors' tools by fakes, since their hardware is not here."""
+
+import hashlib
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import monitor
+from helpers.devices import Device
+from helpers.monitor import NoMonitor, Reading, Samples, find, sample, watch
+
+FAKES = Path(__file__).parent / "fakes"
+CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version="OpenCL 3.0 PoCL 3.1")
+RTX_4090 = Device("opencl", "0:0", "NVIDIA GeForce RTX 4090", "gpu", vendor="NVIDIA Corporation")
+RADEON = Device("opencl", "0:0", "AMD Radeon RX 7800 XT", "gpu", vendor="Advanced Micro Devices, Inc.")
+ARC = Device("opencl", "0:0", "Intel Arc A770", "gpu", vendor="Intel(R) Corporation")
+posix = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """Put fake tools, and nothing else, on PATH; returns the file that loads the fake GPU while it exists."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    load = tmp_path / "load"
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("FAKE_LOAD", str(load))
+    monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+    def install(name, mode="works"):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{FAKES}/fake_{name.replace("-", "_")}.py" "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("FAKE_MODE", mode)
+        return load
+
+    return install
+
+
+def loading(load):
+    """One slice of load for the fake GPU."""
+
+    def work():
+        load.touch()
+        time.sleep(0.05)
+
+    return work
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "anygpu-monitor"]
+
+
+def made(idle, busy, **more):
+    """Samples with these utilisations, one each 0.1 s."""
+    count = len(idle) + len(busy)
+    nothing = (None,) * count
+    values = {"utilisation": (*idle, *busy), "power": nothing, "temperature": nothing, "memory": nothing, **more}
+    phases = ("idle",) * len(idle) + ("busy",) * len(busy)
+    return Samples("fake", "a fake monitor", tuple(n / 10 for n in range(count)), phases, **values)
+
+
+# ---- the CPU, for real
+
+
+def test_a_real_load_on_the_cpu_shows():
+    block = bytes(2**22)
+    with ThreadPoolExecutor(2) as pool:
+        seen = watch(
+            find(CPU),
+            lambda: list(pool.map(hashlib.sha256, [block, block])),  # hashlib releases the interpreter's lock
+            idle_seconds=1.0,
+            busy_seconds=2.0,
+            interval=0.1,
+        )
+    assert seen.verdict().used is True, seen.verdict()
+    assert "rose from" in str(seen.verdict())
+    assert {"idle", "busy"} == set(seen.phases)
+    assert list(seen.times) == sorted(seen.times)
+    assert all(0 <= value < 150 for value in seen.utilisation)
+    assert not threads()
+
+
+def test_waiting_is_not_load():
+    seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=1.0, busy_seconds=1.0, interval=0.1)
+    assert seen.verdict().used is False, seen.verdict()
+    assert "Not shown" in str(seen.verdict())
+
+
+def test_the_load_of_another_process_is_not_ours(tmp_path):
+    import subprocess
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0, interval=0.1)
+        finally:
+            other.kill()
+    assert seen.verdict().used is False, seen.verdict()
+
+
+def test_what_ran_before_the_watching_does_not_count():
+    watcher = find(CPU)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        hashlib.sha256(bytes(2**16))
+    assert max(sample(watcher, 0.5, 0.1).utilisation) < 50
+
+
+def test_the_cpu_monitor_says_that_it_watches_this_process_alone():
+    assert "this process' own share" in find(CPU).description
+
+
+def test_sample_looks_without_loading():
+    seen = sample(find(CPU), 0.6, 0.1)
+    assert set(seen.phases) == {"idle"}
+    assert seen.verdict().used is None
+    assert "too few" in str(seen.verdict())
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_sampling_ends_when_the_work_raises(error):
+    def work():
+        raise error("no")
+
+    with pytest.raises(error):
+        watch(find(CPU), work, idle_seconds=0.2)
+    assert not threads()
+
+
+def test_the_work_runs_at_least_once_and_until_the_time_is_up():
+    calls = []
+    watch(NoMonitor("none"), lambda: calls.append(1), busy_seconds=0)
+    assert calls == [1]
+    watch(NoMonitor("none"), lambda: calls.append(time.sleep(0.01)), busy_seconds=0.2)
+    assert len(calls) > 2
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000\n"}, [1.5]),
+        ({"cpu.max": "max 100000\n"}, []),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, [0.5]),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, []),
+        ({}, []),
+    ],
+)
+def test_a_container_s_quota_counts(tmp_path, files, cpus):
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert monitor._quota(tmp_path) == cpus
+
+
+# ---- verdicts
+
+
+@pytest.mark.parametrize(
+    ("idle", "busy", "used"),
+    [
+        ([0, 1, 0, 2, 1], [97, 99, 98, 100, 96], True),
+        ([0, 0, 0], [0, 0, 0], False),
+        ([0, 0, 0], [3, 3, 3], False),  # no spread, but nothing to speak of
+        ([90, 91, 92], [95, 96, 97], False),  # somebody else is on the GPU
+        ([10, 50, 90], [40, 60, 100], False),  # gap smaller than the spread
+        ([97, 99, 98], [0, 1, 2], False),  # falls under load
+        ([0, 0, 0], [0, 100, 0], False),  # one spike
+        ([0, 0], [99, 99, 99], None),
+        ([], [], None),
+        ([None] * 4, [None] * 4, None),
+    ],
+)
+def test_the_verdict(idle, busy, used):
+    verdict = made(idle, busy).verdict()
+    assert verdict.used is used, verdict
+    assert str(verdict).startswith({True: "Used", False: "Not shown", None: "Cannot tell"}[used])
+
+
+def test_the_verdict_falls_back_to_power():
+    verdict = made([None] * 3, [None] * 3, power=(20, 21, 20, 300, 310, 305)).verdict()
+    assert verdict.used is True
+    assert "power rose from 20 W" in str(verdict)
+
+
+def test_the_start_of_each_phase_is_left_out_when_figures_trail():
+    late = ([0] * 6, [0, 0, 0, 0, 99, 99, 99, 99, 99])  # the busy phase begins at 0.6 s, its figures 0.4 s later
+    assert made(*late, lag=0.4).settled("utilisation", "busy") == [99] * 5
+    assert made(*late, lag=10).settled("utilisation", "busy") == [99] * 5  # never more than half of the phase
+
+
+@given(st.lists(st.floats(0, 100), min_size=3, max_size=30), st.floats(0, 4.9))
+def test_a_device_that_hardly_changes_is_never_called_used(idle, more):
+    assert made(idle, [value + more for value in idle]).verdict().used is False
+
+
+@given(st.lists(st.floats(0, 10), min_size=3, max_size=30), st.lists(st.floats(60, 100), min_size=3, max_size=30))
+def test_a_clear_load_is_always_seen(idle, busy):
+    assert made(idle, busy).verdict().used is True
+
+
+# ---- NVIDIA
+
+
+@posix
+def test_nvidia_smi_watches_the_right_one_of_two_gpus(tools):
+    load = tools("nvidia-smi")
+    watcher = find(RTX_4090)
+    assert watcher
+    assert "GPU 1 (NVIDIA GeForce RTX 4090)" in watcher.description
+    assert "may not" not in watcher.description
+    seen = watch(watcher, loading(load), idle_seconds=1, busy_seconds=1.5, interval=0.05)
+    assert seen.verdict().used is True, seen.verdict()
+    assert (seen.utilisation[-1], seen.power[-1], seen.temperature[-1]) == (97, 401.5, 66)
+    assert seen.memory[-1] == 20480 * 2**20
+    assert not threads()
+
+
+@posix
+def test_nvidia_smi_idle_under_work_is_not_shown(tools):
+    tools("nvidia-smi")
+    seen = watch(find(RTX_4090), lambda: time.sleep(0.05), idle_seconds=0.6, busy_seconds=0.6, interval=0.05)
+    assert seen.verdict().used is False
+
+
+@posix
+@pytest.mark.parametrize(
+    ("device", "index", "sure"),
+    [
+        (Device("torch", "cuda:0", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA", pci="0000:2f:00.0"), 1, True),
+        (Device("torch", "cuda:0", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA", pci="0000:01:00.0"), 0, True),
+        (Device("jax", "cuda:1", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA"), 1, False),
+        (Device("jax", "cuda:0", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA"), 0, False),
+        (Device("jax", "cuda:7", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA"), 0, False),
+    ],
+)
+def test_twin_gpus_are_told_apart_by_address_or_else_it_says_so(tools, device, index, sure):
+    tools("nvidia-smi", "twins")
+    description = find(device).description
+    assert f"GPU {index} " in description
+    assert ("may not be the one" not in description) is sure
+
+
+@posix
+def test_hidden_gpus_make_the_number_worthless(tools, monkeypatch):
+    tools("nvidia-smi", "twins")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    description = find(Device("jax", "cuda:1", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA")).description
+    assert "GPU 0 " in description
+    assert "may not be the one" in description
+
+
+@posix
+def test_fields_that_are_not_available_are_none_and_power_decides(tools):
+    load = tools("nvidia-smi", "no utilisation")
+    seen = watch(find(RTX_4090), loading(load), idle_seconds=0.6, busy_seconds=1.0, interval=0.05)
+    assert set(seen.utilisation) == set(seen.temperature) == {None}
+    assert seen.verdict().used is True
+    assert "power rose" in str(seen.verdict())
+
+
+@posix
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("fails", "couldn't communicate with the NVIDIA driver"),
+        ("garbage", "nvidia-smi lists no GPU"),
+        ("nothing", "neither utilisation nor power"),
+    ],
+)
+def test_a_tool_that_is_no_use_becomes_no_monitor_with_the_reason(tools, mode, reason):
+    tools("nvidia-smi", mode)
+    watcher = find(RTX_4090)
+    assert not watcher
+    assert reason in watcher.description
+    assert "evidence by placement and time only" in watcher.description
+
+
+@posix
+def test_a_tool_that_hangs_is_killed_with_its_children(tools, monkeypatch, tmp_path):
+    tools("nvidia-smi", "hangs")
+    monkeypatch.setattr(monitor, "TIMEOUT", 3.0)
+    watcher = find(RTX_4090)
+    assert not watcher
+    assert "did not answer within 3 s" in watcher.why
+    for pid in (tmp_path / "pids").read_text().split():
+        end = time.monotonic() + 10
+        while psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@posix
+@pytest.mark.parametrize(("mode", "reason"), [("hangs later", "did not answer"), ("fails later", "failed with status")])
+def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools, monkeypatch, mode, reason):
+    load = tools("nvidia-smi", mode)
+    watcher = find(RTX_4090)
+    monkeypatch.setattr(monitor, "TIMEOUT", 2.0)
+    seen = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5, interval=0.05)
+    assert reason in seen.problem
+    assert seen.verdict().used is None
+    assert reason in str(seen.verdict())
+    assert not threads()
+
+
+def test_without_a_tool_there_is_no_monitor_and_the_work_runs_all_the_same(tools):
+    watcher = find(RTX_4090)
+    assert not watcher
+    assert "nvidia-smi not found: it comes with NVIDIA's driver" in watcher.why
+    calls = []
+    seen = watch(watcher, lambda: calls.append(1), busy_seconds=0.01)
+    assert calls
+    assert (seen.times, seen.utilisation) == ((), ())
+    assert seen.verdict().used is None
+    assert "no monitor here, evidence by placement and time only" in str(seen.verdict())
+    assert sample(watcher, 0.1).times == ()
+
+
+@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="they have a tool for every GPU")
+def test_a_gpu_of_which_no_tool_is_known_has_no_monitor(tools):
+    assert "no tool is known that watches Intel Arc A770" in find(ARC).description
+
+
+# ---- AMD
+
+
+@posix
+@pytest.mark.parametrize("mode", ["list", "gpu_data"])
+def test_amd_smi_of_either_shape_watches_the_named_gpu(tools, mode):
+    load = tools("amd-smi", mode)
+    watcher = find(RADEON)
+    assert watcher.source == "amd-smi"
+    assert "GPU 1 (AMD Radeon RX 7800 XT)" in watcher.description
+    seen = watch(watcher, loading(load), idle_seconds=0.6, busy_seconds=0.8, interval=0.05)
+    assert seen.verdict().used is True, seen.verdict()
+    assert (seen.utilisation[-1], seen.power[-1]) == (95, 210)
+    assert seen.temperature[-1] == (60 if mode == "gpu_data" else 44)
+
+
+@posix
+def test_rocm_smi_is_asked_where_amd_smi_fails(tools):
+    tools("amd-smi")
+    load = tools("rocm-smi", "fails")
+    watcher = find(Device("opencl", "0:0", "gfx1032", "gpu", vendor="Advanced Micro Devices, Inc."))
+    assert watcher.source == "rocm-smi"
+    seen = watch(watcher, loading(load), idle_seconds=0.6, busy_seconds=0.8, interval=0.05)
+    assert seen.verdict().used is True, seen.verdict()
+    assert (seen.utilisation[0], seen.power[0], seen.temperature[0]) == (0, 9, 51)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reading"),
+    [
+        # ROCm 7, MI355X: no edge sensor
+        (
+            {
+                "gpu": 0,
+                "usage": {"gfx_activity": {"value": 0, "unit": "%"}},
+                "power": {"socket_power": {"value": 239, "unit": "W"}},
+                "temperature": {"edge": "N/A", "hotspot": {"value": 36, "unit": "C"}},
+            },
+            Reading(0, 239, 36),
+        ),
+        # older: bare numbers and texts with units
+        (
+            {"gpu": 0, "usage": {"gfx_usage": "7 %"}, "power": {"average_socket_power": "22.5 W"}},
+            Reading(7, 22.5, None),
+        ),
+        ({"gpu": 0, "usage": {"gfx_activity": 40}, "power": {"current_socket_power": 120}}, Reading(40, 120, None)),
+        # an APU that tells nothing
+        ({"gpu": 2, "usage": "N/A", "power": "N/A", "temperature": "N/A"}, Reading()),
+        ({"gpu": 0, "usage": {"gfx_activity": {"value": "N/A", "unit": "%"}}}, Reading()),
+        ({}, Reading()),
+    ],
+)
+def test_amd_smi_entries_of_several_versions(entry, reading):
+    assert monitor.amd_reading(entry) == reading
+
+
+def test_rocm_smi_does_not_take_the_limit_for_the_power():
+    card = {"Max Graphics Package Power (W)": "560.0", "Current Socket Graphics Package Power (W)": "266.0"}
+    card |= {"Temperature (Sensor junction) (C)": "60.0", "GPU use (%)": "99"}
+    assert monitor.rocm_reading(card) == Reading(99, 266, 60)
+    assert monitor.rocm_reading({"GPU use (%)": "N/A"}) == Reading()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["gpu", "usage", "power", "value"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_json_of_any_shape_is_read_without_an_error(value):
+    for entry in monitor._amd_entries(value):
+        monitor.amd_reading(entry)
+
+
+# ---- Apple and Windows
+
+IOREG_M = """\
++-o AGXAcceleratorG16X  <class AGXAcceleratorG16X, id 0x100000a0b, registered, matched, active>
+    {
+      "model" = "Apple M4 Max"
+      "PerformanceStatistics" = {"In use system memory (driver)"=0,"Alloc system memory"=34170552320,\
+"Tiler Utilization %"=28,"Renderer Utilization %"=30,"Device Utilization %"=71,"In use system memory"=407715840}
+    }
+"""
+IOREG_TWO = """\
++-o IntelAccelerator  <class IntelAccelerator, id 0x10000033b, registered, matched, active>
+      "PerformanceStatistics" = {"Device Utilization %"=7,"In use system memory"=268435456}
+      "model" = <"Intel(R) UHD Graphics 630">
++-o AMDRadeonX6000_AMDNavi14GraphicsAccelerator  <class AMDRadeonX6000_AMDNavi14GraphicsAccelerator, id 0x100000abc>
+      "PerformanceStatistics" = {"GPU Activity(%)"=64,"vramUsedBytes"=2147483648,\
+"Temperature(C)"=71,"Total Power(W)"=38}
+      "model" = <"AMD Radeon Pro 5500M">
+"""
+
+
+@posix
+@pytest.mark.parametrize(("tool", "make"), [("ioreg", monitor.Ioreg), ("powershell", monitor.WindowsCounters)])
+def test_the_tools_of_other_systems_are_called_as_they_expect(tools, tool, make):
+    load = tools(tool)
+    watcher = make(Device("opencl", "0:0", "Apple M4 Max", "gpu", vendor="Apple"))
+    seen = watch(watcher, loading(load), idle_seconds=0.6, busy_seconds=0.8, interval=0.05)
+    assert seen.verdict().used is True, seen.verdict()
+
+
+def test_ioreg_of_apple_silicon():
+    assert monitor.ioreg_reading(IOREG_M, "apple") == Reading(71, None, None, 407715840)
+
+
+def test_ioreg_of_a_mac_with_two_gpus():
+    assert monitor.ioreg_reading(IOREG_TWO, "amd") == Reading(64, 38, 71, 2147483648)
+    assert monitor.ioreg_reading(IOREG_TWO, "intel").utilisation == 7
+
+
+@pytest.mark.parametrize("text", ["", "+-o Something\n", '"Device Utilization %"=many'])
+def test_ioreg_without_a_utilisation_is_no_reading(text):
+    with pytest.raises(monitor.NoReading):
+        monitor.ioreg_reading(text)
+
+
+def test_windows_counters_add_the_compute_engines_and_leave_out_the_others():
+    text = (
+        "12 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_0_engtype_3D\r\n"
+        "30 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_2_engtype_Compute 0\r\n"
+        "8 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_3_engtype_Cuda\r\n"
+        "50 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_4_engtype_VideoDecode\r\n"
+        "50 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_5_engtype_Copy\r\nend\r\n"
+    )
+    assert monitor.windows_reading(text).utilisation == 50
+    assert monitor.windows_reading("end\n").utilisation == 0
+    assert monitor.windows_reading("80 pid_1_eng_0_engtype_3D\n80 pid_1_eng_1_engtype_3D\nend").utilisation == 100
+    with pytest.raises(monitor.NoReading):
+        monitor.windows_reading("Get-CimInstance : Invalid class\n")
