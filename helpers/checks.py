@@ -127,8 +127,10 @@ def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
+    elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
+        value = [one.item() if isinstance(one, np.generic) else one for one in value]
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -165,6 +167,14 @@ UNWRITTEN = 0x7FC0BEEF  # a float32 NaN (or an int32) that no computation makes
 OUTSIDE = 0x7FC0CAFE  # likewise, beyond the ends of the inputs
 
 
+def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.generic:
+    """Random numbers for one parameter of a kernel: `float`, `int`, or n of them, `float[]`, `int[]`."""
+    count = n if kind.endswith("[]") else None
+    if kind.startswith("float"):
+        return rng.normal(size=count).astype(np.float32) if count else np.float32(rng.normal())
+    return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(1, 100))
+
+
 @_verdict
 def kernel(
     source: str, name: str, inputs: Callable[[np.random.Generator, int], Sequence],
@@ -172,15 +182,14 @@ def kernel(
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
-    Each size runs on fresh random data: all work-items at once, three times, and then one work-group after the other
-    from the last to the first, because OpenCL promises no order. The output lies between canaries of a whole
+    Each size runs on fresh random data: all work-items at once, three times, and then one work-group after the other,
+    forwards and backwards, because OpenCL promises no order. The output lies between canaries of a whole
     work-group and more, and the inputs between values that spoil every result, so that a missing guard shows.
 
     Args:
         source: OpenCL C with the kernel.
         name: the kernel's name.
-        inputs: given a random generator and n, returns the inputs: float32 or int32 arrays of shape (n,), and NumPy
-            scalars for parameters that are no arrays.
+        inputs: what each input parameter takes: `float[]` or `int[]` (n elements of 4 bytes), `float` or `int` (one).
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
         sizes: the sizes n to try; a random one is added.
         device: where to run; the lessons' device if None.
@@ -196,20 +205,19 @@ def kernel(
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
     for n in tried:
-        given = list(inputs(rng, n))
-        expected = reference(*given)
+        given = [_random(kind, rng, n) for kind in inputs]
+        expected = np.asarray(reference(*given))
         if run.num_args != len(given) + 2:
             raise _NotYet(f"expected a kernel of {len(given) + 2} parameters, came one of {run.num_args}.")
         first = None
-        for order in ("at once", "at once", "at once", "backwards"):
+        for order in ("at once", "at once", "at once", "forwards", "backwards"):
             came = _run_guarded(queue, run, given, expected.dtype, n, order)
             _judge_output(came, expected, n, order)
             first = came if first is None else first
             if not np.array_equal(first, came, equal_nan=True):
                 i = int(np.flatnonzero(first != came)[0])
-                raise _NotYet(
-                    f"n = {n}: element {i} was {_number(first[i])} in one run and {_number(came[i])} in another: a race."
-                )
+                pair = f"{_number(first[i])} in one run and {_number(came[i])} in another"
+                raise _NotYet(f"n = {n}: element {i} was {pair}: a race.")
     return (
         f"{len(tried)} sizes from {min(tried)} to {max(tried)}, in any order of work-groups, on {opencl.name(device)}"
     )
@@ -250,7 +258,7 @@ def _run_guarded(
         if order == "at once":
             run(queue, (groups * LOCAL_SIZE,), (LOCAL_SIZE,), *arguments)
         else:
-            for group in reversed(range(groups)):
+            for group in range(groups) if order == "forwards" else reversed(range(groups)):
                 run(queue, (LOCAL_SIZE,), (LOCAL_SIZE,), *arguments, global_offset=(group * LOCAL_SIZE,))
     except (cl.Error, TypeError, ValueError) as error:
         raise _NotYet(f"the kernel cannot be started: {error}. Do its parameters have the right types?") from None
@@ -310,5 +318,5 @@ def _judge_output(came: np.ndarray, expected: np.ndarray, n: int, order: str) ->
     i = int(np.flatnonzero(~right)[0])
     value = "nothing: it was never written" if bits[i] == UNWRITTEN else _number(came[i])
     hint = " Does it read outside an input?" if value == "nan" else ""
-    when = "" if order == "at once" else " (work-groups run from the last to the first: OpenCL promises no order)"
+    when = "" if order == "at once" else f" (work-groups run {order}, one by one: OpenCL promises no order)"
     raise _NotYet(f"n = {n}, element {i}: expected {_number(expected[i])}, came {value}.{hint}{when}")

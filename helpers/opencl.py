@@ -271,6 +271,8 @@ def trace(
     import pyopencl as cl
 
     device = device or pick_device()
+    context = cl.Context([device])
+    build(context, source)  # a mistake in the learner's kernel is shown in the learner's own lines
     instrumented, names = instrument(source, kernel)
     if len(arguments) != len(names):
         raise WorkshopError(
@@ -278,8 +280,6 @@ def trace(
             f"Its parameters are: {', '.join(names)}.",
             "Give one argument for each parameter, in their order.",
         )
-    context = cl.Context([device])
-    build(context, source)  # a mistake in the learner's kernel is shown in the learner's lines
     program = build(context, instrumented)
     queue = cl.CommandQueue(context)
     items = int(np.prod(global_size))

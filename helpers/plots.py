@@ -1,9 +1,20 @@
-"""Every table and figure of the lessons, in one style: labelled axes with units, colour-blind-safe, one message each."""
+"""Every table and figure of the lessons, in one style: labelled axes, units, colour-blind-safe, one message each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from helpers.monitor import Samples
+    from helpers.opencl import Trace
+    from helpers.timing import Measurement
 
 
 @dataclass(frozen=True)
@@ -24,3 +35,180 @@ class Table:
         from tabulate import tabulate
 
         return tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
+
+
+# The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
+BLUE, ORANGE, GREEN, RED, SKY, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#777777"
+GROUP_COLOURS = (SKY, ORANGE, GREEN, PINK)
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def figure(width: float = 7.5, height: float = 3.5, **subplots: object) -> Iterator[tuple[Figure, Axes]]:
+    """Yield a figure in the workshop's style, and its axes; sizes in inches."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        drawn = Figure(figsize=(width, height))
+        yield drawn, drawn.subplots(**subplots)
+
+
+def show(drawn: Figure, alt: str) -> None:
+    """Display a figure as a PNG with an alternative text, which JupyterLab and the HTML pages read out."""
+    import io
+
+    from IPython.display import Image, display
+
+    png = io.BytesIO()
+    drawn.savefig(png, format="png", dpi=96)
+    display(Image(data=png.getvalue(), format="png", alt=alt))
+
+
+def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10) -> None:
+    """Show images in a grid, each under its label.
+
+    Args:
+        images: uint8 array of shape (n, 28, 28).
+        labels: integer array of shape (n,).
+        title: what the images are, with the dataset's name.
+        columns: images in a row.
+    """
+    rows = -(-len(images) // columns)
+    with figure(7.5, 0.9 * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
+        for one in axes.flat:
+            one.axis("off")
+        for one, image, label in zip(axes.flat, images, labels, strict=False):
+            one.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+            one.set_title(str(label), fontsize=10, loc="center")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
+
+
+def idle_and_busy(samples: Samples, device: str) -> None:
+    """Show how far a device was used while idle and while the lesson kept it busy.
+
+    Args:
+        samples: what `helpers.monitor.watch` saw; without a utilisation there is nothing to draw, and it says so.
+        device: the name of the device.
+    """
+    taken = [
+        (second, percent, phase)
+        for second, percent, phase in zip(samples.times, samples.utilisation, samples.phases, strict=True)
+        if percent is not None
+    ]
+    if not taken:
+        print("no figure:", samples.problem or samples.description)
+        return
+    with figure(7.5, 3.0) as (drawn, axes):
+        for phase, colour, marker in (("idle", GREY, "o"), ("busy", BLUE, "s")):
+            points = [(second, percent) for second, percent, was in taken if was == phase]
+            axes.plot(
+                *(zip(*points, strict=True) if points else ((), ())), color=colour, marker=marker, ms=4, label=phase
+            )
+        axes.set(xlabel="time (s)", ylabel="utilisation (%)", title=device)
+        axes.set_ylim(-5, max([115, *(percent for _, percent, _ in taken)]))
+        axes.legend(loc="upper left", ncols=2)
+    show(drawn, f"Utilisation of {device} in percent over time, idle first and then busy. {samples.verdict()}")
+
+
+def work_items(trace: Trace, title: str) -> None:
+    """Draw which work-item touched which element: arrays that are read above, arrays that are written below.
+
+    Args:
+        trace: what `helpers.opencl.trace` recorded of a one-dimensional launch of at most about 20 work-items.
+        title: the message of the figure.
+    """
+    written = {touch.array for touch in trace.touches if touch.writes}
+    above = [array for array in trace.lengths if array not in written]
+    rows = {array: row for row, array in enumerate([*above, None, *(a for a in trace.lengths if a in written)])}
+    middle, items = rows[None], len(trace.global_ids)
+    widest = max([items, *trace.lengths.values(), *(touch.index + 1 for touch in trace.touches)])
+    with figure(max(7.5, 0.42 * widest + 1.6), 0.8 * len(rows) + 0.9) as (drawn, axes):
+        for touch in trace.touches:
+            ends = [(touch.index, rows[touch.array]), (touch.item, middle)]
+            colour = RED if not touch.inside else BLUE if touch.writes else GREY
+            _arrow(axes, *(reversed(ends) if touch.writes else ends), colour)
+            if not touch.inside:
+                _cell(axes, touch.index, rows[touch.array], "white", "×", RED)
+        for item in range(items):
+            group = GROUP_COLOURS[trace.group_ids[item, 0] % len(GROUP_COLOURS)]
+            _cell(axes, item, middle, group, f"{trace.global_ids[item, 0]}", small=f"{trace.local_ids[item, 0]}")
+        for array, length in trace.lengths.items():
+            for element in range(length):
+                _cell(axes, element, rows[array], "white", f"{element}")
+        labels = {row: f"array {array}" if array else "work-items" for array, row in rows.items()}
+        axes.set_yticks(list(labels), list(labels.values()))
+        axes.set(xlim=(-0.8, widest - 0.2), ylim=(len(rows) - 0.5, -0.5), xticks=[], title=title)
+        axes.set_xlabel("one colour: one work-group; large number: global id; small number: local id", fontsize=9)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    bad = len(trace.outside)
+    show(drawn, f"{title}. {items} work-items and the elements that each touched; {bad} accesses lie outside an array.")
+
+
+def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "") -> None:
+    """A box around (x, y); drawn over the arrows, which therefore pass behind it."""
+    from matplotlib.patches import Rectangle
+
+    line = "--" if edge == RED else "-"
+    axes.add_patch(Rectangle((x - 0.4, y - 0.3), 0.8, 0.6, facecolor=colour, edgecolor=edge, lw=1, ls=line, zorder=3))
+    axes.text(x - 0.1 * bool(small), y, text, ha="center", va="center", fontsize=10, color=edge, zorder=4)
+    axes.text(x + 0.26, y + 0.17, small, ha="center", va="center", fontsize=7, color=edge, zorder=4)
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    down = 0.3 if end[1] > start[1] else -0.3
+    tip = (end[0], end[1] - down)
+    look = {"arrowstyle": "-|>", "color": colour, "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=tip, xytext=(start[0], start[1] + down), arrowprops=look, zorder=1)
+
+
+def where_time_goes(parts: dict[str, float], title: str) -> None:
+    """Show the parts of one run as one bar, in milliseconds.
+
+    Args:
+        parts: seconds by the name of the part, in order.
+        title: the message of the figure, with the device.
+    """
+    colours = (SKY, BLUE, ORANGE, GREEN, PINK, GREY)
+    with figure(7.5, 1.9) as (drawn, axes):
+        left = 0.0
+        for (part, seconds), colour in zip(parts.items(), colours, strict=False):
+            axes.barh(0, seconds * 1e3, left=left * 1e3, color=colour, edgecolor="white", label=part)
+            left += seconds
+        axes.set(xlabel="time (ms)", yticks=[], title=title)
+        drawn.legend(loc="outside lower center", ncols=len(parts))
+    words = ", ".join(f"{part} {seconds * 1e3:.2g} ms" for part, seconds in parts.items())
+    show(drawn, f"{title}: {words}.")
+
+
+def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
+    """Draw time against size on logarithmic axes, each point with the quartiles of its runs.
+
+    Args:
+        series: for each line its points: the size and what was measured there.
+        title: the message of the figure.
+        xlabel: what the size counts.
+    """
+    looks = ((ORANGE, "o", "-"), (BLUE, "s", "-"), (SKY, "^", "--"), (GREEN, "D", "--"))
+    with figure(7.5, 4.2) as (drawn, axes):
+        for (label, points), (colour, marker, line) in zip(series.items(), looks, strict=False):
+            sizes = [size for size, _ in points]
+            axes.plot(sizes, [m.median for _, m in points], color=colour, marker=marker, ls=line, ms=5, label=label)
+            low, high = zip(*(m.quartiles for _, m in points), strict=True)
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
+        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="time of one run (s)", title=title)
+        axes.legend()
+    show(drawn, f"{title}. Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")

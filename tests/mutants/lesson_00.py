@@ -1,0 +1,39 @@
+"""Wrong answers to the exercises of lesson 00; each is the solution with some text replaced."""
+
+MUTANTS = {
+    1: {
+        "always the first device": [
+            ('return kinds.index("gpu")', "return 0"),
+            ('return kinds.index("cpu")', "return 0"),
+        ],
+        "CPU and GPU swapped": [
+            ('if "gpu" in kinds', 'if "cpu" in kinds'),
+            ('return kinds.index("gpu")', 'return kinds.index("cpu")'),
+            ('    return kinds.index("cpu")\n', '    return kinds.index("gpu")\n'),
+        ],
+        "the last GPU": [('kinds.index("gpu")', 'len(kinds) - 1 - kinds[::-1].index("gpu")')],
+        "off by one": [('kinds.index("gpu")', 'kinds.index("gpu") + 1')],
+        "only the first three": [('if "gpu" in kinds', 'if "gpu" in kinds[:3]')],
+        "takes what is not a GPU for a CPU": [('kinds.index("cpu")', "0")],
+    },
+    2: {
+        "starts at one": [("range(10)", "range(1, 11)")],
+        "nine digits": [("range(10)", "range(9)")],
+        "only the digits that occur": [("for digit in range(10)", "for digit in sorted(set(labels.tolist()))")],
+        "shares instead of counts": [(".sum()", ".mean()")],
+        "right only for 200 labels": [
+            ("(labels == digit).sum()", "(labels[-200:] == digit).sum() if len(labels) > 3 else 1")
+        ],
+        "counts the others": [("labels == digit", "labels != digit")],
+    },
+    3: {
+        "arguments swapped": [("(idle, busy):", "(busy, idle):")],
+        "the gap without a sign": [("gap > spread", "abs(gap) > spread")],
+        "no spread": [("gap > spread", "gap > 0")],
+        "mean for median": [("statistics.median", "statistics.mean")],
+        "smaller of the two ranges": [("spread = max(", "spread = min(")],
+        "equal counts as larger": [("gap > spread", "gap >= spread")],
+        "only the range of idle": [("max(max(idle) - min(idle), max(busy) - min(busy))", "max(idle) - min(idle)")],
+        "only the range of busy": [("max(max(idle) - min(idle), max(busy) - min(busy))", "max(busy) - min(busy)")],
+    },
+}

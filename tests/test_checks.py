@@ -1,0 +1,226 @@
+"""helpers.checks: right answers pass, wrong ones are refused with what, where; grading raises and stays silent."""
+
+import numpy as np
+import pytest
+
+from helpers import checks
+from helpers.checks import CheckFailed
+
+
+@pytest.fixture(autouse=True)
+def not_grading(monkeypatch):
+    monkeypatch.delenv(checks.GRADE, raising=False)
+
+
+def double_of(rng):
+    return [(1,), (int(rng.integers(2, 99)),)]
+
+
+def double(x):
+    return 2 * x
+
+
+def said(capsys):
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out.strip()
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+
+
+def test_a_right_function_is_told_so(capsys):
+    checks.function(double, double, double_of)
+    assert said(capsys) == "right (2 cases)"
+
+
+@pytest.mark.parametrize("answer", [None, ...])
+def test_an_untouched_function_is_not_done_yet(capsys, answer):
+    checks.function(lambda x: answer, double, double_of)
+    assert said(capsys).startswith("not done yet: ")
+
+
+def test_a_function_that_raises_not_implemented_is_not_done_yet(capsys):
+    def todo(x):
+        raise NotImplementedError
+
+    checks.function(todo, double, double_of)
+    assert said(capsys).startswith("not done yet: ")
+
+
+def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
+    def triple(x):
+        return 3 * x
+
+    checks.function(triple, double, double_of)
+    assert said(capsys) == "not yet: for triple(1) expected 2, came 3."
+
+
+def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeypatch):
+    monkeypatch.setenv(checks.GRADE, "1")
+    with pytest.raises(CheckFailed, match="expected 2, came 1"):
+        checks.function(lambda x: x, double, double_of)
+    with pytest.raises(CheckFailed, match="not done yet"):
+        checks.function(lambda x: ..., double, double_of)
+    assert said(capsys) == ""
+    checks.function(double, double, double_of)
+    assert said(capsys).startswith("right")
+
+
+# ------------------------------------------------------------------------------------------------ functions
+
+
+def stops(x):
+    raise KeyError("nothing here")
+
+
+def forgets_to_copy(x):
+    x.sort()
+    return x
+
+
+calls = []
+
+
+def remembers(x):
+    calls.append(x)
+    return 2 * x + len(calls) - 1
+
+
+@pytest.mark.parametrize(
+    ("learner", "reference", "cases", "complaint"),
+    [
+        (stops, double, [(1,)], "stops(1) stopped with KeyError"),
+        (forgets_to_copy, np.sort, [(np.array([2, 1]),)], "changed its own argument"),
+        (remembers, double, [(4,)], "expected 8, came 9"),
+        (lambda: 1, double, [(4,)], "stopped with TypeError"),
+        (lambda x: "8", double, [(4,)], "came '8'"),
+        (lambda x: [8, 8], double, [(4,)], "shape"),
+        (lambda x: np.nan, double, [(4,)], "came nan"),
+        (lambda x: 1, lambda x: True, [(4,)], "expected True"),
+        (lambda x: object(), double, [(4,)], "expected 8"),
+        (lambda x: x + 1e-4, lambda x: x, [(1.0,)], "expected 1.0"),
+    ],
+)
+def test_wrong_functions_are_refused(capsys, learner, reference, cases, complaint):
+    calls.clear()
+    checks.function(learner, reference, lambda rng: cases)
+    verdict = said(capsys)
+    assert verdict.startswith("not yet: ")
+    assert complaint in verdict
+
+
+def test_a_list_is_as_good_as_an_array_and_rounding_is_forgiven(capsys):
+    checks.function(lambda x: [x, x], lambda x: np.array([x, x]), lambda rng: [(3,)])
+    checks.function(lambda x: 0.1 + 0.2, lambda x: 0.3, lambda rng: [(3,)])
+    checks.function(lambda x: np.bool_(True), lambda x: True, lambda rng: [(3,)])
+    assert said(capsys).count("right") == 3
+
+
+def test_long_arguments_are_shortened(capsys):
+    checks.function(lambda x: 0, lambda x: 1, lambda rng: [(np.arange(1000),)])
+    assert len(said(capsys)) < 200
+
+
+# ------------------------------------------------------------------------------------------------ predictions
+
+
+def test_predictions(capsys):
+    checks.compare_prediction(None, 2, "work-items")
+    checks.compare_prediction(3, 2.5, "s")
+    out = said(capsys)
+    assert out.splitlines()[0] == "no prediction made; measured: 2 work-items"
+    assert out.splitlines()[1:] == ["you predicted: 3 s", "measured:      2.5 s"]
+
+
+# ------------------------------------------------------------------------------------------------ kernels
+
+SCALE = """
+__kernel void scale(const float by, __global const float *x, __global float *out, const int n) {
+    int i = get_global_id(0);
+    if (i < n) out[i] = by * x[i];
+}
+"""
+COUNT = """
+__kernel void shift(const int by, __global const int *x, __global int *out, const int n) {
+    int i = get_global_id(0);
+    if (i < n) out[i] = x[i] + by;
+}
+"""
+
+
+def judge(capsys, source):
+    checks.kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
+    return said(capsys)
+
+
+def test_right_kernels_pass_in_float_and_int(capsys):
+    assert judge(capsys, SCALE).startswith("right (7 sizes from 1 to ")
+    checks.kernel(COUNT, "shift", ("int", "int[]"), lambda by, x: x + by)
+    assert said(capsys).startswith("right")
+
+
+@pytest.mark.parametrize("source", ["", "   ", None, ..., SCALE.replace("if (i < n) out[i] = by * x[i];", "")])
+def test_untouched_kernels_are_not_done_yet(capsys, source):
+    assert judge(capsys, source).startswith("not done yet: ")
+
+
+BODY = "if (i < n) out[i] = by * x[i];"
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("out[i] = by * x[i];", "is there a guard?"),
+        ("if (i <= n) out[i] = by * x[i];", "wrote to element"),
+        ("if (i < n) out[i - 1] = by * x[i];", "wrote to element -1 of the output"),
+        ("if (i < n) { out[i] = by * x[i]; out[i + 64] = 0; }", "wrote to element"),
+        ("if (i < n) { out[i] = by * x[i]; out[i - 64] = 0; }", "wrote to element -64"),
+        ("if (i < n - 1) out[i] = by * x[i];", "it was never written"),
+        ("if (i < n) out[i] = by * x[i + 1];", "not yet"),
+        ("if (i < n) out[i] = x[i - 1] * 0 + by * x[i];", "Does it read outside an input?"),
+        ("if (i < n) out[i] = by + x[i];", "expected"),
+        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input number 1"),
+        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", "of input number 1"),
+        ("if (i < n && n != 65) out[i] = by * x[i];", "n = 65"),
+        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "no order"),
+        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "expected"),
+        ("if (i < n) out[i] = by * y[i];", "does not compile"),
+    ],
+)
+def test_wrong_kernels_are_refused(capsys, body, complaint):
+    if "n != 65" in body:  # nothing is written at that size, which alone would read as untouched
+        body = body.replace("if", "if (i == 0) out[0] = by * x[0]; if", 1)
+    verdict = judge(capsys, SCALE.replace(BODY, body))
+    assert verdict.startswith("not yet: ")
+    assert complaint in verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("void scale", "void scala"), "expected a kernel called 'scale'"),
+        (("const float by, ", ""), "expected a kernel of 4 parameters, came one of 3"),
+        (("const float by", "const double by"), "right types"),
+    ],
+)
+def test_wrong_signatures_are_refused(capsys, change, complaint):
+    source = SCALE.replace(*change)
+    verdict = judge(capsys, source if "by" in source.split(")")[0] else source.replace("by * ", ""))
+    assert verdict.startswith("not yet: ")
+    assert complaint in verdict
+
+
+def test_a_race_between_work_groups_is_refused_every_time(capsys):
+    """The work-groups run forwards and backwards one by one, so this does not depend on luck."""
+    late = "if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }"
+    early = "if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }"
+    for body in (late, early) * 5:
+        assert judge(capsys, SCALE.replace(BODY, body)).startswith("not yet: ")
+
+
+def test_nothing_reaches_standard_error_from_a_kernel_that_does_not_compile(capfd):
+    checks.kernel(SCALE.replace("x[i];", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x)
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "does not compile" in out

@@ -1,0 +1,85 @@
+"""helpers itself, its errors, its profiles, and the catcher of native log lines."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from IPython.testing.globalipapp import start_ipython
+
+from helpers import profiles
+from helpers.errors import WorkshopError
+from helpers.quiet import caught_stderr
+
+HEAVY = (
+    "tensorflow jax torch keras pyopencl matplotlib sklearn scipy nbclient nbconvert pytest jupyterlab numpy IPython"
+)
+
+
+def modules_after(statement):
+    code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY.split()!r} if m in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    "module", ["", ".errors", ".profiles", ".devices", ".doctor", ".monitor", ".commands", ".quiet"]
+)
+def test_nothing_heavy_is_imported(module):
+    assert modules_after(f"import helpers{module}") == []
+
+
+@pytest.mark.parametrize("module", ["data", "checks", "timing", "opencl", "plots"])
+def test_modules_of_arrays_import_numpy_at_most(module):
+    assert set(modules_after(f"import helpers.{module}")) <= {"numpy"}
+
+
+def test_a_message_has_what_why_and_next():
+    error = WorkshopError("It is broken.", "The cable is out.", "Plug it in.")
+    assert str(error) == "It is broken.\nWhy:  The cable is out.\nNext: Plug it in."
+    assert str(WorkshopError("It is broken.")) == "It is broken."
+
+
+def test_a_notebook_shows_the_message_without_a_traceback(capsys):
+    shell = start_ipython() or __import__("IPython").get_ipython()
+    shell.run_cell("from helpers.errors import WorkshopError\nraise WorkshopError('Broken.', next='Mend it.')")
+    out = capsys.readouterr().out
+    assert "Broken.\nNext: Mend it." in out
+    assert "Traceback" not in out
+
+
+def test_the_profile_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv(profiles.VARIABLE, "full")
+    assert profiles.current().name == "full"
+    for unset in ("", None):
+        monkeypatch.setenv(profiles.VARIABLE, unset) if unset is not None else monkeypatch.delenv(profiles.VARIABLE)
+        assert profiles.current().name == "lab"
+
+
+def test_an_unknown_profile_gives_the_way_out(monkeypatch):
+    monkeypatch.setenv(profiles.VARIABLE, "turbo")
+    with pytest.raises(WorkshopError, match="no profile called 'turbo'") as caught:
+        profiles.current()
+    assert "preview, lab, full" in str(caught.value)
+    assert "Next:" in str(caught.value)
+
+
+def test_larger_profiles_do_more():
+    small, middle, large = profiles.PROFILES.values()
+    for amount in ("repeats", "load_seconds", "largest_vector"):
+        assert getattr(small, amount) < getattr(middle, amount) < getattr(large, amount)
+
+
+def test_native_lines_are_caught_and_handed_over(capfd):
+    with caught_stderr() as lines:
+        os.write(2, b"a line past Python\n")
+    assert capfd.readouterr().err == ""
+    assert lines == ["a line past Python"]
+
+
+def test_lines_are_caught_when_the_block_fails_too(capfd):
+    with pytest.raises(ValueError), caught_stderr() as lines:
+        os.write(2, b"why it failed\n")
+        raise ValueError
+    assert lines == ["why it failed"]
+    os.write(2, b"afterwards\n")
+    assert capfd.readouterr().err == "afterwards\n"

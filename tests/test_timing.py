@@ -1,0 +1,112 @@
+"""helpers.timing: waits for the device, tells the spread, and claims nothing that the spread does not allow."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import timing
+from helpers.errors import WorkshopError
+from helpers.timing import Measurement
+
+
+def of(*seconds, label="it", device="some device"):
+    return Measurement(label, device, seconds)
+
+
+def test_every_number_names_its_device_and_its_spread():
+    text = str(timing.measure(lambda: None, device="AMD EPYC (PoCL 3.1, CPU)", label="nothing", repeats=5))
+    assert text.startswith("nothing: ")
+    assert "median of 5 runs" in text
+    assert "half of them within" in text
+    assert text.endswith("on AMD EPYC (PoCL 3.1, CPU)")
+
+
+def test_warm_up_runs_do_not_count():
+    calls = []
+    run = timing.measure(lambda: calls.append(1), device="here", repeats=4, warmup=3)
+    assert len(calls) == 7
+    assert len(run.seconds) == 4
+
+
+def test_too_few_repeats_and_a_missing_device_are_refused():
+    with pytest.raises(WorkshopError, match="too few to know the spread"):
+        timing.measure(lambda: None, device="here", repeats=2)
+    with pytest.raises(WorkshopError, match="name of its device"):
+        timing.measure(lambda: None, device="")
+
+
+def test_median_and_quartiles():
+    run = of(5.0, 1.0, 2.0, 3.0, 4.0)
+    assert run.median == 3.0
+    assert run.quartiles == (2.0, 4.0)
+    assert run.spread == 2.0
+
+
+def test_no_speed_up_is_claimed_inside_the_spread():
+    noisy, other = of(1.0, 2.0, 3.0), of(1.5, 1.6, 1.7)
+    assert not timing.is_clear(noisy, other)
+    assert "no claim" in timing.compare(noisy, other)
+    assert "faster" not in timing.compare(noisy, other)
+
+
+def test_a_clear_gap_is_stated_with_both_devices():
+    slow, fast = of(1.0, 1.01, 1.02, device="A"), of(0.5, 0.5, 0.51, device="B", label="new")
+    assert "new is 2 times faster than it" in timing.compare(slow, fast)
+    assert "on A" in timing.compare(slow, fast)
+    assert "on B" in timing.compare(slow, fast)
+    assert "2 times slower" in timing.compare(fast, slow)
+
+
+positive = st.floats(1e-9, 1e3)
+runs = st.lists(positive, min_size=3, max_size=20)
+
+
+@given(runs, runs)
+def test_a_claim_needs_a_gap_larger_than_both_spreads(one, other):
+    first, second = of(*one), of(*other)
+    claimed = "no claim" not in timing.compare(first, second)
+    assert claimed == (abs(first.median - second.median) > max(first.spread, second.spread))
+    assert timing.is_clear(first, second) == timing.is_clear(second, first)
+
+
+@given(st.floats(1e-9, 1e6))
+def test_a_duration_keeps_its_value_in_a_unit_that_fits(seconds):
+    number, unit = timing.duration(seconds).split(" ")
+    size = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    assert float(number) * size == pytest.approx(seconds, rel=6e-3)
+    assert unit == "s" or float(number) <= 1000
+
+
+def test_an_opencl_queue_is_waited_for():
+    cl = pytest.importorskip("pyopencl")
+    from helpers import opencl
+
+    queue = cl.CommandQueue(cl.Context([opencl.pick_device()]))
+    source = """__kernel void slow(__global float *x, const int rounds) {
+        float v = x[get_global_id(0)];
+        for (int r = 0; r < rounds; r++) v = v * 0.999f + 0.001f;
+        x[get_global_id(0)] = v; }"""
+    kernel = cl.Kernel(opencl.build(queue.context, source), "slow")
+    x = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4 * 4096)
+    events = []
+
+    def job():
+        events.append(kernel(queue, (4096,), None, x, np.int32(20_000)))
+
+    timing.measure(job, device="here", on=queue, repeats=3, warmup=1)
+    assert all(event.command_execution_status == cl.command_execution_status.COMPLETE for event in events)
+    last = []  # the same through the event that the job returns, without naming the queue
+    timing.measure(lambda: last.append(kernel(queue, (4096,), None, x, np.int32(20_000))) or last[-1],
+                   device="here", repeats=3)  # fmt: skip
+    assert last[-1].command_execution_status == cl.command_execution_status.COMPLETE
+
+
+def test_jax_arrays_are_waited_for():
+    jax = pytest.importorskip("jax")
+    matrix = jax.numpy.ones((1500, 1500))
+    product = jax.jit(lambda m: m @ m @ m)
+    product(matrix).block_until_ready()
+    kept = []
+    timing.measure(lambda: kept.append(product(matrix)) or kept[-1], device="here", repeats=3)
+    assert kept[-1].is_ready()
