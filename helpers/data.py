@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from helpers.commands import ROOT
 from helpers.errors import WorkshopError
 
-ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / "data" / "cache"
 PUBLISHED = ROOT / "data" / "published_results.csv"
 VARIABLE = "ANYGPU_MNIST"

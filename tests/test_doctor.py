@@ -1,0 +1,649 @@
+"""Each finding of the doctor, provoked for real wherever this machine can, and its advice for all three systems."""
+
+import importlib.util
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+import venv
+from pathlib import Path
+
+import psutil
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from helpers import devices, doctor
+
+HERE = doctor.Host.here()
+HOSTS = [
+    doctor.Host(system, machine, (3, 12), route, nvidia)
+    for (system, machine), route, nvidia in itertools.product(
+        [("Linux", "x86_64"), ("Linux", "arm64"), ("Darwin", "arm64"), ("Darwin", "x86_64"), ("Windows", "x86_64")],
+        ["venv", "conda", "binder", "own"],
+        [False, True],
+    )
+    if route != "binder" or system == "Linux"
+]
+needs_linux_opencl = pytest.mark.usefixtures("linux_opencl")
+
+
+@pytest.fixture(scope="module")
+def opencl_devices():
+    return doctor._ask_opencl(dict.fromkeys(doctor.LOADER_VARIABLES))[0]
+
+
+@pytest.fixture
+def linux_opencl(opencl_devices):
+    if HERE.system != "Linux" or not opencl_devices:
+        pytest.skip("needs Linux with an OpenCL driver, to hide it")
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
+    """Nothing that this machine's owner set shows in the findings."""
+    for name in (*doctor.LOADER_VARIABLES, "KERAS_BACKEND", "ANYGPU_MNIST", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+
+
+def look(probe, host=HERE):
+    """Return the findings of one probe, and the words for what is fine."""
+    seen = list(probe(host))
+    return [item for item in seen if isinstance(item, doctor.Finding)], [item for item in seen if isinstance(item, str)]
+
+
+def one(probe, host=HERE):
+    """Return the only finding of a probe, after checking that it is complete."""
+    (finding,), fine = look(probe, host)
+    assert not fine
+    assert finding.severity in doctor.SEVERITIES and finding.what and finding.why and finding.next
+    return finding
+
+
+# --- The frame -------------------------------------------------------------------------------------------------------
+
+
+def command_line(*arguments, **variables):
+    environment = {**os.environ, **variables}
+    command = [sys.executable, "-m", "helpers", "doctor", *arguments]
+    settings = {"cwd": doctor.ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(command, check=False, **settings)
+
+
+def test_the_whole_examination_ends_and_says_that_the_workshop_can_run():
+    done = command_line()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("The workshop can run here") and done.stderr == ""
+    assert f"  Python {sys.version_info[0]}.{sys.version_info[1]}\n" in done.stdout
+    assert "  lessons find the workshop's own package\n" in done.stdout
+    assert "itself broke" not in done.stdout and "did not finish" not in done.stdout
+
+
+def test_a_learner_reads_what_why_and_the_next_command():
+    done = command_line("--quick", KERAS_BACKEND="nonsense")
+    assert done.returncode == 0
+    take = doctor.set_variable(HERE, "KERAS_BACKEND", "tensorflow")
+    assert done.stdout.startswith(
+        "The workshop can run here, with limits.\n\nLIMITS WHAT RUNS: The variable KERAS_BACKEND"
+    )
+    assert "\n  Why:  Keras 3 can train on tensorflow, jax, torch" in done.stdout
+    assert f"\n  Next: Take one that is installed:\n            {take}\n" in done.stdout
+    assert "\n\nIn order:\n  Python " in done.stdout
+
+
+def test_quick_imports_no_framework_and_uses_no_network():
+    code = """
+import sys
+used = []
+sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connect", "socket.getaddrinfo") else None)
+from helpers import doctor
+findings = doctor.examine(quick=True)
+heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "sklearn", "requests"}
+print(sorted(heavy & set(sys.modules)), used, len(findings.fine) >= 6)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[] [] True", done.stdout + done.stderr
+
+
+def probes(*functions):
+    return tuple(doctor.Probe(function.__name__.replace("_", " "), function) for function in functions)
+
+
+def test_a_probe_that_breaks_becomes_a_note_and_the_others_still_count(monkeypatch):
+    def broken_one(host):
+        yield "seen before it broke"
+        raise ZeroDivisionError("a driver's fault\nwith details")
+
+    def silent_exit(host):
+        yield from ()
+        sys.exit(3)
+
+    def healthy(host):
+        yield "healthy"
+
+    monkeypatch.setattr(doctor, "PROBES", probes(broken_one, silent_exit, healthy))
+    findings = doctor.examine()
+    assert [(finding.name, finding.severity) for finding in findings] == [
+        ("broken one", "note"),
+        ("silent exit", "note"),
+    ]
+    assert "ZeroDivisionError: a driver's fault" in findings[0].why and "details" not in findings[0].why
+    assert findings.fine == ("seen before it broke", "healthy")
+    assert doctor.status(findings) == 0
+
+
+def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatch):
+    ended = threading.Event()
+
+    def hanging_driver(host):
+        yield "begun"
+        devices.run([sys.executable, "-c", "import time; time.sleep(600)"], 600)
+        ended.set()
+
+    monkeypatch.setattr(doctor, "PROBES", probes(hanging_driver))
+    monkeypatch.setattr(doctor, "WHOLE_SECONDS", 1.0)
+    findings = doctor.examine()
+    assert [finding.what for finding in findings] == [
+        "The check of hanging driver did not finish in time, so nothing is known about it."
+    ]
+    assert findings.fine == ("begun",)
+    assert ended.wait(30), "the process that the probe started was not killed"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
+def test_ctrl_c_leaves_no_process(tmp_path):
+    code = f"""
+import sys
+from helpers import devices, doctor
+def hangs(host):
+    yield "begun"
+    command = "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    devices.run([sys.executable, "-c", command], 600)
+doctor.PROBES = (doctor.Probe("hangs", hangs),)
+doctor.examine()
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    child = int((tmp_path / "pid").read_text())
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "a process of the doctor outlived it"
+        time.sleep(0.02)
+
+
+def finding(severity, what="Something is wrong."):
+    return doctor.Finding("thing", severity, what, "Because.", "Do this:\n    a command")
+
+
+@pytest.mark.parametrize(
+    ("severities", "expected", "verdict"),
+    [
+        ([], 0, "The workshop can run here."),
+        (["note"], 0, "The workshop can run here."),
+        (["note", "limits"], 0, "The workshop can run here, with limits."),
+        (["limits", "stops"], 1, "The workshop cannot run here yet."),
+    ],
+)
+def test_only_what_stops_the_workshop_makes_the_status_1(severities, expected, verdict):
+    findings = [finding(severity) for severity in severities]
+    assert doctor.status(findings) == expected
+    assert doctor.report(findings).splitlines()[0] == verdict
+
+
+def test_the_worst_comes_first(monkeypatch):
+    def everything(host):
+        yield from (finding("note"), finding("limits"), finding("stops"))
+
+    monkeypatch.setattr(doctor, "PROBES", probes(everything))
+    assert [item.severity for item in doctor.examine()] == ["stops", "limits", "note"]
+
+
+def test_prose_is_wrapped_and_a_command_never():
+    command = "    " + "word " * 60
+    text = doctor.report([doctor.Finding("x", "note", "what " * 60, "why " * 60, f"{'next ' * 60}\n{command}")])
+    assert command.rstrip() in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 12)) <= doctor.WIDTH
+
+
+# --- Python and packages ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [(3, 9), (3, 10), (3, 14), (4, 0)])
+def test_a_python_out_of_range_stops(version):
+    for host in HOSTS:
+        found = one(doctor._python, doctor.Host(host.system, host.machine, version, host.route, host.nvidia))
+        assert found.severity == "stops"
+        assert found.what == f"This is Python {version[0]}.{version[1]}." and "3.11 to 3.13" in found.why
+
+
+def test_the_range_of_pythons_is_that_of_the_project():
+    wanted = SpecifierSet(tomllib.loads((doctor.ROOT / "pyproject.toml").read_text())["project"]["requires-python"])
+    oldest, newest = doctor.PYTHONS
+    inside = [(3, minor) for minor in range(30) if f"3.{minor}" in wanted]
+    assert (inside[0], inside[-1]) == (oldest, newest)
+    for version in inside:
+        assert look(doctor._python, doctor.Host("Linux", "x86_64", version, "venv", False))[0] == []
+
+
+def lock(tmp_path, monkeypatch, *lines):
+    file = tmp_path / "some.txt"
+    file.write_text("# compiled\n" + "".join(f"{line} \\\n    --hash=sha256:00\n    # via x\n" for line in lines))
+    monkeypatch.setattr(doctor, "lock_file", lambda host: file)
+
+
+def installed(name):
+    from importlib.metadata import version
+
+    return f"{name}=={version(name)}"
+
+
+def test_packages_that_the_lessons_need_and_that_are_missing_stop(tmp_path, monkeypatch):
+    lock(tmp_path, monkeypatch, installed("numpy"), "no-such-package==1.0")
+    monkeypatch.setattr(doctor, "_requirements_of_the_project", lambda: ["numpy>=1", "no_such.package>=1"])
+    found = one(doctor._packages)
+    assert found.severity == "stops" and found.what == "1 package is missing: no-such-package."
+    assert "requirements/some.txt" in found.why
+
+
+def test_a_missing_package_that_only_another_one_needs_limits(tmp_path, monkeypatch):
+    lock(tmp_path, monkeypatch, installed("numpy"), "no-such-package==1.0")
+    monkeypatch.setattr(doctor, "_requirements_of_the_project", lambda: ["numpy>=1"])
+    assert one(doctor._packages).severity == "limits"
+
+
+def test_packages_of_another_version_than_the_locks_are_named(tmp_path, monkeypatch):
+    lock(tmp_path, monkeypatch, "numpy==0.1", installed("psutil"), "pytest==0.2", "absent==1; sys_platform == 'amiga'")
+    found = one(doctor._packages)
+    assert found.severity == "limits" and found.what.startswith("2 packages are not of the version")
+    assert "numpy is " in found.what and ", not 0.1" in found.what and "psutil" not in found.what
+
+
+def test_a_local_version_of_the_same_release_is_the_locks(tmp_path, monkeypatch):
+    from importlib import metadata
+
+    lock(tmp_path, monkeypatch, "torch==2.14.0", "numpy==2.0.0rc1")
+    monkeypatch.setattr(metadata, "version", {"torch": "2.14.0+rocm10.1.0", "numpy": "2.0.0rc1"}.get)
+    assert look(doctor._packages) == ([], ["2 packages as in requirements/some.txt"])
+
+
+def test_this_environment_is_the_one_that_its_lock_describes():
+    findings, fine = look(doctor._packages)
+    assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])
+
+
+@pytest.mark.parametrize(
+    ("route", "files", "expected"),
+    [
+        ("venv", {"workshop.json": '{"family": "cuda"}'}, "cuda.txt"),
+        ("venv", {"workshop.json": '{"family": "intel-mac"}'}, "intel-mac.txt"),
+        ("venv", {"workshop.json": '{"family": "rocm"}'}, None),
+        ("venv", {"workshop.json": '{"family": '}, "cpu.txt"),
+        ("venv", {"workshop.json": "[]"}, "cpu.txt"),
+        ("venv", {}, "cpu.txt"),
+        ("own", {}, None),
+        ("conda", {"conda-meta/python-3.12.json": ""}, "cpu.txt"),
+        ("conda", {"conda-meta/pyopencl-2026.1.json": ""}, "conda-opencl.txt"),
+        ("binder", {}, "binder.txt"),
+    ],
+)
+def test_the_lock_is_the_one_that_the_environment_was_built_from(route, files, expected, tmp_path, monkeypatch):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    found = doctor.lock_file(doctor.Host("Linux", "x86_64", (3, 12), route, False))
+    assert (found and found.name) == expected
+    assert found is None or found.is_file()
+
+
+def test_the_stamps_name_is_the_one_that_the_bootstrap_writes():
+    text = (doctor.ROOT / "workshop.py").read_text(encoding="utf-8")
+    assert f'"{doctor.STAMP}"' in text and '"family": family' in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "files", "expected"),
+    [
+        ({"BINDER_REPO_URL": "x"}, ["conda-meta/history"], "binder"),
+        ({}, ["conda-meta/history"], "conda"),
+        ({}, ["workshop.json"], "venv"),
+        ({}, [], "own"),
+    ],
+)
+def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_path, monkeypatch):
+    for name in ("BINDER_REPO_URL", "BINDER_LAUNCH_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert doctor.Host.here().route == expected
+
+
+# --- Another package named helpers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["package", "module", "folder without __init__"])
+def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
+    place = tmp_path / "some folder"
+    place.mkdir()
+    found_at = place / ("helpers.py" if kind == "module" else "helpers")
+    if kind == "module":
+        found_at.write_text("raise SystemExit('run by the doctor')")
+    else:
+        found_at.mkdir()
+        (found_at / ("__init__.py" if kind == "package" else "other.py")).write_text("raise SystemExit")
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    findings, fine = look(doctor._helpers)
+    if kind == "folder without __init__":  # Python prefers our regular package, wherever it comes on the path
+        assert not findings and fine
+        return
+    (found,) = findings
+    assert found.severity == "stops" and str(found_at) in found.what and "PYTHONPATH" in found.why
+    assert doctor.unset_variable(HERE, "PYTHONPATH") in found.next
+
+
+@pytest.fixture
+def bare_python(tmp_path, monkeypatch):
+    """A Python of its own, without a single package."""
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=os.name != "nt")
+    folder = tmp_path / "bare" / ("Scripts" if os.name == "nt" else "bin")
+    python = folder / ("python.exe" if os.name == "nt" else "python")
+    monkeypatch.setattr(sys, "executable", str(python))
+    return python
+
+
+def test_a_workshop_that_is_not_installed_stops(bare_python):
+    found = one(doctor._helpers)
+    assert found.severity == "stops" and "not installed" in found.what
+    assert "pip install --no-deps -e ." in found.next
+
+
+def test_another_helpers_that_is_installed_stops(bare_python):
+    asked = [str(bare_python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    place = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    (place / "helpers").mkdir()
+    (place / "helpers" / "__init__.py").touch()
+    found = one(doctor._helpers)
+    assert str(place / "helpers") in found.what and "is installed in" in found.why and "uninstall helpers" in found.next
+
+
+def test_another_helpers_beside_the_notebooks_stops(bare_python, tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "helpers.py").touch()
+    found = one(doctor._helpers)
+    assert "notebooks" in found.why and "Move it" in found.next
+
+
+# --- OpenCL ----------------------------------------------------------------------------------------------------------
+
+
+@needs_linux_opencl
+def test_a_variable_that_hides_every_driver_is_the_finding(tmp_path, monkeypatch):
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+    found = one(doctor._opencl)
+    assert found.severity == "limits" and found.what.startswith("OCL_ICD_VENDORS hides every OpenCL device: ")
+    assert str(tmp_path / "none") in found.why and "    unset OCL_ICD_VENDORS" in found.next.splitlines()
+    quick = one(doctor._opencl_variables)
+    assert quick.what == f"OCL_ICD_VENDORS is set to {tmp_path / 'none'}, and there is no such place."
+    assert quick.next == found.next
+
+
+@needs_linux_opencl
+def test_a_variable_that_hides_nothing_is_no_finding(monkeypatch):
+    everything = look(doctor._opencl)[1]
+    monkeypatch.setenv("OCL_ICD_VENDORS", "")
+    assert look(doctor._opencl) == ([], everything)
+    assert look(doctor._opencl_variables) == ([], [])
+
+
+@needs_linux_opencl
+@pytest.mark.parametrize("name", doctor.LOADER_VARIABLES)
+def test_a_variable_that_hides_some_devices_is_a_note(name, tmp_path, monkeypatch):
+    """An empty folder instead of /etc/OpenCL/vendors: the PoCL that pip brought stays, what the system has is gone."""
+    before = set(doctor._ask_opencl({})[0])
+    after = set(doctor._ask_opencl({name: str(tmp_path)})[0])
+    monkeypatch.setenv(name, str(tmp_path))
+    findings, fine = look(doctor._opencl)
+    if before == after:
+        assert findings == []
+    else:
+        assert [found.severity for found in findings] == ["note" if after else "limits"]
+        assert all(device in findings[0].what for device in before - after)
+        assert len(fine) == (1 if after else 0)
+
+
+@needs_linux_opencl
+def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+    monkeypatch.setattr(doctor, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
+    found = one(doctor._opencl)
+    assert found.severity == "limits" and found.what.startswith("There is no OpenCL device here: no OpenCL platform")
+    assert "Lessons 01 to 03 and 12" in found.why and found.next == doctor.opencl_driver(HERE)
+
+
+def test_a_driver_that_hangs_is_said_so(monkeypatch):
+    if not devices._installed("opencl"):
+        pytest.skip("pyopencl is not installed")
+    monkeypatch.setattr(doctor, "CHILD_SECONDS", 0.01)  # no process answers within that
+    found = one(doctor._opencl)
+    assert found.severity == "limits" and found.what == "OpenCL did not answer within 0.01 s."
+    assert "hangs" in found.why and "apt" not in found.next
+
+
+def test_pyopencl_that_cannot_be_imported_is_told_with_its_own_words(tmp_path, monkeypatch):
+    (tmp_path / "pyopencl").mkdir()
+    (tmp_path / "pyopencl" / "__init__.py").write_text("raise ImportError('libOpenCL.so.1: cannot open shared object')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "libOpenCL.so.1: cannot open shared object" in one(doctor._opencl).what
+
+
+def test_rusticl_without_devices_is_told_how_to_show_them(monkeypatch):
+    def fake_answer(changes):
+        return [], "platform 0 (rusticl) shows no device"
+
+    monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
+    assert "RUSTICL_ENABLE" in one(doctor._opencl).next
+
+
+# --- Dataset ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_dataset(tmp_path, monkeypatch):
+    """An empty cache, and a network whose only way out is closed, also for the processes that the doctor starts."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, closed)
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    cache = tmp_path / "cache"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"from pathlib import Path\nfrom helpers import data\ndata.CACHE = Path({str(cache)!r})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return cache
+
+
+def test_no_dataset_and_no_network_limits(no_dataset):
+    found = one(doctor._dataset)
+    assert found.severity == "limits" and "none of its mirrors can be reached" in found.what
+    assert "accuracies on it are not MNIST's" in found.why
+    assert (
+        "https://" in found.next and doctor.set_variable(HERE, "ANYGPU_MNIST", doctor._example_path(HERE)) in found.next
+    )
+
+
+def test_a_corrupt_cache_without_a_network_is_told_too(no_dataset):
+    no_dataset.mkdir()
+    (no_dataset / "mnist.npz").write_bytes(b"not MNIST")
+    found = one(doctor._dataset)
+    assert f"{no_dataset / 'mnist.npz'} is not used" in found.why
+
+
+def test_a_network_is_enough(no_dataset, monkeypatch):
+    with socket.socket() as proxy:
+        proxy.bind(("127.0.0.1", 0))
+        proxy.listen()
+        for name in ("https_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        assert look(doctor._dataset) == ([], ["MNIST: from a mirror, when a lesson first asks for it"])
+
+
+@pytest.mark.parametrize("content", [None, b"not MNIST"])
+def test_a_named_file_that_is_not_mnist_is_told(content, tmp_path, monkeypatch):
+    file = tmp_path / "own.npz"
+    if content:
+        file.write_bytes(content)
+    monkeypatch.setenv("ANYGPU_MNIST", str(file))
+    found = one(doctor._dataset)
+    assert found.severity == "limits" and f"ANYGPU_MNIST names {file}" in found.what
+    assert doctor.unset_variable(HERE, "ANYGPU_MNIST") in found.next
+    quick = look(doctor._dataset_file)[0]
+    assert len(quick) == (0 if content else 1)  # reading it takes longer than a quick look may
+
+
+# --- Memory, disk, Keras ---------------------------------------------------------------------------------------------
+
+
+def test_too_little_memory_limits(monkeypatch):
+    assert look(doctor._memory)[0] == [] or psutil.virtual_memory().available < 2 * doctor.LEAST_MEMORY
+    monkeypatch.setattr(doctor, "LEAST_MEMORY", 1 << 60)
+    monkeypatch.setenv("ANYGPU_PROFILE", "lab")
+    found = one(doctor._memory)
+    assert found.severity == "limits" and re.match(r"Only \d+\.\d GiB of memory", found.what)
+    assert doctor.set_variable(HERE, "ANYGPU_PROFILE", "preview") in found.next
+    monkeypatch.setenv("ANYGPU_PROFILE", "preview")
+    assert "preview" not in one(doctor._memory).next
+
+
+def fake_cgroup(root, version, most, used, cached):
+    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    root.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(names, (most, used), strict=True):
+        (root / name).write_text(f"{value}\n")
+    stat = "inactive_file" if version == 2 else "inactive_file 0\ntotal_inactive_file"
+    (root / "memory.stat").write_text(f"anon 5\n{stat} {cached}\n")
+
+
+def test_a_containers_own_limit_counts(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/user/container\n")
+    fake_cgroup(tmp_path / "two" / "user" / "container", 2, "max", 10, 0)
+    assert doctor.cgroup_room(tmp_path / "two", own) == []
+    fake_cgroup(tmp_path / "two" / "user", 2, 1000, 700, 200)
+    assert doctor.cgroup_room(tmp_path / "two", own) == [500]
+    own.write_text("3:cpu:/x\n9:memory:/docker/abc\n")
+    fake_cgroup(tmp_path / "one" / "memory", 1, 0x7FFFFFFFFFFFF000, 10, 0)
+    assert doctor.cgroup_room(tmp_path / "one", own) == []
+    fake_cgroup(tmp_path / "one" / "memory" / "docker" / "abc", 1, 2000, 1990, 20)
+    assert doctor.cgroup_room(tmp_path / "one", own) == [30]
+    assert doctor.cgroup_room(tmp_path, tmp_path / "missing") == []
+
+
+def test_too_little_disk_limits(monkeypatch):
+    monkeypatch.setattr(doctor, "LEAST_DISK", 1 << 60)
+    for host in HOSTS:
+        found = one(doctor._disk, host)
+        assert found.severity == "limits" and "free on the disk" in found.what and "pip cache purge" in found.next
+
+
+def test_a_backend_that_keras_does_not_have_limits(monkeypatch, tmp_path):
+    assert look(doctor._keras_backend) == ([], ["Keras backend: tensorflow"])
+    monkeypatch.setenv("KERAS_BACKEND", "nonsense")
+    found = one(doctor._keras_backend)
+    assert found.severity == "limits" and "KERAS_BACKEND asks for the Keras backend 'nonsense'" in found.what
+    monkeypatch.delenv("KERAS_BACKEND")
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "keras.json").write_text(json.dumps({"backend": "plaidml"}))
+    found = one(doctor._keras_backend)
+    assert str(tmp_path / "keras" / "keras.json") in found.what and "'plaidml'" in found.what
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert look(doctor._keras_backend) == ([], ["Keras backend: jax"])
+    monkeypatch.delenv("KERAS_BACKEND")
+    (tmp_path / "keras" / "keras.json").write_text("not json")
+    assert look(doctor._keras_backend) == ([], ["Keras backend: tensorflow"])
+
+
+def test_a_backend_that_is_not_installed_limits(monkeypatch):
+    absent = [name for name in ("torch", "openvino") if importlib.util.find_spec(name) is None]
+    if not absent:
+        pytest.skip("every backend of Keras is installed here")
+    monkeypatch.setenv("KERAS_BACKEND", absent[0])
+    found = one(doctor._keras_backend, doctor.Host("Windows", "x86_64", (3, 12), "venv", False))
+    assert "is not installed" in found.what and '    $env:KERAS_BACKEND = "tensorflow"' in found.next
+    if absent[0] == "torch":
+        assert "    py workshop.py lab --with torch" in found.next
+
+
+def test_a_backend_that_cannot_train_limits(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+    assert "it cannot train" in one(doctor._keras_backend).what
+
+
+# --- Advice for every system -----------------------------------------------------------------------------------------
+
+
+ADVICE = [
+    doctor.add_missing,
+    doctor.reinstall,
+    doctor.other_python,
+    doctor.opencl_driver,
+    lambda host: f"Now:\n    {doctor.command(host, 'doctor')}",
+    lambda host: f"Now:\n    {doctor.set_variable(host, 'A', 'b')}",
+    lambda host: f"Now:\n    {doctor.unset_variable(host, 'A')}",
+    lambda host: f"Now:\n    {doctor.python_command(host)}",
+]
+FOREIGN = {
+    "Windows": r"sudo|apt |brew |unset|export |python3 |rm -r|/bin/",
+    "Darwin": r"sudo|apt |py workshop|winget|Remove-Item|\$env|\\",
+    "Linux": r"brew |py workshop|winget|Remove-Item|\$env|\\",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: f"{host.system}-{host.machine}-{host.route}-{host.nvidia}")
+def test_advice_has_a_command_and_none_of_another_system(host):
+    for advice in ADVICE:
+        text = advice(host)
+        commands = [line for line in text.splitlines() if line.startswith("    ")]
+        assert commands, text
+        assert not re.search(FOREIGN[host.system], text), text
+
+
+def advise(system, machine="x86_64", route="venv", nvidia=False):
+    return doctor.opencl_driver(doctor.Host(system, machine, (3, 12), route, nvidia)).splitlines()
+
+
+def test_where_opencl_comes_from_on_each_system():
+    conda = "    conda env create -f environment-opencl.yml"
+    assert "    sudo apt install pocl-opencl-icd" in advise("Linux") and conda not in advise("Linux")
+    assert conda in advise("Linux", "arm64") and f"    {doctor.BINDER}" in advise("Linux", "arm64")
+    assert conda in advise("Windows") and f"    {doctor.BINDER}" in advise("Windows")
+    assert conda in advise("Darwin", "arm64")
+    assert conda in advise("Linux", route="conda")
+    assert f"    {doctor.BINDER}" in advise("Linux", route="binder") and conda not in advise("Linux", route="binder")
+    nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
+    assert nvidia in advise("Linux", nvidia=True) and nvidia not in advise("Linux")
+    assert nvidia not in advise("Windows", nvidia=True)
+
+
+def test_the_files_that_the_advice_names_are_there():
+    for name in ("environment.yml", "environment-opencl.yml", "workshop.py"):
+        assert (doctor.ROOT / name).is_file()
