@@ -30,14 +30,14 @@ def run(seconds):
 
 
 def draw_digits():
-    rng = np.random.default_rng(0)
-    plots.digits(rng.integers(0, 256, (20, 28, 28), np.uint8), rng.integers(0, 10, 20), "noise")
+    image = np.zeros((28, 28), np.uint8)
+    image[4:24, 12:16] = 255
+    plots.digits(np.stack([image] * 20), np.ones(20, np.uint8), "ones")
 
 
 def draw_idle_and_busy():
-    samples = monitor.Samples(
-        "test", "a test", (0.0, 0.1, 0.2, 0.3), ("idle", "idle", "busy", "busy"), (1.0, 2.0, 90.0, None)
-    )
+    phases, none = ("idle", "idle", "busy", "busy"), (None,) * 4
+    samples = monitor.Samples("test", "a test", (0, 1, 2, 3), phases, (1.0, 2.0, 90.0, None), none, none, none)
     plots.idle_and_busy(samples, "some device")
 
 
@@ -54,7 +54,7 @@ def draw_time_against_size():
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
-        (draw_digits, ["noise", "20 handwritten digits"]),
+        (draw_digits, ["ones", "20 handwritten digits"]),
         (draw_idle_and_busy, ["some device", "idle", "busy"]),
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
         (lambda: plots.where_time_goes({"copy": 1e-3, "kernel": 2e-3}, "split"), ["copy 1 ms", "kernel 2 ms"]),
