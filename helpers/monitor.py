@@ -242,20 +242,18 @@ class _Sampler:
             phase = self.phase
             if self._stop.is_set():  # the load may have ended while the tool was answering
                 return
-            if (
-                reading and phase == begun
-            ):  # a reading that covers the end of one phase and the start of the next is void
+            if reading and phase == begun:  # one that covers the end of one phase and the start of the next is void
                 self.found.append((time.perf_counter() - self._start, phase, reading))
             begun = phase
 
     def wants_more(self, since: float, seconds: float) -> bool:
         """Whether the phase that began at `since` has to go on: its time is not up, or a slow tool has said too little.
 
-        A tool that is slow gets at most four times as long.
+        A tool that is slow (PowerShell takes a second or two for each look) gets 12 s, or four times as long as asked.
         """
         passed = time.perf_counter() - since
         few = sum(phase == self.phase for _, phase, _ in list(self.found)) < 2 * ENOUGH  # half may fall to the lag
-        return passed < seconds or (bool(self.monitor) and not self.problem and few and passed < 4 * seconds)
+        return passed < seconds or (bool(self.monitor) and not self.problem and few and passed < max(12, 4 * seconds))
 
     def samples(self) -> Samples:
         return Samples(

@@ -113,7 +113,7 @@ def test_what_ran_before_the_watching_does_not_count():
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         hashlib.sha256(bytes(2**16))
-    assert max(sample(watcher, 0.5, 0.1).utilisation) < 50
+    assert max(sample(watcher, 0.5, 0.1).utilisation) < 20  # a first look back to `find` would see 40 or more
 
 
 def test_the_cpu_monitor_says_that_it_watches_this_process_alone():

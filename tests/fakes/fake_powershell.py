@@ -1,4 +1,4 @@
-"""Stands in for Windows' PowerShell: one 3D engine for the process that the script asks for, as the counters name it."""
+"""Stands in for Windows' PowerShell: one 3D engine of the process that the script asks for."""
 
 import os
 import re
