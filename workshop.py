@@ -399,7 +399,8 @@ class Tool:
         """
         began, said = time.monotonic(), []
         # The tool holds the lock too: if this process is killed, the next one waits until the tool has ended.
-        keep = {} if WINDOWS else {"pass_fds": (self.lock,)}
+        # In a group of its own it can be stopped with all that it started.
+        keep = {} if WINDOWS else {"pass_fds": (self.lock,), "start_new_session": True}
         try:
             process = subprocess.Popen(
                 list(command), cwd=ROOT, env=clean_environment(), stdin=subprocess.DEVNULL,
@@ -417,7 +418,8 @@ class Tool:
                     shown = self.show(title, began, said, shown)
                 status = process.wait()
         except BaseException:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate() if WINDOWS else os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
         self.end(title, began)
@@ -472,7 +474,11 @@ def failed_next(said: str) -> str:
         return "Make room on the disk, " + again
     if re.search(r"hash|checksum", said, re.IGNORECASE) and "mismatch" in said.lower():
         return "A download differs from the lock: look for a proxy that changes files, " + again
-    if re.search(r"connect|network|resolv|timed? ?out|fetch|ssl|certificate|offline|proxy", said, re.IGNORECASE):
+    if re.search(
+        r"no matching distribution|connect|network|resolv|timed? ?out|fetch|ssl|certificate|offline|proxy",
+        said,
+        re.IGNORECASE,
+    ):
         return "Check the network (behind a proxy set HTTPS_PROXY), " + again
     return "Mend what it says, " + again
 

@@ -142,6 +142,10 @@ def isolate(scratch: Path) -> None:
     os.environ["JUPYTER_CONFIG_DIR"] = str(config)
     os.environ["JUPYTER_DATA_DIR"] = str(kept / "data")
     os.environ["JUPYTER_RUNTIME_DIR"] = str(scratch / "runtime")
+    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home() raises where there is none)
+    if not (os.path.isdir(home) and os.access(home, os.W_OK)):  # noqa: PTH112
+        os.environ.setdefault("IPYTHONDIR", str(scratch / "ipython"))
+        os.environ.setdefault("MPLCONFIGDIR", str(scratch / "matplotlib"))
 
 
 def options(port: int, token: str) -> list[str]:
@@ -160,4 +164,8 @@ def options(port: int, token: str) -> list[str]:
     }
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         chosen["ServerApp.allow_root"] = True
+    from jupyter_client import KernelManager
+
+    if KernelManager.class_traits().get("transport_encryption"):  # on a shared machine others could listen otherwise
+        chosen["KernelManager.transport_encryption"] = "auto"
     return [f"--{name}={value}" for name, value in chosen.items()]

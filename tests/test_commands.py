@@ -1,0 +1,97 @@
+"""The frame of the commands: `python -m helpers` as a real process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from helpers import commands
+from helpers.commands import test as test_command
+from helpers.errors import WorkshopError
+
+
+def helpers(*arguments, **changes):
+    env = {name: value for name, value in os.environ.items() if name not in ("KERAS_BACKEND", "ANYGPU_PROFILE")}
+    return subprocess.run(
+        [sys.executable, "-m", "helpers", *arguments],
+        cwd=commands.ROOT, env={**env, **changes}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", commands.NAMES)
+def test_a_command_has_all_that_the_frame_uses(name):
+    module = commands.load(name)
+    assert module.HELP and "\n" not in module.HELP and not module.HELP.endswith(".")
+    assert callable(module.add_arguments) and callable(module.run)
+    done = helpers(name, "--help")
+    assert done.returncode == 0 and f"python -m helpers {name}" in done.stdout
+
+
+def test_every_module_in_the_folder_is_a_command():
+    there = {path.stem for path in (commands.ROOT / "helpers/commands").glob("*.py")} - {"__init__"}
+    assert there == set(commands.NAMES)
+
+
+def test_help_lists_every_command():
+    done = helpers("--help")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")] == list(commands.NAMES)
+
+
+def test_help_loads_nothing_heavy():
+    heavy = {"numpy", "jupyterlab", "pytest", "nbclient", "tensorflow", "jax", "pyopencl", "matplotlib"}
+    code = f"import sys, helpers.__main__ as m; m.overview(); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=commands.ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_a_command_the_help_comes_with_status_2():
+    done = helpers()
+    assert done.returncode == 2 and "lab" in done.stdout
+
+
+def test_an_unknown_command_is_named_with_the_nearest_one():
+    done = helpers("notebook")
+    assert done.returncode == 2 and "'notebook'" in done.stderr and "Did you mean: notebooks" in done.stderr
+
+
+def test_an_unknown_argument_is_refused():
+    done = helpers("lock", "--chek")
+    assert done.returncode == 2 and "--chek" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["lab", "run", "test", "notebooks"])
+@pytest.mark.parametrize("backend", ["nonsense", "numpy"])
+def test_a_keras_backend_that_cannot_train_is_refused(name, backend):
+    done = helpers(name, KERAS_BACKEND=backend)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert repr(backend) in done.stderr and "tensorflow, jax, torch" in done.stderr
+
+
+def test_a_wrong_keras_backend_does_not_stop_what_needs_no_keras():
+    assert helpers("lock", "--check", KERAS_BACKEND="nonsense").returncode == 0
+
+
+def test_arguments_go_to_pytest_and_its_status_comes_back(tmp_path):
+    test = tmp_path / "test_two.py"
+    test.write_text("def test_right(): pass\ndef test_wrong(): assert False\n", encoding="utf-8")
+    assert helpers("test", str(test), "-q", "-p", "no:cacheprovider", "-k", "right").returncode == 0
+    done = helpers("test", str(test), "-q", "-p", "no:cacheprovider")
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
+
+
+def test_all_tests_are_those_of_helpers_and_the_lessons_and_nothing_else():
+    done = helpers("test", "--collect-only", "-q", "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout
+    places = {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    lessons = {f"notebooks/{path.name}" for path in (commands.ROOT / "notebooks").glob("*.ipynb")}
+    tests = {f"tests/{path.name}" for path in (commands.ROOT / "tests").glob("test_*.py")}
+    assert {place for place in places if place.endswith(".ipynb")} == lessons
+    assert {place for place in places if place.endswith(".py")} <= tests
+
+
+def test_missing_test_tools_are_told(monkeypatch):
+    monkeypatch.setattr(test_command.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(WorkshopError, match="not installed: pytest, nbval"):
+        test_command.run(None)

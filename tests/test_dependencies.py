@@ -1,0 +1,201 @@
+"""Every list of packages is held against pyproject.toml, without a network."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from helpers.commands import ROOT, lock
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+CONDA_FILES = [ROOT / name for name in lock.CONDA_FILES]
+LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux", "os_name": "posix"}
+MAC = {"sys_platform": "darwin", "platform_machine": "arm64", "platform_system": "Darwin", "os_name": "posix"}
+INTEL = {**MAC, "platform_machine": "x86_64"}
+WINDOWS = {"sys_platform": "win32", "platform_machine": "AMD64", "platform_system": "Windows", "os_name": "nt"}
+ARM = {**LINUX, "platform_machine": "aarch64"}
+# family, machine, Python: what the set-up and the conda files install
+PLACES = [("cpu", machine, python) for machine in (LINUX, ARM, MAC, WINDOWS) for python in ("3.11", "3.12", "3.13")] + [
+    ("cuda", LINUX, "3.11"),
+    ("cuda", LINUX, "3.12"),
+    ("cuda", LINUX, "3.13"),
+    ("metal", MAC, "3.11"),
+    ("metal", MAC, "3.12"),
+    ("intel-mac", INTEL, "3.11"),
+    ("intel-mac", INTEL, "3.12"),
+]
+
+
+def requirements(path):
+    """The requirements of a lock or any pip file, following -r from the file's own folder."""
+    found = []
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in (line.split("#")[0].strip() for line in text.splitlines()):
+        if line.startswith(("-r ", "-c ")):
+            found += requirements((path.parent / line[3:]).resolve(strict=True))
+        elif line:
+            found.append(Requirement(line.split("--hash")[0].strip()))
+    return found
+
+
+def machine(place, python):
+    return {**default_environment(), **place, "python_version": python, "python_full_version": f"{python}.1"}
+
+
+def pins(path, environment):
+    """Name -> version of what a lock installs on one machine."""
+    chosen = {}
+    for requirement in requirements(path):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            name = canonicalize_name(requirement.name)
+            assert name not in chosen, f"{path.name} pins {name} twice for one machine"
+            chosen[name] = str(requirement.specifier).removeprefix("==")
+    return chosen
+
+
+def wanted(family, environment):
+    """What pyproject.toml asks for on one machine."""
+    listed = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"][family]
+    every = [Requirement(line) for line in listed]
+    return [item for item in every if item.marker is None or item.marker.evaluate(environment)]
+
+
+@pytest.mark.parametrize(("family", "place", "python"), PLACES)
+def test_a_lock_has_all_that_the_project_asks_for(family, place, python):
+    environment = machine(place, python)
+    locked = pins(ROOT / f"requirements/{family}.txt", environment)
+    for item in wanted(family, environment):
+        assert item.specifier.contains(locked[canonicalize_name(item.name)]), item
+    flavours = [name for name in locked if name in ("tensorflow", "tensorflow-cpu")]
+    assert len(flavours) == 1, "two flavours of TensorFlow overwrite each other"
+    assert not [name for name in locked if name.startswith("nvidia-") and not name.endswith("-cu12")]
+
+
+@pytest.mark.parametrize(("family", "place", "python"), PLACES)
+def test_the_test_tools_agree_with_every_family(family, place, python):
+    environment = machine(place, python)
+    locked = pins(ROOT / f"requirements/{family}.txt", environment)
+    tools = pins(ROOT / "requirements/test.txt", environment)
+    assert {name: version for name, version in tools.items() if locked.get(name, version) != version} == {}
+    for line in PROJECT["dependency-groups"]["test"]:
+        item = Requirement(line)
+        assert item.specifier.contains(tools[canonicalize_name(item.name)])
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_every_line_of_a_lock_is_pinned_and_hashed_and_names_no_index(path):
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    assert lines
+    for line in lines:
+        assert re.match(r"[a-z0-9.-]+(\[[a-z0-9,-]+\])?==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line
+    assert "://" not in text and "index" not in text.replace("jupyterlab-index", "")
+
+
+def test_every_lock_is_made_by_the_command():
+    assert {path.name for path in LOCKS} == {item.name for item in lock.LOCKS}
+
+
+def test_the_files_are_those_that_the_lock_command_writes():
+    assert lock.outdated() == []
+
+
+def test_outdated_notices_a_changed_dependency(monkeypatch, tmp_path):
+    for name in ("pyproject.toml", "environment.yml", "environment-opencl.yml"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    for folder in ("requirements", "binder"):
+        (tmp_path / folder).mkdir()
+        for path in (ROOT / folder).iterdir():
+            (tmp_path / folder / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(lock, "ROOT", tmp_path)
+    assert lock.outdated() == []
+    project = tmp_path / "pyproject.toml"
+    project.write_text(project.read_text(encoding="utf-8").replace("pyyaml>=6.0", "pyyaml>=6.1"), encoding="utf-8")
+    assert lock.outdated() == ["requirements/test.txt"]
+    (tmp_path / "environment.yml").unlink()
+    assert lock.outdated() == ["environment.yml", "requirements/test.txt"]
+
+
+@pytest.mark.parametrize("path", CONDA_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_conda_file_installs_what_the_project_asks_for(path):
+    assert path.is_file() and not path.is_symlink()
+    listed = yaml.safe_load(path.read_text(encoding="utf-8"))["dependencies"]
+    (pip,) = [item["pip"] for item in listed if isinstance(item, dict)]
+    conda = [item for item in listed if isinstance(item, str)]
+    assert "python=3.12" in conda and "3.12" in PROJECT_RANGE and "pip" in conda
+    assert not [line for line in pip if line.startswith(("-e", "."))], "an editable cannot stand beside hashes"
+    environment = machine(LINUX, "3.12")
+    found = {name.split("=")[0]: None for name in conda}
+    for line in pip:
+        assert line.startswith("-r ")
+        found |= pins((path.parent / line[3:]).resolve(strict=True), environment)  # pip's own way to read the path
+    for item in wanted("cpu", environment):
+        if "pyopencl" in conda and item.name == "pocl-binary-distribution":
+            assert "pocl" in conda and "pyopencl" not in pip
+            continue
+        version = found[canonicalize_name(item.name)]
+        assert version is None or item.specifier.contains(version)
+    if "pyopencl" in conda:
+        assert found["pyopencl"] is None, "parts from conda and from pip must not be mixed"
+
+
+PROJECT_RANGE = [f"3.{minor}" for minor in range(11, 14)]
+
+
+def test_pip_itself_reads_binders_list_from_binders_folder():
+    listed = yaml.safe_load((ROOT / "binder/environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    (pip,) = [item["pip"] for item in listed if isinstance(item, dict)]
+    code = (
+        "import sys; from pip._internal.network.session import PipSession as S;"
+        "from pip._internal.req.req_file import parse_requirements as p;"
+        "print(len([r for name in sys.argv[1:] for r in p(name, session=S())]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *[line.removeprefix("-r ") for line in pip]],
+        cwd=ROOT / "binder", check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert int(done.stdout) == len(requirements(ROOT / "requirements/binder.txt"))
+
+
+def test_binders_scripts_can_run():
+    for name in ("postBuild", "start"):
+        path = ROOT / "binder" / name
+        assert path.read_bytes().startswith(b"#!/bin/bash\n") and b"\r" not in path.read_bytes()
+        if os.name == "posix":
+            assert os.access(path, os.X_OK)
+            assert subprocess.run(["bash", "-n", path], check=False).returncode == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Binder runs on Linux")
+def test_binders_start_sets_the_profile_and_runs_what_it_is_given():
+    told = subprocess.run(
+        [ROOT / "binder/start", "sh", "-c", 'echo "$ANYGPU_PROFILE,$1"', "sh", "two words"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.stdout == "preview,two words\n"
+
+
+def test_helpers_are_found_by_a_kernel_in_notebooks():
+    done = subprocess.run(
+        [sys.executable, "-c", "import helpers; print(helpers.__file__)"],
+        cwd=ROOT / "notebooks", env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert Path(done.stdout.strip()).parent == ROOT / "helpers"
+
+
+def test_every_dependency_says_which_lesson_needs_it():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL).group(1)
+    assert block.lstrip().startswith("#")
+    for comment in re.findall(r"(?:^ *#.*\n)+", block, re.MULTILINE):
+        assert re.search(r"lesson|MNIST|doctor", comment), comment
