@@ -98,6 +98,9 @@ def serve(lesson: Path, port: int, browser: bool) -> int:
     address = f"http://{ADDRESS}:{port}/lab/tree/{path}?token={token}"
     with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
         isolate(Path(scratch))
+        # This compiles a grammar of addresses, half of the time that Jupyter takes to start. Only the checks of events
+        # use it, and they go on without it.
+        sys.modules.setdefault("rfc3987_syntax", None)
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
         server = LabApp.initialize_server(options(port, token))
@@ -156,8 +159,8 @@ def options(port: int, token: str) -> list[str]:
         "ServerApp.port_retries": 0,
         "ServerApp.root_dir": ROOT,
         "ServerApp.open_browser": False,
-        "ServerApp.log_level": "WARN",
-        "LabApp.log_level": "WARN",
+        "ServerApp.log_level": "ERROR",
+        "LabApp.log_level": "ERROR",
         "LabApp.news_url": "None",
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         "IdentityProvider.token": token,
