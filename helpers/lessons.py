@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,8 @@ def read(path: Path) -> NotebookNode:
     import nbformat
 
     try:
-        return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        with warnings.catch_warnings(action="ignore"):  # cells without an id are told by the format check
+            return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
     except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise WorkshopError(

@@ -37,7 +37,7 @@ _PATH = re.compile(
 )
 _LOG_LINE = re.compile(
     r"^\s*(?:[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b ?:)"
-    r"|\w*Warning: |oneDNN custom operations|All log messages before absl",
+    r"|\w{0,40}Warning: |oneDNN custom operations|All log messages before absl",
     re.MULTILINE,
 )
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
@@ -255,8 +255,11 @@ def _exercise_faults(cells: list[NotebookNode], one: lessons.Exercise) -> Iterat
         if cells[index].cell_type != kind:
             yield index, f"this must be a {kind} cell; change its kind"
     between = cells[one.cell + 1 : one.check]
-    if not between or any(cell.cell_type != "markdown" for cell in between) or "<details>" not in between[-1].source:
-        yield one.cell, "no hint between the exercise and its check; add one markdown cell with <details>"
+    task = cells[max(one.cell - 1, 0) : one.cell]
+    if any(cell.cell_type != "markdown" for cell in between):
+        yield one.check, "the check does not follow its exercise; only text may stand between them"
+    if not any(cell.cell_type == "markdown" and "<details>" in cell.source for cell in [*task, *between]):
+        yield one.cell, "no hint beside the exercise; add <details><summary>Hint</summary> to the text above it"
     if one.shown != one.check + 1:
         yield one.check, "the solution does not follow its check; move it there"
     if "<details>" not in cells[one.shown].source or "</details>" not in cells[one.shown].source:

@@ -1,0 +1,275 @@
+"""`run` on real kernels: lessons that pass, fail, hang, die or are unreadable, and pages that need no network."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import psutil
+import pytest
+import sample_lesson
+
+from helpers import execute, lessons
+from helpers.commands import ROOT, run
+from helpers.errors import WorkshopError
+
+
+def report(build):
+    return {row["lesson"]: row for row in json.loads((build / "report.json").read_text())["lessons"]}
+
+
+def runs(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+# ---------------------------------------------------------------------------------------------- which lessons
+
+
+@pytest.mark.parametrize(
+    "name", ["1", "01", "01-add", "01-add-numbers", "01-add-numbers.ipynb", "notebooks/01-add-numbers.ipynb"]
+)
+def test_a_lesson_is_found_by_number_name_or_path(tmp_path, name):
+    path = sample_lesson.save(tmp_path)
+    sample_lesson.save(tmp_path, name="02-add-letters")
+    assert lessons.find([name], tmp_path) == [path]
+
+
+def test_without_names_every_lesson_is_found_in_order(tmp_path):
+    names = ["10-add-tens", "02-add-letters", "01-add-numbers"]
+    paths = [sample_lesson.save(tmp_path, name=name) for name in names]
+    sample_lesson.save(tmp_path, name="scratch")
+    assert lessons.find([], tmp_path) == sorted(paths)
+    assert lessons.find(["10", "1"], tmp_path) == [paths[2], paths[0]]
+
+
+@pytest.mark.parametrize("name", ["7", "nonsense", "", "01-add-numbers-2"])
+def test_an_unknown_lesson_is_told_with_those_that_exist(tmp_path, name):
+    sample_lesson.save(tmp_path)
+    with pytest.raises(WorkshopError, match="no lesson called") as told:
+        lessons.find([name], tmp_path)
+    assert "01-add-numbers" in str(told.value)
+
+
+def test_a_name_that_fits_two_lessons_is_told(tmp_path):
+    sample_lesson.save(tmp_path)
+    sample_lesson.save(tmp_path, name="01-add-letters")
+    with pytest.raises(WorkshopError, match="More than one"):
+        lessons.find(["01"], tmp_path)
+
+
+def test_an_empty_folder_is_told(tmp_path):
+    with pytest.raises(WorkshopError, match="no lessons"):
+        lessons.find([], tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [["--profile", "nonsense"], ["nonsense"]])
+def test_the_command_refuses_an_unknown_profile_or_lesson_in_one_message(arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers", "run", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "nonsense" in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------------------------------------- what becomes of them
+
+SAMPLES = {
+    "01-pass-well": None,
+    "02-raise-error": ["1 + 1", "1 / 0", "never = 1"],
+    "03-hang-long": ["import time\ntime.sleep(600)"],
+    "04-die-early": [
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "open('processes', 'w').write(f'{os.getpid()} {child.pid}')\nimport time; time.sleep(0.5)",
+        "os._exit(9)",
+    ],
+    "06-write-noise": ["import sys\nprint('noise', file=sys.stderr)"],
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Run one lesson of each fate, and one file that is no notebook; return (status, rows, build)."""
+    folder = tmp_path_factory.mktemp("lessons with a space")
+    for name, sources in SAMPLES.items():
+        sample_lesson.save(folder, sources and sample_lesson.of(*sources), name)
+    (folder / "05-break-file.ipynb").write_text('{"cells": [')
+    quiet = sample_lesson.of("print('said nothing')")
+    quiet.cells[0].metadata["tags"] = ["raises-exception"]
+    sample_lesson.save(folder, quiet, "07-raise-nothing")
+    build = folder / "build"
+    status = run.run_lessons(lessons.find([], folder), "preview", build, cell_seconds=5)
+    return status, report(build), build
+
+
+def test_a_failure_gives_status_1_and_stops_no_other_lesson(ran):
+    status, rows, _ = ran
+    assert status == 1
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "01-pass-well": "passed",
+        "02-raise-error": "failed",
+        "03-hang-long": "timed out",
+        "04-die-early": "failed",
+        "05-break-file": "failed",
+        "06-write-noise": "passed",
+        "07-raise-nothing": "failed",
+    }
+
+
+def test_no_process_is_left_even_of_a_kernel_that_died(ran):
+    processes = (ran[2].parent / "processes").read_text().split()
+    assert len(processes) == 2 and not any(runs(int(pid)) for pid in processes)
+    assert not [child for child in psutil.Process().children(recursive=True) if runs(child.pid)]
+
+
+def test_the_report_names_device_dataset_profile_time_and_memory(ran):
+    row = ran[1]["01-pass-well"]
+    assert (row["device"], row["dataset"]) == ("the device of the test", "MNIST of the test")
+    assert row["profile"] == "preview" and row["seconds"] > 0 and row["peak_mib"] > 20
+
+
+def test_the_report_names_the_cell_and_its_message(ran):
+    rows = ran[1]
+    assert (rows["02-raise-error"]["where"], rows["02-raise-error"]["message"]) == (
+        "cell 2 (1 / 0)",
+        "ZeroDivisionError: division by zero",
+    )
+    assert "5 seconds" in rows["03-hang-long"]["message"]
+    assert rows["04-die-early"]["where"].startswith("cell 2") and "killed" in rows["04-die-early"]["message"]
+    assert "05-break-file.ipynb cannot be read" in rows["05-break-file"]["message"]
+    assert "standard error: cell 1" in rows["06-write-noise"]["message"]
+    assert "raised nothing" in rows["07-raise-nothing"]["message"]
+
+
+def test_the_report_reads_well_and_says_how_it_was_measured(ran):
+    _, rows, build = ran
+    text = (build / "report.md").read_text()
+    assert all(name in text for name in rows) and "sampled every 0.1 s" in text and "ZeroDivisionError" in text
+    assert json.loads((build / "report.json").read_text())["versions"]["Python"] in text
+
+
+def test_executed_notebooks_hold_outputs_even_of_a_lesson_that_failed(ran):
+    cells = sample_lesson.load(ran[2] / "notebooks" / "02-raise-error.ipynb").cells
+    assert cells[0].outputs[0].data["text/plain"] == "2"
+    assert execute.errors(cells[1])[0].ename == "ZeroDivisionError"
+    assert cells[2].outputs == []
+    assert not [file for file in ran[2].rglob("*") if file.name.endswith(".part")]
+
+
+def test_memory_of_children_counts(tmp_path):
+    child = "x = b'1' * 300_000_000; import time; time.sleep(1)"
+    big = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    assert execute.execute(sample_lesson.of(big), tmp_path).peak_bytes > 300_000_000
+
+
+def test_another_run_keeps_the_results_of_other_lessons(tmp_path):
+    first = sample_lesson.save(tmp_path, sample_lesson.of("1"), "01-add-numbers")
+    second = sample_lesson.save(tmp_path, sample_lesson.of("2"), "02-add-letters")
+    build = tmp_path / "build"
+    assert run.run_lessons([first], "preview", build) == 0
+    assert run.run_lessons([second], "lab", build) == 0
+    assert {name: row["profile"] for name, row in report(build).items()} == {first.stem: "preview", second.stem: "lab"}
+    assert (build / "pages" / "01-add-numbers.html").exists()
+    (build / "report.json").write_text("{broken")
+    assert run.run_lessons([second], "lab", build) == 0
+    assert list(report(build)) == [second.stem]
+
+
+def test_the_lesson_gets_its_profile_its_folder_and_no_grading(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANYGPU_GRADE", "1")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    code = "print(os.environ['ANYGPU_PROFILE'], os.getcwd(), os.environ.get('ANYGPU_GRADE'), sys.executable)"
+    notebook = sample_lesson.of("import os, sys", code)
+    assert execute.execute(notebook, tmp_path, "full").failure is None
+    assert execute.text(notebook.cells[1]).split() == ["full", str(tmp_path), "None", sys.executable]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C reaches a process differently there")
+def test_ctrl_c_ends_the_kernel_and_leaves_a_report(tmp_path):
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    first = sample_lesson.save(folder, sample_lesson.of("1"), "01-add-numbers")
+    wait = f"open({str(tmp_path / 'began')!r}, 'w').close()\nimport time\ntime.sleep(600)"
+    second = sample_lesson.save(folder, sample_lesson.of(wait), "02-hang-long")
+    script = (
+        "import sys; from pathlib import Path; from helpers.commands import run;"
+        "first, second, build = map(Path, sys.argv[1:]);"
+        "sys.exit(run.run_lessons([first, second], 'preview', build))"
+    )
+    command = [sys.executable, "-c", script, str(first), str(second), str(tmp_path / "b")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (tmp_path / "began").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    kernels = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert kernels and psutil.wait_procs(kernels, timeout=10)[1] == []
+    assert {name: row["verdict"] for name, row in report(tmp_path / "b").items()} == {
+        "01-add-numbers": "passed",
+        "02-hang-long": "interrupted",
+    }
+    assert "Traceback" not in out + error and "never retrieved" not in error
+
+
+# ---------------------------------------------------------------------------------------------- pages
+
+
+class Addresses(HTMLParser):
+    """Collects what a page loads, and the alternative text of its images."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.alternatives = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag in ("script", "link", "img", "iframe", "source", "object"):
+            self.loaded += [values[key] for key in ("src", "href", "data") if values.get(key)]
+        if tag == "img":
+            self.alternatives.append(values.get("alt"))
+
+
+def test_a_page_loads_nothing_from_the_network_and_describes_its_figures(ran):
+    text = (ran[2] / "pages" / "01-pass-well.html").read_text()
+    page = Addresses(text)
+    assert page.loaded and [address[:60] for address in page.loaded if not address.startswith("data:")] == []
+    assert not re.search(r"@import|url\(['\"]?https?:|import .* from ['\"]http", text)
+    assert page.alternatives == ["A line that rises from 1 to 2"]
+
+
+def test_a_page_folds_hints_and_solutions_and_shows_the_code_in_them(ran):
+    text = (ran[2] / "pages" / "01-pass-well.html").read_text()
+    assert text.count("<details>") == text.count("</details>") == 5
+    solution = text[text.index("<summary>Solution</summary>") :]
+    assert '<div class="highlight">' in solution[: solution.index("</details>")]
+
+
+def test_links_between_lessons_lead_to_their_pages():
+    notebook = sample_lesson.notebook(
+        [sample_lesson.markdown("[next](02-add-letters.ipynb) [web](https://example.org)")]
+    )
+    text = run.page(notebook, "01-add-numbers")
+    assert 'href="02-add-letters.html"' in text and 'href="https://example.org"' in text
+
+
+def test_the_index_leads_to_every_page(ran):
+    text = (ran[2] / "index.html").read_text()
+    targets = re.findall(r'href="(pages/[^"]+)"', text)
+    assert "pages/01-pass-well.html" in targets
+    assert all((ran[2] / target).exists() for target in targets)
+    assert Addresses(text).loaded == []
+
+
+def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
+    run.write(tmp_path / "deep" / "file", "old")
+    with pytest.raises(UnicodeEncodeError):
+        run.write(tmp_path / "deep" / "file", "new \ud800")
+    assert [(file.name, file.read_text()) for file in (tmp_path / "deep").iterdir()] == [("file", "old")]
+    assert Path(tmp_path / "deep" / "file").read_bytes() == b"old"
