@@ -95,6 +95,9 @@ def main(arguments: Sequence[str]) -> int:
     except Stop as problem:
         print(problem, file=sys.stderr)
         return 2
+    except OSError as error:
+        print(Stop("The set-up cannot work in this folder.", str(error), "Mend that, then repeat."), file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
         return 130

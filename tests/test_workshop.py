@@ -314,6 +314,12 @@ def test_a_python_without_venv_gets_the_one_apt_line(fresh, tmp_path):
     assert "apt install python{}.{}-venv".format(*sys.version_info[:2]) in said and not (fresh / ".venv").exists()
 
 
+def test_a_folder_that_cannot_be_written_to_is_told(fresh):
+    (fresh / ".venv.lock").mkdir()
+    status, said = call(fresh, "lab")
+    assert status == 2 and "cannot work in this folder" in said and ".venv.lock" in said
+
+
 def test_rocm_prints_commands_and_installs_nothing(fresh):
     status, said = call(fresh, "lab", "--accel", "rocm")
     assert status == 2 and "not verified on hardware" in said and "pip install --index-url" in said
