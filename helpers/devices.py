@@ -23,14 +23,20 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers.errors import WorkshopError
 from helpers.plots import Table
 
+if TYPE_CHECKING:
+    import pyopencl as cl
+
 FRAMEWORKS = ("opencl", "tensorflow", "jax", "torch", "onnxruntime")
+SMALLEST_KERNEL = "__kernel void smallest(__global int *a) { a[0] = 1; }"
 KINDS = ("gpu", "accelerator", "cpu")  # in the order in which `pick` prefers them
 TITLES = {
     "opencl": "OpenCL",
@@ -475,14 +481,22 @@ def _ask_opencl() -> Said:
     seen: list[tuple[object, ...]] = []
     for number, shelf in enumerate(platforms):
         there = _try(shelf.get_devices) or []
-        name, version = str(_try(lambda p=shelf: p.name)), _opencl_version(str(_try(lambda p=shelf: p.version)))
-        same = (name, version, [_try(lambda d=device: d.name) for device in there])
+        name = str(_try(lambda p=shelf: p.name))
+        same = (name, _try(lambda p=shelf: p.version), [_try(lambda d=device: d.name) for device in there])
         if same in seen:  # the same driver reached by two paths
             notes.append(f"platform {number} is platform {seen.index(same)} listed again, left out")
         elif not there:
             notes.append(f"platform {number} ({name}) shows no device")
         else:
-            devices += [_opencl_device(cl, f"{number}:{n}", device, version) for n, device in enumerate(there)]
+            for n, device in enumerate(there):
+                described = describe_opencl(device, f"{number}:{n}")
+                problem = compile_problem(device)
+                if problem:
+                    notes.append(
+                        f"{number}:{n} ({described.runtime or name}) is left out, it cannot compile: {problem}"
+                    )
+                else:
+                    devices.append(described)
         seen.append(same)
     if not platforms:
         notes.append(_no_platform(""))
@@ -500,8 +514,45 @@ def _opencl_version(text: str) -> str:
     return re.split(r"\s{2,}|, ", text.strip())[0]
 
 
-def _opencl_device(cl: object, identifier: str, device: object, version: str) -> Device:
+def compile_problem(device: cl.Device) -> str:
+    """Return what the device's compiler says against the smallest kernel, an empty text if it compiles.
+
+    PoCL 3.0 from pip lists a processor that is newer than its LLVM 14 (AMD's Zen 5, for one) and then refuses every
+    program with "unknown target CPU 'generic'" (github.com/pocl/pocl/issues/1049).
+    """
+    import pyopencl as cl
+
+    from helpers.quiet import caught_stderr
+
+    try:
+        with warnings.catch_warnings(), caught_stderr():
+            warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
+            cl.Program(cl.Context([device]), SMALLEST_KERNEL).build()
+    except cl.Error as error:
+        forget_saved_source(str(error))
+        said = [line.strip() for line in str(error).splitlines()]
+        return next((line for line in said if line.startswith("error")), said[0])
+    return ""
+
+
+def forget_saved_source(message: str) -> None:
+    """Remove the copy of the source that PyOpenCL leaves in the temporary folder when a build fails."""
+    saved = re.search(r"\(source saved as (.+)\)", message)
+    if saved:
+        Path(saved[1]).unlink(missing_ok=True)
+
+
+def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
+    """Describe a PyOpenCL device in the words of the workshop; nothing is compiled or run for it.
+
+    Args:
+        device: what PyOpenCL lists.
+        identifier: its place, "platform:device"; empty where that does not matter.
+    """
+    import pyopencl as cl
+
     kinds = cl.device_type
+    version = _opencl_version(str(_try(lambda: device.platform.version)))
     bits = int(_try(lambda: device.type) or 0)
     kind = "gpu" if bits & kinds.GPU else "cpu" if bits & kinds.CPU else "accelerator"
     board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"

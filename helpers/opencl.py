@@ -6,18 +6,16 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers import devices
 from helpers.errors import WorkshopError
 from helpers.quiet import caught_stderr
 
 if TYPE_CHECKING:
     import pyopencl as cl
-
-SMOKE_TEST = "__kernel void smoke(__global int *a) { a[0] = 1; }"
 
 
 class KernelError(WorkshopError):
@@ -37,16 +35,12 @@ def pick_device() -> cl.Device:
     Raises:
         WorkshopError: there is no device, or none that compiles.
     """
-    import pyopencl as cl
-
     refused = []
     for device in _candidates():
-        try:
-            build(cl.Context([device]), SMOKE_TEST)
-        except (KernelError, cl.Error) as error:
-            refused.append(f"{name(device)}: {getattr(error, 'why', '') or _last_line(error)}")
-            continue
-        return device
+        problem = devices.compile_problem(device)
+        if not problem:
+            return device
+        refused.append(f"{name(device)}: {problem}")
     if refused:
         raise WorkshopError(
             "No OpenCL device here can compile a kernel.", "; ".join(refused), "python -m helpers doctor"
@@ -98,12 +92,8 @@ def _devices_of(platform: cl.Platform) -> list[cl.Device]:
 
 
 def name(device: cl.Device) -> str:
-    """Return the device's name with its OpenCL implementation, such as `AMD EPYC (PoCL 3.1, CPU)`."""
-    pocl = re.search(r"PoCL (\d+\.\d+)", device.platform.version)
-    # PoCL names its device "pthread-<processor that it compiles for>-<what the processor calls itself>".
-    human = re.sub(r"^(pthread|cpu)-(\S+-(?=[A-Z]))?", "", device.name) if pocl else device.name
-    runtime = f"PoCL {pocl[1]}" if pocl else device.platform.name
-    return f"{' '.join(human.split())} ({runtime}, {kind(device)})"
+    """Return the device's name with its OpenCL implementation, such as `AMD EPYC (PoCL 3.1+debian, OpenCL, CPU)`."""
+    return str(devices.describe_opencl(device))
 
 
 def kind(device: cl.Device) -> str:
@@ -146,9 +136,7 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
         source: the OpenCL C that was compiled.
         log: what the compiler said; PoCL, Intel, NVIDIA, AMD and Apple all write `file:line:column: ...`.
     """
-    kept = re.search(r"\(source saved as (.+)\)", log)
-    if kept:  # PyOpenCL leaves a copy of the source in the temporary folder
-        Path(kept[1]).unlink(missing_ok=True)
+    devices.forget_saved_source(log)
     lines = source.splitlines()
     complaints = []
     for line in log.splitlines():

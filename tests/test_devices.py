@@ -131,7 +131,8 @@ def test_a_driver_reached_by_two_paths_is_listed_once(monkeypatch):
         pytest.skip("no PoCL from pip here")
     monkeypatch.setenv("OCL_ICD_VENDORS", str(vendors))
     answer = ask("opencl")
-    assert [device.identifier for device in answer.devices] == ["0:0"]
+    listed = [device.identifier for device in answer.devices]
+    assert listed == ["0:0"] or (listed == [] and "0:0 (PoCL 3.0-rc2) is left out, it cannot compile" in answer.message)
     assert "platform 1 is platform 0 listed again" in answer.message
 
 
@@ -153,6 +154,7 @@ def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed
     ]
     assert "rusticl" in answer.message
     assert "broken" in answer.message
+    assert "2:1 (CUDA 12.4.131) is left out, it cannot compile: error: unknown target" in answer.message
     assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
 
 

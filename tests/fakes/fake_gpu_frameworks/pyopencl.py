@@ -1,4 +1,4 @@
-"""Stands in for PyOpenCL on a machine with rusticl (no device), an AMD GPU, an NVIDIA GPU, and a driver that raises."""
+"""Stands in for PyOpenCL: rusticl without a device, AMD GPUs, NVIDIA GPUs (one cannot compile), a broken driver."""
 
 from types import SimpleNamespace
 
@@ -7,6 +7,24 @@ VERSION_TEXT = "2026.1.4"
 
 class Error(Exception):
     pass
+
+
+class CompilerWarning(UserWarning):
+    pass
+
+
+class Context:
+    def __init__(self, devices):
+        self.devices = devices
+
+
+class Program:
+    def __init__(self, context, source):
+        self.context = context
+
+    def build(self):
+        if any(device is _too_new for device in self.context.devices):
+            raise Error("clBuildProgram failed\n\nerror: unknown target\n(options: )")
 
 
 device_type = SimpleNamespace(CPU=2, GPU=4, ACCELERATOR=8)
@@ -21,6 +39,7 @@ _amd = SimpleNamespace(
 _nvidia = SimpleNamespace(
     name="NVIDIA GeForce RTX 4090", vendor="NVIDIA Corporation", pci_bus_id_nv=1, pci_slot_id_nv=0, **_ID
 )
+_too_new = SimpleNamespace(name="NVIDIA GeForce RTX 6090", vendor="NVIDIA Corporation", **_ID)
 
 
 def _raise():
@@ -28,13 +47,17 @@ def _raise():
 
 
 def _platform(name, version, devices):
-    return SimpleNamespace(name=name, version=version, get_devices=devices)
+    platform = SimpleNamespace(name=name, version=version, get_devices=devices)
+    for device in (_amd, _nvidia, _too_new):
+        if devices is not _raise and device in devices():
+            device.platform = platform
+    return platform
 
 
 def get_platforms():
     return [
         _platform("rusticl", "OpenCL 3.0 ", list),
         _platform("AMD Accelerated Parallel Processing", "OpenCL 2.1 AMD-APP (3608.0)", lambda: [_amd, _amd]),
-        _platform("NVIDIA CUDA", "OpenCL 3.0 CUDA 12.4.131", lambda: [_nvidia]),
+        _platform("NVIDIA CUDA", "OpenCL 3.0 CUDA 12.4.131", lambda: [_nvidia, _too_new]),
         _platform("broken", "OpenCL 1.2", _raise),
     ]

@@ -1,0 +1,38 @@
+"""helpers.load: real work on every framework that is installed here, and done when it returns."""
+
+import subprocess
+import sys
+
+import pytest
+
+from helpers import devices, load
+from helpers.devices import Device
+from helpers.errors import WorkshopError
+
+WORK = """
+import sys, time
+from helpers import devices, load
+device = devices.pick([devices.ask(sys.argv[1])])
+work = load.prepare(device)
+before = time.process_time()
+assert work() is None
+print("seconds of processor time:", time.process_time() - before, "on", device.kind)
+"""
+
+
+@pytest.mark.parametrize("framework", load.LOADS)
+def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
+    if not devices._installed(framework):
+        pytest.skip(f"{framework} is not installed here")
+    done = subprocess.run([sys.executable, "-c", WORK, framework], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    seconds, kind = done.stdout.split(":")[1].split(" on ")
+    # On a CPU the work is processor time of this process; on a GPU it is waited for.
+    assert kind.strip() != "cpu" or float(seconds) > 0.01
+    assert done.stderr == "" or framework == "jax"
+
+
+def test_a_framework_without_a_load_says_what_to_choose():
+    with pytest.raises(WorkshopError, match="no load for onnxruntime") as caught:
+        load.prepare(Device("onnxruntime", "CPUExecutionProvider", "AMD EPYC", "cpu"))
+    assert "opencl" in caught.value.next
