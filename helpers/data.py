@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -321,8 +322,10 @@ def _fetch(url: str, deadline: float) -> bytes:
 
     The download runs in a thread of its own, so that a mirror that stalls or trickles is given up in time.
     """
-    import pooch
     from tqdm import tqdm
+
+    with warnings.catch_warnings(action="ignore"):  # in a notebook pooch's import warns that ipywidgets is not there
+        import pooch
 
     responses = []
     downloader = pooch.HTTPDownloader(

@@ -342,6 +342,26 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_half_one(mirror, place,
     assert files_below(data.CACHE) == ["mnist.npz"] and (data.CACHE / "mnist.npz").read_bytes() == b"old"
 
 
+def test_nobody_ever_sees_half_a_cache_file(place):
+    payload = bytes(20_000_000)
+    assert data._keep(payload)
+    sizes, ending = set(), threading.Event()
+
+    def watch():
+        while not ending.is_set():
+            sizes.add((data.CACHE / "mnist.npz").stat().st_size)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for _ in range(20):
+            data._keep(payload)
+    finally:
+        ending.set()
+        watcher.join()
+    assert sizes == {len(payload)}
+
+
 # --- Mirrors ---------------------------------------------------------------------------------------------------------
 
 
@@ -427,10 +447,25 @@ def test_bad_mirrors_alone_lead_to_the_stand_in_with_reasons_and_no_file(kind, m
     assert f"  127.0.0.1: {reason}" in output.out and output.err == ""
     assert files_below(place / "data") == []
     mirror.ending.set()
+    no_download_goes_on()
+
+
+def no_download_goes_on():
     deadline = time.monotonic() + 30
     while any(thread.name == "mnist-download" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "the download's thread outlived the download"
         time.sleep(0.01)
+
+
+def test_the_thread_of_a_mirror_that_was_given_up_ends_while_the_mirror_still_trickles(mirror, place, monkeypatch):
+    import urllib3
+
+    if not hasattr(urllib3.response.HTTPResponse, "shutdown"):
+        pytest.skip("urllib3 before 2.3 cannot end a download from outside; its thread then ends with the program")
+    shorten(monkeypatch, "trickles byte by byte")
+    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 20_000, 1, 0.05)
+    assert data.load_mnist().name == data.STAND_IN
+    no_download_goes_on()
 
 
 def shorten(monkeypatch, kind):
@@ -562,6 +597,22 @@ def test_ctrl_c_in_the_middle_of_a_download_leaves_nothing(mirror, place):
     _, errors = process.communicate(timeout=10)
     assert process.returncode != 0 and "KeyboardInterrupt" in errors
     assert files_below(place / "data") == []
+
+
+def test_a_download_inside_a_notebook_writes_nothing_to_standard_error(mirror, place):
+    """In a kernel libraries warn of what they would not elsewhere, and standard error looks like a failure there."""
+    import nbclient
+    import nbformat
+
+    mirror.answers["/mnist.npz"] = packed(place)
+    settings = json.dumps({"cache": str(data.CACHE), "mirrors": data.MIRRORS, "expected": data.EXPECTED})
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(f"import sys; sys.argv = ['', {settings!r}]\n{CHILD}")]
+    )
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    outputs = notebook.cells[0].outputs
+    assert {output.name for output in outputs} == {"stdout"}, outputs
+    assert "MNIST: 120 images" in "".join(output.text for output in outputs)
 
 
 # --- Stand-in --------------------------------------------------------------------------------------------------------
