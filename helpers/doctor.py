@@ -36,6 +36,7 @@ WIDTH = 100  # characters of the report's lines; commands are never broken
 SEVERITIES = ("stops", "limits", "note")
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which family's lock it installed
+CANNOT_COMPILE = "cannot compile"  # as helpers.devices puts it
 NOT_INSTALLED, HANGS = "not installed", "hangs"
 TRAINING_BACKENDS = ("tensorflow", "jax", "torch")
 OTHER_BACKENDS = {"numpy": "it cannot train", "openvino": "it can run models, but not train them"}
@@ -266,6 +267,17 @@ def other_python(host: Host) -> str:
     return f"{offer}\n    {install}" if install else offer.removesuffix(" To install one yourself:")
 
 
+def opencl_compiler(host: Host) -> str:
+    """Return how to get an OpenCL driver whose compiler is newer than the one that is here."""
+    if host.system != "Linux" or host.machine != "x86_64":
+        return opencl_driver(host)
+    apt = "Install your distribution's PoCL, which is newer:\n    sudo apt install pocl-opencl-icd"
+    if host.route != "venv":
+        return apt
+    intel = f"    {command(host, 'lab')} --with intel-opencl"
+    return f"Without root, Intel's OpenCL for processors, AMD's too (a download of about 300 MB):\n{intel}\nOr: {apt}"
+
+
 def opencl_driver(host: Host) -> str:
     """Return how to get an OpenCL driver; PoCL makes the CPU an OpenCL device where no GPU's driver is there."""
     if host.route == "binder":
@@ -468,6 +480,10 @@ def _opencl(host: Host) -> Iterator[Finding | str]:
         why = "One of the installed drivers hangs when it is asked for its devices. Lessons 01 to 03 and 12 would, too."
         advice = "Restart the machine. If it still hangs, update or remove the OpenCL driver that was installed last."
         yield Finding("OpenCL", "limits", what, why, advice)
+    elif not there and CANNOT_COMPILE in problem:
+        what = f"The OpenCL device here cannot be used: {problem}."
+        why = "Its compiler is older than this processor. Lessons 01 to 03 and 12 need one that compiles."
+        yield Finding("OpenCL", "limits", what, why, opencl_compiler(host))
     elif not there:
         what = f"There is no OpenCL device here: {problem or 'no driver has any'}."
         why = "No OpenCL driver is installed, or none that works. Lessons 01 to 03 and 12 need one; the others do not."

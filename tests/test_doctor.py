@@ -461,6 +461,16 @@ def test_rusticl_without_devices_is_told_how_to_show_them(monkeypatch):
     assert "RUSTICL_ENABLE" in one(doctor._opencl).next
 
 
+def test_a_driver_older_than_the_processor_is_told_with_two_ways_out(monkeypatch):
+    def fake_answer(changes):
+        return [], "0:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"
+
+    monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
+    found = one(doctor._opencl)
+    assert found.severity == "limits" and "unknown target CPU 'generic'" in found.what
+    assert found.next == doctor.opencl_compiler(doctor.Host.here())
+
+
 # --- Dataset ---------------------------------------------------------------------------------------------------------
 
 
@@ -642,6 +652,13 @@ def test_where_opencl_comes_from_on_each_system():
     nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
     assert nvidia in advise("Linux", nvidia=True) and nvidia not in advise("Linux")
     assert nvidia not in advise("Windows", nvidia=True)
+
+
+def test_where_a_newer_opencl_compiler_comes_from():
+    linux, arm = (doctor.opencl_compiler(doctor.Host("Linux", m, (3, 12), "venv", False)) for m in ("x86_64", "arm64"))
+    assert "    python3 workshop.py lab --with intel-opencl" in linux.splitlines()
+    assert "    sudo apt install pocl-opencl-icd" in linux.splitlines()
+    assert "intel-opencl" not in arm
 
 
 def test_the_files_that_the_advice_names_are_there():
