@@ -30,6 +30,7 @@ FETCHED = os.path.join(ROOT, ".uv")  # a Python that uv fetched, and the uv that
 WINDOWS = os.name == "nt"
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
 BINDER = "https://mybinder.org"
+EXTRAS = {"torch": "PyTorch", "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB"}
 NEED_TEST_TOOLS = ("test", "screenshots", "lint", "format")
 
 
@@ -107,7 +108,8 @@ def own_options() -> argparse.ArgumentParser:
     """Return the parser of what this file understands itself; it may stand before or after the command."""
     parser = argparse.ArgumentParser(prog=CALL, add_help=False, allow_abbrev=False, usage=f"{CALL} COMMAND [...]")
     parser.add_argument("--accel", choices=["cpu", "cuda", "metal", "rocm"], help="packages for this accelerator")
-    parser.add_argument("--with", dest="extras", choices=["torch"], action="append", default=[], help="add PyTorch")
+    extras = "add " + " or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
+    parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
     parser.add_argument("--python", metavar="PATH", help="build .venv with this Python")
     parser.add_argument("--yes", action="store_true", help="agree to let uv fetch a Python, if none here fits")
     return parser
@@ -180,13 +182,20 @@ def wish(options: argparse.Namespace, command: str, stamp: Dict[str, Any]) -> Di
     """Return the stamp that .venv should have: what was asked for now or before."""
     family = family_for(options.accel or stamp.get("family") or "cpu")
     tools = command in NEED_TEST_TOOLS or bool(stamp.get("tools"))
+    extras = {name: name in options.extras or bool(stamp.get(name)) for name in EXTRAS}
+    if extras["intel-opencl"] and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise Stop(
+            "Intel's OpenCL comes by pip for Linux on x86-64 alone.",
+            next=f"{CALL} doctor   says how to get OpenCL on this machine.",
+        )
     locks = ["uv.txt", family + ".txt"] + (["test.txt"] if tools else [])
+    locks += ["intel-opencl.txt"] if extras["intel-opencl"] else []
     return {
         "state": "ready",
         "place": ROOT,
         "family": family,
         "tools": tools,
-        "torch": "torch" in options.extras or bool(stamp.get("torch")),
+        **extras,
         "python": full_path(options.python) if options.python else stamp.get("python"),
         "locks": {name: digest(os.path.join(ROOT, "requirements", name)) for name in locks},
     }
@@ -248,9 +257,8 @@ def compare(stamp: Dict[str, Any], wanted: Dict[str, Any]) -> Optional[Tuple[boo
         return False, "the lock has changed"
     if stamp.get("tools") != wanted["tools"]:
         return False, "adding the test tools"
-    if stamp.get("torch") != wanted["torch"]:
-        return False, "adding PyTorch"
-    return None
+    added = [what for name, what in EXTRAS.items() if bool(stamp.get(name)) != wanted[name]]
+    return (False, "adding " + " and ".join(added)) if added else None
 
 
 def build(wanted: Dict[str, Any], stamp: Dict[str, Any], rebuild: bool, options: argparse.Namespace, lock: int) -> None:
@@ -286,7 +294,15 @@ def install(wanted: Dict[str, Any], tool: Tool) -> None:
     tool.run(f"Installing the packages ({wanted['family']})", [*uv, "--require-hashes", *files])
     if wanted["torch"]:
         tool.run("Installing PyTorch", [*uv, *torch_arguments(wanted["family"], others)])
+    if wanted["intel-opencl"]:
+        register_intel_opencl()
     tool.run("Installing the workshop itself", [*uv, "--no-deps", "--editable", "."])
+
+
+def register_intel_opencl() -> None:
+    """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place."""
+    with open(os.path.join(site_packages(), "pyopencl", ".libs", "intel.icd"), "w", encoding="utf-8") as file:
+        file.write(os.path.join(VENV, "lib", "libintelocl.so") + "\n")
 
 
 def torch_arguments(family: str, locks: Sequence[str]) -> List[str]:

@@ -45,6 +45,11 @@ class Lock:
 LOCKS = (
     Lock("cpu.txt", (*CPU, *HASHED)),
     Lock("test.txt", ("--group", "test", *LIKE_CPU, *HASHED), ()),
+    Lock(
+        "intel-opencl.txt",
+        ("--group", "intel-opencl", *HASHED),
+        ("sys_platform == 'linux' and platform_machine == 'x86_64'",),
+    ),
     Lock("uv.txt", ("--group", "setup", *HASHED), (), "3.8"),
     Lock(
         "cuda.txt",
