@@ -183,11 +183,8 @@ def wish(options: argparse.Namespace, command: str, stamp: Dict[str, Any]) -> Di
     family = family_for(options.accel or stamp.get("family") or "cpu")
     tools = command in NEED_TEST_TOOLS or bool(stamp.get("tools"))
     extras = {name: name in options.extras or bool(stamp.get(name)) for name in EXTRAS}
-    if extras["intel-opencl"] and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise Stop(
-            "Intel's OpenCL comes by pip for Linux on x86-64 alone.",
-            next=f"{CALL} doctor   says how to get OpenCL on this machine.",
-        )
+    if extras["intel-opencl"]:
+        check_intel_opencl()
     locks = ["uv.txt", family + ".txt"] + (["test.txt"] if tools else [])
     locks += ["intel-opencl.txt"] if extras["intel-opencl"] else []
     return {
@@ -199,6 +196,22 @@ def wish(options: argparse.Namespace, command: str, stamp: Dict[str, Any]) -> Di
         "python": full_path(options.python) if options.python else stamp.get("python"),
         "locks": {name: digest(os.path.join(ROOT, "requirements", name)) for name in locks},
     }
+
+
+def check_intel_opencl() -> None:
+    """Refuse where Intel's OpenCL is known not to work.
+
+    Raises:
+        Stop: this is no Linux on x86-64, or the folder's path has a space.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise Stop("Intel's OpenCL comes by pip for Linux on x86-64 alone.", next=f"{CALL} doctor")
+    if " " in ROOT:
+        raise Stop(
+            "Intel's OpenCL does not work in a folder whose path has a space.",
+            f"This one is {ROOT}: the driver then says DEVICE_NOT_AVAILABLE.",
+            "Move the workshop to a folder without spaces and repeat, or: sudo apt install pocl-opencl-icd",
+        )
 
 
 def full_path(python: str) -> str:

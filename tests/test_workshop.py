@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -22,11 +23,11 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and scripts of PO
 OFFLINE = "http://127.0.0.1:9/simple"  # nothing listens there
 
 
-def shortened(lock, *packages):
-    """Keep the head of a real lock and the blocks of the named packages."""
+def shortened(lock, *packages, several=False):
+    """Keep the head of a real lock and the blocks of the named packages; some have several, for several Pythons."""
     head, *blocks = re.split(r"^(?=[a-z0-9])", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     kept = [block for block in blocks if block.split("==")[0] in packages]
-    assert len(kept) == len(packages)
+    assert len(kept) == len(packages) or several
     return head + "".join(kept)
 
 
@@ -323,6 +324,36 @@ def test_a_folder_that_cannot_be_written_to_is_told(fresh):
 def test_rocm_prints_commands_and_installs_nothing(fresh):
     status, said = call(fresh, "lab", "--accel", "rocm")
     assert status == 2 and "not verified on hardware" in said and "pip install --index-url" in said
+    assert not (fresh / ".venv").exists()
+
+
+INTEL = "Intel's OpenCL comes by pip for Linux on x86-64"
+PLATFORMS = """
+import pyopencl as cl
+intel = [p for p in cl.get_platforms() if "Intel" in p.name][0]
+cl.Program(cl.Context(intel.get_devices()), "__kernel void f(__global int *a) { a[0] = 1; }").build()
+print("Intel's compiler works")
+"""
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason=INTEL)
+def test_intel_opencl_is_installed_found_and_compiles(tmp_path):
+    folder = copy(tmp_path / "workshop")  # no space in this one
+    needed = ("numpy", "pyopencl", "pytools", "siphash24", "platformdirs", "typing-extensions")
+    lock = shortened(ROOT / "requirements/cpu.txt", *needed, several=True)
+    (folder / "requirements/cpu.txt").write_text(lock, encoding="utf-8")
+    said = call(folder, "lock", "--check", "--with", "intel-opencl")[1]
+    if "Check the network" in said:
+        pytest.skip("the package index cannot be reached")
+    assert "Set-up finished" in said, said
+    assert inner(folder, PLATFORMS) == "Intel's compiler works"
+    assert "Setting up" not in call(folder, "lock", "--check")[1]  # it is remembered
+
+
+def test_intel_opencl_is_refused_where_it_is_known_not_to_work(fresh):
+    status, said = call(fresh, "lab", "--with", "intel-opencl")
+    assert status == 2
+    assert "space" in said or INTEL in said  # the folder of these tests has a space in its name
     assert not (fresh / ".venv").exists()
 
 
