@@ -86,7 +86,7 @@ def run_lessons(paths: Sequence[Path], profile: str, build: Path = BUILD, cell_s
         status = 130
     finally:
         _report(rows, build)
-        print(f"Report: {_short(build / 'report.md')}  Pages: {_short(build / 'index.html')}")
+        print(f"Report: {short(build / 'report.md')}  Pages: {short(build / 'index.html')}")
     return int(status)
 
 
@@ -156,7 +156,8 @@ def write(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _short(path: Path) -> str:
+def short(path: Path) -> str:
+    """Return a path relative to the project where it is inside, for messages."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
