@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
                 seen = run_all(tab, address, lessons.read(path), execute.CELL_SECONDS[profile.name])
                 pictures = photograph(tab, folder)
             good = seen.executed == seen.cells and not (seen.noise or seen.dialogs)
-            print(f"{path.stem}: {seen.executed} of {seen.cells} code cells ran, {pictures} pictures in {short(folder)}")
+            print(
+                f"{path.stem}: {seen.executed} of {seen.cells} code cells ran, {pictures} pictures in {short(folder)}"
+            )
             for line in (*seen.noise, *seen.dialogs):
                 print(f"    {line.strip()[:300]}")
             status |= not good | _photograph_page(chromium, path, folder)
