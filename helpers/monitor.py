@@ -16,6 +16,7 @@ import re
 import shutil
 import statistics
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -117,8 +118,8 @@ class Verdict:
     sentence: str
 
     def __str__(self) -> str:
-        """The sentence."""
-        return self.sentence
+        """The sentence, in lines that a notebook does not break."""
+        return textwrap.fill(self.sentence, 90)
 
 
 @dataclass(frozen=True)

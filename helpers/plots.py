@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ class Table:
     def _repr_html_(self) -> str:
         from tabulate import tabulate
 
-        return tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
+        html = tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
+        return re.sub(r"<(t[dh])>", r'<\1 style="text-align: left">', html)  # JupyterLab pushes text to the right
 
 
 # The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
@@ -211,4 +213,4 @@ def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: s
             axes.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="time of one run (s)", title=title)
         axes.legend()
-    show(drawn, f"{title}. Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")
+    show(drawn, f"{title} Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")

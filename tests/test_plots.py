@@ -79,4 +79,4 @@ def test_without_samples_the_figure_says_why(capsys, shown):
 def test_a_table_is_text_and_html():
     table = plots.Table([("47", "a < b")], ["time", "what"])
     assert str(table).splitlines()[0].split() == ["time", "what"]
-    assert "<td>a &lt; b" in table._repr_html_()
+    assert '<td style="text-align: left">a &lt; b' in table._repr_html_()
