@@ -182,10 +182,10 @@ def test_another_run_keeps_the_results_of_other_lessons(tmp_path):
 def test_the_lesson_gets_its_profile_its_folder_and_no_grading(tmp_path, monkeypatch):
     monkeypatch.setenv("ANYGPU_GRADE", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")
-    code = "print(os.environ['ANYGPU_PROFILE'], os.getcwd(), os.environ.get('ANYGPU_GRADE'), sys.executable)"
+    code = "print(os.environ['ANYGPU_PROFILE'], os.getcwd(), os.environ.get('ANYGPU_GRADE'), sys.executable, sep='|')"
     notebook = sample_lesson.of("import os, sys", code)
     assert execute.execute(notebook, tmp_path, "full").failure is None
-    assert execute.text(notebook.cells[1]).split() == ["full", str(tmp_path), "None", sys.executable]
+    assert execute.text(notebook.cells[1]).strip().split("|") == ["full", str(tmp_path), "None", sys.executable]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C reaches a process differently there")
