@@ -59,6 +59,16 @@ def _verdict(judge: Callable[..., str | None]) -> Callable[..., None]:
     return check
 
 
+@_verdict
+def every(*judges: Callable[[], str]) -> str:
+    """Judge an exercise of several parts; the first part that is not right speaks for all.
+
+    Args:
+        judges: functions without arguments that call `judge_function` or `judge_kernel`.
+    """
+    return "; ".join(judge() for judge in judges)
+
+
 # ---------------------------------------------------------------------------------------------- predictions
 
 
@@ -70,18 +80,26 @@ def compare_prediction(prediction: object, measured: object, unit: str = "") -> 
         measured: what the cell measured.
         unit: the unit of both.
     """
-    came = f"{measured:.3g}" if isinstance(measured, float) else str(measured)
+    if isinstance(measured, str):
+        unit = ""
+    came, guessed = (f"{_plain(value)} {unit}".rstrip() for value in (measured, prediction))
     if prediction is None or prediction is ...:
-        print(f"no prediction made; measured: {came} {unit}".rstrip())
+        print(f"no prediction made; measured: {came}")
     else:
-        print(f"you predicted: {prediction} {unit}\nmeasured:      {came} {unit}".rstrip())
+        print(f"you predicted: {guessed}\nmeasured:      {came}")
+
+
+def _plain(value: object) -> str:
+    """A number as people write it, anything else as it is."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # ---------------------------------------------------------------------------------------------- functions
 
 
-@_verdict
-def function(
+def judge_function(
     learner: Callable[..., object], reference: Callable[..., object],
     cases: Callable[[np.random.Generator], Iterable[tuple]],
 ) -> str:  # fmt: skip
@@ -91,20 +109,29 @@ def function(
         learner: the learner's function; one that returns None or `...`, or raises NotImplementedError, is not done.
         reference: returns the right answer for the same arguments.
         cases: given a random generator, returns tuples of arguments; put the awkward ones in by hand.
+
+    Returns:
+        What was tried, for the verdict. `function` prints that verdict.
     """
     tried = 0
     for arguments in cases(np.random.default_rng()):
-        tried += 1
         expected = reference(*_copies(arguments))
         for _ in range(2):  # a function that remembers its last call differs the second time
             given = _copies(arguments)
             came = _call(learner, given, arguments)
             if came is None or came is ...:
-                raise _NotDone("the function returns nothing.")
+                nothing = f"{_call_text(learner, arguments)} returns nothing"
+                if tried:
+                    raise _NotYet(f"{nothing}. Does every way through the function end with `return`?")
+                raise _NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
             _compare(expected, came, f"for {_call_text(learner, arguments)}")
             if not all(_same(one, other) for one, other in zip(given, arguments, strict=True)):
                 raise _NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
+        tried += 1
     return f"{tried} cases"
+
+
+function = _verdict(judge_function)
 
 
 def _call(learner: Callable[..., object], given: tuple, arguments: tuple) -> object:
@@ -127,8 +154,10 @@ def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
+    if isinstance(value, np.ndarray):
+        return f"np.array({_short(value.tolist())})"
+    if isinstance(value, np.generic):
+        value = value.item()
     elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
         value = [one.item() if isinstance(one, np.generic) else one for one in value]
     text = repr(value)
@@ -149,7 +178,7 @@ def _compare(expected: object, came: object, where: str) -> None:
         try:
             values, wanted = np.asarray(came), np.asarray(expected)
             if values.shape != wanted.shape:
-                raise _NotYet(f"{where} expected shape {wanted.shape}, came {values.shape}: {_short(came)}.")
+                raise _NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(came)}.")
             right = np.allclose(values, wanted, rtol=1e-5, atol=1e-9)
         except (TypeError, ValueError):
             right = False
@@ -159,12 +188,20 @@ def _compare(expected: object, came: object, where: str) -> None:
         raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}.")
 
 
+def _size(values: np.ndarray) -> str:
+    if values.ndim == 0:
+        return "a single value"
+    return f"{len(values)} values" if values.ndim == 1 else f"an array of shape {values.shape}"
+
+
 # ---------------------------------------------------------------------------------------------- kernels
 
 LOCAL_SIZE = 64
 SIZES = (1, 63, 64, 65, 257, 1000)  # one element, about one work-group, several, and never only multiples of one
-UNWRITTEN = 0x7FC0BEEF  # a float32 NaN (or an int32) that no computation makes
-OUTSIDE = 0x7FC0CAFE  # likewise, beyond the ends of the inputs
+OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
+# What the output holds before a run: another such NaN, and 12345.0. What is left of both was never written.
+FILLS = (0x7FC0BEEF, 0x4640E400)
+TRACED, TRACED_GROUP = 10, 4  # elements and work-group of the launch that is traced
 
 
 def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.generic:
@@ -175,16 +212,16 @@ def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.gene
     return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(1, 100))
 
 
-@_verdict
-def kernel(
-    source: str, name: str, inputs: Callable[[np.random.Generator, int], Sequence],
-    reference: Callable[..., np.ndarray], sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
+def judge_kernel(
+    source: str, name: str, inputs: Sequence[str], reference: Callable[..., np.ndarray],
+    sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
-    Each size runs on fresh random data: all work-items at once, three times, and then one work-group after the other,
-    forwards and backwards, because OpenCL promises no order. The output lies between canaries of a whole
-    work-group and more, and the inputs between values that spoil every result, so that a missing guard shows.
+    Each size runs on fresh random data: all work-items at once, several times, and then one work-group after the other,
+    forwards and backwards, because OpenCL promises no order. The output lies between canaries of a whole work-group and
+    more, and the inputs between values that spoil every result, so that a missing guard shows. A last, small launch is
+    traced: it finds reads beyond the end that spoil nothing, and elements that several work-items write.
 
     Args:
         source: OpenCL C with the kernel.
@@ -193,6 +230,9 @@ def kernel(
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
         sizes: the sizes n to try; a random one is added.
         device: where to run; the lessons' device if None.
+
+    Returns:
+        What was tried, for the verdict. `kernel` prints that verdict.
     """
     import pyopencl as cl
 
@@ -202,25 +242,80 @@ def kernel(
     device = device or opencl.pick_device()
     queue = cl.CommandQueue(cl.Context([device]))
     run = _compiled(queue, source, name)
+    names = _parameter_names(source, name, inputs, np.asarray(reference(*_inputs(inputs, rng, 2))).dtype)
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
     for n in tried:
-        given = [_random(kind, rng, n) for kind in inputs]
-        expected = np.asarray(reference(*given))
-        if run.num_args != len(given) + 2:
-            raise _NotYet(f"expected a kernel of {len(given) + 2} parameters, came one of {run.num_args}.")
-        first = None
-        for order in ("at once", "at once", "at once", "forwards", "backwards"):
-            came = _run_guarded(queue, run, given, expected.dtype, n, order)
-            _judge_output(came, expected, n, order)
-            first = came if first is None else first
-            if not np.array_equal(first, came, equal_nan=True):
-                i = int(np.flatnonzero(first != came)[0])
-                pair = f"{_number(first[i])} in one run and {_number(came[i])} in another"
-                raise _NotYet(f"n = {n}: element {i} was {pair}: a race.")
-    return (
-        f"{len(tried)} sizes from {min(tried)} to {max(tried)}, in any order of work-groups, on {opencl.name(device)}"
-    )
+        _judge_size(queue, run, dict(zip(names, _inputs(inputs, rng, n), strict=False)), reference, n)
+    _judge_trace(source, name, _inputs(inputs, rng, TRACED), reference, device)
+    sizes_tried = f"{len(tried)} sizes from {min(tried)} to {max(tried)}"
+    return f"{sizes_tried}, work-groups in any order, on {opencl.name(device)}"
+
+
+kernel = _verdict(judge_kernel)
+
+
+def _inputs(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray | np.generic]:
+    return [_random(kind, rng, n) for kind in kinds]
+
+
+def _parameter_names(source: str, name: str, inputs: Sequence[str], output: np.dtype) -> list[str]:
+    """The names of the kernel's parameters, once their number and their types are right."""
+    from helpers import opencl
+
+    _, _, parameters = opencl.find_kernel(source, name)
+    element = "float" if np.issubdtype(output, np.floating) else "int"
+    wanted = [*inputs, f"{element}[]", "int"]
+    if len(parameters) != len(wanted):
+        raise _NotYet(f"expected a kernel of {len(wanted)} parameters, came one of {len(parameters)}.")
+    for number, (parameter, kind) in enumerate(zip(parameters, wanted, strict=True), 1):
+        words = parameter.text.replace("*", " * ").split()
+        if kind.removesuffix("[]") not in words or ("*" in words) != kind.endswith("[]"):
+            meant = f"a pointer to {kind[:-2]} (`__global {kind[:-2]} *`)" if kind.endswith("[]") else f"one {kind}"
+            raise _NotYet(f"parameter {number} is `{parameter.text}`; expected {meant}.")
+    return [parameter.name for parameter in parameters]
+
+
+def _judge_size(
+    queue: cl.CommandQueue, run: cl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int
+) -> None:
+    """Run on n elements, with two fills and in several orders, and judge every output."""
+    expected = np.asarray(reference(*given.values()))
+    one, other = (_run_guarded(queue, run, given, expected.dtype, n, "at once", fill) for fill in FILLS)
+    unwritten = (one.view(np.uint32) == FILLS[0]) & (other.view(np.uint32) == FILLS[1])
+    if unwritten.all():
+        raise _NotDone("the kernel writes nothing.")
+    _judge_output(one, expected, given, unwritten, other, "at once")
+    for order in ("at once", "at once", "forwards", "backwards"):
+        came = _run_guarded(queue, run, given, expected.dtype, n, order, FILLS[0])
+        _judge_output(came, expected, given, unwritten, other, order)
+
+
+def _judge_trace(source: str, name: str, given: list, reference: Callable, device: cl.Device) -> None:
+    """Launch a few work-items more than there are elements, and look at what each of them touches."""
+    from helpers import opencl
+
+    out = np.zeros_like(reference(*given))
+    items = math.ceil(TRACED / TRACED_GROUP) * TRACED_GROUP
+    seen = opencl.trace(source, name, (items,), (TRACED_GROUP,), [*given, out, np.int32(TRACED)], device)
+    launch = f"{items} work-items on {TRACED} elements"
+    for touch in seen.outside:
+        verb = "writes" if touch.writes else "reads"
+        raise _NotYet(
+            f"{launch}: work-item {touch.item} {verb} element {touch.index} of {touch.array}, which has the elements 0 "
+            f"to {TRACED - 1}. Nothing may be read or written before the guard."
+        )
+    writers: dict[int, set[int]] = {}
+    for touch in seen.touches:
+        if touch.writes:
+            writers.setdefault(touch.index, set()).add(touch.item)
+    for index, who in writers.items():
+        if len(who) > 1:
+            first = ", ".join(str(item) for item in sorted(who)[:3])
+            raise _NotYet(
+                f"{launch}: element {index} is written by work-items {first}{', ...' if len(who) > 3 else ''}. "
+                "Each work-item should write its own element, the one with its global id."
+            )
 
 
 def _compiled(queue: cl.CommandQueue, source: str, name: str) -> cl.Kernel:
@@ -239,39 +334,35 @@ def _compiled(queue: cl.CommandQueue, source: str, name: str) -> cl.Kernel:
 
 
 def _run_guarded(
-    queue: cl.CommandQueue, run: cl.Kernel, given: list, dtype: np.dtype, n: int, order: str
+    queue: cl.CommandQueue, run: cl.Kernel, given: dict, dtype: np.dtype, n: int, order: str, fill: int
 ) -> np.ndarray:
     """Run once and return the output of shape (n,); complain if anything outside it was written."""
     import pyopencl as cl
 
     pad = _pad(queue.device)
-    buffers, arrays = [], []
-    for value in given:
-        if isinstance(value, np.ndarray):
-            arrays.append((_guarded_buffer(queue, value, OUTSIDE, pad), value))
-            value = arrays[-1][0][pad * 4 : pad * 4 + 4 * n]
-        buffers.append(value)
-    output = _guarded_buffer(queue, np.full(n, UNWRITTEN, np.uint32), UNWRITTEN, pad)
-    arguments = [*buffers, output[pad * 4 : pad * 4 + 4 * n], np.int32(n)]
-    groups = math.ceil(n / LOCAL_SIZE)
-    try:
-        if order == "at once":
-            run(queue, (groups * LOCAL_SIZE,), (LOCAL_SIZE,), *arguments)
-        else:
-            for group in range(groups) if order == "forwards" else reversed(range(groups)):
-                run(queue, (LOCAL_SIZE,), (LOCAL_SIZE,), *arguments, global_offset=(group * LOCAL_SIZE,))
-    except (cl.Error, TypeError, ValueError) as error:
-        raise _NotYet(f"the kernel cannot be started: {error}. Do its parameters have the right types?") from None
-    for number, (buffer, value) in enumerate(arrays):
-        whole = np.empty(n + 2 * pad, np.uint32)
-        cl.enqueue_copy(queue, whole, buffer)
-        if not np.array_equal(whole[pad : pad + n], value.view(np.uint32)):
-            raise _NotYet(f"n = {n}: the kernel changed its input number {number + 1}; it may only write the output.")
-        _canaries(whole, n, pad, OUTSIDE, f"input number {number + 1}")
+    inside = slice(pad * 4, pad * 4 + 4 * n)
+    inputs = {name: _guarded_buffer(queue, v, OUTSIDE, pad) for name, v in given.items() if isinstance(v, np.ndarray)}
+    output = _guarded_buffer(queue, np.full(n, fill, np.uint32), fill, pad)
+    arguments = [inputs[name][inside] if name in inputs else value for name, value in given.items()]
+    _launch(queue, run, [*arguments, output[inside], np.int32(n)], math.ceil(n / LOCAL_SIZE), order)
     whole = np.empty(n + 2 * pad, np.uint32)
+    for name, buffer in inputs.items():
+        cl.enqueue_copy(queue, whole, buffer)
+        if not np.array_equal(whole[pad : pad + n], given[name].view(np.uint32)):
+            raise _NotYet(f"n = {n}: the kernel changed its input {name}; it may only write the output.")
+        _canaries(whole, n, pad, OUTSIDE, name)
     cl.enqueue_copy(queue, whole, output)
-    _canaries(whole, n, pad, UNWRITTEN, "the output")
+    _canaries(whole, n, pad, fill, "the output")
     return whole[pad : pad + n].view(dtype)
+
+
+def _launch(queue: cl.CommandQueue, run: cl.Kernel, arguments: list, groups: int, order: str) -> None:
+    """Start `groups` work-groups, at once or one by one, forwards or backwards."""
+    if order == "at once":
+        run(queue, (groups * LOCAL_SIZE,), (LOCAL_SIZE,), *arguments)
+        return
+    for group in range(groups) if order == "forwards" else reversed(range(groups)):
+        run(queue, (LOCAL_SIZE,), (LOCAL_SIZE,), *arguments, global_offset=(group * LOCAL_SIZE,))
 
 
 def _pad(device: cl.Device) -> int:
@@ -304,19 +395,34 @@ def _number(value: np.generic) -> str:
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
-def _judge_output(came: np.ndarray, expected: np.ndarray, n: int, order: str) -> None:
-    bits = came.view(np.uint32)
-    if (bits == UNWRITTEN).all():
-        raise _NotDone("the kernel writes nothing.")
+def _judge_output(
+    came: np.ndarray, expected: np.ndarray, given: dict, unwritten: np.ndarray, refilled: np.ndarray, order: str
+) -> None:
+    """Compare an output with what was expected.
+
+    Args:
+        came: the output, which held FILLS[0] before.
+        expected: what it should be.
+        given: the inputs by name, for the message.
+        unwritten: which elements the kernel never writes.
+        refilled: the output of a run in which it held FILLS[1] before.
+        order: in which order the work-groups ran.
+    """
     right = (
-        np.isclose(came, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
-        if np.issubdtype(came.dtype, np.floating)
-        else came == expected
+        np.isclose(came, expected, rtol=1e-4, atol=1e-5) if np.issubdtype(came.dtype, np.floating) else came == expected
     )
     if right.all():
         return
     i = int(np.flatnonzero(~right)[0])
-    value = "nothing: it was never written" if bits[i] == UNWRITTEN else _number(came[i])
-    hint = " Does it read outside an input?" if value == "nan" else ""
+    with_inputs = ", ".join(
+        f"{name}[{i}] = {_number(value[i])}" if isinstance(value, np.ndarray) else f"{name} = {_number(value)}"
+        for name, value in given.items()
+    )
+    where = f"n = {len(came)}, element {i} ({with_inputs}): expected {_number(expected[i])}"
+    if unwritten[i]:
+        raise _NotYet(f"{where}, came nothing: it was never written.")
+    if order == "at once" and not np.isclose(came[i], refilled[i], equal_nan=True):
+        raise _NotYet(f"{where}, but what came depends on what the output held before. Assign to it, do not read it.")
+    hint = " Does it read outside an input?" if np.isnan(came[i]) else ""
     when = "" if order == "at once" else f" (work-groups run {order}, one by one: OpenCL promises no order)"
-    raise _NotYet(f"n = {n}, element {i}: expected {_number(expected[i])}, came {value}.{hint}{when}")
+    raise _NotYet(f"{where}, came {_number(came[i])}.{hint}{when}")

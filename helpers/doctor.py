@@ -494,6 +494,9 @@ def _opencl(host: Host) -> Iterator[Finding | str]:
                 f"Mesa's rusticl shows a GPU only when asked to (radeonsi: AMD, iris: Intel):\n    {enable}\n{advice}"
             )
         yield Finding("OpenCL", "limits", what, why, advice)
+    if there and CANNOT_COMPILE in problem:
+        why = "Its compiler is older than this processor. Nothing is lost: another OpenCL device works."
+        yield Finding("OpenCL", "note", f"OpenCL device {problem}.", why, "Nothing to do.")
     if there:
         yield f"OpenCL: {', '.join(sorted(set(there)))}"
 

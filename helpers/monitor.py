@@ -167,8 +167,9 @@ class Samples:
     def verdict(self) -> Verdict:
         """Judge by utilisation, or by power where the tool tells no utilisation.
 
-        The device counts as used if the busy median lies above the idle median by more than the spread of either phase
-        (the distance between the quartiles) and by at least 5 percentage points or 2 W.
+        The device counts as used if three quarters of the busy samples lie above three quarters of the idle ones: the
+        lower quartile of the busy phase above the upper quartile of the idle one, by more than 5 percentage points or
+        2 W. Other programs that take part of the device widen the busy phase, and then hide nothing.
         """
         if not self.times and self.problem:
             return Verdict(None, f"Cannot tell: {self.description if self.source == 'none' else self.problem}.")
@@ -181,26 +182,19 @@ class Samples:
 
 
 def _judge(quantity: str, idle: list[float], busy: list[float], source: str) -> Verdict:
-    unit = UNITS[quantity]
-    middle = [statistics.median(values) for values in (idle, busy)]
-    spread = [_quartile_distance(values) for values in (idle, busy)]
-    used = middle[1] - middle[0] > max(*spread, LEAST_GAP[quantity])
-    figures = [
-        f"{m:.0f} {unit} (median of {len(v)}, spread {s:.1f})"
-        for m, v, s in zip(middle, (idle, busy), spread, strict=True)
-    ]
+    quartiles = [statistics.quantiles(values, n=4, method="inclusive") for values in (idle, busy)]
+    used = quartiles[1][0] - quartiles[0][2] > LEAST_GAP[quantity]
+    before, after = (
+        f"{middle:.0f} {UNITS[quantity]} (median of {len(values)} samples, half of them from {low:.0f} to {high:.0f})"
+        for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
+    )
     if used:
-        return Verdict(True, f"Used: {quantity} rose from {figures[0]} to {figures[1]}, says {source}.")
+        return Verdict(True, f"Used: {quantity} rose from {before} to {after}, says {source}.")
     return Verdict(
         False,
-        f"Not shown: {quantity} was {figures[0]} idle and {figures[1]} under load, says {source}; "
-        "the gap is not larger than the spread, or too small to mean anything.",
+        f"Not shown: {quantity} was {before} idle and {after} under load, says {source}; "
+        "the two overlap, or lie too close together to mean anything.",
     )
-
-
-def _quartile_distance(values: list[float]) -> float:
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return high - low
 
 
 # --------------------------------------------------------------------------------------------------------------------

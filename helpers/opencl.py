@@ -261,13 +261,9 @@ def trace(
     device = device or pick_device()
     context = cl.Context([device])
     build(context, source)  # a mistake in the learner's kernel is shown in the learner's own lines
+    global_size, local_size = _sizes(global_size, local_size)
+    _check_arguments(kernel, find_kernel(source, kernel)[2], arguments)
     instrumented, names = instrument(source, kernel)
-    if len(arguments) != len(names):
-        raise WorkshopError(
-            f"The kernel {kernel!r} takes {len(names)} arguments, {len(arguments)} were given.",
-            f"Its parameters are: {', '.join(names)}.",
-            "Give one argument for each parameter, in their order.",
-        )
     program = build(context, instrumented)
     queue = cl.CommandQueue(context)
     items = int(np.prod(global_size))
@@ -281,11 +277,42 @@ def trace(
             argument = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=spare)
         passed.append(argument)
     sizes = [np.int32(argument.nbytes) for argument in arguments if isinstance(argument, np.ndarray)]
-    cl.Kernel(program, kernel)(queue, tuple(global_size), tuple(local_size), *passed, log_buffer, *sizes)
+    cl.Kernel(program, kernel)(queue, global_size, local_size, *passed, log_buffer, *sizes)
     cl.enqueue_copy(queue, log, log_buffer)
     arrays = [n for n, argument in zip(names, arguments, strict=True) if isinstance(argument, np.ndarray)]
     lengths = {n: len(a) for n, a in zip(names, arguments, strict=True) if isinstance(a, np.ndarray)}
     return _read_log(log, arrays, lengths, name(device))
+
+
+def _sizes(global_size: Sequence[int], local_size: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Both sizes as tuples of one length, the first a multiple of the second."""
+    pairs = [(size,) if isinstance(size, int) else tuple(size or ()) for size in (global_size, local_size)]
+    fit = len(pairs[0]) == len(pairs[1]) and all(g > 0 < w and g % w == 0 for g, w in zip(*pairs, strict=True))
+    if not fit:
+        raise WorkshopError(
+            f"A launch of {global_size} work-items in work-groups of {local_size} cannot be traced.",
+            "In each dimension, the work-items must be a multiple of the work-group, and both must be positive.",
+            "Round the number of work-items up to whole work-groups, for example (12,) in groups of (4,).",
+        )
+    return pairs[0], pairs[1]
+
+
+def _check_arguments(kernel: str, parameters: list[Parameter], arguments: Sequence[object]) -> None:
+    listed = ", ".join(f"`{parameter.text}`" for parameter in parameters)
+    if len(arguments) != len(parameters):
+        raise WorkshopError(
+            f"The kernel {kernel!r} takes {len(parameters)} arguments, {len(arguments)} were given.",
+            f"Its parameters are: {listed}.",
+            "Give one argument for each parameter, in their order.",
+        )
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        fits = isinstance(argument, np.ndarray) == parameter.is_array and not isinstance(argument, bool | int | float)
+        if not fits:
+            raise WorkshopError(
+                f"The parameter `{parameter.text}` cannot take {argument!r} of type {type(argument).__name__}.",
+                "An array parameter takes a NumPy array. A number needs NumPy's type, for OpenCL knows no Python int.",
+                "Pass a NumPy array, or np.int32(10) for `int`, np.float32(1.5) for `float`.",
+            )
 
 
 def _read_log(log: np.ndarray, arrays: list[str], lengths: dict[str, int], device: str) -> Trace:
@@ -298,6 +325,46 @@ def _read_log(log: np.ndarray, arrays: list[str], lengths: dict[str, int], devic
     return Trace(device, log[:, 1:4], log[:, 4:7], log[:, 7:10], lengths, touches, log[:, 0])
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    Attributes:
+        text: as it is written, such as `__global const float *a`.
+        name: its name.
+        is_array: whether it points to memory that all work-items share.
+    """
+
+    text: str
+    name: str
+    is_array: bool
+
+
+def find_kernel(source: str, kernel: str) -> tuple[str, int, list[Parameter]]:
+    """Find a kernel in OpenCL C.
+
+    Returns:
+        The source with its comments blanked out (every position stays), the position of the bracket that closes the
+        kernel's parameters, and the parameters.
+
+    Raises:
+        WorkshopError: the source has no such kernel, or one of its brackets is never closed.
+    """
+    plain = re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
+    head = re.search(rf"\b(?:__)?kernel\s+void\s+{re.escape(kernel)}\s*\(", plain)
+    if not head:
+        raise WorkshopError(
+            f"The source has no kernel called {kernel!r}.",
+            "A kernel starts with `__kernel void NAME(`.",
+            "Check the spelling of the name in both places.",
+        )
+    closing = _closing(plain, head.end() - 1)
+    texts = [" ".join(part.split()) for part in plain[head.end() : closing].split(",")]
+    shared = re.compile(r"\b(__)?(global|constant)\b")
+    parameters = [Parameter(text, re.findall(r"\w+", text)[-1], bool(shared.search(text))) for text in texts if text]
+    return plain, closing, parameters
+
+
 def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
     """Rewrite `kernel` so that it records its ids and every access to its `__global` arrays.
 
@@ -306,30 +373,17 @@ def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
         of the kernel's own parameters.
 
     Raises:
-        WorkshopError: the source has no such kernel.
+        WorkshopError: the source has no such kernel, or one of its brackets is never closed.
     """
-    plain = re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
-    head = re.search(rf"\b(?:__)?kernel\s+void\s+{re.escape(kernel)}\s*\(", plain)
-    if not head:
-        raise WorkshopError(
-            f"The source has no kernel called {kernel!r}.", "A kernel starts with `__kernel void NAME(`.",
-            "Check the spelling of the name in both places."
-        )  # fmt: skip
-    opening = head.end() - 1
-    closing = _closing(plain, opening)
+    plain, closing, parameters = find_kernel(source, kernel)
     start = plain.index("{", closing)
     end = _closing(plain, start)
-    parameters = [part.strip() for part in plain[opening + 1 : closing].split(",")]
-    names = [re.findall(r"\w+", part)[-1] for part in parameters]
-    arrays = [n for n, part in zip(names, parameters, strict=True) if re.search(r"\b(__)?(global|constant)\b", part)]
+    arrays = [parameter.name for parameter in parameters if parameter.is_array]
     added = "".join(f", const int trace_bytes_{array}" for array in arrays)
+    recorder = RECORDER % {"record": HEADER + 2 * MAX_TOUCHES, "most": MAX_TOUCHES, "header": HEADER}
+    head = f"{plain[:closing]}, __global int *trace_log{added}) {{\n    trace_start(trace_log);"
     body = _record_touches(plain[start + 1 : end], arrays)
-    rewritten = (
-        RECORDER % {"record": HEADER + 2 * MAX_TOUCHES, "most": MAX_TOUCHES, "header": HEADER}
-        + plain[:closing] + f", __global int *trace_log{added}) {{\n    trace_start(trace_log);"
-        + body + plain[end:]
-    )  # fmt: skip
-    return rewritten, names
+    return recorder + head + body + plain[end:], [parameter.name for parameter in parameters]
 
 
 def _closing(text: str, opening: int) -> int:

@@ -135,14 +135,17 @@ def work_items(trace: Trace, title: str) -> None:
     above = [array for array in trace.lengths if array not in written]
     rows = {array: row for row, array in enumerate([*above, None, *(a for a in trace.lengths if a in written)])}
     middle, items = rows[None], len(trace.global_ids)
-    widest = max([items, *trace.lengths.values(), *(touch.index + 1 for touch in trace.touches)])
-    with figure(max(7.5, 0.42 * widest + 1.6), 0.8 * len(rows) + 0.9) as (drawn, axes):
+    indices = [touch.index for touch in trace.touches]
+    first, last = min([0, *indices]), max([items - 1, *indices, *(length - 1 for length in trace.lengths.values())])
+    with figure(max(7.5, 0.42 * (last - first + 1) + 1.6), 0.8 * len(rows) + 0.9) as (drawn, axes):
         for touch in trace.touches:
-            ends = [(touch.index, rows[touch.array]), (touch.item, middle)]
+            row = rows[touch.array]
+            aside = 0.22 * max(abs(row - middle) - 1, 0)  # an arrow from a farther array passes the nearer one's number
+            ends = [(touch.index - aside, row), (touch.item - aside, middle)]
             colour = RED if not touch.inside else BLUE if touch.writes else GREY
             _arrow(axes, *(reversed(ends) if touch.writes else ends), colour)
             if not touch.inside:
-                _cell(axes, touch.index, rows[touch.array], "white", "×", RED)
+                _cell(axes, touch.index, row, "white", "×", RED)
         for item in range(items):
             group = GROUP_COLOURS[trace.group_ids[item, 0] % len(GROUP_COLOURS)]
             _cell(axes, item, middle, group, f"{trace.global_ids[item, 0]}", small=f"{trace.local_ids[item, 0]}")
@@ -151,8 +154,11 @@ def work_items(trace: Trace, title: str) -> None:
                 _cell(axes, element, rows[array], "white", f"{element}")
         labels = {row: f"array {array}" if array else "work-items" for array, row in rows.items()}
         axes.set_yticks(list(labels), list(labels.values()))
-        axes.set(xlim=(-0.8, widest - 0.2), ylim=(len(rows) - 0.5, -0.5), xticks=[], title=title)
-        axes.set_xlabel("one colour: one work-group; large number: global id; small number: local id", fontsize=9)
+        axes.set(xlim=(first - 0.8, last + 0.8), ylim=(len(rows) - 0.5, -0.5), xticks=[], title=title)
+        axes.set_xlabel(
+            "work-items: one colour for each work-group, large the global id, small the local id; arrays: the index",
+            fontsize=8.5,
+        )
         axes.grid(False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
@@ -161,11 +167,11 @@ def work_items(trace: Trace, title: str) -> None:
 
 
 def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "") -> None:
-    """A box around (x, y); drawn over the arrows, which therefore pass behind it."""
+    """A box around (x, y)."""
     from matplotlib.patches import Rectangle
 
     line = "--" if edge == RED else "-"
-    axes.add_patch(Rectangle((x - 0.4, y - 0.3), 0.8, 0.6, facecolor=colour, edgecolor=edge, lw=1, ls=line, zorder=3))
+    axes.add_patch(Rectangle((x - 0.4, y - 0.3), 0.8, 0.6, facecolor=colour, edgecolor=edge, lw=1, ls=line, zorder=1))
     axes.text(x - 0.1 * bool(small), y, text, ha="center", va="center", fontsize=10, color=edge, zorder=4)
     axes.text(x + 0.26, y + 0.17, small, ha="center", va="center", fontsize=7, color=edge, zorder=4)
 
@@ -174,7 +180,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], col
     down = 0.3 if end[1] > start[1] else -0.3
     tip = (end[0], end[1] - down)
     look = {"arrowstyle": "-|>", "color": colour, "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", xy=tip, xytext=(start[0], start[1] + down), arrowprops=look, zorder=1)
+    axes.annotate("", xy=tip, xytext=(start[0], start[1] + down), arrowprops=look, zorder=3)
 
 
 def where_time_goes(parts: dict[str, float], title: str) -> None:
@@ -188,7 +194,14 @@ def where_time_goes(parts: dict[str, float], title: str) -> None:
     with figure(7.5, 1.9) as (drawn, axes):
         left = 0.0
         for (part, seconds), colour in zip(parts.items(), colours, strict=False):
-            axes.barh(0, seconds * 1e3, left=left * 1e3, color=colour, edgecolor="white", label=part)
+            axes.barh(
+                0,
+                seconds * 1e3,
+                left=left * 1e3,
+                color=colour,
+                edgecolor="white",
+                label=f"{part}: {seconds * 1e3:.2g} ms",
+            )
             left += seconds
         axes.set(xlabel="time (ms)", yticks=[], title=title)
         drawn.legend(loc="outside lower center", ncols=len(parts))

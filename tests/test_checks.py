@@ -1,5 +1,7 @@
 """helpers.checks: right answers pass, wrong ones are refused with what, where; grading raises and stays silent."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,11 @@ def test_a_function_that_raises_not_implemented_is_not_done_yet(capsys):
 
     checks.function(todo, double, double_of)
     assert said(capsys).startswith("not done yet: ")
+
+
+def test_a_function_that_returns_only_sometimes_is_told_so(capsys):
+    checks.function(lambda x: 2 if x == 1 else None, double, double_of)
+    assert re.fullmatch(r"not yet: .* returns nothing. Does every way through .* end with `return`\?", said(capsys))
 
 
 def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
@@ -95,7 +102,7 @@ def remembers(x):
         (remembers, double, [(4,)], "expected 8, came 9"),
         (lambda: 1, double, [(4,)], "stopped with TypeError"),
         (lambda x: "8", double, [(4,)], "came '8'"),
-        (lambda x: [8, 8], double, [(4,)], "shape"),
+        (lambda x: [8, 8], double, [(4,)], "expected a single value, came 2 values"),
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
         (lambda x: object(), double, [(4,)], "expected 8"),
@@ -180,12 +187,19 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("if (i < n) out[i] = by * x[i + 1];", "not yet"),
         ("if (i < n) out[i] = x[i - 1] * 0 + by * x[i];", "Does it read outside an input?"),
         ("if (i < n) out[i] = by + x[i];", "expected"),
-        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input number 1"),
-        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", "of input number 1"),
+        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input x"),
+        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", " of x, which has the elements 0 to "),
         ("if (i < n && n != 65) out[i] = by * x[i];", "n = 65"),
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "no order"),
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "expected"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
+        ("float v = by * x[i]; if (i < n) out[i] = v;", "work-item 10 reads element 10 of x"),  # spoils nothing
+        ("float v = x[i - 1]; if (i < n) out[i] = by * x[i] + 0 * (i > 0 ? v : 0);", "reads element -1 of x"),
+        ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "element 0 is written by work-items 0, 1, 2, ..."),
+        ("out[i % n] = by * x[i % n];", "element 0 is written by work-items 0, 10"),
+        ("int k = min(i, n - 1); out[k] = by * x[k];", "element 9 is written by work-items 9, 10, 11."),
+        ("if (i < n) out[i] += by * x[i];", "depends on what the output held before"),
+        ("if (i < n) out[i] = out[i] + by * x[i];", "depends on what the output held before"),
     ],
 )
 def test_wrong_kernels_are_refused(capsys, body, complaint):
@@ -196,12 +210,19 @@ def test_wrong_kernels_are_refused(capsys, body, complaint):
     assert complaint in verdict
 
 
+BY_X = "const float by, __global const float *x"
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         (("void scale", "void scala"), "expected a kernel called 'scale'"),
         (("const float by, ", ""), "expected a kernel of 4 parameters, came one of 3"),
-        (("const float by", "const double by"), "right types"),
+        (("const float by", "const double by"), "parameter 1 is `const double by`; expected one float."),
+        (
+            (BY_X, "__global const float *x, const float by"),
+            "parameter 1 is `__global const float *x`; expected one float",
+        ),
     ],
 )
 def test_wrong_signatures_are_refused(capsys, change, complaint):
@@ -217,6 +238,26 @@ def test_a_race_between_work_groups_is_refused_every_time(capsys):
     early = "if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }"
     for body in (late, early) * 5:
         assert judge(capsys, SCALE.replace(BODY, body)).startswith("not yet: ")
+
+
+def test_a_wrong_value_comes_with_the_inputs_that_belong_to_it(capsys):
+    verdict = judge(capsys, SCALE.replace("by * x[i]", "by + x[i]"))
+    by, x, expected, came = map(
+        float, re.search(r"by = (\S+), x\[0\] = (\S+)\): expected (\S+), came (\S+)\.", verdict).groups()
+    )
+    assert by * x == pytest.approx(expected, rel=1e-4)
+    assert by + x == pytest.approx(came, rel=1e-4, abs=1e-5)
+
+
+def test_an_exercise_of_several_parts_speaks_through_the_first_that_is_not_right(capsys):
+    right, wrong = (
+        lambda learner=learner: checks.judge_function(learner, double, double_of) for learner in (double, abs)
+    )
+    kernel = lambda: checks.judge_kernel(SCALE, "scale", ("float", "float[]"), lambda by, x: by * x)  # noqa: E731
+    checks.every(right, kernel)
+    assert said(capsys).startswith("right (2 cases; 7 sizes from 1 to ")
+    checks.every(right, wrong, kernel)
+    assert said(capsys) == "not yet: for abs(1) expected 2, came 1."
 
 
 def test_nothing_reaches_standard_error_from_a_kernel_that_does_not_compile(capfd):

@@ -654,6 +654,16 @@ def test_where_opencl_comes_from_on_each_system():
     assert nvidia not in advise("Windows", nvidia=True)
 
 
+def test_a_driver_older_than_the_processor_is_only_a_note_beside_one_that_works(monkeypatch):
+    def fake_answer(changes):
+        return ["AMD EPYC (PoCL 3.1, OpenCL, CPU)"], "1:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: x"
+
+    monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
+    findings, fine = look(doctor._opencl)
+    assert [finding.severity for finding in findings] == ["note"]
+    assert fine == ["OpenCL: AMD EPYC (PoCL 3.1, OpenCL, CPU)"]
+
+
 def test_where_a_newer_opencl_compiler_comes_from():
     linux, arm = (doctor.opencl_compiler(doctor.Host("Linux", m, (3, 12), "venv", False)) for m in ("x86_64", "arm64"))
     assert "    python3 workshop.py lab --with intel-opencl" in linux.splitlines()

@@ -172,7 +172,8 @@ def test_a_container_s_quota_counts(tmp_path, files, cpus):
         ([0, 0, 0], [0, 0, 0], False),
         ([0, 0, 0], [3, 3, 3], False),  # no spread, but nothing to speak of
         ([90, 91, 92], [95, 96, 97], False),  # somebody else is on the GPU
-        ([10, 50, 90], [40, 60, 100], False),  # gap smaller than the spread
+        ([10, 50, 90], [40, 60, 100], False),  # they overlap
+        ([0, 0, 1], [30, 35, 96, 97, 98], True),  # others take part of the device: far apart, and clearly above
         ([97, 99, 98], [0, 1, 2], False),  # falls under load
         ([0, 0, 0], [0, 100, 0], False),  # one spike
         ([0, 0], [99, 99, 99], None),

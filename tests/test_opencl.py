@@ -207,6 +207,12 @@ def test_exactly_the_work_items_beyond_the_end_are_outside(n, group, shift):
 def test_a_wrong_name_and_wrong_arguments_give_messages(device):
     with pytest.raises(WorkshopError, match="no kernel called 'sub'"):
         opencl.trace(ADD, "sub", (4,), (4,), [floats(4)] * 3, device)
+    for sizes in [((10,), (4,)), ((12,), None), ((4, 4), (4,)), ((0,), (4,)), (10, 4)]:
+        with pytest.raises(WorkshopError, match="must be a multiple of the work-group"):
+            opencl.trace(ADD, "add", *sizes, [floats(4)] * 3, device)
+    for argument in (10, 1.5, [1.0], np.int32(4)):
+        with pytest.raises(WorkshopError, match="`__global const float \\*a` cannot take"):
+            opencl.trace(ADD, "add", 4, 4, [argument, floats(4), floats(4)], device)
     with pytest.raises(WorkshopError, match="takes 3 arguments, 2 were given"):
         opencl.trace(ADD, "add", (4,), (4,), [floats(4)] * 2, device)
     with pytest.raises(opencl.KernelError, match="does not compile"):

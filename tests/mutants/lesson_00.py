@@ -28,12 +28,16 @@ MUTANTS = {
     },
     3: {
         "arguments swapped": [("(idle, busy):", "(busy, idle):")],
-        "the gap without a sign": [("gap > spread", "abs(gap) > spread")],
-        "no spread": [("gap > spread", "gap > 0")],
-        "mean for median": [("statistics.median", "statistics.mean")],
-        "smaller of the two ranges": [("spread = max(", "spread = min(")],
-        "equal counts as larger": [("gap > spread", "gap >= spread")],
-        "only the range of idle": [("max(max(idle) - min(idle), max(busy) - min(busy))", "max(idle) - min(idle)")],
-        "only the range of busy": [("max(max(idle) - min(idle), max(busy) - min(busy))", "max(busy) - min(busy)")],
+        "the gap without a sign": [("return ", "return abs("), (" > 5", ") > 5")],
+        "no margin": [("> 5", "> 0")],
+        "equal counts as larger": [("> 5", ">= 5")],
+        "medians for quartiles": [("25", "50"), ("75", "50")],
+        "quartiles swapped": [("busy, 25", "busy, 75"), ("idle, 75", "idle, 25")],
+        "all of them, not three quarters": [
+            ("np.percentile(busy, 25)", "min(busy)"),
+            ("np.percentile(idle, 75)", "max(idle)"),
+        ],
+        "means": [("np.percentile(busy, 25)", "np.mean(busy)"), ("np.percentile(idle, 75)", "np.mean(idle)")],
+        "always": [("np.percentile(busy, 25) - np.percentile(idle, 75) > 5", "True")],
     },
 }

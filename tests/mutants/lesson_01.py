@@ -17,6 +17,23 @@ MUTANTS = {
         "overwrites an input": [("out[i] =", "((__global float *)y)[i] = out[i] =")],
         "does not compile": [("y[i];", "y[i]")],
         "wrong name": [("void saxpy", "void axpy")],
+        "reads before the guard": [
+            (
+                "    if (i < n) {\n        out[i] = alpha * x[i] + y[i];",
+                "    float v = alpha * x[i] + y[i];\n    if (i < n) {\n        out[i] = v;",
+            )
+        ],
+        "every work-item computes everything": [
+            ("    int i = get_global_id(0);\n    if (i < n) {", "    for (int i = 0; i < n; i++) {")
+        ],
+        "wraps around for a guard": [("int i = get_global_id(0)", "int i = get_global_id(0) % n")],
+        "adds to what is there": [("out[i] =", "out[i] +=")],
+        "launch: as many as elements": [("return -(-n // group) * group", "return n")],
+        "launch: rounded down": [("-(-n // group)", "(n // group)")],
+        "launch: always one group more": [("-(-n // group)", "(n // group + 1)")],
+        "launch: arguments swapped": [("(n, group):", "(group, n):")],
+        "launch: right only for powers of two": [("-(-n // group) * group", "(n + group - 1) & ~(group - 1)")],
+        "launch: the number of groups": [("-(-n // group) * group", "-(-n // group)")],
     },
     2: {
         "no guard": [("if (i >= n) {", "if (0) {")],
@@ -32,6 +49,10 @@ MUTANTS = {
                 "out[i] = (x[i - 1] + x[i] + x[i + 1]) / 3.0f",
                 "((__global float *)x)[i] = out[i] = (x[i - 1] + x[i] + x[i + 1]) / 3.0f",
             )
+        ],
+        "reads before the guard": [
+            ("    if (i >= n) {", "    float v = x[i];\n    if (i >= n) {"),
+            ("        out[i] = x[i];", "        out[i] = v;"),
         ],
         "reads what another work-item may not have written": [("(x[i - 1] +", "(out[i - 1] +")],
         "integer division": [("(x[i - 1] + x[i] + x[i + 1]) / 3.0f", "(float)((int)(x[i - 1] + x[i] + x[i + 1]) / 3)")],
