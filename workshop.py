@@ -29,7 +29,6 @@ STAMP = os.path.join(VENV, "workshop.json")  # what .venv holds; says "installin
 FETCHED = os.path.join(ROOT, ".uv")  # a Python that uv fetched, and the uv that fetched it
 WINDOWS = os.name == "nt"
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
-BINDER = "https://mybinder.org"
 EXTRAS = {"torch": "PyTorch", "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB"}
 NEED_TEST_TOOLS = ("test", "screenshots", "lint", "format")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from helpers import devices
 from helpers.commands import ROOT
 
-BINDER = "https://mybinder.org/v2/gh/any-gpu-workshop/any-gpu-workshop/HEAD?urlpath=lab/tree/notebooks"
+LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
 PYTHONS = ((3, 11), (3, 13))  # the oldest and the newest that the locks are for, as in pyproject.toml
 LEAST_MEMORY = 2 << 30  # bytes: a lesson's kernel stays below 1.5 GiB, and JupyterLab wants its share
 LEAST_DISK = 3 << 30  # bytes: one accelerator family takes about that much
@@ -239,7 +239,7 @@ def add_missing(host: Host) -> str:
 def reinstall(host: Host) -> str:
     """Return how to bring the packages back to those of the lock."""
     if host.route == "binder":
-        return f"Start again from the Binder link, which builds a whole environment:\n    {BINDER}"
+        return f"Start again from the Binder link, which builds a whole environment:\n    {binder_link()}"
     if host.route == "conda":
         return (
             "In the workshop's folder, with its environment active (environment-opencl.yml, if it came from that):\n"
@@ -254,7 +254,7 @@ def reinstall(host: Host) -> str:
 def other_python(host: Host) -> str:
     """Return how to get a Python that the workshop runs on."""
     if host.route == "binder":
-        return f"Start again from the Binder link, which brings the right Python:\n    {BINDER}"
+        return f"Start again from the Binder link, which brings the right Python:\n    {binder_link()}"
     if host.route == "conda":
         return "Make the workshop's own environment:\n    conda env create -f environment.yml"
     host = replace(host, route="venv")  # whatever made this environment, workshop.py finds or fetches a Python
@@ -265,6 +265,21 @@ def other_python(host: Host) -> str:
     }.get(host.system, "")
     offer = f"{command(host, 'lab')} looks for a fitting Python and offers to fetch one. To install one yourself:"
     return f"{offer}\n    {install}" if install else offer.removesuffix(" To install one yourself:")
+
+
+def binder_link(root: Path = ROOT) -> str:
+    """Return the address that opens the lessons on Binder: of the repository that this folder was cloned from.
+
+    A folder that came without git does not know where it is published; Binder's own page then asks for the address.
+    """
+    try:
+        text = (root / ".git" / "config").read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        text = ""
+    found = re.search(r"url = \S*github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?\s*$", text, re.MULTILINE)
+    if not found:
+        return "https://mybinder.org   (give it the address of the workshop's repository)"
+    return f"https://mybinder.org/v2/gh/{found[1]}/{LESSONS_ON_BINDER}"
 
 
 def opencl_compiler(host: Host) -> str:
@@ -281,12 +296,12 @@ def opencl_compiler(host: Host) -> str:
 def opencl_driver(host: Host) -> str:
     """Return how to get an OpenCL driver; PoCL makes the CPU an OpenCL device where no GPU's driver is there."""
     if host.route == "binder":
-        return f"Start again from the Binder link, which brings PoCL:\n    {BINDER}"
+        return f"Start again from the Binder link, which brings PoCL:\n    {binder_link()}"
     conda = (
         "\n    conda env create -f environment-opencl.yml\n    conda activate any-gpu-workshop-opencl"
         "\n    pip install --no-deps -e .\n    python -m helpers lab"
     )
-    elsewhere = f"\nOr nothing to install, in a browser:\n    {BINDER}"
+    elsewhere = f"\nOr nothing to install, in a browser:\n    {binder_link()}"
     if host.route == "conda":
         return f"Take pyopencl and PoCL both from conda-forge (those from pip do not mix with them):{conda}{elsewhere}"
     if host.system == "Linux":
@@ -312,7 +327,7 @@ def opencl_driver(host: Host) -> str:
     if host.system == "Darwin":
         first = "macOS has OpenCL built in, but not in a virtual machine. PoCL, for the CPU, comes from conda-forge:"
         return f"{first}{conda}{elsewhere}"
-    return f"Use the Binder link:\n    {BINDER}"
+    return f"Use the Binder link:\n    {binder_link()}"
 
 
 # --- Probes ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
+ASK_THE_DOCTOR = "In a terminal, in the workshop's folder: python3 workshop.py doctor"
+
+
 class KernelError(WorkshopError):
     """A kernel that does not compile, with the lines of the source that the compiler complains about."""
 
@@ -42,13 +45,11 @@ def pick_device() -> cl.Device:
             return device
         refused.append(f"{name(device)}: {problem}")
     if refused:
-        raise WorkshopError(
-            "No OpenCL device here can compile a kernel.", "; ".join(refused), "python -m helpers doctor"
-        )
+        raise WorkshopError("No OpenCL device here can compile a kernel.", "; ".join(refused), ASK_THE_DOCTOR)
     raise WorkshopError(
         "There is no OpenCL device here.",
         "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
-        "python -m helpers doctor",
+        ASK_THE_DOCTOR,
     )
 
 
@@ -148,7 +149,7 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
         what = "The kernel does not compile."
         return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
     said = [line.strip() for line in log.splitlines() if "error" in line.lower()]
-    return "The compiler of this device failed.", said[-1] if said else log.strip()[-300:], "python -m helpers doctor"
+    return "The compiler of this device failed.", said[-1] if said else log.strip()[-300:], ASK_THE_DOCTOR
 
 
 # ---------------------------------------------------------------------------------------------- tracing

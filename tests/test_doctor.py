@@ -405,9 +405,10 @@ def test_a_variable_that_hides_every_driver_is_the_finding(tmp_path, monkeypatch
 
 @needs_linux_opencl
 def test_a_variable_that_hides_nothing_is_no_finding(monkeypatch):
-    everything = look(doctor._opencl)[1]
+    before = look(doctor._opencl)
+    assert all("OCL_ICD_VENDORS" not in finding.what for finding in before[0])
     monkeypatch.setenv("OCL_ICD_VENDORS", "")
-    assert look(doctor._opencl) == ([], everything)
+    assert look(doctor._opencl) == before
     assert look(doctor._opencl_variables) == ([], [])
 
 
@@ -644,11 +645,13 @@ def advise(system, machine="x86_64", route="venv", nvidia=False):
 def test_where_opencl_comes_from_on_each_system():
     conda = "    conda env create -f environment-opencl.yml"
     assert "    sudo apt install pocl-opencl-icd" in advise("Linux") and conda not in advise("Linux")
-    assert conda in advise("Linux", "arm64") and f"    {doctor.BINDER}" in advise("Linux", "arm64")
-    assert conda in advise("Windows") and f"    {doctor.BINDER}" in advise("Windows")
+    assert conda in advise("Linux", "arm64") and f"    {doctor.binder_link()}" in advise("Linux", "arm64")
+    assert conda in advise("Windows") and f"    {doctor.binder_link()}" in advise("Windows")
     assert conda in advise("Darwin", "arm64")
     assert conda in advise("Linux", route="conda")
-    assert f"    {doctor.BINDER}" in advise("Linux", route="binder") and conda not in advise("Linux", route="binder")
+    assert f"    {doctor.binder_link()}" in advise("Linux", route="binder") and conda not in advise(
+        "Linux", route="binder"
+    )
     nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
     assert nvidia in advise("Linux", nvidia=True) and nvidia not in advise("Linux")
     assert nvidia not in advise("Windows", nvidia=True)
@@ -662,6 +665,26 @@ def test_a_driver_older_than_the_processor_is_only_a_note_beside_one_that_works(
     findings, fine = look(doctor._opencl)
     assert [finding.severity for finding in findings] == ["note"]
     assert fine == ["OpenCL: AMD EPYC (PoCL 3.1, OpenCL, CPU)"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/some-one/gpu.course.git",
+        "git@github.com:some-one/gpu.course",
+        "https://github.com/some-one/gpu.course/",
+    ],
+)
+def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text(
+        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = x\n'
+    )
+    assert doctor.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
+
+
+def test_without_a_known_repository_binder_asks_for_it(tmp_path):
+    assert "give it the address" in doctor.binder_link(tmp_path)
 
 
 def test_where_a_newer_opencl_compiler_comes_from():

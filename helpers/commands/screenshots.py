@@ -239,7 +239,7 @@ def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
             return
         time.sleep(0.2)
     said = log.read_text(errors="replace").strip().splitlines()[-5:]
-    raise WorkshopError("JupyterLab did not start.", "\n".join(said), "Type: python -m helpers doctor")
+    raise WorkshopError("JupyterLab did not start.", "\n".join(said), "Type: python3 workshop.py doctor")
 
 
 def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
