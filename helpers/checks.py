@@ -172,6 +172,10 @@ def _same(one: object, other: object) -> bool:
 
 def _compare(expected: object, came: object, where: str) -> None:
     """Raise _NotYet unless `came` is `expected`: numbers to 1e-5 of their size, everything else exactly."""
+    if type(expected) is int and isinstance(came, float | np.floating) and came == expected:
+        raise _NotYet(
+            f"{where} expected {expected}, a whole number; came {_short(came)}, a float. `int(...)` makes one."
+        )
     if isinstance(expected, bool | np.bool_ | str | None.__class__):
         right = isinstance(came, bool | np.bool_ | str) and came == expected
     elif isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
@@ -191,7 +195,9 @@ def _compare(expected: object, came: object, where: str) -> None:
 def _size(values: np.ndarray) -> str:
     if values.ndim == 0:
         return "a single value"
-    return f"{len(values)} values" if values.ndim == 1 else f"an array of shape {values.shape}"
+    if values.ndim > 1:
+        return f"an array of shape {values.shape}"
+    return f"a list of {len(values)}" if len(values) == 1 else f"{len(values)} values"
 
 
 # ---------------------------------------------------------------------------------------------- kernels
@@ -214,7 +220,7 @@ def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.gene
 
 def judge_kernel(
     source: str, name: str, inputs: Sequence[str], reference: Callable[..., np.ndarray],
-    sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
+    reach: int = 0, sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -228,6 +234,7 @@ def judge_kernel(
         name: the kernel's name.
         inputs: what each input parameter takes: `float[]` or `int[]` (n elements of 4 bytes), `float` or `int` (one).
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
+        reach: how many neighbours on each side an output depends on; messages show them.
         sizes: the sizes n to try; a random one is added.
         device: where to run; the lessons' device if None.
 
@@ -246,7 +253,7 @@ def judge_kernel(
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
     for n in tried:
-        _judge_size(queue, run, dict(zip(names, _inputs(inputs, rng, n), strict=False)), reference, n)
+        _judge_size(queue, run, dict(zip(names, _inputs(inputs, rng, n), strict=False)), reference, n, reach)
     _judge_trace(source, name, _inputs(inputs, rng, TRACED), reference, device)
     sizes_tried = f"{len(tried)} sizes from {min(tried)} to {max(tried)}"
     return f"{sizes_tried}, work-groups in any order, on {opencl.name(device)}"
@@ -277,7 +284,7 @@ def _parameter_names(source: str, name: str, inputs: Sequence[str], output: np.d
 
 
 def _judge_size(
-    queue: cl.CommandQueue, run: cl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int
+    queue: cl.CommandQueue, run: cl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, reach: int
 ) -> None:
     """Run on n elements, with two fills and in several orders, and judge every output."""
     expected = np.asarray(reference(*given.values()))
@@ -285,10 +292,10 @@ def _judge_size(
     unwritten = (one.view(np.uint32) == FILLS[0]) & (other.view(np.uint32) == FILLS[1])
     if unwritten.all():
         raise _NotDone("the kernel writes nothing.")
-    _judge_output(one, expected, given, unwritten, other, "at once")
+    _judge_output(one, expected, given, unwritten, other, "at once", reach)
     for order in ("at once", "at once", "forwards", "backwards"):
         came = _run_guarded(queue, run, given, expected.dtype, n, order, FILLS[0])
-        _judge_output(came, expected, given, unwritten, other, order)
+        _judge_output(came, expected, given, unwritten, other, order, reach)
 
 
 def _judge_trace(source: str, name: str, given: list, reference: Callable, device: cl.Device) -> None:
@@ -301,9 +308,11 @@ def _judge_trace(source: str, name: str, given: list, reference: Callable, devic
     launch = f"{items} work-items on {TRACED} elements"
     for touch in seen.outside:
         verb = "writes" if touch.writes else "reads"
+        beyond = "It is beyond the end: the guard must come before anything is read or written."
+        inside = "It has an element of its own, but not that neighbour: ask for the edges before touching them."
         raise _NotYet(
             f"{launch}: work-item {touch.item} {verb} element {touch.index} of {touch.array}, which has the elements 0 "
-            f"to {TRACED - 1}. Nothing may be read or written before the guard."
+            f"to {TRACED - 1}. {beyond if touch.item >= TRACED else inside}"
         )
     writers: dict[int, set[int]] = {}
     for touch in seen.touches:
@@ -396,8 +405,9 @@ def _number(value: np.generic) -> str:
 
 
 def _judge_output(
-    came: np.ndarray, expected: np.ndarray, given: dict, unwritten: np.ndarray, refilled: np.ndarray, order: str
-) -> None:
+    came: np.ndarray, expected: np.ndarray, given: dict, unwritten: np.ndarray, refilled: np.ndarray,
+    order: str, reach: int,
+) -> None:  # fmt: skip
     """Compare an output with what was expected.
 
     Args:
@@ -407,6 +417,7 @@ def _judge_output(
         unwritten: which elements the kernel never writes.
         refilled: the output of a run in which it held FILLS[1] before.
         order: in which order the work-groups ran.
+        reach: how many neighbours of an element to show.
     """
     right = (
         np.isclose(came, expected, rtol=1e-4, atol=1e-5) if np.issubdtype(came.dtype, np.floating) else came == expected
@@ -414,8 +425,11 @@ def _judge_output(
     if right.all():
         return
     i = int(np.flatnonzero(~right)[0])
+    around = range(max(i - reach, 0), min(i + reach + 1, len(came)))
     with_inputs = ", ".join(
-        f"{name}[{i}] = {_number(value[i])}" if isinstance(value, np.ndarray) else f"{name} = {_number(value)}"
+        ", ".join(f"{name}[{k}] = {_number(value[k])}" for k in around)
+        if isinstance(value, np.ndarray)
+        else f"{name} = {_number(value)}"
         for name, value in given.items()
     )
     where = f"n = {len(came)}, element {i} ({with_inputs}): expected {_number(expected[i])}"

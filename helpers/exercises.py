@@ -15,7 +15,13 @@ def check_choose(learner: Callable[[list[str]], int]) -> None:
     """Lesson 00, exercise 1: the position of the first GPU, or of the first CPU where there is no GPU."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        awkward = [["cpu"], ["gpu"], ["cpu", "gpu", "cpu", "gpu"], ["accelerator", "cpu", "cpu"], ["cpu"] * 5 + ["gpu"]]
+        awkward = [
+            ["cpu"],
+            ["gpu", "cpu"],
+            ["cpu", "gpu", "cpu", "gpu"],
+            ["accelerator", "cpu", "cpu"],
+            ["cpu"] * 5 + ["gpu"],
+        ]
         drawn = [[*rng.choice(["cpu", "gpu"], 6).tolist(), "cpu"] for _ in range(20)]
         return [(kinds,) for kinds in awkward + drawn]
 
@@ -74,4 +80,4 @@ def check_smooth(source: str) -> None:
             return x.copy()
         return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
 
-    checks.kernel(source, "smooth", ("float[]",), right)
+    checks.kernel(source, "smooth", ("float[]",), right, reach=1)

@@ -185,7 +185,7 @@ def _judge(quantity: str, idle: list[float], busy: list[float], source: str) -> 
     quartiles = [statistics.quantiles(values, n=4, method="inclusive") for values in (idle, busy)]
     used = quartiles[1][0] - quartiles[0][2] > LEAST_GAP[quantity]
     before, after = (
-        f"{middle:.0f} {UNITS[quantity]} (median of {len(values)} samples, half of them from {low:.0f} to {high:.0f})"
+        f"{middle:.0f} {UNITS[quantity]} (median of {len(values)} samples, the middle half {low:.0f} to {high:.0f})"
         for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
     )
     if used:

@@ -47,7 +47,7 @@ class Measurement:
         return high - low
 
     def __str__(self) -> str:
-        runs = f"median of {len(self.seconds)} runs, half of them within {duration(self.spread)}"
+        runs = f"median of {len(self.seconds)} runs, the middle half spans {duration(self.spread)}"
         return f"{self.label}: {duration(self.median)} ({runs}) on {self.device}"
 
     __repr__ = __str__

@@ -103,6 +103,8 @@ def remembers(x):
         (lambda: 1, double, [(4,)], "stopped with TypeError"),
         (lambda x: "8", double, [(4,)], "came '8'"),
         (lambda x: [8, 8], double, [(4,)], "expected a single value, came 2 values"),
+        (lambda x: x * 2.0, double, [(4,)], "expected 8, a whole number; came 8.0, a float"),
+        (lambda x: [8], double, [(4,)], "came a list of 1"),
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
         (lambda x: object(), double, [(4,)], "expected 8"),
@@ -193,8 +195,14 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "no order"),
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "expected"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
-        ("float v = by * x[i]; if (i < n) out[i] = v;", "work-item 10 reads element 10 of x"),  # spoils nothing
-        ("float v = x[i - 1]; if (i < n) out[i] = by * x[i] + 0 * (i > 0 ? v : 0);", "reads element -1 of x"),
+        (
+            "float v = by * x[i]; if (i < n) out[i] = v;",
+            "work-item 10 reads element 10 of x, which has the elements 0 to 9. It is beyond",
+        ),
+        (
+            "float v = x[i - 1]; if (i < n) out[i] = by * x[i] + 0 * (i > 0 ? v : 0);",
+            "reads element -1 of x, which has the elements 0 to 9. It has an element of its own",
+        ),
         ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "element 0 is written by work-items 0, 1, 2, ..."),
         ("out[i % n] = by * x[i % n];", "element 0 is written by work-items 0, 10"),
         ("int k = min(i, n - 1); out[k] = by * x[k];", "element 9 is written by work-items 9, 10, 11."),

@@ -18,7 +18,7 @@ def test_every_number_names_its_device_and_its_spread():
     text = str(timing.measure(lambda: None, device="AMD EPYC (PoCL 3.1, CPU)", label="nothing", repeats=5))
     assert text.startswith("nothing: ")
     assert "median of 5 runs" in text
-    assert "half of them within" in text
+    assert "the middle half spans" in text
     assert text.endswith("on AMD EPYC (PoCL 3.1, CPU)")
 
 
