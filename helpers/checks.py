@@ -194,7 +194,7 @@ def _compare(expected: object, came: object, where: str) -> None:
 
 def _size(values: np.ndarray) -> str:
     if values.ndim == 0:
-        return "a single value"
+        return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
     if values.ndim > 1:
         return f"an array of shape {values.shape}"
     return f"a list of {len(values)}" if len(values) == 1 else f"{len(values)} values"
@@ -396,7 +396,7 @@ def _canaries(whole: np.ndarray, n: int, pad: int, guard: int, what: str) -> Non
     if len(outside):
         raise _NotYet(
             f"n = {n}: the kernel wrote to element {outside[0]} of {what}, which has the elements 0 to {n - 1}. "
-            f"{math.ceil(n / LOCAL_SIZE) * LOCAL_SIZE} work-items run: is there a guard?"
+            f"{math.ceil(n / LOCAL_SIZE) * LOCAL_SIZE} work-items run: is there a guard, and does it stop at n - 1?"
         )
 
 

@@ -104,6 +104,7 @@ def remembers(x):
         (lambda x: "8", double, [(4,)], "came '8'"),
         (lambda x: [8, 8], double, [(4,)], "expected a single value, came 2 values"),
         (lambda x: x * 2.0, double, [(4,)], "expected 8, a whole number; came 8.0, a float"),
+        (lambda x: {0: 8}, lambda x: [8, 8], [(4,)], "expected 2 values, came one dict"),
         (lambda x: [8], double, [(4,)], "came a list of 1"),
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
@@ -180,7 +181,7 @@ BODY = "if (i < n) out[i] = by * x[i];"
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ("out[i] = by * x[i];", "is there a guard?"),
+        ("out[i] = by * x[i];", "is there a guard, and does it stop at n - 1?"),
         ("if (i <= n) out[i] = by * x[i];", "wrote to element"),
         ("if (i < n) out[i - 1] = by * x[i];", "wrote to element -1 of the output"),
         ("if (i < n) { out[i] = by * x[i]; out[i + 64] = 0; }", "wrote to element"),
