@@ -205,8 +205,9 @@ def _size(values: np.ndarray) -> str:
 LOCAL_SIZE = 64
 SIZES = (1, 63, 64, 65, 257, 1000)  # one element, about one work-group, several, and never only multiples of one
 OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
-# What the output holds before a run: another such NaN, and 12345.0. What is left of both was never written.
-FILLS = (0x7FC0BEEF, 0x4640E400)
+# What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What is left of both was never
+# written.
+FILLS = (0x7FC0BEEF, 0x0DA24260)
 TRACED, TRACED_GROUP = 10, 4  # elements and work-group of the launch that is traced
 
 
@@ -214,8 +215,10 @@ def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.gene
     """Random numbers for one parameter of a kernel: `float`, `int`, or n of them, `float[]`, `int[]`."""
     count = n if kind.endswith("[]") else None
     if kind.startswith("float"):
-        return rng.normal(size=count).astype(np.float32) if count else np.float32(rng.normal())
-    return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(1, 100))
+        # A single number stays away from 0 and 1, at which a wrong formula could be right.
+        single = rng.choice((-1, 1)) * rng.uniform(1.5, 3)
+        return rng.normal(size=count).astype(np.float32) if count else np.float32(single)
+    return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(2, 100))
 
 
 def judge_kernel(
