@@ -205,8 +205,7 @@ def _size(values: np.ndarray) -> str:
 LOCAL_SIZE = 64
 SIZES = (1, 63, 64, 65, 257, 1000)  # one element, about one work-group, several, and never only multiples of one
 OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
-# What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What is left of both was never
-# written.
+# What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What keeps both is unwritten.
 FILLS = (0x7FC0BEEF, 0x0DA24260)
 TRACED, TRACED_GROUP = 10, 4  # elements and work-group of the launch that is traced
 
