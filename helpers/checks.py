@@ -249,8 +249,9 @@ def judge_kernel(
 
     rng = np.random.default_rng()
     device = device or opencl.pick_device()
-    queue = cl.CommandQueue(cl.Context([device]))
-    run = _compiled(queue, source, name)
+    context = cl.Context([device])  # Intel's driver forgets a context that only its queue still holds
+    queue = cl.CommandQueue(context)
+    run = _compiled(context, source, name)
     names = _parameter_names(source, name, inputs, np.asarray(reference(*_inputs(inputs, rng, 2))).dtype)
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
@@ -329,7 +330,7 @@ def _judge_trace(source: str, name: str, given: list, reference: Callable, devic
             )
 
 
-def _compiled(queue: cl.CommandQueue, source: str, name: str) -> cl.Kernel:
+def _compiled(context: cl.Context, source: str, name: str) -> cl.Kernel:
     import pyopencl as cl
 
     from helpers import opencl
@@ -337,7 +338,7 @@ def _compiled(queue: cl.CommandQueue, source: str, name: str) -> cl.Kernel:
     if not isinstance(source, str) or not source.strip():
         raise _NotDone("there is no kernel yet.")
     try:
-        return cl.Kernel(opencl.build(queue.context, source), name)
+        return cl.Kernel(opencl.build(context, source), name)
     except opencl.KernelError as error:
         raise _NotYet(f"the kernel does not compile.\n{error.why}") from None
     except cl.Error:

@@ -96,7 +96,7 @@ class Device:
         if self.framework != "opencl":
             return ""
         found = re.search(r"(PoCL|CUDA|AMD-APP) .*", self.version)
-        return found.group(0) if found else ""
+        return found.group(0) if found else "Intel" if self.vendor.startswith("Intel") else ""
 
     def __str__(self) -> str:
         """A short name for banners: "AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""

@@ -47,10 +47,11 @@ def _opencl(device: Device) -> Callable[[], None]:
 
     platform, number = map(int, device.identifier.split(":"))
     chosen = cl.get_platforms()[platform].get_devices()[number]
-    queue = cl.CommandQueue(cl.Context([chosen]))
-    kernel = cl.Kernel(opencl.build(queue.context, MULTIPLY_ADD), "multiply_add")
+    context = cl.Context([chosen])
+    queue = cl.CommandQueue(context)
+    kernel = cl.Kernel(opencl.build(context, MULTIPLY_ADD), "multiply_add")
     items = 4096 * chosen.max_compute_units
-    x = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4 * items)
+    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4 * items)
 
     def run(rounds: int) -> None:
         kernel(queue, (items,), None, x, np.int32(rounds)).wait()

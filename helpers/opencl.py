@@ -38,6 +38,10 @@ def pick_device() -> cl.Device:
     Raises:
         WorkshopError: there is no device, or none that compiles.
     """
+    import pyopencl as cl
+
+    # Intel's compiler talks when nothing is wrong, also to a lesson that calls cl.Program(...).build() itself.
+    warnings.simplefilter("ignore", cl.CompilerWarning)
     refused = []
     for device in _candidates():
         problem = devices.compile_problem(device)

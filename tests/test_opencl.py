@@ -50,10 +50,11 @@ except errors.WorkshopError as error:
 
 
 def test_the_device_that_is_picked_compiles_and_runs(device):
-    queue = cl.CommandQueue(cl.Context([device]))
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
     out = np.zeros(1, np.int32)
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4)
-    cl.Kernel(opencl.build(queue.context, devices.SMALLEST_KERNEL), "smallest")(queue, (1,), None, buffer)
+    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4)
+    cl.Kernel(opencl.build(context, devices.SMALLEST_KERNEL), "smallest")(queue, (1,), None, buffer)
     cl.enqueue_copy(queue, out, buffer)
     assert out[0] == 1
 

@@ -82,13 +82,14 @@ def test_an_opencl_queue_is_waited_for():
     cl = pytest.importorskip("pyopencl")
     from helpers import opencl
 
-    queue = cl.CommandQueue(cl.Context([opencl.pick_device()]))
+    context = cl.Context([opencl.pick_device()])
+    queue = cl.CommandQueue(context)
     source = """__kernel void slow(__global float *x, const int rounds) {
         float v = x[get_global_id(0)];
         for (int r = 0; r < rounds; r++) v = v * 0.999f + 0.001f;
         x[get_global_id(0)] = v; }"""
-    kernel = cl.Kernel(opencl.build(queue.context, source), "slow")
-    x = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4 * 4096)
+    kernel = cl.Kernel(opencl.build(context, source), "slow")
+    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4 * 4096)
     events = []
 
     def job():
