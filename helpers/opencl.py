@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -59,8 +60,6 @@ def pick_device() -> cl.Device:
 
 def _candidates() -> list[cl.Device]:
     """Every device, best kind first; those of PYOPENCL_CTX alone if it is set."""
-    import os
-
     import pyopencl as cl
 
     if os.environ.get("PYOPENCL_CTX"):
@@ -102,11 +101,8 @@ def name(device: cl.Device) -> str:
 
 
 def kind(device: cl.Device) -> str:
-    """Return `GPU`, `accelerator`, `CPU` or `custom`."""
-    import pyopencl as cl
-
-    known = {"GPU": cl.device_type.GPU, "accelerator": cl.device_type.ACCELERATOR, "CPU": cl.device_type.CPU}
-    return next((word for word, bit in known.items() if device.type & bit), "custom")
+    """Return `gpu`, `accelerator` or `cpu`."""
+    return devices.describe_opencl(device).kind
 
 
 def _last_line(error: Exception) -> str:

@@ -60,7 +60,7 @@ def test_the_device_that_is_picked_compiles_and_runs(device):
 
 
 def test_the_name_has_device_runtime_and_kind(device):
-    assert opencl.name(device).endswith(f", OpenCL, {opencl.kind(device)})")
+    assert opencl.name(device).endswith(f", OpenCL, {opencl.kind(device).upper()})")
     assert "pthread" not in opencl.name(device)
 
 
