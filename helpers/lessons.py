@@ -49,11 +49,12 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     """Return the lessons that `names` name, in the lessons' order; all of them if `names` is empty.
 
     Args:
-        names: each a number ("1", "01"), a name or its beginning ("01-add"), or a path to the file.
+        names: each a number ("1", "01"), a name or its beginning ("01-add"), or a path to a notebook anywhere, such as
+            a learner's copy; those come last.
         folder: where the lessons are.
 
     Raises:
-        WorkshopError: a name fits no lesson, or more than one, or there is no lesson at all.
+        WorkshopError: a name fits no lesson, or more than one, or there is no such file, or no lesson at all.
     """
     there = every(folder)
     exist = "The lessons are " + ", ".join(path.stem for path in there) + "."
@@ -63,18 +64,28 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
             f"The folder {folder.name} holds no notebook called like 01-add-vectors.ipynb.",
             "Get the whole workshop again, with its notebooks folder.",
         )
-    chosen = set()
+    chosen, elsewhere = set(), []
     for name in names:
-        stem = Path(name).name.removesuffix(".ipynb")
+        file = Path(name)
+        if file.is_file() and file.resolve().parent != folder.resolve():
+            elsewhere.append(file.resolve())
+            continue
+        if file.parent not in (Path(), Path(FOLDER.name)) and not file.is_file():
+            raise WorkshopError(f"There is no file {name}.", exist, "Name a lesson by its number, for example: 01")
+        stem = file.name.removesuffix(".ipynb")
         wanted = f"{int(stem):02d}-" if stem.isdecimal() else stem
         fits = [path for path in there if path.stem == wanted] or [
             path for path in there if wanted and path.stem.startswith(wanted)
         ]
+        shortest = min(fits, key=lambda path: len(path.stem), default=None)
+        if fits and all(path.stem.startswith(shortest.stem) for path in fits):
+            fits = [shortest]  # the others are copies that a learner made of it
         if len(fits) != 1:
             problem = f"More than one lesson fits {name!r}." if fits else f"There is no lesson called {name!r}."
             raise WorkshopError(problem, exist, "Name a lesson by its number, for example: 01")
         chosen.add(fits[0])
-    return [path for path in there if path in chosen or not chosen]
+    everything = not chosen and not elsewhere
+    return [path for path in there if everything or path in chosen] + elsewhere
 
 
 def read(path: Path) -> NotebookNode:
@@ -93,7 +104,7 @@ def read(path: Path) -> NotebookNode:
         raise WorkshopError(
             f"The lesson {path.name} cannot be read.",
             reason.replace(str(path), path.name),
-            f"Get the file back: git checkout -- notebooks/{path.name}",
+            f"Take {path.name} from a fresh copy of the workshop (with git: git checkout -- notebooks/{path.name}).",
         ) from error
 
 

@@ -1,6 +1,7 @@
 """`run` on real kernels: lessons that pass, fail, hang, die or are unreadable, and pages that need no network."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 import sample_lesson
@@ -273,3 +275,62 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
         run.write(tmp_path / "deep" / "file", "new \ud800")
     assert [(file.name, file.read_text()) for file in (tmp_path / "deep").iterdir()] == [("file", "old")]
     assert Path(tmp_path / "deep" / "file").read_bytes() == b"old"
+
+
+def test_a_file_elsewhere_is_run_itself_and_a_missing_one_is_refused(tmp_path):
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    copies = tmp_path / "alice"
+    copies.mkdir()
+    for place in (folder, copies):
+        nbformat.write(sample_lesson.of("print(1)"), place / "01-add-numbers.ipynb")
+    assert lessons.find([str(copies / "01-add-numbers.ipynb")], folder) == [copies / "01-add-numbers.ipynb"]
+    with pytest.raises(WorkshopError, match="There is no file"):
+        lessons.find([str(tmp_path / "bob" / "01-add-numbers.ipynb")], folder)
+
+
+def test_a_copy_beside_a_lesson_does_not_hide_it(tmp_path):
+    for name in ("01-add-numbers", "01-add-numbers-mine"):
+        nbformat.write(sample_lesson.of("print(1)"), tmp_path / f"{name}.ipynb")
+    assert [path.stem for path in lessons.find(["1"], tmp_path)] == ["01-add-numbers"]
+
+
+def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
+    code = "from helpers import checks\nchecks.function(lambda x: ..., lambda x: x, lambda rng: [(1,)])"
+    nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
+    paths = lessons.find([], tmp_path)
+    assert run.run_lessons(paths, "preview", tmp_path / "build") == 0
+    assert run.run_lessons(paths, "preview", tmp_path / "build", grade=True) == 1
+    assert "CheckFailed: not done yet" in (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_run_on_the_stand_in_says_so_in_its_last_lines(tmp_path, capsys):
+    code = "from helpers import data, profiles\nprofiles.banner('here', data.STAND_IN)"
+    nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
+    assert run.run_lessons(lessons.find([], tmp_path), "preview", tmp_path / "build") == 0
+    said = capsys.readouterr().out
+    assert "1 of 1 passed. Not on MNIST but on the stand-in: 01." in said
+    assert "on here, digits stand-in" in said
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP] if os.name == "posix" else [])
+def test_a_closed_window_leaves_a_report_and_no_kernel(tmp_path, number):
+    nbformat.write(sample_lesson.of("import time; print('begun'); time.sleep(600)"), tmp_path / "01-add-numbers.ipynb")
+    code = (
+        "import argparse, pathlib, sys\nfrom helpers.commands import run\nrun.BUILD = pathlib.Path(sys.argv[1])\n"
+        "options = dict(lessons=sys.argv[2:], profile=None, grade=False, cell_seconds=None)\n"
+        "sys.exit(run.run(argparse.Namespace(**options)))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "build"), str(tmp_path / "01-add-numbers.ipynb")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    kernels = []
+    while not kernels and process.poll() is None:
+        kernels = psutil.Process(process.pid).children(recursive=True)
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "interrupted" in said
+    assert not [kernel for kernel in kernels if kernel.is_running() and kernel.status() != psutil.STATUS_ZOMBIE]

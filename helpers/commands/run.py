@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -55,7 +56,13 @@ vertical-align: top; }}</style></head>
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
-    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
+    parser.add_argument(
+        "lessons",
+        nargs="*",
+        metavar="LESSON",
+        help="a number such as 01, a name, or a notebook file; all by default",
+    )
+    parser.add_argument("--grade", action="store_true", help="a wrong or untouched exercise fails its lesson")
     parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(profiles.PROFILES)}")
     parser.add_argument("--cell-seconds", type=int, metavar="N", help="the longest that one cell may take, in seconds")
 
@@ -63,10 +70,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = profiles.named(args.profile) if args.profile else profiles.current()
-    return run_lessons(lessons.find(args.lessons), profile.name, BUILD, args.cell_seconds)
+    grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
+    for name in (
+        "SIGTERM",
+        "SIGHUP",
+    ):  # a closed window ends it as Ctrl-C does: a report, and no kernel left
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.default_int_handler)
+    return run_lessons(lessons.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)
 
 
-def run_lessons(paths: Sequence[Path], profile: str, build: Path = BUILD, cell_seconds: int | None = None) -> int:
+def run_lessons(
+    paths: Sequence[Path], profile: str, build: Path = BUILD, cell_seconds: int | None = None, grade: bool = False
+) -> int:
     """Execute `paths` one after another, whatever becomes of each, and write the results into the folder `build`.
 
     Returns:
@@ -77,33 +93,53 @@ def run_lessons(paths: Sequence[Path], profile: str, build: Path = BUILD, cell_s
     try:
         for path in paths:
             rows.append(_new_row(path, profile))
-            _run_lesson(path, rows[-1], build, cell_seconds)
+            _run_lesson(path, rows[-1], build, cell_seconds, grade)
+            rows[-1]["finished"] = _now()
             print(_line(rows[-1]), flush=True)
             status |= rows[-1]["verdict"] != "passed"
     except KeyboardInterrupt:
-        rows[-1].update(verdict="interrupted", where="", message="Stopped by Ctrl-C.")
+        rows[-1].update(verdict="interrupted", where="", message="Stopped before its end.", finished=_now())
+        (build / "pages" / f"{rows[-1]['lesson']}.html").unlink(missing_ok=True)  # of an earlier run
         print(_line(rows[-1]), flush=True)
         status = 130
     finally:
         _report(rows, build)
+        passed = sum(row["verdict"] == "passed" for row in rows)
+        print(f"{passed} of {len(rows)} passed.{_caution(rows)}")
         print(f"Report: {short(build / 'report.md')}  Pages: {short(build / 'index.html')}")
     return int(status)
 
 
+def _caution(rows: list[dict[str, Any]]) -> str:
+    """What a teacher must know beside the verdicts."""
+    replaced = [row["lesson"][:2] for row in rows if row["dataset"].startswith("digits stand-in")]
+    return f" Not on MNIST but on the stand-in: {', '.join(replaced)}." if replaced else ""
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _name(path: Path) -> str:
+    """The lesson's name; a learner's copy of a shipped lesson carries its folder's name too."""
+    copied = path.parent != lessons.FOLDER and (lessons.FOLDER / path.name).exists()
+    return f"{path.parent.name}-{path.stem}" if copied else path.stem
+
+
 def _new_row(path: Path, profile: str) -> dict[str, Any]:
-    empty = dict.fromkeys(("where", "message", "device", "dataset"), "")
-    return {"lesson": path.stem, "profile": profile, "verdict": "", "seconds": 0.0, "peak_mib": 0} | empty
+    empty = dict.fromkeys(("where", "message", "device", "dataset", "finished"), "")
+    return {"lesson": _name(path), "profile": profile, "verdict": "", "seconds": 0.0, "peak_mib": 0} | empty
 
 
-def _run_lesson(path: Path, row: dict[str, Any], build: Path, cell_seconds: int | None) -> None:
+def _run_lesson(path: Path, row: dict[str, Any], build: Path, cell_seconds: int | None, grade: bool) -> None:
     """Execute one lesson, fill in its row, and write its notebook and its page."""
     try:
         notebook = lessons.read(path)
     except WorkshopError as error:
         row.update(verdict="failed", message=str(error))
         return
-    with _progress(path.stem, len(notebook.cells)) as step:
-        outcome = execute.execute(notebook, path.parent, row["profile"], cell_seconds=cell_seconds, progress=step)
+    with _progress(row["lesson"], len(notebook.cells)) as step:
+        outcome = execute.execute(notebook, path.parent, row["profile"], grade, cell_seconds, progress=step)
     row.update(seconds=round(outcome.seconds, 1), peak_mib=round(outcome.peak_bytes / 2**20), verdict="passed")
     row.update({key: value for key, value in lessons.facts(notebook).items() if key in ("device", "dataset")})
     if failure := outcome.failure:
@@ -114,8 +150,8 @@ def _run_lesson(path: Path, row: dict[str, Any], build: Path, cell_seconds: int 
         row["message"] = "Wrote to standard error: " + ", ".join(lessons.label(notebook, cell) for cell in noisy)
     import nbformat
 
-    write(build / "notebooks" / path.name, nbformat.writes(notebook) + "\n")
-    write(build / "pages" / f"{path.stem}.html", page(notebook, path.stem))
+    write(build / "notebooks" / f"{row['lesson']}.ipynb", nbformat.writes(notebook) + "\n")
+    write(build / "pages" / f"{row['lesson']}.html", page(notebook, row["lesson"]))
 
 
 @contextlib.contextmanager
@@ -162,15 +198,14 @@ def short(path: Path) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    said = f"{row['lesson']:32} {row['verdict']:10} {row['seconds']:7.1f} s {row['peak_mib']:6d} MiB"
+    said = f"{row['lesson']:28} {row['verdict']:8} {row['seconds']:6.1f} s {row['peak_mib']:5d} MiB"
+    said += f"\n    on {row['device']}" if row["device"] else ""
+    said += f", {row['dataset']}" if row["dataset"] else ""
     return said + "".join(f"\n    {line}" for key in ("where", "message") for line in row[key].splitlines())
 
 
 def _report(rows: list[dict[str, Any]], build: Path) -> None:
     """Write report.json, report.md and index.html; lessons that this run left out keep their earlier row."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    for row in rows:
-        row["finished"] = now
     done = {row["lesson"] for row in rows}
     rows = sorted(
         [*rows, *(row for row in _earlier(build) if row["lesson"] not in done)], key=lambda row: row["lesson"]
@@ -218,6 +253,7 @@ def _lines(report: dict[str, Any], start: str) -> str:
         f"Peak memory is the resident memory of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: "
         "memory that they share is counted once for each, and a shorter peak can be missed.",
         "Seconds run from the start of the kernel to its end. Machine and versions are those of the latest run.",
+        "Passed means that every cell ran. A wrong or untouched exercise fails its lesson only under `run --grade`.",
     ]
     return "\n".join(start + line for line in said)
 
