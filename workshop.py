@@ -25,6 +25,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
+PLACE = os.fsencode(ROOT).decode("utf-8", "surrogateescape")  # the same in every locale
 STAMP = os.path.join(VENV, "workshop.json")  # what .venv holds; says "installing" until all of it is there
 FETCHED = os.path.join(ROOT, ".uv")  # a Python that uv fetched, and the uv that fetched it
 WINDOWS = os.name == "nt"
@@ -188,7 +189,7 @@ def wish(options: argparse.Namespace, command: str, stamp: Dict[str, Any]) -> Di
     locks += ["intel-opencl.txt"] if extras["intel-opencl"] else []
     return {
         "state": "ready",
-        "place": ROOT,
+        "place": PLACE,
         "family": family,
         "tools": tools,
         **extras,
@@ -251,7 +252,7 @@ def compare(stamp: Dict[str, Any], wanted: Dict[str, Any]) -> Optional[Tuple[boo
         return True, "this takes some minutes once, and downloads about " + FAMILIES[wanted["family"]].download
     if not stamp:
         return True, "the folder .venv is not one that this program finished, so it is built anew"
-    if stamp.get("place") != ROOT:
+    if stamp.get("place") != PLACE:
         return True, "the folder was moved or copied, so .venv is built anew"
     if stamp.get("state") != "ready":
         return True, "the last set-up was interrupted, so .venv is built anew"
@@ -309,6 +310,20 @@ def install(wanted: Dict[str, Any], tool: Tool) -> None:
     if wanted["intel-opencl"]:
         register_intel_opencl()
     tool.run("Installing the workshop itself", [*uv, "--no-deps", "--editable", "."])
+    make_path_relative()
+
+
+def make_path_relative() -> None:
+    """Name the project's folder in site-packages as seen from there.
+
+    uv writes the whole path in UTF-8, but Python's `site` reads the file in the locale's encoding, and in the locale C
+    no Python would start in a folder called Jörg. `site` resolves a relative path against the file's own folder.
+    """
+    folder = site_packages()
+    for name in os.listdir(folder):
+        if re.match(r"(__editable__.*)?any[_-]gpu[_-]workshop.*\.pth$", name):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(os.path.relpath(ROOT, folder) + "\n")
 
 
 def register_intel_opencl() -> None:

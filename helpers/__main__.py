@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -24,15 +25,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
+        if arguments and arguments[0] not in ("-h", "--help"):
+            status = _run(arguments[0], arguments[1:])
+        else:
             print(overview())
-            return 0 if arguments else 2
-        return _run(arguments[0], arguments[1:])
+            status = 0 if arguments else 2
+        sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
+        return status
     except WorkshopError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read the output, such as `head`, has enough
+        _forget_output()
+        return 1
+    except (OSError, ImportError) as error:
+        said = in_words(error)
+        if said is None:
+            raise
+        _forget_output()
+        print(said, file=sys.stderr)
+        return 2
 
 
 def overview() -> str:
@@ -40,6 +54,40 @@ def overview() -> str:
     lines = [f"  {name:<12} {commands.load(name).HELP}" for name in commands.NAMES]
     head = "usage: python -m helpers COMMAND [...]\n\nThe commands (COMMAND --help says more about one):\n"
     return head + "\n".join(lines)
+
+
+def in_words(error: OSError | ImportError) -> WorkshopError | None:
+    """Return what to tell a learner of a full disk, a place that cannot be written to or a package whose files are gone.
+
+    Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
+    """
+    from helpers import doctor
+
+    host = doctor.Host.here()
+    if isinstance(error, ImportError):
+        module = error.name or ""
+        if not module or module.partition(".")[0] == "helpers":
+            return None
+        why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
+        return WorkshopError(f"Part of the installation is missing: {module}", why, doctor.reinstall(host))
+    place = f" ({error.filename})" if error.filename else ""
+    why = f"The system says: {error.strerror}{place}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        again = f"Free some space, then look whether it is enough:\n    {doctor.command(host, 'doctor')}"
+        return WorkshopError("The disk is full.", why, again)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return WorkshopError("A place that is needed cannot be written to or read.", why, doctor.copy_elsewhere(host))
+    return None
+
+
+def _forget_output() -> None:
+    """Lead standard output nowhere if it takes nothing more, so that Python can end without another complaint."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _run(name: str, rest: list[str]) -> int:

@@ -251,6 +251,16 @@ def reinstall(host: Host) -> str:
     return f"In the workshop's folder, build its environment anew:\n    {remove}\n    {command(host, 'lab')}"
 
 
+def copy_elsewhere(host: Host) -> str:
+    """Return how to go on in a copy of the workshop that belongs to the learner."""
+    if host.system == "Windows":
+        copy, enter = 'Copy-Item -Recurse . "$HOME\\any-gpu-workshop"', 'cd "$HOME\\any-gpu-workshop"'
+    else:
+        copy, enter = "cp -R . ~/any-gpu-workshop", "cd ~/any-gpu-workshop"
+    lines = [f"    {line}" for line in (copy, enter, command(host, "lab"))]
+    return "\n".join(["In the workshop's folder, copy it to your home folder and work there:", *lines])
+
+
 def other_python(host: Host) -> str:
     """Return how to get a Python that the workshop runs on."""
     if host.route == "binder":

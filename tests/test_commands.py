@@ -1,12 +1,15 @@
 """The frame of the commands: `python -m helpers` as a real process."""
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from helpers import commands
+from helpers import __main__ as frame
+from helpers import commands, doctor
 from helpers.commands import test as test_command
 from helpers.errors import WorkshopError
 
@@ -95,3 +98,55 @@ def test_missing_test_tools_are_told(monkeypatch):
     monkeypatch.setattr(test_command.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(WorkshopError, match="not installed: pytest, nbval"):
         test_command.run(None)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_one_message():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "helpers", "--help"],
+            cwd=commands.ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("The disk is full.\nWhy:  ")
+    assert "Next: Free some space" in done.stderr and "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_place_that_cannot_be_written_to_is_one_message(number, monkeypatch, capsys):
+    def refuse(args):
+        raise OSError(number, os.strerror(number), "some-file")
+
+    monkeypatch.setattr(commands.load("devices"), "run", refuse)
+    assert frame.main(["devices"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written to" in said and "(some-file)" in said and "copy it to your home folder" in said
+
+
+def test_another_error_of_the_system_keeps_its_traceback(monkeypatch):
+    def refuse(args):
+        raise FileNotFoundError(errno.ENOENT, "no such file", "some-file")
+
+    monkeypatch.setattr(commands.load("devices"), "run", refuse)
+    with pytest.raises(FileNotFoundError):
+        frame.main(["devices"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipe that breaks like this")
+def test_a_reader_that_has_enough_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "helpers", "--help"]
+    done = subprocess.run(command, cwd=commands.ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writer)
+    assert done.returncode == 1 and done.stderr == b""
+
+
+def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
+    """A package whose own import fails for want of a module, as after half an uninstall."""
+    (tmp_path / "nbformat").mkdir()
+    (tmp_path / "nbformat" / "__init__.py").write_text("import nbformat.gone\n", encoding="utf-8")
+    done = helpers("run", "00", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("Part of the installation is missing: nbformat.gone\nWhy:  ")
+    assert doctor.reinstall(doctor.Host.here()) in done.stderr

@@ -615,6 +615,7 @@ def test_a_backend_that_cannot_train_limits(monkeypatch):
 ADVICE = [
     doctor.add_missing,
     doctor.reinstall,
+    doctor.copy_elsewhere,
     doctor.other_python,
     doctor.opencl_driver,
     lambda host: f"Now:\n    {doctor.command(host, 'doctor')}",

@@ -267,6 +267,24 @@ def test_a_moved_folder_is_set_up_anew(fresh, tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_a_name_outside_ascii_works_in_a_plain_locale(tmp_path, locale):
+    folder = copy(tmp_path / "Jörg Müller" / "any gpu workshop")
+    env = environment(LC_ALL=locale, PYTHONCOERCECLOCALE="0")
+    env.pop("PYTHONUTF8", None)
+    status, said = call(folder, "lock", "--check", env=env)
+    if "Check the network" in said:
+        pytest.skip("the package index cannot be reached")
+    assert status == 0, said
+    before = times(folder)
+    status, said = call(folder, "lock", "--check", env=env)
+    assert status == 0 and "Setting up" not in said and times(folder) == before
+    where = [folder / ".venv/bin/python", "-c", "import helpers; print(ascii(helpers.__file__))"]
+    found = subprocess.run(where, cwd="/", env=env, check=True, capture_output=True, text=True).stdout.strip()
+    assert found == ascii(str(folder / "helpers/__init__.py"))
+
+
+@posix
 def test_a_broken_python_in_venv_is_replaced(fresh):
     ready(fresh)
     python = fresh / ".venv/bin/python"
