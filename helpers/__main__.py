@@ -57,7 +57,7 @@ def overview() -> str:
 
 
 def in_words(error: OSError | ImportError) -> WorkshopError | None:
-    """Return what to tell a learner of a full disk, a place that cannot be written to or a package whose files are gone.
+    """Put into words a full disk, a place that cannot be written to, and files of a package that are gone.
 
     Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
     """

@@ -102,7 +102,7 @@ def test_missing_test_tools_are_told(monkeypatch):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 def test_a_full_disk_is_one_message():
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "helpers", "--help"],
             cwd=commands.ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
