@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -39,6 +40,19 @@ STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which f
 CANNOT_COMPILE = "cannot compile"  # as helpers.devices puts it
 NOT_INSTALLED, HANGS = "not installed", "hangs"
 TRAINING_BACKENDS = ("tensorflow", "jax", "torch")
+# What the lessons import, and the distribution that brings it.
+MODULES = {
+    "jupyterlab": "jupyterlab",
+    "ipykernel": "ipykernel",
+    "numpy": "numpy",
+    "matplotlib": "matplotlib",
+    "pyopencl": "pyopencl",
+    "keras": "keras",
+    "jax": "jax",
+    "sklearn": "scikit-learn",
+    "pooch": "pooch",
+    "tabulate": "tabulate",
+}
 OTHER_BACKENDS = {"numpy": "it cannot train", "openvino": "it can run models, but not train them"}
 
 
@@ -389,6 +403,37 @@ def _packages(host: Host) -> Iterator[Finding | str]:
         yield f"{len(wanted)} packages as in {source}"
 
 
+def _files(host: Host, modules: dict[str, str] = MODULES) -> Iterator[Finding | str]:
+    """Without importing them: are the files there of the packages that count as installed."""
+    from importlib import metadata
+
+    gone = []
+    for module, package in modules.items():
+        try:
+            metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue  # a missing package, and told as one
+        if not _found(module):
+            gone.append(module)
+    if gone:
+        what = (
+            f"{_count(gone, 'package')} missing, though Python's list of packages has {_them(gone)}: {_listed(gone)}."
+        )
+        why = "The files were deleted, or an install or uninstall was interrupted. Nothing that imports them works."
+        yield Finding("packages", "stops", what, why, reinstall(host))
+
+
+def _found(module: str) -> bool:
+    """Say whether a module is there, without importing it; an empty folder that was left behind does not count."""
+    import importlib.util
+
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None
+
+
 def lock_file(host: Host) -> Path | None:
     """Return the lock that this environment was built from; None where it was built from none, as for ROCm."""
     folder = ROOT / "requirements"
@@ -474,6 +519,67 @@ def _environment(changes: dict[str, str | None] | None = None) -> dict[str, str]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     changed = {**os.environ, "PYTHONPATH": path, **(changes or {})}
     return {name: value for name, value in changed.items() if value is not None}
+
+
+def _shadows(host: Host, folder: Path = ROOT / "notebooks") -> Iterator[Finding | str]:
+    """Does a file beside the notebooks, where kernels look first, hide a module of Python's or of a package."""
+    from importlib.machinery import PathFinder
+
+    path = [part for part in sys.path if part and Path(part).resolve() not in (ROOT, folder.resolve())]
+    found = []
+    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
+        name = file.parent.name if file.name == "__init__.py" else file.stem
+        if name == "helpers" or name in sys.builtin_module_names:
+            continue  # the first is told by its own check, the others cannot be hidden
+        spec = PathFinder.find_spec(name, path)
+        if name in sys.stdlib_module_names or (spec and spec.origin):
+            found.append(file.relative_to(folder).as_posix())
+    if found:
+        what = f"{_count(found, 'file')} in {folder.name}/ in the way of a module of the same name: {_listed(found)}."
+        why = "Kernels start in that folder and look there first, so lessons import this file instead of the real one."
+        yield Finding("files", "limits", what, why, "Move it elsewhere, or give it another name; then restart kernels.")
+
+
+def _writable(host: Host, folders: tuple[Path, ...] = (ROOT / "notebooks", ROOT)) -> Iterator[Finding | str]:
+    """Can answers be saved: tried, since rights alone do not say it."""
+    for folder in filter(Path.is_dir, folders):
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            what = f"No answers can be saved: {folder} cannot be written to."
+            yield Finding("folder", "limits", what, f"The system says: {error.strerror}.", copy_elsewhere(host))
+            return
+
+
+def _profile(host: Host) -> Iterator[Finding | str]:
+    """Is ANYGPU_PROFILE one of the profiles."""
+    from helpers import profiles
+    from helpers.errors import WorkshopError
+
+    try:
+        profiles.current()
+    except WorkshopError as error:
+        forget = _forget(host, [profiles.VARIABLE])
+        yield Finding("profile", "limits", error.what, f"{error.why} Lessons do not start with it.", forget)
+
+
+def _opencl_choice(host: Host) -> Iterator[Finding | str]:
+    """Does PYOPENCL_CTX name a device; PyOpenCL itself is asked, in a fresh process."""
+    if not os.environ.get("PYOPENCL_CTX") or not devices._installed("opencl"):
+        return
+    code = (
+        "import json\nfrom helpers import opencl\nfrom helpers.errors import WorkshopError\n"
+        "try: opencl.pick_device(); wrong = None\n"
+        "except WorkshopError as error: wrong = [error.what, error.why]\n"
+        "print(json.dumps(wrong))"
+    )
+    done = devices.run([sys.executable, "-P", "-c", code], CHILD_SECONDS, env=_environment())
+    if done.status != 0:
+        raise RuntimeError(_complaint(done))
+    wrong = json.loads(done.stdout.strip().splitlines()[-1])
+    if wrong and "PYOPENCL_CTX" in wrong[0]:  # anything else is told of OpenCL itself
+        why = f"PyOpenCL says: {wrong[1]}. Lessons 01 to 03 and 12 stop while it is set."
+        yield Finding("OpenCL", "limits", wrong[0], why, _forget(host, ["PYOPENCL_CTX"]))
 
 
 def _opencl_variables(host: Host) -> Iterator[Finding | str]:
@@ -705,9 +811,14 @@ def _keras_config() -> tuple[str, Path]:
 PROBES: tuple[Probe, ...] = (
     Probe("Python", _python),
     Probe("packages", _packages),
+    Probe("package files", _files),
     Probe("helpers", _helpers),
+    Probe("files in notebooks", _shadows),
+    Probe("folder", _writable),
+    Probe("profile", _profile),
     Probe("OpenCL", _opencl_variables, "quick"),
     Probe("OpenCL", _opencl, "full"),
+    Probe("PYOPENCL_CTX", _opencl_choice, "full"),
     Probe("Keras", _keras_backend),
     Probe("dataset", _dataset_file, "quick"),
     Probe("dataset", _dataset, "full"),
@@ -737,6 +848,10 @@ def _gigabytes(size: int) -> str:
 
 def _count(items: list[str], noun: str) -> str:
     return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
+
+
+def _them(items: list[str]) -> str:
+    return "it" if len(items) == 1 else "them"
 
 
 def _listed(items: list[str], most: int = 6) -> str:

@@ -1,5 +1,6 @@
 """Each finding of the doctor, provoked for real wherever this machine can, and its advice for all three systems."""
 
+import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -48,7 +49,14 @@ def linux_opencl(opencl_devices):
 @pytest.fixture(autouse=True)
 def clean(monkeypatch, tmp_path):
     """Nothing that this machine's owner set shows in the findings."""
-    for name in (*doctor.LOADER_VARIABLES, "KERAS_BACKEND", "ANYGPU_MNIST", "PYTHONPATH"):
+    for name in (
+        *doctor.LOADER_VARIABLES,
+        "KERAS_BACKEND",
+        "ANYGPU_MNIST",
+        "PYTHONPATH",
+        "ANYGPU_PROFILE",
+        "PYOPENCL_CTX",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
 
@@ -333,6 +341,32 @@ def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_pat
     assert doctor.Host.here().route == expected
 
 
+def distribution(folder, name, *modules):
+    (folder / f"{name}-1.0.dist-info").mkdir()
+    (folder / f"{name}-1.0.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    for module in modules:
+        (folder / module).mkdir()
+    return folder
+
+
+def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
+    distribution(tmp_path, "ghost_all")
+    distribution(tmp_path, "ghost_folder", "ghost_folder")  # an empty folder is no package
+    distribution(tmp_path, "whole", "whole")
+    (tmp_path / "whole" / "__init__.py").write_text("raise SystemExit('imported by the doctor')")
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = {name: name for name in ("ghost_all", "ghost_folder", "whole", "never_installed")}
+    found = one(lambda host: doctor._files(host, modules))
+    assert found.severity == "stops" and found.what.endswith(": ghost_all, ghost_folder.")
+    assert found.what.startswith("2 packages are missing") and found.next == doctor.reinstall(HERE)
+
+
+def test_the_files_of_this_environment_are_there():
+    assert look(doctor._files) == ([], [])
+    known = {name.lower() for name in importlib.metadata.packages_distributions()}
+    assert set(doctor.MODULES) <= known
+
+
 # --- Another package named helpers -----------------------------------------------------------------------------------
 
 
@@ -387,6 +421,55 @@ def test_another_helpers_beside_the_notebooks_stops(bare_python, tmp_path, monke
     (tmp_path / "notebooks" / "helpers.py").touch()
     found = one(doctor._helpers)
     assert "notebooks" in found.why and "Move it" in found.next
+
+
+@pytest.mark.parametrize("name", ["numpy.py", "random.py", "matplotlib/__init__.py", "statistics.py"])
+def test_a_file_beside_the_notebooks_that_hides_a_module_is_named(name, tmp_path, monkeypatch):
+    for file in (name, "my_own_notes.py", "helpers.py", "sys.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("raise SystemExit('run by the doctor')")
+    monkeypatch.syspath_prepend(tmp_path)  # as where the doctor is started from that folder
+    found = one(lambda host: doctor._shadows(host, tmp_path))
+    assert found.severity == "limits" and found.what.startswith("1 file is ") and found.what.endswith(f": {name}.")
+
+
+def test_nothing_beside_the_notebooks_is_in_the_way():
+    assert look(doctor._shadows) == ([], [])
+
+
+# --- The folder and the variables of the workshop ---------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="only Linux has a folder that even root cannot write to")
+def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
+    found = one(lambda host: doctor._writable(host, (tmp_path, Path("/proc/self"))))
+    assert found.severity == "limits" and found.what == "No answers can be saved: /proc/self cannot be written to."
+    assert found.next == doctor.copy_elsewhere(HERE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_can_be_written_to_is_no_finding(tmp_path):
+    assert look(lambda host: doctor._writable(host, (tmp_path, tmp_path / "none"))) == ([], [])
+
+
+def test_an_unknown_profile_limits(monkeypatch):
+    monkeypatch.setenv("ANYGPU_PROFILE", "gigantic")
+    found = one(doctor._profile)
+    assert found.severity == "limits" and found.what == "There is no profile called 'gigantic'."
+    assert doctor.unset_variable(HERE, "ANYGPU_PROFILE") in found.next
+    monkeypatch.setenv("ANYGPU_PROFILE", "preview")
+    assert look(doctor._profile) == ([], [])
+
+
+def test_a_chosen_opencl_device_that_does_not_exist_limits(monkeypatch, opencl_devices):
+    if not opencl_devices:
+        pytest.skip("needs an OpenCL driver")
+    monkeypatch.setenv("PYOPENCL_CTX", "97:3")
+    found = one(doctor._opencl_choice)
+    assert found.severity == "limits" and found.what == "PYOPENCL_CTX=97:3 names no device here."
+    assert doctor.unset_variable(HERE, "PYOPENCL_CTX") in found.next
+    monkeypatch.setenv("PYOPENCL_CTX", "0")
+    assert look(doctor._opencl_choice) == ([], [])
 
 
 # --- OpenCL ----------------------------------------------------------------------------------------------------------
