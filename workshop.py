@@ -25,6 +25,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
+OLD = VENV + ".old"  # what .venv was, while another is built in its place
 PLACE = os.fsencode(ROOT).decode("utf-8", "surrogateescape")  # the same in every locale
 STAMP = os.path.join(VENV, "workshop.json")  # what .venv holds; says "installing" until all of it is there
 FETCHED = os.path.join(ROOT, ".uv")  # a Python that uv fetched, and the uv that fetched it
@@ -279,21 +280,29 @@ def build(wanted: Dict[str, Any], stamp: Dict[str, Any], rebuild: bool, options:
     tool = Tool(lock)
     if rebuild:
         python = find_python(options, wanted["family"], tool)
-        remove_venv()
-        os.mkdir(VENV)
-        write_stamp({**wanted, "state": "installing"})
-        tool.run("Making .venv", [python, "-m", "venv", VENV])
-        wanted["python"] = wanted["python"] if options.python else full_path(python)
-    before = fingerprint()
-    write_stamp({**wanted, "state": "installing"})
-    try:
-        install(wanted, tool)
-    except Stop:
-        if not rebuild and fingerprint() == before:
-            write_stamp(stamp)  # a download failed before anything was changed: what was there is still whole
-        raise
-    write_stamp({**wanted, "packages": sorted(installed())})
+        with old_venv_kept():
+            os.mkdir(VENV)
+            write_stamp({**wanted, "state": "installing"})
+            tool.run("Making .venv", [python, "-m", "venv", VENV])
+            wanted["python"] = wanted["python"] if options.python else full_path(python)
+            fill(wanted, tool)
+    else:
+        before = fingerprint()
+        try:
+            fill(wanted, tool)
+        except Stop:
+            if fingerprint() == before:
+                write_stamp(stamp)  # a download failed before anything was changed: what was there is still whole
+            raise
+    shutil.rmtree(OLD, ignore_errors=True)
     print(f"Set-up finished after {tool.seconds():.0f} s.", flush=True)
+
+
+def fill(wanted: Dict[str, Any], tool: Tool) -> None:
+    """Install what is wanted into the .venv that is there."""
+    write_stamp({**wanted, "state": "installing"})
+    install(wanted, tool)
+    write_stamp({**wanted, "packages": sorted(installed())})
 
 
 def install(wanted: Dict[str, Any], tool: Tool) -> None:
@@ -344,21 +353,50 @@ def torch_arguments(family: str, locks: Sequence[str]) -> List[str]:
     return arguments + (["--torch-backend", backend] if backend else [])
 
 
-def remove_venv() -> None:
-    """Delete .venv, if it is a virtual environment or the beginning of one."""
+@contextlib.contextmanager
+def old_venv_kept() -> Iterator[None]:
+    """Put .venv aside while another is built in its place, and put it back if that fails."""
+    put_aside()
+    try:
+        yield
+    except BaseException:
+        if os.path.isdir(OLD):
+            with contextlib.suppress(OSError):  # if it cannot be put back now, it stays aside for the next call
+                remove(VENV)
+                os.rename(OLD, VENV)
+                print("  The .venv that was here before is back.", flush=True)
+        raise
+
+
+def put_aside() -> None:
+    """Rename .venv to .venv.old, or delete it if it is only a beginning, which nobody can use.
+
+    Raises:
+        Stop: it is no virtual environment of this folder, or something that runs keeps it.
+    """
     if os.path.islink(VENV) or (os.path.isdir(VENV) and not looks_like_venv()):
         raise Stop(
             "There is something called .venv here that is no virtual environment of this folder.",
             "The set-up would have to delete it, and does not do that unasked.",
             "Move it away, then repeat the command.",
         )
+    state = read_stamp().get("state")
     try:
-        if os.path.isdir(VENV):
-            shutil.rmtree(VENV)
+        if state == "installing" or (state != "ready" and os.path.isdir(OLD)):
+            remove(VENV)  # a .venv.old that a killed set-up left is worth more
+        elif os.path.isdir(VENV):
+            remove(OLD)
+            os.rename(VENV, OLD)
     except OSError as error:
         raise Stop(
-            "The old .venv cannot be removed.", str(error), "Stop what runs from it (JupyterLab?), then repeat."
+            "The old .venv cannot be put aside.", str(error), "Stop what runs from it (JupyterLab?), then repeat."
         ) from None
+
+
+def remove(folder: str) -> None:
+    """Delete a folder, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def looks_like_venv() -> bool:

@@ -266,6 +266,49 @@ def test_a_moved_folder_is_set_up_anew(fresh, tmp_path):
     assert Path(inner(moved, "import helpers; print(helpers.__file__)")).parent == moved / "helpers"
 
 
+def offline(folder):
+    """Return an environment in which neither pip nor uv reaches an index or a cache."""
+    env = environment(
+        PIP_INDEX_URL=OFFLINE, PIP_RETRIES="0", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1",
+        UV_INDEX_URL=OFFLINE, UV_DEFAULT_INDEX=OFFLINE, UV_HTTP_RETRIES="0", UV_CACHE_DIR=str(folder),
+    )  # fmt: skip
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        env.pop(name, None)
+    return env
+
+
+def test_a_rebuild_that_fails_gives_the_old_environment_back(fresh, tmp_path):
+    ready(fresh)
+    before, packages = stamp(fresh), times(fresh)
+    moved, env = tmp_path / "moved here", offline(tmp_path / "cache")
+    fresh.rename(moved)
+    for _ in range(2):
+        status, said = call(moved, "lock", "--check", env=env)
+        assert status == 2 and "Check the network" in said and ".venv that was here before is back" in said
+        assert stamp(moved) == before and not (moved / ".venv.old").exists()
+    moved.rename(fresh)
+    status, said = call(fresh, "lock", "--check", env=env)
+    assert status == 0 and "Setting up" not in said and times(fresh) == packages
+
+
+@posix
+def test_an_old_environment_outlives_a_killed_rebuild(fresh, tmp_path):
+    ready(fresh)
+    before = stamp(fresh)
+    moved, env = tmp_path / "moved here", offline(tmp_path / "cache")
+    fresh.rename(moved)
+    first = start(moved, "lock", "--check")
+    until(lambda: stamp(moved).get("state") == "installing")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    first.stdout.close()
+    assert (moved / ".venv.old").exists()
+    status, said = call(moved, "lock", "--check", env=env)
+    assert status == 2 and "is back" in said and stamp(moved) == before
+    ready(moved)
+    assert stamp(moved)["state"] == "ready" and not (moved / ".venv.old").exists()
+
+
 @posix
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
 def test_a_name_outside_ascii_works_in_a_plain_locale(tmp_path, locale):
