@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import difflib
 import errno
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from helpers import commands
 from helpers.errors import WorkshopError
@@ -25,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        keep_caches_elsewhere()
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
@@ -47,6 +52,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         print(said, file=sys.stderr)
         return 2
+
+
+def keep_caches_elsewhere() -> None:
+    """Give compilers and libraries another place for their caches where the home folder cannot be written to.
+
+    PoCL without such a place has no platform at all, and IPython and Matplotlib complain in every lesson. The place is
+    beside the packages if those are the workshop's own, or else a folder that lasts as long as this process.
+    """
+    if _can_write(_cache_folder()):
+        return
+    folder = Path(sys.prefix, "var", "cache")
+    if not (folder.resolve().is_relative_to(commands.ROOT) and _can_write(str(folder))):
+        folder = Path(tempfile.mkdtemp(prefix="workshop-cache-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["XDG_CACHE_HOME"] = str(folder)  # unset, or of no use
+    for variable, name in (("POCL_CACHE_DIR", "pocl"), ("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
+        (folder / name).mkdir(exist_ok=True)
+        os.environ.setdefault(variable, str(folder / name))
+
+
+def _cache_folder() -> str:
+    """Return where programs keep their caches, empty where there is no home folder."""
+    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home() raises where there is none)
+    if home.startswith("~"):
+        home = ""
+    if os.name == "nt":
+        return home
+    return os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))  # noqa: PTH118  (text, as above)
+
+
+def _can_write(folder: str) -> bool:
+    """Say whether files can be made in a folder, by making one; the folder is made if it is not there."""
+    try:
+        Path(folder or os.devnull).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
 
 
 def overview() -> str:

@@ -1,6 +1,7 @@
 """The frame of the commands: `python -m helpers` as a real process."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from helpers import __main__ as frame
 from helpers import commands, doctor
 from helpers.commands import test as test_command
 from helpers.errors import WorkshopError
+
+posix = pytest.mark.skipif(os.name == "nt", reason="HOME names the home folder on other systems alone")
 
 
 def helpers(*arguments, **changes):
@@ -150,3 +153,58 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.startswith("Part of the installation is missing: nbformat.gone\nWhy:  ")
     assert doctor.reinstall(doctor.Host.here()) in done.stderr
+
+
+def caches(**changes):
+    """Return the variables that a command sees, as a process of its own prints them, by name."""
+    names = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "IPYTHONDIR", "MPLCONFIGDIR")
+    code = (
+        "import json, os, sys, helpers.__main__ as frame; from pathlib import Path\n"
+        f"frame.keep_caches_elsewhere(); print(json.dumps({{name: os.environ.get(name) for name in {names}}}))\n"
+        "assert not os.environ.get('MPLCONFIGDIR') or Path(os.environ['MPLCONFIGDIR']).is_dir()"
+    )
+    env = {name: value for name, value in os.environ.items() if name not in names} | changes
+    command = [
+        sys.executable,
+        *(["-c", f"import sys; sys.prefix = '/'\n{code}"] if "ELSEWHERE" in env else ["-c", code]),
+    ]
+    done = subprocess.run(command, cwd=commands.ROOT, env=env, check=True, capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+@posix
+def test_a_home_that_can_be_written_to_keeps_its_caches(tmp_path):
+    assert set(caches(HOME=str(tmp_path)).values()) == {None}
+    assert list((tmp_path / ".cache").iterdir()) == []
+
+
+@posix
+def test_a_home_that_cannot_be_written_to_gets_its_caches_elsewhere(tmp_path):
+    (tmp_path / "home").write_text("a file, so that no folder can be made in it", encoding="utf-8")
+    found = caches(HOME=str(tmp_path / "home"), MPLCONFIGDIR=str(tmp_path), TMPDIR=str(tmp_path))
+    assert found.pop("MPLCONFIGDIR") == str(tmp_path)
+    inside = Path(sys.prefix).resolve().is_relative_to(commands.ROOT)
+    place = Path(sys.prefix, "var", "cache") if inside else tmp_path
+    assert all(Path(folder).is_relative_to(place) for folder in found.values())
+
+
+@posix
+def test_packages_of_someone_else_are_left_alone_and_nothing_stays(tmp_path):
+    (tmp_path / "home").write_text("a file, so that no folder can be made in it", encoding="utf-8")
+    found = caches(XDG_CACHE_HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path), ELSEWHERE="1")
+    assert all(Path(folder).is_relative_to(tmp_path) for folder in found.values())
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+@posix
+def test_opencl_works_without_a_home_that_can_be_written_to(tmp_path):
+    if not doctor._ask_opencl({})[0]:
+        pytest.skip("needs an OpenCL driver")
+    (tmp_path / "home").write_text("a file, so that no folder can be made in it", encoding="utf-8")
+    names = ("XDG_CACHE_HOME", "POCL_CACHE_DIR")
+    env = {name: value for name, value in os.environ.items() if name not in names} | {"HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers", "devices"],
+        cwd=commands.ROOT, env=env, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and any("OpenCL" in line and "0:0" in line for line in done.stdout.splitlines())
