@@ -33,6 +33,8 @@ from helpers.errors import WorkshopError
 CACHE = ROOT / "data" / "cache"
 PUBLISHED = ROOT / "data" / "published_results.csv"
 VARIABLE = "ANYGPU_MNIST"
+# A kernel has the variables of the terminal that the workshop was started in, so a new kernel alone changes nothing.
+AGAIN = "stop the workshop with Ctrl-C, set or unset the variable in that terminal, and start the workshop again there"
 STAND_IN = "digits stand-in (scikit-learn, not MNIST)"
 
 # An address that ends in .npz is one file with all arrays; any other is a folder with the four original idx files.
@@ -181,6 +183,9 @@ def _verified(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _read_npz(file: Path | io.BytesIO) -> dict[str, np.ndarray]:
     """Return MNIST's four arrays from an npz, never unpickling anything."""
     try:
+        start = file.getvalue()[:20] if isinstance(file, io.BytesIO) else _start_of(file)
+        if start and not start.startswith((b"PK", b"\x93NUMPY")):  # such as the page of a network's login
+            raise _RefusedError(f"it is no npz, it begins with {start.decode('utf-8', 'replace')!r}")
         opened = np.load(file, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise _RefusedError("it is a single array, not an npz with four")
@@ -194,6 +199,11 @@ def _read_npz(file: Path | io.BytesIO) -> dict[str, np.ndarray]:
     if missing:
         raise _RefusedError(f"it lacks {', '.join(missing)}")
     return _verified(arrays)
+
+
+def _start_of(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(20)
 
 
 def _read_idx(packed: bytes) -> np.ndarray:
@@ -246,8 +256,8 @@ def _named_file() -> Dataset | None:
         raise WorkshopError(
             f"{VARIABLE} names {path}, and that is not MNIST: {refused}.",
             f"Expected: {_expectation()}.",
-            f"Set {VARIABLE} to the full path of a whole mnist.npz, or unset it so that the workshop looks elsewhere; "
-            "then restart the kernel.",
+            f"Set {VARIABLE} to the full path of a whole mnist.npz, or unset it so that the workshop looks elsewhere: "
+            f"{AGAIN}.",
         ) from None
     return Dataset("MNIST", **arrays, source=f"the file that {VARIABLE} names")
 
@@ -296,7 +306,8 @@ def _download() -> Dataset | None:
         "Accuracies on it are not MNIST's.",
         "Next: try again with a network. Without one, download this file with a browser on another machine:",
         f"  {MIRRORS[0]}" if MIRRORS else "  mnist.npz, as Keras publishes it",
-        f"copy it to this one, set {VARIABLE} to its full path, and restart the kernel.",
+        f"copy it to this one, and set {VARIABLE} to its full path:",
+        f"{AGAIN}.",
         sep="\n",
     )
     return None

@@ -222,13 +222,16 @@ BAD_FILES = {
     "missing": (lambda path: None, "there is no such file"),
     "a folder": (lambda path: path.mkdir(), "it is a folder"),
     "empty": (lambda path: path.touch(), "cannot be read as an npz"),
-    "text": (lambda path: path.write_text("<html>Not found</html>"), "cannot be read as an npz"),
+    "text": (
+        lambda path: path.write_text("<html>Not found, please log in</html>"),
+        "it is no npz, it begins with '<html>Not found, ple'",
+    ),
     "one array": (one_array, "it is a single array"),
     "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "it is damaged"),
     "damaged inside": (damaged_inside, "it is damaged"),
     "encrypted": (encrypted, "it is damaged"),
     "pickled": (pickled, "allow_pickle=False"),
-    "a pickle itself": (lambda path: path.write_bytes(b"\x80\x04N."), "pickle"),
+    "a pickle itself": (lambda path: path.write_bytes(b"\x80\x04N."), "it is no npz"),
     "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "lacks y_test"),
     "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "y_test is int64"),
     "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "of shape (7, 28, 28)"),
@@ -252,6 +255,7 @@ def test_a_bad_named_file_is_an_error_with_path_expectation_and_way_out(kind, mi
     assert str(path) in message and reason in message
     assert "x_train (120, 28, 28)" in raised.value.why
     assert "ANYGPU_MNIST" in raised.value.next and "unset" in raised.value.next
+    assert "Ctrl-C" in raised.value.next and "restart the kernel" not in message and "unsafely" not in message
     assert mirror.asked == [], "another source was asked behind the learner's back"
 
 
@@ -411,7 +415,7 @@ BAD_ANSWERS = {
     "truncated": (lambda mirror, good: good[:-3000], "what came is not MNIST: it is damaged"),
     "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "the connection broke before"),
     "right length, wrong bytes": (lambda mirror, good: bytes(len(good)), "what came is not MNIST"),
-    "pickled": (lambda mirror, good: b"\x80\x04N.", "what came is not MNIST: it cannot be read as an npz"),
+    "pickled": (lambda mirror, good: b"\x80\x04N.", "what came is not MNIST: it is no npz, it begins with"),
     "more than MNIST has": (lambda mirror, good: bytes(300_000), "it sent more than 0 MB"),
     "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "it stalled"),
     "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "it stalled"),
@@ -511,6 +515,7 @@ def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_o
     text = "\n".join(lines)
     assert "Errno" not in text and "Accuracies on it are not MNIST's" in text
     assert mirrors[0] in text and "set ANYGPU_MNIST" in text and "browser" in text
+    assert "stop the workshop with Ctrl-C" in text and "restart the kernel" not in text
     expected = f"{data.STAND_IN}: 1,437 images to train and 360 to test (from scikit-learn, built in)"
     assert lines[-1] == expected
 
