@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import difflib
 import hashlib
 import json
 import os
@@ -88,7 +89,13 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if rest else 2
     try:
         if rest[0] not in names:
-            raise Stop(f"There is no command called {rest[0]!r}.", f"The commands are {', '.join(names)}.")
+            near = difflib.get_close_matches(rest[0], names, 1)
+            guess = f"Did you mean {near[0]}? " if near else ""
+            raise Stop(
+                f"There is no command called {rest[0]!r}.",
+                f"The commands are {', '.join(names)}.",
+                f"{guess}`{CALL} --help` says what each of them does.",
+            )
         if options.accel == "rocm":
             print(ROCM)
             return 2  # the command itself was not run
@@ -509,8 +516,7 @@ class Tool:
         self.end(title, began)
         text = "\n".join(said)
         if status:
-            tail = "\n      ".join(line for line in said[-12:] if line.strip()) or f"exit status {status}"
-            raise Stop(f"{title} failed.", tail, failed_next(text))
+            raise Stop(f"{title} failed.", tail(said) or f"exit status {status}", failed_next(text))
         return text
 
     @staticmethod
@@ -551,6 +557,13 @@ def terminate_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def tail(said: Sequence[str]) -> str:
+    """Return the last three lines that say something new, each of at most 160 characters, without Python's objects."""
+    plain = (re.sub(r"'?<[^<>]* object at 0x[0-9A-Fa-f]+>(: |'|)", "", line).strip() for line in said)
+    lines = list(dict.fromkeys(line for line in plain if line))[-3:]
+    return "\n      ".join(line if len(line) <= 160 else line[:157] + "..." for line in lines)
+
+
 def failed_next(said: str) -> str:
     """Return what to do after a failed step, judged by what the tool said."""
     again = "then repeat the same command; what was downloaded is kept."
@@ -568,16 +581,13 @@ def failed_next(said: str) -> str:
 
 
 def clean_environment() -> Dict[str, str]:
-    """Return the environment without what would lead a Python to the wrong packages."""
-    dropped = (
-        "PYTHONHOME",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "PIP_USER",
-        "PIP_TARGET",
-        "PIP_PREFIX",
-        "__PYVENV_LAUNCHER__",
-    )
+    """Return the environment without what would lead a Python to the wrong packages, or pip and uv away from the lock.
+
+    What a teacher may set for a room without a network stays: PIP_NO_INDEX, PIP_FIND_LINKS, UV_OFFLINE and their like.
+    """
+    dropped = {"PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"}
+    dropped |= {"PIP_" + name for name in ("USER", "TARGET", "PREFIX", "ROOT", "PYTHON", "DRY_RUN", "NO_BINARY")}
+    dropped |= {"UV_" + name for name in ("TARGET", "PREFIX", "PYTHON", "SYSTEM_PYTHON", "NO_BINARY", "EXCLUDE_NEWER")}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     scripts = os.path.dirname(venv_python())
     environment["VIRTUAL_ENV"] = VENV
@@ -615,6 +625,7 @@ def gpu_seen() -> Optional[Tuple[str, str]]:
 # ---------------------------------------------------------------------------------------------------------------------
 # A Python that fits
 
+PROBE_SECONDS = 60  # a virus scanner or a network drive can make the first start of a Python slow
 PROBE = """
 import json, struct, sys
 try:
@@ -630,13 +641,23 @@ print(json.dumps({"version": list(sys.version_info[:2]), "base": base, "whole": 
 
 
 def probe(python: str) -> Optional[Dict[str, Any]]:
-    """Ask a Python what it is; None if it does not start or does not answer within 20 s."""
+    """Ask a Python what it is; None if it does not start.
+
+    Raises:
+        Stop: it did not answer in time, which does not mean that it is broken.
+    """
     try:
         done = subprocess.run(
             [python, "-I", "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL, env=clean_environment(), timeout=20, check=True,
+            stdin=subprocess.DEVNULL, env=clean_environment(), timeout=PROBE_SECONDS, check=True,
         )  # fmt: skip
         return json.loads(done.stdout.decode("utf-8"))
+    except subprocess.TimeoutExpired:
+        raise Stop(
+            f"{python} did not answer within {PROBE_SECONDS} s.",
+            "The machine may be busy, or a virus scanner or a network drive slow. Nothing was changed.",
+            "Repeat the command. If that does not help, restart the machine.",
+        ) from None
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
@@ -660,7 +681,12 @@ def find_python(options: argparse.Namespace, family: str, tool: Tool) -> str:
     lacking = None
     candidates = [options.python] if options.python else candidate_pythons()
     for candidate in candidates:
-        answer = probe(candidate)
+        try:
+            answer = probe(candidate)
+        except Stop:
+            if options.python:
+                raise
+            continue  # another one may answer
         if answer and not unfit(answer, family):
             if answer["whole"]:
                 return answer["base"]

@@ -47,6 +47,17 @@ def environment(**changes):
     return {**kept, **changes}
 
 
+def offline(folder):
+    """Return an environment in which neither pip nor uv reaches an index or a cache."""
+    env = environment(
+        PIP_INDEX_URL=OFFLINE, PIP_RETRIES="0", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1",
+        UV_INDEX_URL=OFFLINE, UV_DEFAULT_INDEX=OFFLINE, UV_HTTP_RETRIES="0", UV_CACHE_DIR=str(folder),
+    )  # fmt: skip
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        env.pop(name, None)
+    return env
+
+
 def start(folder, *arguments, python=sys.executable, cwd=None, env=None, **options):
     command = [str(python), str(folder / "workshop.py"), *arguments]
     return subprocess.Popen(
@@ -146,6 +157,32 @@ def test_an_unknown_command_installs_nothing(fresh):
     assert status == 2 and "no command called 'labb'" in said and not (fresh / ".venv").exists()
 
 
+@pytest.mark.parametrize("typed, meant", [("docter", "doctor"), ("screenshot", "screenshots"), ("qqq", None)])
+def test_an_unknown_command_gets_a_next_step(fresh, typed, meant):
+    said = call(fresh, typed)[1]
+    step = said.split("Next: ")[1]
+    assert "workshop.py --help`" in step
+    assert f"Did you mean {meant}?" in step if meant else "Did you mean" not in step
+
+
+def test_settings_that_lead_away_from_the_lock_are_left_out(fresh, tmp_path):
+    away = {"PIP_TARGET": str(tmp_path / "away"), "PIP_NO_BINARY": ":all:", "PIP_DRY_RUN": "1"}
+    away.update(UV_EXCLUDE_NEWER="2010-01-01T00:00:00Z", UV_TARGET=str(tmp_path / "away"), UV_SYSTEM_PYTHON="1")
+    status, said = call(fresh, "lock", "--check", env=environment(**away))
+    if "Check the network" in said and "exclude-newer" not in said:
+        ready(fresh)  # skips if the network is the reason
+    assert status == 0, said
+    assert not (tmp_path / "away").exists()
+    assert inner(fresh, "import tabulate; print('whole')") == "whole"
+
+
+def test_a_room_without_a_network_keeps_its_settings(fresh, tmp_path):
+    """pip must not go to the index when a teacher forbids it; the folder of wheels is empty here."""
+    env = environment(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path), UV_OFFLINE="1")
+    status, said = call(fresh, "lab", env=env)
+    assert status == 2 and "Installing uv failed" in said and "No matching distribution" in said
+
+
 def test_workshop_alone_says_that_the_rest_is_missing(tmp_path):
     shutil.copy(ROOT / "workshop.py", tmp_path)
     status, said = call(tmp_path, "lab")
@@ -211,12 +248,12 @@ def test_a_failed_download_leaves_what_was_there_usable(fresh, tmp_path):
     assert status == 0 and "Setting up" not in said
 
 
-def test_without_a_network_the_first_call_says_so(fresh):
-    env = environment(PIP_INDEX_URL=OFFLINE, PIP_RETRIES="0", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1")
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
-        env.pop(name, None)
-    status, said = call(fresh, "lab", env=env)
+def test_without_a_network_the_first_call_says_so(fresh, tmp_path):
+    status, said = call(fresh, "lab", env={**offline(tmp_path / "cache"), "PIP_RETRIES": "1"})
     assert status == 2 and "Installing uv failed" in said and "Check the network" in said
+    why = said.split("Why:  ")[1].split("\nNext: ")[0].split("\n")
+    assert 1 <= len(why) <= 3 and "No matching distribution" in why[-1]
+    assert all(len(line.strip()) <= 160 and "0x" not in line for line in why), why
     ready(fresh)
 
 
@@ -264,17 +301,6 @@ def test_a_moved_folder_is_set_up_anew(fresh, tmp_path):
     status, said = call(moved, "lock", "--check")
     assert status == 0 and "moved or copied" in said
     assert Path(inner(moved, "import helpers; print(helpers.__file__)")).parent == moved / "helpers"
-
-
-def offline(folder):
-    """Return an environment in which neither pip nor uv reaches an index or a cache."""
-    env = environment(
-        PIP_INDEX_URL=OFFLINE, PIP_RETRIES="0", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1",
-        UV_INDEX_URL=OFFLINE, UV_DEFAULT_INDEX=OFFLINE, UV_HTTP_RETRIES="0", UV_CACHE_DIR=str(folder),
-    )  # fmt: skip
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
-        env.pop(name, None)
-    return env
 
 
 def test_a_rebuild_that_fails_gives_the_old_environment_back(fresh, tmp_path):
@@ -335,6 +361,24 @@ def test_a_broken_python_in_venv_is_replaced(fresh):
     python.symlink_to("/nonexistent/python3")
     status, said = call(fresh, "lock", "--check")
     assert status == 0 and "no longer starts" in said
+
+
+@posix
+def test_a_python_that_answers_slowly_is_not_replaced(fresh):
+    ready(fresh)
+    python = fresh / ".venv/bin/python"
+    real = python.resolve()
+    python.unlink()
+    python.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
+    python.chmod(0o755)
+    before = stamp(fresh), times(fresh)
+    hasty = "import sys, workshop; workshop.PROBE_SECONDS = 1; sys.exit(workshop.main(['lock', '--check']))"
+    done = subprocess.run([sys.executable, "-c", hasty], cwd=fresh, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "did not answer within 1 s" in done.stderr and "Traceback" not in done.stderr
+    assert (stamp(fresh), times(fresh)) == before
+    python.unlink()
+    python.symlink_to(real)
+    assert "Setting up" not in call(fresh, "lock", "--check")[1]
 
 
 def test_a_folder_that_is_no_environment_is_not_deleted(fresh):
