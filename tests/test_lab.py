@@ -1,10 +1,13 @@
 """What `lab` decides before the server starts; the server itself runs in test_workshop.py."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -39,7 +42,47 @@ def test_a_port_that_does_not_exist_is_refused(port):
 
 def test_the_next_free_port_is_taken(taken, monkeypatch):
     monkeypatch.setattr(lab, "FIRST_PORT", taken)
-    assert taken < lab.choose_port(None) < taken + 100
+    with lab.take_port(None) as listening:
+        assert taken < listening.getsockname()[1] < taken + 100
+
+
+def test_a_port_that_was_taken_is_nobody_elses():
+    """Between the choice of a port and the start of the server pass seconds."""
+    with lab.take_port(None) as first, lab.take_port(None) as second:
+        ports = [listening.getsockname()[1] for listening in (first, second)]
+        assert ports[0] < ports[1]
+        with pytest.raises(WorkshopError, match=f"Port {ports[0]} cannot be used"):
+            lab.take_port(ports[0])
+
+
+def address(process, lines):
+    """Return the address that a lab prints, its own log kept in `lines`."""
+    for line in process.stdout:
+        lines.append(line)
+        if "/lab/tree/" in line:
+            return line.strip()
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
+def test_two_labs_of_the_same_second_take_two_ports():
+    command = [sys.executable, "-m", "helpers", "lab", "--no-browser"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    both = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]
+    try:
+        lines = []
+        addresses = [address(process, lines) for process in both]
+        assert len({urlsplit(found).port for found in addresses}) == 2, addresses
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for found in addresses:  # each wants the token of its own address
+            with direct.open(found, timeout=60) as page:
+                assert page.status == 200 and "JupyterLab" in page.read().decode()
+    finally:
+        for process in both:
+            process.send_signal(signal.SIGINT)
+        rest = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert "ERROR" not in "".join([*lines, *rest])
 
 
 def test_an_unknown_lesson_is_refused():
@@ -102,4 +145,4 @@ def test_packages_that_belong_to_someone_else_are_not_written_to(tmp_path, monke
 def test_no_free_port_is_told(monkeypatch, taken):
     monkeypatch.setattr(lab, "FIRST_PORT", 65536)
     with pytest.raises(WorkshopError, match="No free port"):
-        lab.choose_port(None)
+        lab.take_port(None)

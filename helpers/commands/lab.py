@@ -41,32 +41,38 @@ def run(args: argparse.Namespace) -> int:
         os.environ[profiles.VARIABLE] = args.profile
     profiles.current()  # a wrong name is told now, not in the first cell
     lesson = lessons.find([args.lesson] if args.lesson else [])[0]
-    port = choose_port(args.port)
-    findings = doctor.examine(quick=True)
-    print(doctor.report(findings), flush=True)
-    if doctor.status(findings):
-        return doctor.status(findings)
-    if port != (args.port or FIRST_PORT):
-        print(f"Port {FIRST_PORT} is in use, so this server takes {port}.")
-    return serve(lesson, port, browser=not args.no_browser and has_browser())
+    with take_port(args.port) as listening:
+        findings = doctor.examine(quick=True)
+        print(doctor.report(findings), flush=True)
+        if doctor.status(findings):
+            return doctor.status(findings)
+        port = listening.getsockname()[1]
+        if port != (args.port or FIRST_PORT):
+            print(f"Port {FIRST_PORT} is in use, so this server takes {port}.")
+        return serve(lesson, listening, browser=not args.no_browser and has_browser())
 
 
-def choose_port(wanted: int | None) -> int:
-    """Return the port that was asked for, or else the first free one from 8888 on.
+def take_port(wanted: int | None) -> socket.socket:
+    """Return a socket that listens on the port that was asked for, or else on the first free one from 8888 on.
+
+    It listens at once, so that another server, started in the same moment, cannot take the same port.
 
     Raises:
         WorkshopError: the port that was asked for is in use or not allowed, or none is free.
     """
     for port in [wanted] if wanted else range(FIRST_PORT, FIRST_PORT + 100):
-        with socket.socket() as probe:
-            if os.name == "posix":  # a port that a server has just left may be taken again
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((ADDRESS, port))
-            except (OSError, OverflowError) as error:
-                reason = str(error)
-            else:
-                return port
+        listening = socket.socket()
+        if os.name == "posix":  # a port that a server has just left may be taken again
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((ADDRESS, port))
+            listening.listen(128)
+        except (OSError, OverflowError) as error:
+            listening.close()
+            reason = str(error)
+        else:
+            listening.setblocking(False)
+            return listening
     raise WorkshopError(
         f"Port {wanted} cannot be used." if wanted else "No free port was found.",
         f"This machine says: {reason}",
@@ -85,15 +91,15 @@ def has_browser() -> bool:
     return True
 
 
-def serve(lesson: Path, port: int, browser: bool) -> int:
+def serve(lesson: Path, listening: socket.socket, browser: bool) -> int:
     """Run the server until it is told to stop by Ctrl-C, SIGTERM or its own menu; then leave nothing behind.
 
     Args:
         lesson: the notebook to open first.
-        port: a free port.
+        listening: a socket that listens, as take_port() returns it.
         browser: whether to open the page in a browser.
     """
-    token = secrets.token_hex(24)
+    port, token = listening.getsockname()[1], secrets.token_hex(24)
     path = quote(lesson.relative_to(ROOT).as_posix())
     address = f"http://{ADDRESS}:{port}/lab/tree/{path}?token={token}"
     with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
@@ -103,6 +109,7 @@ def serve(lesson: Path, port: int, browser: bool) -> int:
         sys.modules.setdefault("rfc3987_syntax", None)
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
+        LabApp.serverapp_class = server_class(listening)
         server = LabApp.initialize_server(options(port, token))
         server.log.addFilter(lambda record: "stopping" not in str(record.msg))  # what stop() says in its own words
 
@@ -116,6 +123,24 @@ def serve(lesson: Path, port: int, browser: bool) -> int:
         server.start()
     print("\nJupyterLab has stopped.")
     return 0
+
+
+def server_class(listening: socket.socket) -> type:
+    """Return Jupyter's server, made to listen on a socket that is already there.
+
+    Jupyter looks for a free port first and takes it a second later, when another server may have it.
+    """
+    from jupyter_server.serverapp import ServerApp
+
+    class Server(ServerApp):
+        def _find_http_port(self) -> None:
+            """Leave the port as it is: it is ours."""
+
+        def _bind_http_server_tcp(self) -> bool:
+            self.http_server.add_sockets([listening])
+            return True
+
+    return Server
 
 
 def announce(address: str, browser: bool) -> None:
