@@ -558,9 +558,14 @@ def terminate_raises() -> Iterator[None]:
 
 
 def tail(said: Sequence[str]) -> str:
-    """Return the last three lines that say something new, each of at most 160 characters, without Python's objects."""
+    """Return three lines that say something, each of at most 160 characters, without Python's objects.
+
+    They are the last ones; but uv names the address in its first `error:` and then only causes, so that one is kept.
+    """
     plain = (re.sub(r"'?<[^<>]* object at 0x[0-9A-Fa-f]+>(: |'|)", "", line).strip() for line in said)
-    lines = list(dict.fromkeys(line for line in plain if line))[-3:]
+    lines = list(dict.fromkeys(line for line in plain if line))
+    first = [line for line in lines[:-2] if re.match(r"(\W )?error\b", line, re.IGNORECASE)][:1]
+    lines = (first or lines[-3:-2]) + lines[-2:]
     return "\n      ".join(line if len(line) <= 160 else line[:157] + "..." for line in lines)
 
 

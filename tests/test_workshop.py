@@ -243,7 +243,7 @@ def test_a_failed_download_leaves_what_was_there_usable(fresh, tmp_path):
         UV_INDEX_URL=OFFLINE, UV_DEFAULT_INDEX=OFFLINE, UV_CACHE_DIR=str(tmp_path / "cache"), UV_HTTP_RETRIES="0"
     )
     status, said = call(fresh, "lint", env=env)
-    assert status == 2 and "Check the network" in said and OFFLINE in said
+    assert status == 2 and "Check the network" in said and OFFLINE in said, said
     status, said = call(fresh, "lock", "--check", env=env)
     assert status == 0 and "Setting up" not in said
 
