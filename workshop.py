@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """Set the workshop up and hand over: `python3 workshop.py lab` opens the lessons, `... test` runs every test.
 
-This file needs Python 3.8 or newer and nothing else. It builds `.venv` from the lock files in requirements/, installs
+This file needs Python 3.6 or newer and nothing else. It builds `.venv` from the lock files in requirements/, installs
 the project itself into it, and calls `python -m helpers COMMAND` there. While nothing has changed it installs nothing.
 """
-
-from __future__ import annotations
 
 import argparse
 import ast
@@ -305,14 +303,14 @@ def build(wanted: Dict[str, Any], stamp: Dict[str, Any], rebuild: bool, options:
     print(f"Set-up finished after {tool.seconds():.0f} s.", flush=True)
 
 
-def fill(wanted: Dict[str, Any], tool: Tool) -> None:
+def fill(wanted: Dict[str, Any], tool: "Tool") -> None:
     """Install what is wanted into the .venv that is there."""
     write_stamp({**wanted, "state": "installing"})
     install(wanted, tool)
     write_stamp({**wanted, "packages": sorted(installed())})
 
 
-def install(wanted: Dict[str, Any], tool: Tool) -> None:
+def install(wanted: Dict[str, Any], tool: "Tool") -> None:
     """Install uv by pip, then the locked packages, PyTorch and the project itself by uv."""
     python = venv_python()
     first, *others = [os.path.join("requirements", name) for name in wanted["locks"]]

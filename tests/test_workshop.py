@@ -403,6 +403,13 @@ def test_an_old_python_looks_for_a_fitting_one_and_says_what_to_install(fresh, t
     assert inner(fresh, "import sys; print(sys.version_info >= (3, 11))") == "True"
 
 
+@posix
+@pytest.mark.parametrize("version", ["3.6", "3.7"])
+def test_a_very_old_python_gets_the_same_words(fresh, tmp_path, version):
+    status, said = call(fresh, "lab", python=other_python(version), env=environment(PATH=str(tmp_path)))
+    assert status == 2 and f"this one is {version}." in said and "3.11 to 3.13" in said
+
+
 def test_a_python_that_does_not_fit_is_refused_by_name(fresh):
     old = other_python("3.8", "3.9", "3.10")
     status, said = call(fresh, "lab", "--python", str(old))
