@@ -141,7 +141,7 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
         WorkshopError: there is no such framework. Whatever goes wrong in the framework itself is in the answer.
     """
     _known(framework)
-    if not _installed(framework):
+    if not installed(framework):
         return Answer(framework, "not installed", message=_INSTALL[framework])
     command = [sys.executable, "-P", "-m", "helpers.devices", "--ask", framework, "--timeout", str(timeout)]
     done = run(command, timeout, env=_environment())
@@ -179,7 +179,7 @@ def find(frameworks: Iterable[str] = FRAMEWORKS, timeout: float = 60.0) -> list[
             return [answers[framework].result() for framework in wanted]
         except BaseException:  # Ctrl-C too: leave no process behind
             pool.shutdown(wait=False, cancel_futures=True)
-            _kill_all()
+            kill_all()
             raise
 
 
@@ -196,7 +196,7 @@ def _module(framework: str) -> str:
     return _MODULES.get(framework, framework)
 
 
-def _installed(framework: str) -> bool:
+def installed(framework: str) -> bool:
     """Look for the package without importing it. An empty folder that an uninstaller left behind does not count."""
     try:
         spec = importlib.util.find_spec(_module(framework))
@@ -335,7 +335,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _kill_all() -> None:
+def kill_all() -> None:
+    """End every process that `run` started and that still runs, with all that it started itself."""
     with _running_lock:
         for process in _running:
             _kill(process)
@@ -522,24 +523,35 @@ def compile_problem(device: cl.Device) -> str:
     """
     import pyopencl as cl
 
-    from helpers.quiet import caught_stderr
-
     try:
-        with warnings.catch_warnings(), caught_stderr():
-            warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
-            cl.Program(cl.Context([device]), SMALLEST_KERNEL).build()
+        build_quietly(cl.Context([device]), SMALLEST_KERNEL)
     except cl.Error as error:
-        forget_saved_source(str(error))
         said = [line.strip() for line in str(error).splitlines()]
         return next((line for line in said if line.startswith("error")), said[0])
     return ""
 
 
-def forget_saved_source(message: str) -> None:
-    """Remove the copy of the source that PyOpenCL leaves in the temporary folder when a build fails."""
-    saved = re.search(r"\(source saved as (.+)\)", message)
-    if saved:
-        Path(saved[1]).unlink(missing_ok=True)
+def build_quietly(context: cl.Context, source: str) -> cl.Program:
+    """Compile OpenCL C without what compilers write past Python, and without a file left behind when it fails.
+
+    Raises:
+        pyopencl.Error: the source does not compile; its text holds the compiler's log.
+    """
+    import pyopencl as cl
+
+    from helpers.quiet import caught_stderr
+
+    program = cl.Program(context, source)
+    try:
+        with warnings.catch_warnings(), caught_stderr():
+            warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
+            program.build()
+    except cl.Error as error:
+        saved = re.search(r"\(source saved as (.+)\)", str(error))  # PyOpenCL's copy, in the temporary folder
+        if saved:
+            Path(saved[1]).unlink(missing_ok=True)
+        raise
+    return program
 
 
 def describe_opencl(device: cl.Device, identifier: str = "") -> Device:

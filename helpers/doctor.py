@@ -140,7 +140,7 @@ def examine(quick: bool = False) -> Findings:
                 seen.append(_no_answer(probe))
     finally:
         if not all(done.is_set() for _, _, done in runs):  # Ctrl-C too: leave no process behind
-            devices._kill_all()
+            devices.kill_all()
     everything = [item for _, seen, _ in runs for item in list(seen)]
     found = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -565,7 +565,7 @@ def _profile(host: Host) -> Iterator[Finding | str]:
 
 def _opencl_choice(host: Host) -> Iterator[Finding | str]:
     """Does PYOPENCL_CTX name a device; PyOpenCL itself is asked, in a fresh process."""
-    if not os.environ.get("PYOPENCL_CTX") or not devices._installed("opencl"):
+    if not os.environ.get("PYOPENCL_CTX") or not devices.installed("opencl"):
         return
     code = (
         "import json\nfrom helpers import opencl\nfrom helpers.errors import WorkshopError\n"
@@ -638,7 +638,7 @@ def _ask_opencl(changes: dict[str, str | None]) -> tuple[list[str], str]:
     Args:
         changes: variables to set, or with None to remove, in that process.
     """
-    if not devices._installed("opencl"):
+    if not devices.installed("opencl"):
         return [], NOT_INSTALLED
     asked = [sys.executable, "-P", "-m", "helpers.devices", "--ask", "opencl", "--timeout", str(CHILD_SECONDS)]
     done = devices.run(asked, CHILD_SECONDS, env=_environment(changes))

@@ -13,7 +13,6 @@ import numpy as np
 
 from helpers import devices
 from helpers.errors import WorkshopError
-from helpers.quiet import caught_stderr
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -120,14 +119,10 @@ def build(context: cl.Context, source: str) -> cl.Program:
     """
     import pyopencl as cl
 
-    program = cl.Program(context, source)
     try:
-        with warnings.catch_warnings(), caught_stderr():
-            warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
-            program.build()
+        return devices.build_quietly(context, source)
     except cl.RuntimeError as error:
         raise KernelError(*readable_log(source, str(error))) from None
-    return program
 
 
 def readable_log(source: str, log: str) -> tuple[str, str, str]:
@@ -137,7 +132,6 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
         source: the OpenCL C that was compiled.
         log: what the compiler said; PoCL, Intel, NVIDIA, AMD and Apple all write `file:line:column: ...`.
     """
-    devices.forget_saved_source(log)
     lines = source.splitlines()
     complaints = []
     for line in log.splitlines():

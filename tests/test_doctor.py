@@ -521,7 +521,7 @@ def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monke
 
 
 def test_a_driver_that_hangs_is_said_so(monkeypatch):
-    if not devices._installed("opencl"):
+    if not devices.installed("opencl"):
         pytest.skip("pyopencl is not installed")
     monkeypatch.setattr(doctor, "CHILD_SECONDS", 0.01)  # no process answers within that
     found = one(doctor._opencl)

@@ -22,7 +22,7 @@ print("seconds of processor time:", time.process_time() - before, "on", device.k
 
 @pytest.mark.parametrize("framework", load.LOADS)
 def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
-    if not devices._installed(framework):
+    if not devices.installed(framework):
         pytest.skip(f"{framework} is not installed here")
     done = subprocess.run([sys.executable, "-c", WORK, framework], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
