@@ -113,11 +113,6 @@ def tags(cell: NotebookNode) -> list[str]:
     return list(cell.get("metadata", {}).get("tags", []))
 
 
-def with_tag(notebook: NotebookNode, tag: str) -> list[int]:
-    """Return the positions of the cells that carry `tag`."""
-    return [index for index, cell in enumerate(notebook.cells) if tag in tags(cell)]
-
-
 def label(notebook: NotebookNode, index: int) -> str:
     """Name a cell for people: its number, from 1, and how its text begins."""
     lines = [line.strip() for line in notebook.cells[index].source.splitlines() if line.strip()]
