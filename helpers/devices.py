@@ -183,6 +183,16 @@ def find(frameworks: Iterable[str] = FRAMEWORKS, timeout: float = 60.0) -> list[
             raise
 
 
+def in_this_process(framework: str) -> Device:
+    """Return the device that a framework takes by default, without a process of its own: for one that has started.
+
+    Args:
+        framework: "tensorflow", "jax" or "torch".
+    """
+    _, found, _ = {"tensorflow": _list_tensorflow, "jax": _ask_jax, "torch": _ask_torch}[framework]()
+    return next((device for device in found if device.kind != "cpu"), found[0])
+
+
 def _known(framework: str) -> str:
     if framework not in FRAMEWORKS:
         raise WorkshopError(
@@ -598,6 +608,10 @@ def _ask_tensorflow() -> Said:
     # none of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries
     # and device plug-ins among it, is loaded as in a lesson, so that a broken plug-in shows here too.
     sys.modules.update({"keras": None, "tf_keras": None, "jax": None})
+    return _list_tensorflow()
+
+
+def _list_tensorflow() -> Said:
     import tensorflow as tf
 
     vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA" if tf.test.is_built_with_cuda() else ""

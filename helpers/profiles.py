@@ -20,6 +20,11 @@ class Profile:
         repeats: how often a measurement is repeated.
         load_seconds: how long lesson 00 keeps the device busy, in seconds.
         largest_vector: the largest vector that lesson 01 adds, in elements.
+        train_images: with how many images lessons 04 and 05 train, at most.
+        mlp_epochs: how often lesson 04 shows them to its network.
+        cnn_epochs: how often lesson 05 shows them to its network.
+        seeds: with which seeds lesson 04 trains its network, one after another.
+        trial_steps: training steps in one run of a measurement in lesson 05.
     """
 
     name: str
@@ -27,12 +32,34 @@ class Profile:
     repeats: int
     load_seconds: float
     largest_vector: int
+    train_images: int
+    mlp_epochs: int
+    cnn_epochs: int
+    seeds: tuple[int, ...]
+    trial_steps: int
+
+    def shortened(self, epochs: int, of: int, total: int = 60_000) -> str:
+        """Say how far a training falls short of the whole one; empty if it does not.
+
+        Args:
+            epochs: how often this profile shows the images.
+            of: how often the article showed them.
+            total: how many images the dataset has for training.
+        """
+        images = min(self.train_images, total)
+        if epochs >= of and images == total:
+            return ""
+        return (
+            f"{self.name} profile, far from the whole training: {epochs} of {of} epochs, {images:,} of {total:,} images"
+        )
 
 
 PROFILES = {
-    "preview": Profile("preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000),
-    "lab": Profile("lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000),
-    "full": Profile("full", "for a real GPU, only when asked", 31, 15.0, 100_000_000),
+    "preview": Profile("preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 6_400, 2, 1, (0, 1), 4),
+    "lab": Profile("lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000, 60_000, 10, 12, (0, 1, 2), 16),
+    "full": Profile(
+        "full", "for a real GPU, only when asked", 31, 15.0, 100_000_000, 60_000, 10, 12, (0, 1, 2, 3, 4), 64
+    ),
 }
 
 
