@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import os
 import random
 import signal
@@ -25,6 +26,8 @@ from helpers.quiet import caught_stderr
 from helpers.timing import Measurement, is_clear
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import keras
 
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
@@ -57,6 +60,13 @@ def start() -> str:
             f"Installed are: {', '.join(one for one in BACKENDS if devices.installed(one)) or 'none of them'}.",
             f"Set KERAS_BACKEND to one of those, or look what helps:\n    {doctor.command(host, 'doctor')}",
         )
+    running = sys.modules["keras"].backend.backend() if hasattr(sys.modules.get("keras"), "backend") else name
+    if running != name:
+        raise WorkshopError(
+            f"KERAS_BACKEND is {name}, and Keras already runs with {BACKENDS.get(running, running)}.",
+            "Keras takes its backend when it is imported, and keeps it until the kernel ends.",
+            "Restart the kernel.",
+        )
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
     try:
         with caught_stderr() as lines:
@@ -85,18 +95,15 @@ def _switch_autotuning_off() -> None:
     """
     import tensorflow as tf
 
-    options = tf.data.Options
-    if getattr(options, "without_autotuning", False):
+    begin = tf.data.Options.__init__
+    if begin.__name__ == "without_autotuning":
         return
 
-    @functools.wraps(options)
-    def without_autotuning(*args: object, **kwargs: object) -> tf.data.Options:
-        made = options(*args, **kwargs)
-        made.autotune.enabled = False
-        return made
+    def without_autotuning(self: tf.data.Options) -> None:
+        begin(self)
+        self.autotune.enabled = False
 
-    without_autotuning.without_autotuning = True
-    tf.data.Options = without_autotuning
+    tf.data.Options.__init__ = without_autotuning
 
 
 def seed(number: int) -> None:
@@ -113,7 +120,9 @@ def seed(number: int) -> None:
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(number)
         return
+    policy = keras.config.dtype_policy()
     keras.utils.clear_session(free_memory=False)  # Keras makes its own generator anew, from Python's
+    keras.config.set_dtype_policy(policy)  # which the line above forgets
     random.seed(number)
     np.random.seed(number)
     if keras.backend.backend() == "torch":
@@ -138,36 +147,59 @@ def check_data(
     Raises:
         WorkshopError: names what is wrong, where, and what mends it.
     """
-    images, labels, shape = np.asarray(images), np.asarray(labels), tuple(shape)
+    images, labels, shape = _array(images, "images"), _array(labels, "labels"), tuple(shape)
     n = len(images) if images.ndim else 0
-    if n == 0:
-        raise WorkshopError("There are no images to train with.", f"The array has the shape {images.shape}.",
-                            "Look at the slice that made it.")  # fmt: skip
+    if n == 0 or images.size == 0:
+        raise WorkshopError(
+            "There are no images to train with.",
+            f"The array has the shape {images.shape}.",
+            "Look at the slice that made it.",
+        )
     if images.shape[1:] != shape:
-        same_size = np.prod(images.shape[1:]) == np.prod(shape)
         raise WorkshopError(
             f"The network takes images of shape {shape}; these have {images.shape[1:]}.",
             "The first number of an array's shape counts the images; the rest must be what the network was built for.",
-            f"images.reshape(-1, {', '.join(map(str, shape))})" if same_size else "Build the network for these images.",
+            _new_shape(images, shape),
         )
     _check_labels(labels, n, classes)
-    if np.issubdtype(images.dtype, np.floating) and not np.isfinite(images).all():
-        bad = ~np.isfinite(images).reshape(n, -1).all(axis=1)
+    if images.dtype.kind == "f" and not np.isfinite([images.min(), images.max()]).all():  # no array of their size
+        bad = np.flatnonzero(~np.isfinite(images).reshape(n, -1).all(axis=1))
         raise WorkshopError(
-            f"{bad.sum():,} of {n:,} images hold NaN or infinity, the first of them is image {np.flatnonzero(bad)[0]}.",
-            "One such pixel makes every weight NaN in a single step, and no error is raised.",
+            f"{len(bad):,} of {n:,} images hold NaN or infinity, the first of them is image {bad[0]}.",
+            "A single step with such a pixel, and the network gives every image the same answer; no error is raised.",
             "Look where they come from, or leave those images out.",
         )
-    if not 1 <= batch_size <= n:
+    _check_batch_size(batch_size, n)
+
+
+def _array(values: object, what: str) -> np.ndarray:
+    """Take what the learner gave as an array of numbers."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        array = np.empty(0, object)
+    if array.dtype.kind not in "buif":
         raise WorkshopError(
-            f"A batch of {batch_size:,} images cannot be taken from {n:,}.",
-            "Keras would quietly make one smaller batch of them all, so that each epoch were a single step.",
-            f"Choose a batch size from 1 to {n:,}.",
+            f"The {what} are no array of numbers.",
+            f"NumPy makes {array.dtype} of them." if array.size else "NumPy can make no array of them.",
+            "Take the arrays that load_mnist() returns.",
         )
+    return array
+
+
+def _new_shape(images: np.ndarray, shape: tuple[int, ...]) -> str:
+    """Say how to give images the shape that the network takes, if their pixels stand in that order already."""
+    if images.shape == shape:
+        return "This is a single image: images[None]"
+    have, want = ([size for size in one if size != 1] for one in (images.shape[1:], shape))
+    flat = min(len(have), len(want)) == 1 and np.prod(have) == np.prod(want)
+    if have == want or flat:
+        return f"images.reshape({', '.join(map(str, (-1, *shape)))})"
+    return "Build the network for these images."
 
 
 def _check_labels(labels: np.ndarray, n: int, classes: int) -> None:
-    if labels.ndim == 2 and labels.shape[1] == classes:
+    if labels.ndim == 2 and labels.shape[1] == classes > 1:
         raise WorkshopError(
             f"The labels have the shape {labels.shape}: one column for each class.",
             "This lesson's loss takes the numbers of the classes themselves (sparse_categorical_crossentropy).",
@@ -177,9 +209,9 @@ def _check_labels(labels: np.ndarray, n: int, classes: int) -> None:
         raise WorkshopError(
             f"There are {n:,} images, and labels of shape {labels.shape}.",
             "Every image needs one label, in the same order.",
-            "Slice images and labels alike.",
+            "labels.reshape(-1)" if labels.size == n else "Slice images and labels alike.",
         )
-    if not np.issubdtype(labels.dtype, np.integer):
+    if labels.dtype.kind not in "ui":
         raise WorkshopError(
             f"The labels are {labels.dtype}, not whole numbers.",
             f"A label is the number of a class, from 0 to {classes - 1}.",
@@ -191,8 +223,26 @@ def _check_labels(labels: np.ndarray, n: int, classes: int) -> None:
         raise WorkshopError(
             f"{len(outside):,} of {n:,} labels lie outside 0 to {classes - 1}; "
             f"the first is label {first}: {labels[first]}.",
-            "TensorFlow stops at it with a long error on a CPU; JAX raises nothing and learns nonsense.",
+            "TensorFlow stops at it with a long error on a CPU; JAX raises nothing and learns nothing from that image.",
             "Mend those labels, or leave their images out.",
+        )
+
+
+def _check_batch_size(batch_size: int, n: int) -> None:
+    choose = f"Choose a whole number from 1 to {n:,}."
+    try:
+        size = operator.index(batch_size)
+    except TypeError:
+        raise WorkshopError(
+            f"The batch size is {batch_size!r}, not a whole number.", "It counts the images of one step.", choose
+        ) from None
+    if size < 1:
+        raise WorkshopError(f"A batch of {size:,} images teaches nothing.", "A step needs an image at least.", choose)
+    if size > n:
+        raise WorkshopError(
+            f"A batch of {size:,} images cannot be taken from {n:,}.",
+            "Keras would quietly make one smaller batch of them all, so that each epoch were a single step.",
+            choose,
         )
 
 
@@ -206,7 +256,7 @@ class Trial:
     Attributes:
         name: what was changed.
         run: what was measured; None if this form cannot run here.
-        verdict: "kept", "dropped: no clear gain", "dropped: slower", or why it cannot run.
+        verdict: "kept", "dropped: no clear gain", "dropped: slower", or why it cannot run; empty for the start.
     """
 
     name: str
@@ -228,12 +278,13 @@ def keep_what_pays(
     """
     kept: dict[str, object] = {}
     best = measure()
-    trials = [Trial("start", best, "")]
+    trials = [Trial("start", best, "start")]
     for name, change in candidates.items():
         try:
             run = measure(**{**kept, **change})
         except Exception as error:  # an operation that this device or backend does not have
-            trials.append(Trial(name, None, f"not possible here: {str(error).strip().splitlines()[0][:80]}"))
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
+            trials.append(Trial(name, None, f"not possible here: {reason}"))
             continue
         if not is_clear(best, run):
             verdict = "dropped: no clear gain"
@@ -269,23 +320,24 @@ def _callbacks() -> type:
     class Progress(keras.callbacks.Callback):
         def __init__(self, title: str) -> None:
             super().__init__()
-            self.title, self.line, self.interrupted = title, _Line(), False
+            self.title, self.interrupted, self.previous = title, False, None
 
         def on_train_begin(self, logs: dict | None = None) -> None:
             self.began = self.drawn = time.perf_counter()
-            self.epoch, self.step, self.previous, self.interrupted = 0, 0, None, False
+            self.epoch, self.interrupted, self.line = 0, False, _Line()
             self.seconds: list[float] = []
-            if threading.current_thread() is threading.main_thread():
-                self.previous = signal.signal(signal.SIGINT, self._interrupt)
+            self.line.show(f"{self.title}: gets ready")
+            self._catch_interrupts()
 
         def on_train_end(self, logs: dict | None = None) -> None:
-            if self.previous is not None:
-                signal.signal(signal.SIGINT, self.previous)
-                self.previous = None
-            spent = f"{time.perf_counter() - self.began:.1f} s"
-            done = f"{self.epoch} of {self.params['epochs']}" if self.interrupted else str(self.epoch)
-            epochs = f"{done} epoch{'s' * (done != '1')}"
-            self.line.show(f"{self.title}: {epochs} in {spent}{_results(logs)}{self._stopped()}")
+            self._let_interrupts_through()
+            spent, of = f"{time.perf_counter() - self.began:.1f} s", self.params["epochs"]
+            done = f"{self.epoch} epoch{'s' * (self.epoch != 1)} in {spent}"
+            kept = ""
+            if self.interrupted:
+                done = f"stopped by you in epoch {self.epoch} of {of}, after {spent}"
+                kept = " | what was learned until then is kept"
+            self.line.end(f"{self.title}: {done}{_results(logs)}{kept}")
 
         def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
             self.epoch, self.epoch_began = epoch + 1, time.perf_counter()
@@ -299,18 +351,41 @@ def _callbacks() -> type:
             if time.perf_counter() - self.drawn < REDRAW:
                 return
             self.drawn = time.perf_counter()
-            where = f"epoch {self.epoch} of {self.params['epochs']}, step {batch + 1} of {self.params['steps']}"
-            self.line.show(f"{self.title}: {where}")
+            step = f"step {batch + 1}" + (f" of {self.params['steps']}" if self.params["steps"] else "")
+            self.line.show(f"{self.title}: epoch {self.epoch} of {self.params['epochs']}, {step}")
 
-        def _interrupt(self, number: int, frame: object) -> None:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = self.model.stop_training = True
+        def _catch_interrupts(self) -> None:
+            self._let_interrupts_through()
+            previous = signal.getsignal(signal.SIGINT)
+            if threading.current_thread() is threading.main_thread() and callable(previous):
+                self.previous = previous
+                signal.signal(signal.SIGINT, self._interrupt)
 
-        def _stopped(self) -> str:
-            return " | stopped by you: what was learned until then is kept" if self.interrupted else ""
+        def _let_interrupts_through(self) -> None:
+            if self.previous and signal.getsignal(signal.SIGINT) == self._interrupt:
+                signal.signal(signal.SIGINT, self.previous)
+            self.previous = None
+
+        def _interrupt(self, number: int, frame: FrameType | None) -> None:
+            previous = self.previous or signal.default_int_handler
+            if not _trains(self.model, frame):  # an error ended the training, and nobody told us
+                self._let_interrupts_through()
+                previous(number, frame)
+            elif self.interrupted:
+                previous(number, frame)
+            else:
+                self.interrupted = self.model.stop_training = True
 
     return Progress
+
+
+def _trains(model: keras.Model, frame: FrameType | None) -> bool:
+    """Say whether the model's `fit` is among the functions that run."""
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _results(logs: dict | None) -> str:
@@ -319,24 +394,32 @@ def _results(logs: dict | None) -> str:
 
 
 class _Line:
-    """One line of output that is replaced in its place, in a notebook and in a terminal."""
+    """One line of output that is replaced in its place, in a notebook and in a terminal; a file gets its end alone."""
 
     def __init__(self) -> None:
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        self.notebook = hasattr(shell, "kernel")
         self.handle = None
-        self.text = ""
+        self.width = 0
 
     def show(self, text: str) -> None:
-        from IPython import get_ipython
+        """Replace what the line says."""
+        if self.notebook:
+            self._display(text)
+        elif sys.stdout.isatty():
+            print(f"\r{text:<{self.width}}", end="", flush=True)
+            self.width = len(text)
+
+    def end(self, text: str) -> None:
+        """Replace what the line says for the last time."""
+        self.show(text)
+        if not self.notebook:
+            print() if sys.stdout.isatty() else print(text, flush=True)
+
+    def _display(self, text: str) -> None:
         from IPython.display import display
 
-        if get_ipython() is None:
-            end = "\n" if not sys.stdout.isatty() else ""
-            if end == "" or " in " in text:
-                print(f"\r{text:<{len(self.text)}}", end=end, flush=True)
-            self.text = text
-            return
-        content = {"text/plain": text}
         if self.handle is None:
-            self.handle = display(content, raw=True, display_id=True)
+            self.handle = display({"text/plain": text}, raw=True, display_id=True)
         else:
-            self.handle.update(content, raw=True)
+            self.handle.update({"text/plain": text}, raw=True)
