@@ -14,9 +14,10 @@ from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "models"
-CNN = "cnn"
+CNN, WEIGHTS, FACTS = "cnn", ".weights.h5", ".json"
 SMALL = 6_400  # images with which `trained_cnn` trains a network of its own: a few seconds on two cores
 
 
@@ -54,6 +55,9 @@ def cnn(
         channels: "last" for images of shape (28, 28, 1), "first" for (1, 28, 28).
         matrix: compute the convolutions as matrix products.
         four: compute the pooling as the largest of four images.
+
+    Raises:
+        WorkshopError: `matrix` or `four` with the channels first.
     """
     import keras
     from keras import layers
@@ -64,8 +68,9 @@ def cnn(
         convolution = matrix_convolution()
     if four:
         pooling = largest_of_four()
-    keras.config.set_dtype_policy(precision)
+    policy = keras.config.dtype_policy()
     try:
+        keras.config.set_dtype_policy(precision)
         return keras.Sequential(
             [
                 keras.Input((28, 28, 1) if channels == "last" else (1, 28, 28), dtype="uint8" if uint8 else "float32"),
@@ -81,7 +86,7 @@ def cnn(
             ]
         )
     finally:
-        keras.config.set_dtype_policy("float32")
+        keras.config.set_dtype_policy(policy)
 
 
 @functools.cache
@@ -92,9 +97,12 @@ def matrix_convolution() -> type[keras.layers.Conv2D]:
     class MatrixConv2D(layers.Conv2D):
         """A convolution with step 1 and without padding: the neighbours of each pixel in a row, times the filters."""
 
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)
+            same = {"strides": (1, 1), "padding": "valid", "dilation_rate": (1, 1), "groups": 1, "use_bias": True}
+            _refuse_unless(self, data_format="channels_last", **same)
+
         def call(self, images: object) -> object:
-            if self.data_format != "channels_last":
-                raise WorkshopError("MatrixConv2D wants the channels last.", next="Build the network with them last.")
             (high, wide), (height, width) = self.kernel_size, images.shape[1:3]
             shifts = [(y, x) for y in range(high) for x in range(wide)]
             parts = [images[:, y : height - high + 1 + y, x : width - wide + 1 + x] for y, x in shifts]
@@ -112,13 +120,28 @@ def largest_of_four() -> type[keras.layers.MaxPooling2D]:
     class LargestOfFour(layers.MaxPooling2D):
         """Max-pooling by 2: four images, each of every other row and column, and of them the largest."""
 
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)
+            _refuse_unless(self, data_format="channels_last", pool_size=(2, 2), strides=(2, 2), padding="valid")
+
         def call(self, images: object) -> object:
-            if self.data_format != "channels_last":
-                raise WorkshopError("LargestOfFour wants the channels last.", next="Build the network with them last.")
-            rows = ops.maximum(images[:, ::2], images[:, 1::2])
-            return ops.maximum(rows[:, :, ::2], rows[:, :, 1::2])
+            height, width = (size // 2 * 2 for size in images.shape[1:3])  # a last odd row or column does not count
+            rows = ops.maximum(images[:, :height:2], images[:, 1:height:2])
+            return ops.maximum(rows[:, :, :width:2], rows[:, :, 1:width:2])
 
     return LargestOfFour
+
+
+def _refuse_unless(layer: keras.Layer, **settings: object) -> None:
+    """Refuse what a layer's other way to compute does not know; when it is made, where Keras adds nothing to errors."""
+    for name, value in settings.items():
+        if getattr(layer, name) != value:
+            kind = type(layer).__name__
+            raise WorkshopError(
+                f"{kind} cannot compute with {name}={getattr(layer, name)!r}.",
+                f"It computes what {type(layer).__base__.__name__} does with {name}={value!r}, in another way.",
+                f"Build the network with {name}={value!r}, or with the layer that Keras has.",
+            )
 
 
 # ---------------------------------------------------------------------------------------------- the trained CNN
@@ -137,58 +160,79 @@ def save_cnn(model: keras.Model, accuracy: float, epochs: int, images: int, data
     Returns:
         One sentence for people: what was kept, and where, or why not.
     """
-    facts = {"accuracy": float(accuracy), "epochs": epochs, "images": images, "dataset": dataset}
-    before = _facts()
-    if before and (before["dataset"] == "MNIST", before["epochs"] * before["images"]) > (
-        dataset == "MNIST",
-        epochs * images,
-    ):
-        return f"Not kept: there is {_in_words(before)}, which was trained for longer."
+    facts = {"accuracy": float(accuracy), "epochs": int(epochs), "images": int(images), "dataset": dataset}
     plain = cnn()
-    plain.set_weights(model.get_weights())
-    temporary = FOLDER / f".{CNN}-{os.getpid()}.weights.h5"
+    before = _load(plain)
+    if before and _worth(before) > _worth(facts):
+        return f"Not kept: there is {_in_words(before)}, which was trained for longer."
+    try:
+        plain.set_weights(_weights_with_channels_last(model))
+    except (ValueError, IndexError):
+        return "Not kept: this is not lesson 05's network. Later lessons will train a small one themselves."
+    marks = {suffix: FOLDER / f".{CNN}-{os.getpid()}{suffix}" for suffix in (WEIGHTS, FACTS)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        plain.save_weights(temporary)
-        temporary.replace(FOLDER / f"{CNN}.weights.h5")
-        (FOLDER / f"{CNN}.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        plain.save_weights(marks[WEIGHTS])
+        marks[FACTS].write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        for suffix, temporary in marks.items():
+            temporary.replace(FOLDER / (CNN + suffix))
     except OSError as error:
-        return f"Not kept: {error.strerror or error}. Later lessons will train a small one themselves."
+        return f"Not kept: {error.strerror or _first_line(error)}. Later lessons will train a small one themselves."
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        for temporary in marks.values():
+            with contextlib.suppress(OSError):
+                temporary.unlink()
     return f"Kept for later lessons in data/models: {_in_words(facts)}."
 
 
 def trained_cnn() -> tuple[keras.Model, str]:
-    """Return the CNN that lesson 05 kept, or else a small one that is trained here, and a sentence on which it is."""
-    model, facts = cnn(), _facts()
+    """Return the CNN that lesson 05 kept, or else a small one that is trained here, and a sentence on which it is.
+
+    It is compiled, so that it can be evaluated and trained further.
+    """
+    model = cnn()
+    facts = _load(model)
+    if facts is None:
+        model = cnn()  # a damaged file may have filled a part of the first
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     if facts:
-        try:
-            model.load_weights(FOLDER / f"{CNN}.weights.h5")
-            return model, f"From data/models: {_in_words(facts)}."
-        except (OSError, ValueError) as error:
-            print(f"The CNN in data/models cannot be read ({str(error).splitlines()[0]}). Lesson 05 makes it anew.")
+        return model, f"From data/models: {_in_words(facts)}."
     mnist = data.load_mnist()
     images = min(SMALL, len(mnist.x_train))
-    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(
         mnist.x_train[:images, :, :, None], mnist.y_train[:images], batch_size=64, verbose=0,
         callbacks=[training.progress("a small CNN")],
     )  # fmt: skip
     _, accuracy = model.evaluate(mnist.x_test[..., None], mnist.y_test, batch_size=500, verbose=0)
     facts = {"accuracy": accuracy, "epochs": 1, "images": images, "dataset": mnist.name}
-    return model, f"Trained here, because lesson 05 has kept none: {_in_words(facts)}."
+    return model, f"Trained here, for want of one from lesson 05: {_in_words(facts)}."
 
 
-def _facts() -> dict | None:
-    """What is known of the CNN that is kept; None if there is none."""
+def _weights_with_channels_last(model: keras.Model) -> list[np.ndarray]:
+    """The weights of a form of `cnn` as the plain form has them: the first dense layer reads its images in an order."""
+    weights = model.get_weights()
+    if model.input_shape[1:] == (1, 28, 28):
+        weights[4] = weights[4].reshape(64, 12, 12, -1).transpose(1, 2, 0, 3).reshape(weights[4].shape)
+    return weights
+
+
+def _load(model: keras.Model) -> dict | None:
+    """Give a CNN the weights that are kept, and return what is known of them; None if there are none to read."""
     try:
-        facts = json.loads((FOLDER / f"{CNN}.json").read_text(encoding="utf-8"))
-        whole = {"accuracy", "epochs", "images", "dataset"} <= set(facts)
-        return facts if whole and (FOLDER / f"{CNN}.weights.h5").is_file() else None
-    except (OSError, ValueError, TypeError):
+        facts = json.loads((FOLDER / (CNN + FACTS)).read_text(encoding="utf-8"))
+        _worth(facts), _in_words(facts)
+        model.load_weights(FOLDER / (CNN + WEIGHTS))
+        return facts
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except Exception as error:  # json, h5py and Keras raise many kinds, and a lesson goes on after each
+        print(f"The CNN in data/models cannot be read ({_first_line(error)}). Lesson 05 makes it anew.")
+        return None
+
+
+def _worth(facts: dict) -> tuple[bool, int]:
+    """Order trainings: on MNIST before any other, then by how many images were shown."""
+    return facts["dataset"] == "MNIST", int(facts["epochs"]) * int(facts["images"])
 
 
 def _in_words(facts: dict) -> str:
@@ -197,3 +241,7 @@ def _in_words(facts: dict) -> str:
         f"a CNN with {100 * facts['accuracy']:.2f} % on the test images of {facts['dataset']} "
         f"after {epochs} of {facts['images']:,} images"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
