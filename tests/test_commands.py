@@ -208,3 +208,38 @@ def test_opencl_works_without_a_home_that_can_be_written_to(tmp_path):
         cwd=commands.ROOT, env=env, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and any("OpenCL" in line and "0:0" in line for line in done.stdout.splitlines())
+
+
+# --- Large pages
+
+
+def tunables(monkeypatch, platform, value=None):
+    """GLIBC_TUNABLES after the workshop asked for large pages on a system, beside a value of the user's own."""
+    monkeypatch.setenv("GLIBC_TUNABLES", value or "")
+    if value is None:
+        monkeypatch.delenv("GLIBC_TUNABLES")
+    monkeypatch.setattr(sys, "platform", platform)
+    frame.ask_for_large_pages()
+    return os.environ.get("GLIBC_TUNABLES")
+
+
+def test_large_pages_are_asked_for_on_linux_alone(monkeypatch):
+    assert tunables(monkeypatch, "linux") == "glibc.malloc.hugetlb=1"
+    for other in ("darwin", "win32"):
+        assert tunables(monkeypatch, other) is None
+
+
+@pytest.mark.parametrize("own", ["glibc.malloc.hugetlb=0", "glibc.malloc.check=3"])
+def test_the_user_s_own_tunables_are_left_alone(monkeypatch, own):
+    assert tunables(monkeypatch, "linux", own) == own
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux'")
+def test_every_command_hands_large_pages_on_to_what_it_starts():
+    code = (
+        "import os, subprocess, sys; from helpers import __main__ as frame; frame.main(['--help'])\n"
+        "subprocess.run([sys.executable, '-c', 'import os; print(os.environ[\"GLIBC_TUNABLES\"])'], check=True)"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=commands.ROOT, env=env, capture_output=True, text=True)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("glibc.malloc.hugetlb=1", "")

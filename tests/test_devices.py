@@ -158,6 +158,15 @@ def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed
     assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
 
 
+@pytest.mark.parametrize(("name", "gpu"), [("torch", "cuda:0"), ("jax", "cuda:0")])
+def test_a_framework_that_has_started_names_the_gpu_that_it_takes(name, gpu):
+    code = f"from helpers import devices; print(devices.in_this_process({name!r}).identifier)"
+    path = os.pathsep.join([str(HERE / "fakes" / "fake_gpu_frameworks"), str(HERE.parent)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.stdout.strip(), done.stderr) == (gpu, "")
+
+
 def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     torch, jax = find(("torch", "jax"))
     assert [d.identifier for d in torch.devices] == ["cpu", "cuda:0", "cuda:1"]
