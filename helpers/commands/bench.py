@@ -209,9 +209,10 @@ def _say(row: dict[str, Any]) -> None:
         said = f"{_label(row)}: {_kept(row)}"
     else:
         counted = statistics.median(row["epoch_seconds"][1:] or row["epoch_seconds"])
+        epochs = f"{row['epochs']} epoch{'s' * (row['epochs'] != 1)}"
         said = (
             f"{_label(row)}: {counted:.3g} s an epoch, {row['fit_seconds']:.1f} s in all, {row['peak_mib']:,.0f} MiB, "
-            f"{100 * row['accuracy']:.2f} % after {row['epochs']} epoch{'s' * (row['epochs'] != 1)} of {_trained_on(row)}"
+            f"{100 * row['accuracy']:.2f} % after {epochs} of {_trained_on(row)}"
         )
     print(f"{row['process_seconds']:4.0f} s  {said}", flush=True)
 
