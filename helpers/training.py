@@ -327,6 +327,7 @@ def _callbacks() -> type:
             self.epoch, self.interrupted, self.line = 0, False, _Line()
             self.seconds: list[float] = []
             self.line.show(f"{self.title}: gets ready")
+            self.trained = self.model
             self._catch_interrupts()
 
         def on_train_end(self, logs: dict | None = None) -> None:
@@ -343,11 +344,13 @@ def _callbacks() -> type:
             self.epoch, self.epoch_began = epoch + 1, time.perf_counter()
 
         def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+            self._stop_if_interrupted()
             self.seconds.append(time.perf_counter() - self.epoch_began)
             took = f" | {self.seconds[-1]:.1f} s an epoch"
             self.line.show(f"{self.title}: epoch {self.epoch} of {self.params['epochs']}{_results(logs)}{took}")
 
         def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+            self._stop_if_interrupted()
             if time.perf_counter() - self.drawn < REDRAW:
                 return
             self.drawn = time.perf_counter()
@@ -366,15 +369,20 @@ def _callbacks() -> type:
                 signal.signal(signal.SIGINT, self.previous)
             self.previous = None
 
+        def _stop_if_interrupted(self) -> None:
+            if self.interrupted:
+                self.model.stop_training = True
+
         def _interrupt(self, number: int, frame: FrameType | None) -> None:
+            # In the middle of a step: `self.model` would hand JAX arrays to the model that the step has given away.
             previous = self.previous or signal.default_int_handler
-            if not _trains(self.model, frame):  # an error ended the training, and nobody told us
+            if not _trains(self.trained, frame):  # an error ended the training, and nobody told us
                 self._let_interrupts_through()
                 previous(number, frame)
             elif self.interrupted:
                 previous(number, frame)
             else:
-                self.interrupted = self.model.stop_training = True
+                self.interrupted = True
 
     return Progress
 

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,12 @@ def unchecked():
     return seen
 
 
+def once(function):
+    """Return a function that calls another the first time alone."""
+    calls = iter([function])
+    return lambda: next(calls, lambda: None)()
+
+
 def interrupted():
     """Ctrl-C in plain Python: once, twice, after an error in the training, and where it is ignored."""
     import keras
@@ -150,9 +157,9 @@ def interrupted():
     def fail():
         raise ValueError("a layer broke")
 
-    def fit(do, title):
+    def fit(do, title, epochs=3):
         shown, before = training.progress(title), flat(model)
-        error = error_of(model.fit, x, y, batch_size=10, epochs=3, verbose=0, callbacks=[shown, After(do)])
+        error = error_of(model.fit, x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=[shown, After(do)])
         learned = float(np.abs(flat(model) - before).max())
         restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         return {"error": error[0], "interrupted": shown.interrupted, "learned": learned, "restored": restored,
@@ -169,6 +176,10 @@ def interrupted():
         "press in the end": [error_of(press)[0] for _ in range(3)],
         "unknown length": fit_a_generator(model, x, y),
     }
+    for after in range(10):  # somewhere in a step, not between two
+        timer = threading.Timer(0.05 + after / 200, press)
+        seen[f"at any time {after}"] = fit(once(timer.start), "at any time", epochs=1_000_000)
+        timer.join()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seen["ignored"] = fit(press, "ignored")
     seen["still ignored"] = signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -333,7 +333,7 @@ def plain():
 
 def test_a_pipe_gets_one_line_for_each_training_that_ended(plain):
     assert [line.partition(":")[0] for line in plain[1]] == [
-        "none", "one", "another", "generator", "generator", "ignored",
+        "none", "one", "another", "generator", "generator", *["at any time"] * 10, "ignored",
     ]  # fmt: skip
     assert re.fullmatch(r"none: 3 epochs in \d+\.\d s \| training images \d+\.\d\d %", plain[1][0])
     assert re.fullmatch(rf"one: stopped by you in epoch 1 of 3, after .* s \| training .* % \| {KEPT}", plain[1][1])
@@ -349,6 +349,12 @@ def test_ctrl_c_ends_a_training_after_its_step(plain):
     one = plain[0]["one"]
     assert (one["error"], one["interrupted"], one["epochs"], one["restored"]) == ("", True, 1, True)
     assert one["learned"] > 0
+
+
+def test_ctrl_c_in_the_middle_of_a_step_harms_nothing(plain):
+    seen = [plain[0][f"at any time {after}"] for after in range(10)]
+    assert [(one["error"], one["interrupted"]) for one in seen] == [("", True)] * 10
+    assert all(0 < one["learned"] < 1e9 for one in seen)
 
 
 def test_a_second_ctrl_c_stops_at_once_and_keeps_what_was_learned(plain):
@@ -453,7 +459,7 @@ def test_a_clear_gain_is_kept_and_the_next_is_tried_on_top():
     assert kept == {"a": 1, "c": 3}
     assert asked == [{}, {"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3}]
     assert [(trial.name, trial.verdict) for trial in trials] == [
-        ("start", ""), ("first", "kept"), ("second", "dropped: no clear gain"), ("third", "kept"),
+        ("start", "start"), ("first", "kept"), ("second", "dropped: no clear gain"), ("third", "kept"),
     ]  # fmt: skip
     assert [trial.run.median for trial in trials] == [1.0, 0.8, 0.79, 0.5]
 
