@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from helpers.monitor import Samples
     from helpers.opencl import Trace
     from helpers.timing import Measurement
+    from helpers.training import Trial
 
 
 @dataclass(frozen=True)
@@ -227,3 +228,165 @@ def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: s
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="time of one run (s)", title=title)
         axes.legend()
     show(drawn, f"{title} Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")
+
+
+# ---------------------------------------------------------------------------------------------- trained networks
+
+
+def curves(history: dict[str, list[float]], title: str) -> None:
+    """Draw loss and accuracy against the epoch, on the training images and on the test images.
+
+    Args:
+        history: what `fit` returns as `history`: loss, accuracy, val_loss and val_accuracy, one entry an epoch.
+        title: the message of the figure, with the dataset.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    with figure(7.5, 3.2, ncols=2) as (drawn, axes):
+        for one, name, ylabel, factor in zip(
+            axes, ("accuracy", "loss"), ("accuracy (%)", "loss (nats)"), (100, 1), strict=True
+        ):
+            for key, colour, marker, label in (
+                (name, ORANGE, "o", "training images"), (f"val_{name}", BLUE, "s", "test images"),
+            ):  # fmt: skip
+                values = [factor * value for value in history[key]]
+                one.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=4, label=label)
+            one.set(xlabel="epoch", ylabel=ylabel)
+            one.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes[0].legend(loc="lower right")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}: accuracy and loss by epoch, on training images and on test images.")
+
+
+def confusion(counts: np.ndarray, title: str) -> None:
+    """Show how often each digit was taken for each other one; the right answers, far more, stay grey.
+
+    Args:
+        counts: integers of shape (classes, classes): row the digit shown, column the answer.
+        title: the message of the figure, with the dataset.
+    """
+    import numpy as np
+
+    wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
+    with figure(5.6, 4.6) as (drawn, axes):
+        axes.imshow(np.ma.masked_equal(wrong, 0), cmap="Oranges", vmin=0, vmax=max(wrong.max(), 1) * 1.3)
+        for (row, column), count in np.ndenumerate(counts):
+            if count:
+                grey = GREY if row == column else "black"
+                axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8.5, color=grey)
+        ticks = range(len(counts))
+        axes.set(xlabel="what the network said", ylabel="what it was shown", xticks=ticks, yticks=ticks, title=title)
+        axes.grid(False)
+    show(drawn, f"{title}: {wrong.sum()} wrong answers of {counts.sum()}, as a matrix of digit shown and answer given.")
+
+
+def time_per_image(measured: dict[int, Measurement], published: dict[str, tuple[int, float]], title: str) -> None:
+    """Draw the time for one image against the batch size, beside published figures; both axes logarithmic.
+
+    Args:
+        measured: for each batch size one training step, in seconds.
+        published: for each device its batch size and its seconds for one image.
+        title: the message of the figure, with the device.
+    """
+    sizes = sorted(measured)
+    with figure(7.5, 4.0) as (drawn, axes):
+        medians = [measured[size].median / size * 1e6 for size in sizes]
+        low, high = zip(*([q / size * 1e6 for q in measured[size].quartiles] for size in sizes), strict=True)
+        axes.plot(sizes, medians, color=BLUE, marker="s", ms=5, label="measured here")
+        axes.fill_between(sizes, low, high, color=BLUE, alpha=0.2, lw=0)
+        for (label, (size, seconds)), marker, colour in zip(
+            published.items(), ("^", "v"), (ORANGE, GREEN), strict=False
+        ):
+            axes.plot([size], [seconds * 1e6], marker=marker, ms=8, ls="", color=colour, label=label)
+        axes.set(xscale="log", yscale="log", xlabel="images in a batch", ylabel="time for one image (µs)", title=title)
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+        axes.minorticks_off()
+        axes.legend()
+    show(drawn, f"{title} Time for one image in microseconds against the batch size, both axes logarithmic.")
+
+
+def by_seed(accuracies: dict[str, dict[int, float]], images: int, title: str) -> None:
+    """Show the test accuracies of several seeds, each with the error of counting.
+
+    Args:
+        accuracies: for each way of training the accuracy by seed, from 0 to 1.
+        images: how many test images were counted.
+        title: the message of the figure, with the dataset.
+    """
+    rows = [(way, seed, accuracy) for way, seeds in accuracies.items() for seed, accuracy in seeds.items()]
+    looks = dict(zip(accuracies, ((ORANGE, "o"), (BLUE, "s"), (GREEN, "^")), strict=False))
+    with figure(7.5, 0.4 * len(rows) + 1.1) as (drawn, axes):
+        for row, (way, _, accuracy) in enumerate(rows):
+            colour, marker = looks[way]
+            error = (accuracy * (1 - accuracy) / images) ** 0.5
+            label = way if way not in [before for before, *_ in rows[:row]] else None
+            axes.errorbar(100 * accuracy, row, xerr=100 * error, fmt=marker, color=colour, capsize=4, label=label)
+        axes.set_yticks(range(len(rows)), [f"seed {seed}" for _, seed, _ in rows])
+        axes.set(xlabel="accuracy on the test images (%)", ylim=(len(rows) - 0.5, -0.5), title=title)
+        drawn.legend(loc="outside lower center", ncols=len(accuracies))
+    words = "; ".join(f"{way}, seed {seed}: {100 * accuracy:.2f} %" for way, seed, accuracy in rows)
+    show(drawn, f"{title}: {words}.")
+
+
+def maps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, columns: int = 2) -> None:
+    """Show arrays as pictures, each on a scale of its own: blue above zero, white at zero, orange below.
+
+    Args:
+        images: arrays of two axes.
+        titles: what stands above each.
+        title: the message of the figure.
+        columns: pictures in a row.
+    """
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
+    rows = -(-len(images) // columns)
+    size = min(7.5 / columns, 2.6)
+    with figure(size * columns, (size + 0.2 * any(titles)) * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (
+        drawn,
+        axes,
+    ):
+        for one in axes.flat:
+            one.set(xticks=[], yticks=[])
+            one.grid(False)
+            one.spines[:].set_visible(True)
+        for one, image, above in zip(axes.flat, images, titles, strict=False):
+            largest = float(np.abs(image).max()) or 1.0
+            one.imshow(image, cmap=colours, vmin=-largest, vmax=largest)
+            one.set_title(above, fontsize=9, loc="center")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}: {len(images)} pictures.")
+
+
+def trials(tried: Sequence[Trial], steps: int, title: str) -> None:
+    """Draw the time of a training step for each change that was tried, and what became of it.
+
+    Args:
+        tried: what `training.keep_what_pays` returns, the form to start from first.
+        steps: training steps in one run of a trial.
+        title: the message of the figure, with the device.
+    """
+    with figure(7.5, 0.42 * len(tried) + 0.9) as (drawn, axes):
+        for row, trial in enumerate(tried):
+            if trial.run is None:
+                axes.annotate(
+                    trial.verdict, (0, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9
+                )
+                continue
+            milliseconds = 1e3 / steps
+            low, high = (milliseconds * quartile for quartile in trial.run.quartiles)
+            median = milliseconds * trial.run.median
+            colour = BLUE if trial.verdict == "kept" else ORANGE if trial.verdict == "start" else GREY
+            axes.barh(row, median, color=colour, height=0.6)
+            axes.plot([low, high], [row, row], color="black", lw=1.5)
+            axes.annotate(f"{median:.3g} ms  {trial.verdict}", (max(high, median), row), xytext=(6, 0),
+                          textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+        axes.set_yticks(range(len(tried)), [trial.name for trial in tried])
+        longest = max((1e3 / steps * trial.run.median for trial in tried if trial.run), default=1)
+        axes.set(xlabel="time of one training step (ms)", xlim=(0, 1.5 * longest), ylim=(len(tried) - 0.5, -0.5))
+        axes.grid(axis="y", visible=False)
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    times = {trial.name: f"{1e3 / steps * trial.run.median:.3g} ms, " if trial.run else "" for trial in tried}
+    words = "; ".join(f"{trial.name}: {times[trial.name]}{trial.verdict}" for trial in tried)
+    show(drawn, f"{title} {words}.")

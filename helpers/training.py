@@ -109,6 +109,7 @@ def _switch_autotuning_off() -> None:
 def seed(number: int) -> None:
     """Make the next model and its training repeatable: initial weights, dropout, the order of the images.
 
+    What Keras keeps of models that nobody uses any more is freed, too: a lesson that builds many would fill the memory.
     `keras.utils.set_random_seed` does the same, and imports TensorFlow wherever it is installed: on the JAX backend
     that costs seconds and 400 MB for nothing.
 
@@ -117,16 +118,23 @@ def seed(number: int) -> None:
     """
     import keras
 
+    policy = keras.config.dtype_policy()
+    keras.utils.clear_session()  # Keras makes its own generator anew, from Python's
+    keras.config.set_dtype_policy(policy)  # which the line above forgets
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(number)
         return
-    policy = keras.config.dtype_policy()
-    keras.utils.clear_session(free_memory=False)  # Keras makes its own generator anew, from Python's
-    keras.config.set_dtype_policy(policy)  # which the line above forgets
     random.seed(number)
     np.random.seed(number)
     if keras.backend.backend() == "torch":
         sys.modules["torch"].manual_seed(number)
+
+
+def steps_at_once(wanted: int = 16) -> int:
+    """Return how many training steps Keras may hand over together: `wanted`, but always 1 on PyTorch."""
+    import keras
+
+    return 1 if keras.backend.backend() == "torch" else wanted
 
 
 # ---------------------------------------------------------------------------------------------- data
@@ -281,7 +289,8 @@ def keep_what_pays(
     trials = [Trial("start", best, "start")]
     for name, change in candidates.items():
         try:
-            run = measure(**{**kept, **change})
+            with caught_stderr():  # TensorFlow's log lines of the first use of a compiler
+                run = measure(**{**kept, **change})
         except Exception as error:  # an operation that this device or backend does not have
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
             trials.append(Trial(name, None, f"not possible here: {reason}"))
