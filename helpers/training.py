@@ -264,7 +264,7 @@ class Trial:
     Attributes:
         name: what was changed.
         run: what was measured; None if this form cannot run here.
-        verdict: "kept", "dropped: no clear gain", "dropped: slower", or why it cannot run; empty for the start.
+        verdict: "start", "kept", "dropped: no clear gain", "dropped: slower", or why it cannot run.
     """
 
     name: str
