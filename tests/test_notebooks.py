@@ -5,7 +5,7 @@ import re
 import pytest
 import sample_lesson
 
-from helpers import notebook_format
+from helpers import execute, lessons, notebook_format
 from helpers.commands import notebooks
 from helpers.errors import WorkshopError
 
@@ -112,3 +112,23 @@ def test_one_refusal_stops_no_other_lesson(tmp_path, capsys):
     assert "01-fail-early.ipynb: not stored" in capsys.readouterr().out
     assert sample_lesson.load(good).cells[0].outputs
     assert notebooks.store_all([good], "preview") == 0
+
+
+@pytest.mark.parametrize("number", ["04", "05"])
+def test_a_training_lesson_runs_on_another_backend_too(number, monkeypatch):
+    """nbval runs every lesson on TensorFlow; the same notebooks train with JAX."""
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    [path] = lessons.find([number])
+    notebook = lessons.read(path)
+    outcome = execute.execute(notebook, profile="preview")
+    assert outcome.failure is None
+    assert "(JAX, CPU)" in lessons.facts(notebook)["device"]
+    assert execute.loud(notebook) == []
+    claims = {
+        index: execute.text(cell)
+        for index, cell in enumerate(notebook.cells)
+        if "nbval-check-output" in lessons.tags(cell)
+    }
+    stored = lessons.read(path)
+    assert claims
+    assert claims == {index: execute.text(stored.cells[index]) for index in claims}
