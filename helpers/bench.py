@@ -145,7 +145,7 @@ def choose(images: int | None = None) -> dict[str, object]:
     few = (mnist.x_train[: STEPS * BATCH], mnist.y_train[: STEPS * BATCH], mnist.x_test[:1], mnist.y_test[:1])
     candidates = dict(CANDIDATES)
     if keras.backend.backend() != "tensorflow":
-        del candidates["XLA"]  # JAX always compiles, PyTorch has no XLA
+        candidates.pop("XLA", None)  # JAX always compiles, PyTorch has no XLA
 
     def measure(**options: object) -> timing.Measurement:
         training.seed(0)
