@@ -173,5 +173,5 @@ def check_pool(learner: Callable[[np.ndarray], np.ndarray]) -> None:
         height, width = image.shape
         return image.reshape(height // 2, 2, width // 2, 2).max(axis=(1, 3))
 
-    plain = [(np.array([[1, 2, 5, 6], [3, 4, 7, 8]]),)]
+    plain = [(np.array([[1, 2, 5, 6], [3, 4, 7, 8]]),), (np.array([[9, 1], [2, 3]]),), (np.array([[1, 2], [7, 3]]),)]
     checks.function(learner, right, lambda rng: plain + _images(rng, even=True))

@@ -244,7 +244,7 @@ def curves(history: dict[str, list[float]], title: str) -> None:
 
     with figure(7.5, 3.2, ncols=2) as (drawn, axes):
         for one, name, ylabel, factor in zip(
-            axes, ("accuracy", "loss"), ("accuracy (%)", "loss (nats)"), (100, 1), strict=True
+            axes, ("accuracy", "loss"), ("accuracy (%)", "loss"), (100, 1), strict=True
         ):
             for key, colour, marker, label in (
                 (name, ORANGE, "o", "training images"), (f"val_{name}", BLUE, "s", "test images"),
@@ -288,6 +288,8 @@ def time_per_image(measured: dict[int, Measurement], published: dict[str, tuple[
         published: for each device its batch size and its seconds for one image.
         title: the message of the figure, with the device.
     """
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
     sizes = sorted(measured)
     with figure(7.5, 4.0) as (drawn, axes):
         medians = [measured[size].median / size * 1e6 for size in sizes]
@@ -297,9 +299,11 @@ def time_per_image(measured: dict[int, Measurement], published: dict[str, tuple[
         for (label, (size, seconds)), marker, colour in zip(
             published.items(), ("^", "v"), (ORANGE, GREEN), strict=False
         ):
-            axes.plot([size], [seconds * 1e6], marker=marker, ms=8, ls="", color=colour, label=label)
+            axes.plot([size], [seconds * 1e6], marker=marker, ms=8, mfc="none", mew=2, ls="", color=colour, label=label)
         axes.set(xscale="log", yscale="log", xlabel="images in a batch", ylabel="time for one image (µs)", title=title)
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.minorticks_off()
         axes.legend()
     show(drawn, f"{title} Time for one image in microseconds against the batch size, both axes logarithmic.")
@@ -382,7 +386,9 @@ def trials(tried: Sequence[Trial], steps: int, title: str) -> None:
             axes.plot([low, high], [row, row], color="black", lw=1.5)
             axes.annotate(f"{median:.3g} ms  {trial.verdict}", (max(high, median), row), xytext=(6, 0),
                           textcoords="offset points", va="center", fontsize=9)  # fmt: skip
-        axes.set_yticks(range(len(tried)), [trial.name for trial in tried])
+        axes.set_yticks(
+            range(len(tried)), [f"{trial.name}" if trial.verdict == "start" else f"+ {trial.name}" for trial in tried]
+        )
         longest = max((1e3 / steps * trial.run.median for trial in tried if trial.run), default=1)
         axes.set(xlabel="time of one training step (ms)", xlim=(0, 1.5 * longest), ylim=(len(tried) - 0.5, -0.5))
         axes.grid(axis="y", visible=False)

@@ -146,7 +146,7 @@ def check_data(
     """Look at the data before a training does: most of what is wrong with data raises no error in a training.
 
     Args:
-        images: array of shape (n, *shape), any numeric dtype.
+        images: array of shape (n, *shape), pixels from 0 to 255 of any numeric dtype.
         labels: array of shape (n,), whole numbers from 0 to classes - 1.
         shape: the shape of one image, as the network takes it.
         batch_size: images a step.
@@ -155,7 +155,11 @@ def check_data(
     Raises:
         WorkshopError: names what is wrong, where, and what mends it.
     """
-    images, labels, shape = _array(images, "images"), _array(labels, "labels"), tuple(shape)
+    images, labels = _array(images, "images"), _array(labels, "labels")
+    shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
+    if images.ndim == 1 and labels.ndim > 1:
+        shapes = f"Their shapes are {images.shape} and {labels.shape}."
+        raise WorkshopError("The images look like labels, and the labels like images.", shapes, "Give the images first.")
     n = len(images) if images.ndim else 0
     if n == 0 or images.size == 0:
         raise WorkshopError(
@@ -176,6 +180,12 @@ def check_data(
             f"{len(bad):,} of {n:,} images hold NaN or infinity, the first of them is image {bad[0]}.",
             "A single step with such a pixel, and the network gives every image the same answer; no error is raised.",
             "Look where they come from, or leave those images out.",
+        )
+    if images.dtype.kind == "f" and 0 < images.max() <= 1:
+        raise WorkshopError(
+            f"The pixels lie between 0 and {images.max():.3g}: somebody has scaled them already.",
+            "The lessons' networks take pixels from 0 to 255 and scale them themselves; to them this is blank paper.",
+            "Take the bytes as load_mnist() returns them.",
         )
     _check_batch_size(batch_size, n)
 

@@ -73,6 +73,19 @@ def test_a_single_image_is_told_with_the_line_that_mends_it():
     check_data(eval(refused(image, [3]).next.partition(": ")[2], {"images": image}), [3], SHAPE)
 
 
+def test_pixels_that_are_scaled_already_are_told():
+    labels = np.zeros(3, "uint8")
+    with pytest.raises(WorkshopError, match=r"between 0 and 0\.5: somebody has scaled them already"):
+        check_data(np.full((3, *SHAPE), 0.5, "float32"), labels, SHAPE)
+    check_data(np.ones((3, *SHAPE), "uint8"), labels, SHAPE)
+    check_data(np.zeros((3, *SHAPE), "float32"), labels, SHAPE)
+
+
+def test_images_and_labels_swapped_are_told():
+    with pytest.raises(WorkshopError, match="look like labels"):
+        check_data(np.zeros(3, "uint8"), np.zeros((3, 784), "uint8"), 784)
+
+
 @pytest.mark.parametrize("images", [np.zeros((0, *SHAPE)), [], np.float32(3), np.zeros((3, 0, 4, 1))])
 def test_no_images(images):
     assert refused(images, []).what == "There are no images to train with."
