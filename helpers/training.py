@@ -159,7 +159,7 @@ def check_data(
     shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
     if images.ndim == 1 and labels.ndim > 1:
         shapes = f"Their shapes are {images.shape} and {labels.shape}."
-        raise WorkshopError("The images look like labels, and the labels like images.", shapes, "Give the images first.")
+        raise WorkshopError("The images look like labels, and the labels like images.", shapes, "Swap them.")
     n = len(images) if images.ndim else 0
     if n == 0 or images.size == 0:
         raise WorkshopError(
