@@ -390,7 +390,7 @@ def trials(tried: Sequence[Trial], steps: int, title: str) -> None:
             range(len(tried)), [f"{trial.name}" if trial.verdict == "start" else f"+ {trial.name}" for trial in tried]
         )
         longest = max((1e3 / steps * trial.run.median for trial in tried if trial.run), default=1)
-        axes.set(xlabel="time of one training step (ms)", xlim=(0, 1.5 * longest), ylim=(len(tried) - 0.5, -0.5))
+        axes.set(xlabel="time of one training step (ms)", xlim=(0, 1.6 * longest), ylim=(len(tried) - 0.5, -0.5))
         axes.grid(axis="y", visible=False)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     times = {trial.name: f"{1e3 / steps * trial.run.median:.3g} ms, " if trial.run else "" for trial in tried}

@@ -55,7 +55,7 @@ class Profile:
 
 
 PROFILES = {
-    "preview": Profile("preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 6_400, 2, 1, (0, 1), 2),
+    "preview": Profile("preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2),
     "lab": Profile("lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000, 60_000, 10, 12, (0, 1, 2), 16),
     "full": Profile(
         "full", "for a real GPU, only when asked", 31, 15.0, 100_000_000, 60_000, 10, 12, (0, 1, 2, 3, 4), 64

@@ -240,7 +240,7 @@ def _check_labels(labels: np.ndarray, n: int, classes: int) -> None:
         first = outside[0]
         raise WorkshopError(
             f"{len(outside):,} of {n:,} labels lie outside 0 to {classes - 1}; "
-            f"the first is label {first}: {labels[first]}.",
+            f"the first is labels[{first}] = {labels[first]}.",
             "TensorFlow stops at it with a long error on a CPU; JAX raises nothing and learns nothing from that image.",
             "Mend those labels, or leave their images out.",
         )

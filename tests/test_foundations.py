@@ -78,10 +78,10 @@ def test_preview_trains_less_than_the_whole(amount):
 def test_a_shortened_training_says_by_how_much():
     preview, lab = profiles.named("preview"), profiles.named("lab")
     assert preview.shortened(2, 10) == (
-        "preview profile, far from the whole training: 2 of 10 epochs, 6,400 of 60,000 images"
+        "preview profile, far from the whole training: 2 of 10 epochs, 3,200 of 60,000 images"
     )
     assert preview.shortened(1, of=12, total=1_500).endswith(": 1 of 12 epochs, 1,500 of 1,500 images")
-    assert preview.shortened(10, of=10).endswith(": 10 of 10 epochs, 6,400 of 60,000 images")
+    assert preview.shortened(10, of=10).endswith(": 10 of 10 epochs, 3,200 of 60,000 images")
     assert preview.shortened(10, of=10, total=1_500) == ""
     assert lab.shortened(lab.mlp_epochs, of=10) == lab.shortened(lab.cnn_epochs, of=12) == ""
     assert lab.shortened(11, of=12).endswith(": 11 of 12 epochs, 60,000 of 60,000 images")
