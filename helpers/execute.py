@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 SAMPLE_SECONDS = 0.1
-CELL_SECONDS = {"preview": 120, "lab": 1800, "full": 3600}  # against hanging: lesson 05 trains ten minutes on JAX
+CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}  # against hanging: lesson 05 trains ten minutes on JAX
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
