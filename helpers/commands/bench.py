@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from helpers import devices, doctor
 from helpers.commands import ROOT
-from helpers.commands.run import BUILD, short, write
+from helpers.commands.run import BUILD, end_as_ctrl_c_does, short, write
 from helpers.errors import WorkshopError
 from helpers.plots import Table
 
@@ -54,9 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure what `args` asks for; return 0, 1 if a process failed, 130 if it was interrupted."""
     backends = _backends(args.backend)
     _check(args)
-    for name in ("SIGTERM", "SIGHUP"):  # a closed window ends it as Ctrl-C does: a report, and no process left
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.default_int_handler)
+    end_as_ctrl_c_does()
     rows: list[dict[str, Any]] = []
     interrupted = False
     try:

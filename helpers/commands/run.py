@@ -71,13 +71,15 @@ def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = profiles.named(args.profile) if args.profile else profiles.current()
     grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
-    for name in (
-        "SIGTERM",
-        "SIGHUP",
-    ):  # a closed window ends it as Ctrl-C does: a report, and no kernel left
+    end_as_ctrl_c_does()
+    return run_lessons(lessons.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)
+
+
+def end_as_ctrl_c_does() -> None:
+    """Let a closed window or a polite kill end a command as Ctrl-C does: a report, and no process left."""
+    for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.default_int_handler)
-    return run_lessons(lessons.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)
 
 
 def run_lessons(
