@@ -24,6 +24,7 @@ Processes that leave the group by themselves (`start_new_session=True`) are thei
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import os
@@ -39,7 +40,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from helpers.errors import WorkshopError
@@ -246,7 +247,7 @@ def _script(function: Callable[..., Any]) -> dict[str, Any]:
             "The fresh process gets the function alone, and the decorator would be lost.",
             "Use the decorator inside the function, on a function of its own.",
         )
-    missing = sorted(set(function.__code__.co_freevars) | set(_outside(code, name)))
+    missing = _outside(function, code)
     if missing:
         raise WorkshopError(
             f"{name} uses names from outside of itself: {', '.join(missing)}.",
@@ -309,13 +310,13 @@ def _file(name: str) -> str:
     return f"<{name}>"
 
 
-def _outside(code: CodeType, name: str) -> list[str]:
-    """Return the names that a function takes from outside and that a fresh process lacks."""
+def _outside(function: Callable[..., Any], code: CodeType) -> list[str]:
+    """Return the names that a function takes from outside of itself and that a fresh process lacks."""
     import builtins
     import dis
 
     notebook = {"get_ipython", "display", "_", "__IPYTHON__"}  # IPython puts them among the builtins
-    known, used = set(dir(builtins)) - notebook | {name}, []
+    known, used = set(dir(builtins)) - notebook | {function.__name__}, set(function.__code__.co_freevars)
     codes = [code]
     for body in codes:
         codes += [constant for constant in body.co_consts if isinstance(constant, CodeType)]
@@ -323,8 +324,12 @@ def _outside(code: CodeType, name: str) -> list[str]:
         own = {argument for step, argument in steps if step == "STORE_NAME"}  # of a class
         known |= {argument for step, argument in steps if step == "STORE_GLOBAL"}
         loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-        used += [argument for step, argument in steps if step in loads and argument not in own]
-    return [one for one in used if one not in known]
+        used |= {argument for step, argument in steps if step in loads and argument not in own}
+    # A name of the caller's that hides a builtin one, such as a variable called sum; in a notebook IPython hides three.
+    hidden = {one for one in used & vars(builtins).keys() & function.__globals__.keys() if not one.startswith("__")}
+    hidden = {one for one in hidden if function.__globals__[one] is not getattr(builtins, one)}
+    known -= hidden - {"open", "exit", "quit"} | set(function.__code__.co_freevars) - {function.__name__}
+    return sorted(used - known)
 
 
 def _arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[dict[str, bytes], list[str]]:
@@ -439,15 +444,17 @@ for _core in ("numpy._core", "numpy.core"):  # since NumPy 2, before
 class _Pickler(pickle.Pickler):
     def reducer_override(self, thing: Any) -> Any:  # noqa: ANN401
         """Is asked about everything but None, bool, int, float, str, bytes, list, tuple, dict and set."""
-        name = (getattr(thing, "__module__", None), getattr(thing, "__qualname__", None))
-        if type(thing) is complex or _numpys(thing) or name in _RESTORES:
+        if type(thing) is complex or _numpys(thing):
             return NotImplemented
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and type(thing) is numpy.ndarray:
-            raise _NotPlain(f"it is, or holds, an array of {thing.dtype}, which NumPy alone does not know")
-        kind = thing if isinstance(thing, type) else type(thing)
-        what = f"the class {kind.__qualname__}" if isinstance(thing, type) else f"a {kind.__qualname__}"
-        raise _NotPlain(f"it is, or holds, {what} (of {kind.__module__})")
+        if isinstance(thing, type | BuiltinFunctionType | FunctionType):
+            if (thing.__module__, thing.__qualname__) in _RESTORES:
+                return NotImplemented
+            raise _NotPlain(f"it is, or holds, {thing.__qualname__}, which is code")
+        kind = type(thing)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        if name == "numpy.ndarray":
+            raise _NotPlain(f"it is, or holds, an array of {thing.dtype}, which needs .astype('float32')")
+        raise _NotPlain(f"it is, or holds, an object of type {name}")
 
 
 def _dumps(thing: Any) -> bytes:  # noqa: ANN401
@@ -522,13 +529,13 @@ class _Worker:
     status: int | None = None  # its exit status, if it ended by itself
     threads: list[threading.Thread] = field(default_factory=list)
 
-    @property
-    def failed(self) -> bool:
-        return not self.done or "failure" in self.answered
-
-    @property
+    @functools.cached_property
     def answered(self) -> dict[str, Any]:
-        return _loads(bytes(self.answer))
+        """What came of the call: "result", or "failure" and "next"; only when it is done."""
+        try:
+            return _loads(self.answer)
+        except Exception as error:  # compiled code wrote into the process's memory, or into its pipe
+            return {"failure": f"its answer came damaged ({type(error).__name__}: {error})"}
 
 
 class _Crew:
@@ -613,13 +620,11 @@ class _Crew:
                 if windows:
                     self.leader.stdin.write(f"{process.pid}\n".encode())
                     self.leader.stdin.flush()
-        except OSError as error:
+                self.attend(len(self.workers) - 1)
+        except (OSError, ValueError, RuntimeError) as error:  # no such program, odd text in a variable, no more threads
             raise WorkshopError(
                 f"Process {len(self.workers)} could not be started.", str(error), "Run python -m helpers doctor."
             ) from None
-        finally:
-            for number, worker in enumerate(self.workers):
-                self.attend(number, worker)
         said = self.leader.stdout.read(1)
         if said != b"+":
             why = (said + self.leader.stdout.read()).decode(errors="replace")
@@ -637,12 +642,14 @@ class _Crew:
         changes |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder)) | self.variables
         return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
 
-    def attend(self, number: int, worker: _Worker) -> None:
+    def attend(self, number: int) -> None:
         """Start the threads that feed a process, listen to it and wait for its end."""
+        worker = self.workers[number]
         steps = (self.feed_and_wait, self.listen, self.listen_to_noise)
-        worker.threads = [threading.Thread(target=step, args=(number, worker), daemon=True) for step in steps]
-        for thread in worker.threads:
+        for step in steps:
+            thread = threading.Thread(target=step, args=(number, worker), daemon=True)
             thread.start()
+            worker.threads.append(thread)
 
     def feed_and_wait(self, number: int, worker: _Worker) -> None:
         self.ready.wait()
@@ -697,7 +704,8 @@ class _Crew:
             if number is None:
                 return
             left.discard(number)
-            if self.check and self.workers[number].failed:
+            worker = self.workers[number]
+            if self.check and (not worker.done or "failure" in worker.answered):
                 self.first = number
                 return
 
@@ -730,11 +738,12 @@ class _Crew:
                 devices._kill(self.leader)
                 self.leader.wait()
         self.ready.set()
+        patience = time.perf_counter() + 2
         for worker in self.workers:
             if os.name == "nt":
                 devices._kill(worker.process)
-            for thread in worker.threads:
-                thread.join(3)  # a process that left the group may hold its noise open: the thread then ends with it
+            for thread in worker.threads:  # a process that left the group may hold its noise open: until its own end
+                thread.join(max(0.1, patience - time.perf_counter()))
         if self.leader:
             with self.leader.stdout as stream:
                 stream.read()  # until the guard has ended
@@ -773,7 +782,8 @@ def _guard() -> None:
             time.sleep(1)
         os.killpg(leader, signal.SIGKILL)
     os.setpgid(0, 0)  # the guard, outside of the group
-    os.write(1, b"+")
+    with contextlib.suppress(OSError):  # the caller is gone already
+        os.write(1, b"+")
     while os.getppid() == leader and not select.select([0], [], [], 1)[0]:
         pass
     with contextlib.suppress(OSError):
@@ -815,24 +825,50 @@ def _outcome(crew: _Crew, script: dict[str, Any], limit: float, seconds: float) 
             failures.append(_death(worker, script))
     logs = [str(worker.log) for worker in crew.workers]
     noise = [str(worker.noise) for worker in crew.workers]
-    first = crew.late[0] if crew.check and crew.late else crew.first
-    if first is None:
-        return Run(results, logs, noise, failures, seconds)
-    total = len(crew.workers)
-    which = f"{script['name']} failed" if total == 1 else f"Process {first} of {total} ({script['name']}) failed"
-    if crew.late:
-        many = ", ".join(map(str, crew.late))
-        which = f"{script['name']} did not end within {limit:g} s" + (
-            f" in process {many} of {total}" if total > 1 else ""
-        )
-    why = failures[first].splitlines()
-    for title, text in (("It printed last:", logs[first]), ("Libraries wrote last:", noise[first])):
+    if crew.check and crew.late:
+        raise _too_late(crew.late, len(logs), failures, logs, noise, script["name"], limit)
+    if crew.first is not None:
+        raise _failed(crew.workers[crew.first], crew.first, failures, logs, noise, script["name"])
+    return Run(results, logs, noise, failures, seconds)
+
+
+def _too_late(
+    late: list[int], total: int, failures: list[str], logs: list[str], noise: list[str], name: str, limit: float
+) -> WorkshopError:
+    which = f" in process {', '.join(map(str, late))} of {total}" if total > 1 else ""
+    why = [f"process {one}: {failures[one]}" if total > 1 else failures[one] for one in late[:SHOWN_LINES]]
+    why += _last_words(logs[late[0]], noise[late[0]])
+    return WorkshopError(
+        f"{name} did not end within {limit:g} s{which}.",
+        _INDENTED.join(why),
+        "Find out what it waits for, or give cluster.run more seconds.",
+    )
+
+
+def _failed(
+    worker: _Worker, number: int, failures: list[str], logs: list[str], noise: list[str], name: str
+) -> WorkshopError:
+    total = len(failures)
+    why = [*failures[number].splitlines(), *_last_words(logs[number], noise[number])]
+    advice = "Mend that, and run the cell again."
+    if total > 1:
+        advice += " With check=False the other processes go on, and you see what each of them says."
+    return WorkshopError(
+        f"{name} failed." if total == 1 else f"{name} failed in process {number} of {total}.",
+        _INDENTED.join(why),
+        (worker.answered.get("next") if worker.done else "") or advice,
+    )
+
+
+_INDENTED = "\n      "  # under WorkshopError's "Why:  "
+
+
+def _last_words(log: str, noise: str) -> list[str]:
+    shown = []
+    for title, text in (("It printed last:", log), ("Libraries wrote last:", noise)):
         lines = [line[:300] for line in _told(text, "").splitlines() if line.strip()]
-        why += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
-    advice = crew.workers[first].answered.get("next", "") if crew.workers[first].done and not crew.late else ""
-    if crew.late:
-        advice = "Give cluster.run more seconds, or find out what it waits for."
-    raise WorkshopError(f"{which}.", "\n      ".join(why), advice or "Mend that line, and run the cell again.")
+        shown += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
+    return shown
 
 
 def _place(text: str, name: str) -> int:
