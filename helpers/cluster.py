@@ -730,15 +730,12 @@ class _Crew:
         from helpers import devices
 
         if self.leader:
+            devices._kill(self.leader)  # the whole group; its number is ours until we wait for the leader
             with contextlib.suppress(OSError):
-                self.leader.stdin.close()  # the guard ends the group, then removes the folder
-            try:
-                self.leader.wait(3)
-            except subprocess.TimeoutExpired:  # somebody ended the guard
-                devices._kill(self.leader)
-                self.leader.wait()
+                self.leader.stdin.close()  # now the guard removes the folder, and ends
+            self.leader.wait()
         self.ready.set()
-        patience = time.perf_counter() + 2
+        patience = time.perf_counter() + 1
         for worker in self.workers:
             if os.name == "nt":
                 devices._kill(worker.process)
@@ -788,13 +785,13 @@ def _guard() -> None:
         pass
     with contextlib.suppress(OSError):
         os.killpg(leader, signal.SIGKILL)
-    for _ in range(50):  # half a second at most: nobody may be there to collect the dead
+    for _ in range(20):  # a tenth of a second: grandchildren that are dead may lie there until init collects them
         shutil.rmtree(folder, ignore_errors=True)
         try:
             os.killpg(leader, 0)
         except OSError:
             break
-        time.sleep(0.01)
+        time.sleep(0.005)
     shutil.rmtree(folder, ignore_errors=True)
 
 
