@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import gc
 import inspect
 import json
 import math
@@ -62,12 +61,10 @@ def temporary(tmp_path, monkeypatch, request):
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     me = psutil.Process()
-    gc.collect()
     children, threads, descriptors = me.children(recursive=True), set(threading.enumerate()), me.num_fds()
     yield folder
     assert in_the_end(lambda: not set(threading.enumerate()) - threads)
     assert [child for child in me.children(recursive=True) if child not in children] == []
-    gc.collect()
     if "notebook" not in request.node.name:  # the kernel's client keeps some for the next kernel
         assert me.num_fds() <= descriptors
     assert list(folder.iterdir()) == []
@@ -421,7 +418,7 @@ def decorated():
         (both, "yields or is async"),
         (decorated, "decorated has a decorator: @mark, @mark"),
     ],
-    ids=str,
+    ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_ordinary_function_is_refused_before_anything_starts(function, words, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nothing/starts")
@@ -620,8 +617,8 @@ def test_lines_of_threads_and_forks_are_not_mixed_up():
         import threading
 
         def speak(who):
-            for number in range(300):
-                print(f"{who}{number}" * 50 + "\n", end="")
+            for number in range(60):
+                print(f"{who}{number} " * 150 + "\n", end="")
 
         if not (child := os.fork()):
             speak("child")
@@ -635,9 +632,9 @@ def test_lines_of_threads_and_forks_are_not_mixed_up():
 
     run = cluster.run(work)
     assert run.result == 0
-    wanted = sorted(f"{who}{number}" * 50 for who in ("a", "b", "child") for number in range(300))
-    kept = [line for line in run.logs[0].splitlines() if "left out" not in line]
-    assert set(kept[1:-1]) <= {*wanted, *(line[-len(line) :] for line in wanted)} or len(kept) > 100
+    assert sorted(run.logs[0].splitlines()) == sorted(
+        f"{who}{number} " * 150 for who in ("a", "b", "child") for number in range(60)
+    )
 
 
 def test_of_very_much_output_the_beginning_and_the_end_are_kept():

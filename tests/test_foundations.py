@@ -22,7 +22,7 @@ def modules_after(statement):
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".errors", ".profiles", ".devices", ".doctor", ".monitor", ".commands", ".quiet"]
+    "module", ["", ".errors", ".profiles", ".devices", ".doctor", ".monitor", ".commands", ".quiet", ".cluster"]
 )
 def test_nothing_heavy_is_imported(module):
     assert modules_after(f"import helpers{module}") == []
