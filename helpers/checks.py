@@ -158,6 +158,9 @@ def _short(value: object) -> str:
         return f"np.array({_short(value.tolist())})"
     if isinstance(value, np.generic):
         value = value.item()
+    elif isinstance(value, list) and any(isinstance(one, np.ndarray) for one in value):
+        text = f"[{', '.join(_short(one) for one in value)}]"
+        return text if len(text) <= 80 else text[:77] + "..."
     elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
         value = [one.item() if isinstance(one, np.generic) else one for one in value]
     text = repr(value)
@@ -167,6 +170,8 @@ def _short(value: object) -> str:
 def _same(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
     return one == other
 
 
@@ -178,6 +183,8 @@ def _compare(expected: object, came: object, where: str) -> None:
         )
     if isinstance(expected, bool | np.bool_ | str | None.__class__):
         right = isinstance(came, bool | np.bool_ | str) and came == expected
+    elif isinstance(expected, list) and any(isinstance(one, str) for one in expected):
+        right = isinstance(came, list | tuple | np.ndarray) and list(came) == expected
     elif isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
         try:
             values, wanted = np.asarray(came), np.asarray(expected)

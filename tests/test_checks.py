@@ -127,6 +127,30 @@ def test_a_list_is_as_good_as_an_array_and_rounding_is_forgiven(capsys):
     assert said(capsys).count("right") == 3
 
 
+@pytest.mark.parametrize(
+    ("came", "verdict"),
+    [(["a", "b"], "right"), (("a", "b"), "right"), (["b", "a"], "not yet"), ([], "not yet"), ({"a", "b"}, "not yet"),
+     ("ab", "not yet"), (["a", 2], "not yet"), (["a", "b", "c"], "not yet")],
+)  # fmt: skip
+def test_a_list_of_names_must_be_that_list(came, verdict, capsys):
+    checks.function(lambda: came, lambda: ["a", "b"], lambda rng: [()])
+    assert capsys.readouterr().out.startswith(verdict)
+
+
+def test_lists_of_arrays_may_be_arguments(capsys):
+    arrays = [np.ones(2), np.array([5.0, 0.0])]
+    checks.function(lambda parts: sum(parts), lambda parts: sum(parts), lambda rng: [(arrays,)])
+    assert capsys.readouterr().out.startswith("right")
+
+    def spoils(parts):
+        parts[0] += 1
+        return sum(parts) - 1
+
+    checks.function(spoils, lambda parts: sum(parts), lambda rng: [(arrays,)])
+    said = capsys.readouterr().out
+    assert "spoils([np.array([1.0, 1.0]), np.array([5.0, 0.0])]) changed its own argument" in said
+
+
 def test_long_arguments_are_shortened(capsys):
     checks.function(lambda x: 0, lambda x: 1, lambda rng: [(np.arange(1000),)])
     assert len(said(capsys)) < 200
