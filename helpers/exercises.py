@@ -175,3 +175,128 @@ def check_pool(learner: Callable[[np.ndarray], np.ndarray]) -> None:
 
     plain = [(np.array([[1, 2, 5, 6], [3, 4, 7, 8]]),), (np.array([[9, 1], [2, 3]]),), (np.array([[1, 2], [7, 3]]),)]
     checks.function(learner, right, lambda rng: plain + _images(rng, even=True))
+
+
+# ---------------------------------------------------------------------------------------- 07: Place work on devices
+
+
+def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> None:
+    """Lesson 07, exercise 1: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
+
+    def place(kind: str, number: int, task: int = 0) -> str:
+        return f"/job:localhost/replica:0/task:{task}/device:{kind}:{number}"
+
+    def right(places: dict[str, str], wanted: str) -> list[str]:
+        return sorted(name for name, where in places.items() if where.rsplit("/device:", 1)[1] != wanted)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [
+            ({"y": place("CPU", 0), "x": place("GPU", 1)}, "GPU:1"),
+            ({"a": place("GPU", 1), "b": place("GPU", 10), "c": place("GPU", 11)}, "GPU:1"),
+            ({"b": place("GPU", 1), "a": place("GPU", 11)}, "GPU:11"),
+            ({"weights": place("CPU", 1), "bias": place("GPU", 1)}, "CPU:1"),
+            ({}, "CPU:0"),
+        ]
+        drawn = []
+        for _ in range(20):
+            names = rng.permutation(list("abcdefgh"))[: rng.integers(1, 8)].tolist()
+            kinds, numbers = rng.choice(["CPU", "GPU"], len(names)).tolist(), rng.integers(0, 3, len(names)).tolist()
+            places = {name: place(*one) for name, *one in zip(names, kinds, numbers, strict=True)}
+            drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
+        return plain + drawn
+
+    checks.function(learner, right, cases)
+
+
+def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> None:
+    """Lesson 07, exercise 2: the least time of 2 x (power - 1) products on a card of so many cores."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [(1000, 2, 100, 1.0), (10_000, 10, 384, 1.124), (1, 1, 1, 1.0), (500, 3, 1, 2.5)]
+        drawn = [
+            (*(int(n) for n in rng.integers((100, 2, 10), (9000, 20, 5000))), float(rng.uniform(0.5, 3)))
+            for _ in range(20)
+        ]
+        return plain + drawn
+
+    def right(size: int, power: int, cores: int, gigahertz: float) -> float:
+        return 4 * (power - 1) * size**3 / (2 * cores * gigahertz * 1e9)
+
+    checks.function(learner, right, cases)
+
+
+def check_visible(learner: Callable[[str | None, int], list[int]]) -> None:
+    """Lesson 07, exercise 3: what CUDA_VISIBLE_DEVICES shows; the first invalid number ends the list.
+
+    Source: CUDA's documentation of its environment variables.
+    """
+
+    def right(value: str | None, count: int) -> list[int]:
+        if value is None:
+            return list(range(count))
+        numbers = [int(number) for number in value.split(",")] if value else []
+        valid = [0 <= number < count for number in numbers]
+        return numbers[: valid.index(False)] if False in valid else numbers
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [("2,0", 3), ("-1", 3), (None, 3), (None, 0), ("", 2), ("0,-1,1", 2), ("5", 2), ("2", 2), ("1,2,0", 2)]
+        drawn = [
+            (",".join(map(str, rng.permutation(np.arange(-1, 12))[: rng.integers(1, 6)])), int(rng.integers(1, 12)))
+            for _ in range(25)
+        ]
+        return [*plain, ("10,1", 11), ("0", 0), *drawn]
+
+    checks.function(learner, right, cases)
+
+
+# ------------------------------------------------------------------------------------ 08: Train on several devices
+
+
+def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) -> None:
+    """Lesson 08, exercise 1: the whole batch's mean gradient from those of parts of different sizes."""
+
+    def right(gradients: list[np.ndarray], sizes: list[int]) -> np.ndarray:
+        return np.average(np.stack(gradients), axis=0, weights=sizes)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [([np.array([1.0, 4.0]), np.array([5.0, 0.0])], [3, 1]), ([np.array([2.0])], [7])]
+        drawn = []
+        for shape in [(3,), (4,), (2, 3), (5, 2), (1, 1), (2, 2, 2)]:
+            parts = int(rng.integers(2, 6))
+            drawn.append(([rng.normal(size=shape) for _ in range(parts)], rng.integers(1, 90, parts).tolist()))
+        return plain + drawn
+
+    checks.function(learner, right, cases)
+
+
+def check_break_even_batch(learner: Callable[[float, int, float], int]) -> None:
+    """Lesson 08, exercise 2: the smallest batch for which two devices take less time than one.
+
+    On two devices a ring all-reduce moves 2 (n - 1) / n = 1 time the gradient's bytes to and from each.
+    """
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [(47e-6, 2_678_824, 12e9), (47e-6, 2_678_824, 0.125e9), (1.0, 10, 1e9), (1e-5, 400_123, 1e8)]
+        drawn = [
+            (float(rng.uniform(1e-6, 1e-3)), int(rng.integers(10_000, 10**8)), float(10 ** rng.uniform(8, 11)))
+            for _ in range(20)
+        ]
+        return plain + drawn
+
+    def right(per_image: float, gradient_bytes: int, bytes_per_second: float) -> int:
+        return math.floor(2 * gradient_bytes / bytes_per_second / per_image) + 1
+
+    checks.function(learner, right, cases)
+
+
+def check_busy_share(learner: Callable[[int, int], float]) -> None:
+    """Lesson 08, exercise 3: how much of a pipelined step each of several devices works.
+
+    Source: Huang et al., "GPipe" (2019): the bubble takes (devices - 1) of (parts + devices - 1) turns.
+    """
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        drawn = [tuple(int(n) for n in rng.integers(1, 65, 2)) for _ in range(20)]
+        return [(2, 1), (2, 4), (4, 1), (1, 5), (4, 8), *drawn]
+
+    checks.function(learner, lambda devices, parts: parts / (parts + devices - 1), cases)

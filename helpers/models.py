@@ -21,10 +21,13 @@ CNN, WEIGHTS, FACTS = "cnn", ".weights.h5", ".json"
 SMALL = 6_400  # images with which `trained_cnn` trains a network of its own: a few seconds on two cores
 
 
-def mlp() -> keras.Model:
+def mlp(dropout: float = 0.2) -> keras.Model:
     """Return article A's network, 669,706 parameters: images of shape (784,) in, ten probabilities out.
 
     It takes pixels as they are stored, uint8 from 0 to 255, and scales them itself. Lesson 04 builds it.
+
+    Args:
+        dropout: the share of values that training switches off; 0 makes ways of training comparable to the last digit.
     """
     from keras import Input, Sequential, layers
 
@@ -33,12 +36,27 @@ def mlp() -> keras.Model:
             Input((784,), dtype="uint8"),
             layers.Rescaling(1 / 255),
             layers.Dense(512, activation="relu"),
-            layers.Dropout(0.2),
+            layers.Dropout(dropout),
             layers.Dense(512, activation="relu"),
-            layers.Dropout(0.2),
+            layers.Dropout(dropout),
             layers.Dense(10, activation="softmax"),
         ]
     )
+
+
+def plain_mlp(learning_rate: float) -> keras.Model:
+    """Return article A's network without dropout, compiled with the simplest optimizer (SGD).
+
+    Nothing in its training is random, so lesson 08 can hold the losses of several ways of training against each other.
+
+    Args:
+        learning_rate: of SGD; each weight moves by it times its gradient.
+    """
+    from keras.optimizers import SGD
+
+    model = mlp(dropout=0)
+    model.compile(SGD(learning_rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
 
 
 def cnn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -228,6 +228,86 @@ def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: s
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="time of one run (s)", title=title)
         axes.legend()
     show(drawn, f"{title} Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")
+
+
+def busy(spans: Sequence[tuple[str, str, float, float]]) -> dict[str, float]:
+    """Return for each device the share of the run in which it worked, from 0 to 1.
+
+    Args:
+        spans: pieces of work as `timing.Record` notes them; those of one device do not overlap.
+    """
+    whole = max(until for *_, until in spans) - min(begin for *_, begin, _ in spans)
+    devices = sorted({device for device, *_ in spans})
+    return {
+        device: sum(until - begin for where, _, begin, until in spans if where == device) / whole for device in devices
+    }
+
+
+def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title: str) -> None:
+    """Draw what each device did when, one panel a run below the other, all on the same scale.
+
+    Args:
+        runs: for each run its pieces of work: the device, what it did, and the seconds at which it began and ended, on
+            any clock.
+        title: the message of the figure, with the devices.
+    """
+    from matplotlib.patches import Patch
+
+    kinds = list(dict.fromkeys(what for spans in runs.values() for _, what, _, _ in spans))
+    looks = dict(zip(kinds, ((BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PINK, "xx")), strict=False))
+    devices = sorted({device for spans in runs.values() for device, *_ in spans})
+    words = []
+    with figure(7.5, (0.42 * len(devices) + 0.45) * len(runs) + 0.9, nrows=len(runs), sharex=True, squeeze=False) as (
+        drawn,
+        axes,
+    ):
+        for panel, (name, spans) in zip(axes[:, 0], runs.items(), strict=True):
+            origin, end = min(span[2] for span in spans), max(span[3] for span in spans)
+            for device, what, begin, until in spans:
+                colour, hatch = looks[what]
+                panel.barh(
+                    devices.index(device), 1e3 * (until - begin), left=1e3 * (begin - origin), height=0.7,
+                    color=colour, hatch=hatch, edgecolor="white", lw=0.8,
+                )  # fmt: skip
+            for device, share in busy(spans).items():
+                words.append(f"{name}, {device}: busy {share:.0%}")
+                panel.annotate(f"busy {share:.0%}", (1e3 * (end - origin), devices.index(device)), xytext=(6, 0),
+                               fontsize=9, textcoords="offset points", va="center")  # fmt: skip
+            panel.set_title(f"{name}: {1e3 * (end - origin):.3g} ms", fontsize=10)
+            panel.set(yticks=range(len(devices)), yticklabels=devices, ylim=(len(devices) - 0.5, -0.5))
+            panel.grid(axis="y", visible=False)
+        axes[-1, 0].set(xlabel="time since the first piece of work (ms)")
+        longest = max(max(span[3] for span in spans) - min(span[2] for span in spans) for spans in runs.values())
+        axes[-1, 0].set_xlim(0, 1.16e3 * longest)
+        from matplotlib.patches import Patch
+
+        handles = [
+            Patch(facecolor=looks[kind][0], hatch=looks[kind][1], edgecolor="white", label=kind) for kind in kinds
+        ]
+        drawn.legend(handles=handles, loc="outside lower center", ncols=len(kinds))
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}. {'; '.join(words)}.")
+
+
+def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw how many times as fast 1, 2, 3 ... devices are as one, beside the best that there could be.
+
+    Args:
+        lines: for each case the factor for 1 device, 2 devices and so on.
+        title: the message of the figure; it says whether the factors were measured or computed.
+    """
+    most = max(len(factors) for factors in lines.values())
+    looks = ((BLUE, "s"), (ORANGE, "o"), (GREEN, "^"), (RED, "D"))
+    with figure(7.5, 3.8) as (drawn, axes):
+        axes.plot([1, most], [1, most], color=GREY, ls="--", lw=1.2, label="as many times as devices")
+        axes.axhline(1, color=GREY, lw=0.8)
+        for (name, factors), (colour, marker) in zip(lines.items(), looks, strict=False):
+            axes.plot(range(1, len(factors) + 1), factors, color=colour, marker=marker, ms=5, label=name)
+        axes.set(xlabel="devices", ylabel="times as fast as one", title=title, ylim=(0, None))
+        axes.set_xticks(range(1, most + 1))
+        axes.legend()
+    words = "; ".join(f"{name}: {factors[-1]:.2g} with {len(factors)}" for name, factors in lines.items())
+    show(drawn, f"{title}. Times as fast as one device: {words}.")
 
 
 # ---------------------------------------------------------------------------------------------- trained networks

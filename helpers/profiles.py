@@ -25,6 +25,7 @@ class Profile:
         cnn_epochs: how often lesson 05 shows them to its network.
         seeds: with which seeds lesson 04 trains its network, one after another.
         trial_steps: training steps in one run of a measurement in lesson 05.
+        matrix_size: rows of the square matrices that lesson 07 raises to a power.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Profile:
     cnn_epochs: int
     seeds: tuple[int, ...]
     trial_steps: int
+    matrix_size: int
 
     def shortened(self, epochs: int, of: int, total: int = 60_000) -> str:
         """Say how far a training falls short of the whole one; empty if it does not.
@@ -55,10 +57,14 @@ class Profile:
 
 
 PROFILES = {
-    "preview": Profile("preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2),
-    "lab": Profile("lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000, 60_000, 10, 12, (0, 1, 2), 16),
+    "preview": Profile(
+        "preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2, 400
+    ),
+    "lab": Profile(
+        "lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000, 60_000, 10, 12, (0, 1, 2), 16, 1_200
+    ),
     "full": Profile(
-        "full", "for a real GPU, only when asked", 31, 15.0, 100_000_000, 60_000, 10, 12, (0, 1, 2, 3, 4), 64
+        "full", "for a real GPU, only when asked", 31, 15.0, 100_000_000, 60_000, 10, 12, (0, 1, 2, 3, 4), 64, 4_000
     ),
 }
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,6 +128,30 @@ def measure(
         synchronise(function(), on)
         seconds.append(time.perf_counter() - start)
     return Measurement(label or getattr(function, "__name__", "run"), device, tuple(seconds))
+
+
+class Record:
+    """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record.
+
+    Attributes:
+        spans: for each piece of work its device, what it was, and the seconds at which it began and ended.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, float, float]] = []
+
+    @contextmanager
+    def __call__(self, device: str, what: str) -> Iterator[None]:
+        """Note the block as one piece of work, and wait at its end until the device has finished it.
+
+        Args:
+            device: where the work is done.
+            what: what is done.
+        """
+        begin = time.perf_counter()
+        yield
+        synchronise(None)
+        self.spans.append((device, what, begin, time.perf_counter()))
 
 
 def is_clear(one: Measurement, other: Measurement) -> bool:

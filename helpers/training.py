@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ from helpers.quiet import caught_stderr
 from helpers.timing import Measurement, is_clear
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, ModuleType
 
     import keras
 
@@ -68,22 +68,52 @@ def start() -> str:
             "Restart the kernel.",
         )
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
-    try:
-        with caught_stderr() as lines:
-            import keras
 
-            keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
-    except Exception as error:
-        said = "\n".join([*lines[-5:], f"{type(error).__name__}: {error}"])
-        raise WorkshopError(
-            f"Keras does not start with {BACKENDS[name]}.",
-            said,
-            f"Look what helps:\n    {doctor.command(host, 'doctor')}",
-        ) from error
+    def import_keras() -> None:
+        import keras
+
+        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+
+    _quietly(import_keras, f"Keras does not start with {BACKENDS[name]}.")
     if name == "tensorflow":
         sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
         _switch_autotuning_off()
     return str(devices.in_this_process(name))
+
+
+def import_tensorflow() -> ModuleType:
+    """Import TensorFlow without its log lines, for a lesson that needs it whatever Keras computes with.
+
+    Its devices are not started yet, so that the lesson can still configure them.
+
+    Raises:
+        WorkshopError: it is not installed, or its import fails.
+    """
+    if not devices.installed("tensorflow"):
+        raise WorkshopError(
+            "This lesson needs TensorFlow, and it is not installed here.",
+            "Not every family of accelerators comes with it; the default one, for every processor, does.",
+            "Set the workshop up for the processor, in a copy of its folder if you want to keep this one:\n"
+            f"    {doctor.command(replace(doctor.Host.here(), route='venv'), 'lab --accel cpu')}",
+        )
+
+    def import_it() -> None:
+        import tensorflow  # noqa: F401
+
+    _quietly(import_it, "TensorFlow cannot be imported.")
+    return sys.modules["tensorflow"]
+
+
+def _quietly(start_it: Callable[[], None], what: str) -> None:
+    """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
+    lines: list[str] = []
+    try:
+        with caught_stderr() as lines:
+            start_it()
+    except Exception as error:
+        said = "\n".join([*lines[-5:], f"{type(error).__name__}: {error}"])
+        help_line = f"Look what helps:\n    {doctor.command(doctor.Host.here(), 'doctor')}"
+        raise WorkshopError(what, said, help_line) from error
 
 
 def _switch_autotuning_off() -> None:
@@ -128,6 +158,26 @@ def seed(number: int) -> None:
     np.random.seed(number)
     if keras.backend.backend() == "torch":
         sys.modules["torch"].manual_seed(number)
+
+
+def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
+    """Train one epoch in the order of the images, and return the loss after each step.
+
+    Args:
+        model: compiled; it is trained.
+        images: array of shape (n, ...), as the model takes them.
+        labels: array of shape (n,).
+        batch_size: images a step.
+
+    Returns:
+        As Keras gives it: the mean over the epoch's steps so far, one entry a step.
+    """
+    import keras
+
+    seen: list[float] = []
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(float(logs["loss"])))
+    model.fit(images, labels, batch_size=batch_size, shuffle=False, verbose=0, callbacks=[note])
+    return seen
 
 
 def steps_at_once(wanted: int = 16) -> int:
