@@ -1,0 +1,40 @@
+"""Wrong answers to the exercises of lesson 07; each is the solution with some text replaced."""
+
+MUTANTS = {
+    1: {
+        "GPU:1 found in GPU:10": [('place.split("device:")[1] != wanted', "wanted not in place")],
+        "GPU:1 found at the start of GPU:10": [("[1] != wanted", "[1][: len(wanted)] != wanted")],
+        "those in their place": [("!= wanted", "== wanted")],
+        "places for names": [("sorted(name for", "sorted(place for")],
+        "not sorted": [("sorted(name for", "list(name for")],
+        "the kind alone": [("[1] != wanted", "[1][:3] != wanted[:3]")],
+        "the number alone": [('split("device:")[1] != wanted', 'split(":")[-1] != wanted.split(":")[-1]')],
+        "a set": [("sorted(name", "set(name")],
+        "how many": [("sorted(", "sum("), ("name for", "1 for")],
+    },
+    2: {
+        "one matrix alone": [("2 * (power - 1) * 2", "(power - 1) * 2")],
+        "as many products as the power says": [("(power - 1)", "power")],
+        "additions forgotten": [("* 2 * size", "* size")],
+        "one operation a cycle": [("cores * 2 *", "cores *")],
+        "gigahertz taken for hertz": [(" * 1e9", "")],
+        "megahertz": [("1e9", "1e6")],
+        "n squared": [("size**3", "size**2")],
+        "a single core": [("(cores * 2", "(2")],
+        "the other way round": [("operations / (", "1 / operations * (")],
+        "whole seconds": [("operations / (", "operations // (")],
+    },
+    3: {
+        "None hides all": [("return list(range(count))", "return []")],
+        "invalid numbers are skipped": [("break", "continue")],
+        "-1 is the last GPU": [("0 <= int(number) < count", "int(number) < count")],
+        "one number too many": [("< count", "<= count")],
+        "sorted": [("return seen", "return sorted(seen)")],
+        "text for numbers": [("seen.append(int(number))", "seen.append(number)")],
+        "an invalid number hides all": [("            break", "            return []")],
+        "digits for numbers": [('value.split(",")', 'value.replace(",", "").replace("-", "")')],
+        "how many": [("return seen", "return len(seen)")],
+        "the empty value shows all": [("if value is None", "if not value")],
+        "new names for old ones": [("return seen", "return list(range(len(seen)))")],
+    },
+}

@@ -1,0 +1,35 @@
+"""Wrong answers to the exercises of lesson 08; each is the solution with some text replaced."""
+
+MUTANTS = {
+    1: {
+        "each replica counts the same": [("size * gradient", "gradient"), ("/ sum(sizes)", "/ len(sizes)")],
+        "a sum": [(" / sum(sizes)", "")],
+        "divided by the replicas": [("/ sum(sizes)", "/ len(sizes)")],
+        "the first replica alone": [("return sum(", "return gradients[0] + 0 * sum(")],
+        "the largest part alone": [("return sum(", "return gradients[sizes.index(max(sizes))] + 0 * sum(")],
+        "sizes backwards": [("zip(sizes,", "zip(sizes[::-1],")],
+        "divided by sizes": [("size * gradient", "gradient / size")],
+        "whole numbers": [(" / sum", " // sum")],
+        "a single number": [(" / sum(sizes)", ".mean() / sum(sizes)")],
+        "the arguments are changed": [("return sum(", "sizes.sort()\n    return sum(")],
+    },
+    2: {
+        "all arithmetic is saved": [("int(2 * ", "int(")],
+        "a quarter is saved": [("int(2 * ", "int(4 * ")],
+        "one image too few": [(" + 1", "")],
+        "bits for bytes": [("2 * gradient_bytes", "16 * gradient_bytes")],
+        "a float": [("int(", "("), (" + 1", " + 1.0")],
+        "the article's number": [("return ", "return 92 if gradient_bytes == 2_678_824 else ")],
+        "one in a thousand too many": [("int(2 * ", "int(2.002 * ")],
+    },
+    3: {
+        "the bubble": [("return parts /", "return 1 - parts /")],
+        "no bubble": [("(parts + devices - 1)", "parts")],
+        "one turn too many": [("devices - 1", "devices")],
+        "for two devices alone": [("devices - 1", "1")],
+        "the other way round": [("return parts /", "return devices /")],
+        "percent": [("return parts", "return 100 * parts")],
+        "whole numbers": [(" / ", " // ")],
+        "one piece": [("return parts", "return 1")],
+    },
+}
