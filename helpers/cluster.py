@@ -227,10 +227,13 @@ def _script(function: Callable[..., Any]) -> dict[str, Any]:
             "The fresh process would not have its class.",
             "Write a function outside of any class.",
         )
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise _unordinary(name, "yields or is async")
-    if inspect.isasyncgenfunction(function):
-        raise _unordinary(name, "yields or is async")
+    unordinary = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_one(function) for is_one in unordinary):
+        raise WorkshopError(
+            f"{name} yields or is async.",
+            "A run calls the function once and takes what it returns.",
+            "Write an ordinary function.",
+        )
     flags = function.__code__.co_flags & _future_annotations()
     try:
         source = inspect.getsource(function)
@@ -255,12 +258,6 @@ def _script(function: Callable[..., Any]) -> dict[str, Any]:
             "Import or define them inside the function, or make them its parameters and pass their values.",
         )
     return {"name": name, "source": source, "flags": flags}
-
-
-def _unordinary(name: str, what: str) -> WorkshopError:
-    return WorkshopError(
-        f"{name} {what}.", "A run calls the function once and takes what it returns.", "Write an ordinary function."
-    )
 
 
 def _future_annotations() -> int:
@@ -994,6 +991,8 @@ def _main() -> None:
         except EOFError:
             os._exit(1)  # the caller has ended
     faulthandler.enable()
+    # A second net, should somebody have killed the guard and the caller: it ends the process whatever code runs then.
+    faulthandler.dump_traceback_later(min(script["seconds"] + 10, 1e6), exit=True)
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1)
     sys.argv = [script["name"]]
