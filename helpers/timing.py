@@ -153,6 +153,28 @@ class Record:
         synchronise(None)
         self.spans.append((device, what, begin, time.perf_counter()))
 
+    def middle_run(self, function: Callable[[], object], repeats: int = 5) -> list[tuple[str, str, float, float]]:
+        """Call `function()` several times; return the pieces of work of the run that took neither long nor short.
+
+        Args:
+            function: notes its pieces of work in this record; called without arguments.
+            repeats: runs that count; one before them does not.
+
+        Returns:
+            The spans of the run whose length is the median. The record is empty afterwards.
+        """
+        runs = []
+        for _ in range(repeats + 1):
+            self.spans = []
+            function()
+            runs.append(self.spans)
+        self.spans = []
+
+        def length(run: list[tuple[str, str, float, float]]) -> float:
+            return max(until for *_, until in run) - min(begin for *_, begin, _ in run)
+
+        return sorted(runs[1:], key=length)[repeats // 2]
+
 
 def is_clear(one: Measurement, other: Measurement) -> bool:
     """Return whether the gap between two medians is larger than the larger of the two spreads."""

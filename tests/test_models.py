@@ -12,7 +12,7 @@ from helpers import devices
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")
-PARTS = ("sizes", "forms", "layers_alone", "refusals", "kept", "exchanged")
+PARTS = ("sizes", "forms", "layers_alone", "refusals", "kept", "exchanged", "without_chance")
 MORE = ("unwritable", "damaged", "trained_here")  # files: the same on every backend, tried on one
 FIRST = "From data/models: a CNN with 99.12 % on the test images of MNIST after 12 epochs of 60,000 images."
 
@@ -52,6 +52,16 @@ def below(out, title):
 
 
 # ---------------------------------------------------------------------------------------------- the networks
+
+
+def test_without_dropout_a_training_repeats_itself_and_learns(seen):
+    seen = seen["without_chance"]
+    once, again = seen["trainings"]
+    assert seen["parameters"] == 669_706
+    assert once == pytest.approx(again, rel=1e-6)
+    assert len(once) == 4  # 32 images, 8 a step
+    assert once[0] == pytest.approx(seen["before"], rel=1e-5)  # the loss before the step
+    assert min(once[1:]) != once[0]
 
 
 def test_the_networks_are_those_of_the_articles(seen):

@@ -51,6 +51,12 @@ def draw_time_against_size():
     plots.time_against_size(series, "who wins?", "elements")
 
 
+RUNS = {
+    "whole": [("CPU:0", "forward", 5.0, 5.4), ("CPU:1", "back", 5.4, 6.0)],
+    "parts": [("CPU:0", "forward", 9.0, 9.5), ("CPU:1", "back", 9.25, 9.75), ("CPU:0", "update", 9.5, 9.75)],
+}
+
+
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -59,6 +65,14 @@ def draw_time_against_size():
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
         (lambda: plots.where_time_goes({"copy": 1e-3, "kernel": 2e-3}, "split"), ["copy 1 ms", "kernel 2 ms"]),
         (draw_time_against_size, ["NumPy", "device", "elements"]),
+        (
+            lambda: plots.timeline(RUNS, "who waits?"),
+            ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
+        ),
+        (
+            lambda: plots.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
+            ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
+        ),
     ],
 )
 def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
@@ -74,6 +88,24 @@ def test_without_samples_the_figure_says_why(capsys, shown):
     plots.idle_and_busy(monitor.Samples("none", "no monitor here, evidence by placement and time only"), "a device")
     assert shown == []
     assert "no monitor here" in capsys.readouterr().out
+
+
+def test_busy_is_each_devices_share_of_the_whole_run():
+    assert plots.busy(RUNS["whole"]) == pytest.approx({"CPU:0": 0.4, "CPU:1": 0.6})
+    assert plots.busy(RUNS["parts"]) == pytest.approx({"CPU:0": 1.0, "CPU:1": 2 / 3})
+
+
+def test_a_timeline_shows_work_where_it_was_done(shown):
+    """The left half of the upper row is blue, the right half of the lower one is not."""
+    plots.timeline({"run": [("CPU:0", "a", 0.0, 1.0), ("CPU:1", "b", 1.0, 2.0)]}, "in turn")
+    pixels = np.asarray(shown[0][0].convert("RGB")).astype(int)
+    blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
+    orange = np.abs(pixels - [0xE6, 0x9F, 0x00]).sum(axis=2) < 30
+    wide = pixels.shape[0] * 5 // 8  # above the legend
+    across = [np.flatnonzero(colour[:wide].any(axis=0)) for colour in (blue, orange)]
+    down = [np.flatnonzero(colour[:wide].any(axis=1)) for colour in (blue, orange)]
+    assert across[0].max() <= across[1].min() + 3  # one after the other
+    assert down[0].max() < down[1].min()  # the first device above the second
 
 
 def test_a_table_is_text_and_html():

@@ -1,5 +1,8 @@
 """helpers.timing: waits for the device, tells the spread, and claims nothing that the spread does not allow."""
 
+import collections
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,3 +114,53 @@ def test_jax_arrays_are_waited_for():
     kept = []
     timing.measure(lambda: kept.append(product(matrix)) or kept[-1], device="here", repeats=3)
     assert kept[-1].is_ready()
+
+
+# ---------------------------------------------------------------------------------------------- records of work
+
+
+def test_a_record_notes_each_piece_of_work_with_its_device():
+    record = timing.Record()
+    with record("CPU:0", "forward"):
+        pass
+    with record("CPU:1", "back"):
+        pass
+    assert [span[:2] for span in record.spans] == [("CPU:0", "forward"), ("CPU:1", "back")]
+    times = [moment for span in record.spans for moment in span[2:]]
+    assert times == sorted(times)
+
+
+def test_several_threads_may_write_to_one_record():
+    record = timing.Record()
+
+    def work(number):
+        for _ in range(200):
+            with record(f"CPU:{number}", "work"):
+                pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert collections.Counter(span[0] for span in record.spans) == {f"CPU:{number}": 200 for number in range(4)}
+
+
+def test_work_that_fails_is_not_noted_as_done():
+    record = timing.Record()
+    with pytest.raises(ZeroDivisionError), record("CPU:0", "work"):
+        1 / 0  # noqa: B018
+    assert record.spans == []
+
+
+def test_the_middle_run_is_neither_the_longest_nor_the_shortest():
+    record, lengths = timing.Record(), iter([100.0, 3.0, 1.0, 2.0])  # the first run does not count
+
+    def run():
+        half = next(lengths) / 2  # the piece that began first ends last, as threads may do
+        record.spans += [("CPU:1", "work", 10 + half, 10 + half), ("CPU:0", "work", 10.0, 10 + 2 * half)]
+
+    middle = record.middle_run(run, repeats=3)
+    assert [span[2:] for span in middle] == [(11.0, 11.0), (10.0, 12.0)]
+    assert record.spans == []
+    assert next(lengths, None) is None

@@ -445,6 +445,30 @@ def test_a_backend_that_breaks_while_it_starts_is_told_with_its_last_words(tmp_p
     assert "doctor" in following
 
 
+def test_a_broken_tensorflow_is_told_with_its_last_words(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\nos.write(2, b'E0000 fake_plugin.cc] libfake.so.12 is missing\\n')\nraise OSError('does not load')"
+    )
+    code = (
+        "from helpers import training\nfrom helpers.errors import WorkshopError\n"
+        "try:\n    training.import_tensorflow()\nexcept WorkshopError as error:\n    print(error)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE.parent)])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("TensorFlow cannot be imported.")
+    assert "libfake.so.12 is missing" in done.stdout and "OSError: does not load" in done.stdout
+    assert "doctor" in done.stdout
+
+
+def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda framework: framework != "tensorflow")
+    with pytest.raises(WorkshopError) as told:
+        training.import_tensorflow()
+    assert told.value.what == "This lesson needs TensorFlow, and it is not installed here."
+    assert "lab --accel cpu" in told.value.next
+
+
 # ---------------------------------------------------------------------------------------------- what pays
 
 
