@@ -652,14 +652,18 @@ def test_lines_of_threads_and_forks_are_not_mixed_up():
     )
 
 
-def test_frames_of_threads_and_forks_are_not_torn():
+def test_frames_of_threads_and_forks_are_not_torn(monkeypatch):
+    monkeypatch.setattr(cluster, "KEPT_BYTES", 10**7)
+
     def work():
         import os
         import threading
 
         child = os.fork()
         letters = "ab" if child else "cd"
-        speakers = [threading.Thread(target=lambda x=x: [print(x * 5_000, end="") for _ in range(8)]) for x in letters]
+        speakers = [
+            threading.Thread(target=lambda x=x: [print(x * 50_000, end="") for _ in range(20)]) for x in letters
+        ]
         for speaker in speakers:
             speaker.start()
         for speaker in speakers:
@@ -667,8 +671,15 @@ def test_frames_of_threads_and_forks_are_not_torn():
         return os.waitpid(child, 0)[1] if child else None
 
     run = cluster.run(work)
-    assert (run.result, {letter: run.logs[0].count(letter) for letter in "abcd"}) == (0, dict.fromkeys("abcd", 40_000))
-    assert len(run.logs[0]) == 160_000
+    assert (run.result, {letter: run.logs[0].count(letter) for letter in "abcd"}) == (0, dict.fromkeys("abcd", 10**6))
+    assert len(run.logs[0]) == 4 * 10**6
+
+
+def test_what_is_not_kept_takes_no_memory():
+    kept = cluster._Kept()
+    for _ in range(10_000):
+        kept.add(b"x" * 1_000)
+        assert len(kept.head) + len(kept.tail) <= 3 * cluster.KEPT_BYTES
 
 
 def test_of_very_much_output_the_beginning_and_the_end_are_kept():
