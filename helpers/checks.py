@@ -163,8 +163,8 @@ def _short(value: object) -> str:
         return text if len(text) <= 80 else text[:77] + "..."
     elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
         value = [one.item() if isinstance(one, np.generic) else one for one in value]
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    text, most = repr(value), 240 if isinstance(value, dict) else 80
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _same(one: object, other: object) -> bool:
@@ -196,7 +196,7 @@ def _compare(expected: object, came: object, where: str) -> None:
     else:
         right = came == expected
     if not right:
-        raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}.")
+        raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}")
 
 
 def _size(values: np.ndarray) -> str:

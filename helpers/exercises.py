@@ -212,7 +212,7 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Non
     """Lesson 07, exercise 2: the least time of 2 x (power - 1) products on a card of so many cores."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(1000, 2, 100, 1.0), (10_000, 10, 384, 1.124), (1, 1, 1, 1.0), (500, 3, 1, 2.5)]
+        plain = [(1000, 3, 100, 1.0), (10_000, 10, 384, 1.124), (1, 1, 1, 1.0), (500, 2, 1, 2.5)]
         drawn = [
             (*(int(n) for n in rng.integers((100, 2, 10), (9000, 20, 5000))), float(rng.uniform(0.5, 3)))
             for _ in range(20)
@@ -276,11 +276,15 @@ def check_break_even_batch(learner: Callable[[float, int, float], int]) -> None:
     """
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(47e-6, 2_678_824, 12e9), (47e-6, 2_678_824, 0.125e9), (1.0, 10, 1e9), (1e-5, 400_123, 1e8)]
-        drawn = [
-            (float(rng.uniform(1e-6, 1e-3)), int(rng.integers(10_000, 10**8)), float(10 ** rng.uniform(8, 11)))
-            for _ in range(20)
-        ]
+        plain = [
+            (47e-6, 2_678_824, 1.25e9),
+            (47e-6, 2_678_824, 0.125e9),
+            (2.0**-10, 2**20, 2.0**30),
+        ]  # a tie at the end
+        drawn = []
+        for batch in rng.uniform(2, 5000, 20):
+            gradient_bytes, bytes_per_second = int(rng.integers(10_000, 10**8)), float(10 ** rng.uniform(8, 11))
+            drawn.append((2 * gradient_bytes / bytes_per_second / float(batch), gradient_bytes, bytes_per_second))
         return plain + drawn
 
     def right(per_image: float, gradient_bytes: int, bytes_per_second: float) -> int:

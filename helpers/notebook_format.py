@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CELLS, CELLS_OF_LONG_LESSONS, LONG_LESSONS = (25, 40), (25, 50), {"08", "09", "12", "13"}
 WORDS_WANTED, WORDS_ALLOWED = (800, 1300), (700, 1500)
+WORDS_OF_LONG_LESSONS = (800, 1625), (700, 1875)  # as many words a cell
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
 FIGURE_BYTES, NOTEBOOK_BYTES = 80_000, 400_000
@@ -164,9 +165,10 @@ def _size_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
     if not fewest <= len(notebook.cells) <= most:
         yield Problem(f"{len(notebook.cells)} cells, and a lesson has {fewest} to {most}; join or split cells")
     words = count_words(notebook)
-    if not WORDS_WANTED[0] <= words <= WORDS_WANTED[1]:
-        what = f"{words} words of prose, and a lesson has {WORDS_WANTED[0]} to {WORDS_WANTED[1]}"
-        yield Problem(what, serious=not WORDS_ALLOWED[0] <= words <= WORDS_ALLOWED[1])
+    wanted, allowed = WORDS_OF_LONG_LESSONS if path.name[:2] in LONG_LESSONS else (WORDS_WANTED, WORDS_ALLOWED)
+    if not wanted[0] <= words <= wanted[1]:
+        what = f"{words} words of prose, and a lesson has {wanted[0]} to {wanted[1]}"
+        yield Problem(what, serious=not allowed[0] <= words <= allowed[1])
     lines = {i: len(_code_lines(cell)) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
     if lines and (middle := statistics.median(lines.values())) > LINES_MEDIAN:
         yield Problem(

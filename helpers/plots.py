@@ -297,9 +297,9 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
         title: the message of the figure; it says whether the factors were measured or computed.
     """
     most = max(len(factors) for factors in lines.values())
-    looks = ((BLUE, "s"), (ORANGE, "o"), (GREEN, "^"), (RED, "D"))
+    looks = ((BLUE, "s"), (ORANGE, "o"), (GREEN, "^"), (PINK, "D"))
     with figure(7.5, 3.8) as (drawn, axes):
-        axes.plot([1, most], [1, most], color=GREY, ls="--", lw=1.2, label="as many times as devices")
+        axes.plot([1, most], [1, most], color=GREY, ls="--", lw=1.2, label="ideal: as many times as devices")
         axes.axhline(1, color=GREY, lw=0.8)
         for (name, factors), (colour, marker) in zip(lines.items(), looks, strict=False):
             axes.plot(range(1, len(factors) + 1), factors, color=colour, marker=marker, ms=5, label=name)

@@ -58,7 +58,7 @@ class Profile:
 
 PROFILES = {
     "preview": Profile(
-        "preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2, 400
+        "preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2, 800
     ),
     "lab": Profile(
         "lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000, 60_000, 10, 12, (0, 1, 2), 16, 1_200

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -153,27 +153,34 @@ class Record:
         synchronise(None)
         self.spans.append((device, what, begin, time.perf_counter()))
 
-    def middle_run(self, function: Callable[[], object], repeats: int = 5) -> list[tuple[str, str, float, float]]:
-        """Call `function()` several times; return the pieces of work of the run that took neither long nor short.
+    def turn_about(
+        self, ways: Mapping[str, Callable[[], object]], devices: Mapping[str, str], repeats: int = 5
+    ) -> tuple[dict[str, Measurement], dict[str, list[tuple[str, str, float, float]]]]:
+        """Time several ways of doing something, each once a round, and keep of each the pieces of its middle run.
+
+        Turn about, because a machine that slows down meanwhile must not hit one of them alone.
 
         Args:
-            function: notes its pieces of work in this record; called without arguments.
-            repeats: runs that count; one before them does not.
+            ways: for each way a function without arguments that notes its pieces of work in this record.
+            devices: for each way the name of the device that does the work.
+            repeats: rounds that count, an odd number; one round before them does not.
 
         Returns:
-            The spans of the run whose length is the median. The record is empty afterwards.
+            For each way what was measured, and the spans of the run whose time is the median. The record is empty then.
         """
-        runs = []
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        runs: dict[str, list[list[tuple[str, str, float, float]]]] = {name: [] for name in ways}
         for _ in range(repeats + 1):
-            self.spans = []
-            function()
-            runs.append(self.spans)
+            for name, way in ways.items():
+                self.spans = []
+                begin = time.perf_counter()
+                synchronise(way())
+                seconds[name].append(time.perf_counter() - begin)
+                runs[name].append(self.spans)
         self.spans = []
-
-        def length(run: list[tuple[str, str, float, float]]) -> float:
-            return max(until for *_, until in run) - min(begin for *_, begin, _ in run)
-
-        return sorted(runs[1:], key=length)[repeats // 2]
+        timed = {name: Measurement(name, devices[name], tuple(seconds[name][1:])) for name in ways}
+        middle = {name: int(np.argsort(timed[name].seconds)[repeats // 2]) + 1 for name in ways}
+        return timed, {name: runs[name][middle[name]] for name in ways}
 
 
 def is_clear(one: Measurement, other: Measurement) -> bool:
@@ -196,8 +203,9 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
             f"The gap ({gap}) is not larger than the spread ({spread})."
         )
     ratio = baseline.median / candidate.median
-    verdict = f"{ratio:.2g} times faster" if ratio > 1 else f"{1 / ratio:.2g} times slower"
+    factor = max(ratio, 1 / ratio)
+    amount = f"{factor:.2g} times" if factor >= 1.1 else f"{100 * (factor - 1):.1g} %"
     return (
-        f"{candidate.label} is {verdict} than {baseline.label} "
+        f"{candidate.label} is {amount} {'faster' if ratio > 1 else 'slower'} than {baseline.label} "
         f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
     )

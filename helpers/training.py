@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,23 @@ def import_tensorflow() -> ModuleType:
     return sys.modules["tensorflow"]
 
 
+@contextmanager
+def before_start() -> Iterator[None]:
+    """Let a lesson configure TensorFlow's devices, and say what to do where TensorFlow has started already.
+
+    Raises:
+        WorkshopError: TensorFlow refuses a setting of the block because it has started.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise WorkshopError(
+            "TensorFlow has started already, and refuses this setting now.",
+            f"Whatever uses one of its devices starts it, such as making a tensor. It says: {error}.",
+            "Restart the kernel (the round arrow above), and run the lesson from the top.",
+        ) from error
+
+
 def _quietly(start_it: Callable[[], None], what: str) -> None:
     """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
     lines: list[str] = []
@@ -161,7 +179,10 @@ def seed(number: int) -> None:
 
 
 def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
-    """Train one epoch in the order of the images, and return the loss after each step.
+    """Train one epoch in the order of the images, and return the mean loss of the steps so far, after each step.
+
+    That is the number that Keras shows while it trains: each step's loss is taken before the step changes the weights,
+    and the mean begins anew with the epoch.
 
     Args:
         model: compiled; it is trained.
@@ -170,7 +191,7 @@ def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_siz
         batch_size: images a step.
 
     Returns:
-        As Keras gives it: the mean over the epoch's steps so far, one entry a step.
+        One entry a step.
     """
     import keras
 
@@ -178,6 +199,15 @@ def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_siz
     note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(float(logs["loss"])))
     model.fit(images, labels, batch_size=batch_size, shuffle=False, verbose=0, callbacks=[note])
     return seen
+
+
+def means_so_far(values: Sequence[float]) -> list[float]:
+    """Return for each step the mean of the values up to it, as `losses` does for a training of Keras' own.
+
+    Args:
+        values: one a step, such as losses; numbers, or tensors of one number.
+    """
+    return (np.cumsum([float(value) for value in values]) / np.arange(1, len(values) + 1)).tolist()
 
 
 def steps_at_once(wanted: int = 16) -> int:

@@ -60,7 +60,7 @@ def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
         return 3 * x
 
     checks.function(triple, double, double_of)
-    assert said(capsys) == "not yet: for triple(1) expected 2, came 3."
+    assert said(capsys) == "not yet: for triple(1) expected 2, came 3"
 
 
 def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeypatch):
@@ -290,7 +290,7 @@ def test_an_exercise_of_several_parts_speaks_through_the_first_that_is_not_right
     checks.every(right, kernel)
     assert said(capsys).startswith("right (2 cases; 7 sizes from 1 to ")
     checks.every(right, wrong, kernel)
-    assert said(capsys) == "not yet: for abs(1) expected 2, came 1."
+    assert said(capsys) == "not yet: for abs(1) expected 2, came 1"
 
 
 def test_nothing_reaches_standard_error_from_a_kernel_that_does_not_compile(capfd):

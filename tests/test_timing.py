@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -153,14 +154,32 @@ def test_work_that_fails_is_not_noted_as_done():
     assert record.spans == []
 
 
-def test_the_middle_run_is_neither_the_longest_nor_the_shortest():
-    record, lengths = timing.Record(), iter([100.0, 3.0, 1.0, 2.0])  # the first run does not count
+def test_ways_take_turns_and_the_figure_shows_a_run_that_was_timed():
+    record, order = timing.Record(), []
 
-    def run():
-        half = next(lengths) / 2  # the piece that began first ends last, as threads may do
-        record.spans += [("CPU:1", "work", 10 + half, 10 + half), ("CPU:0", "work", 10.0, 10 + 2 * half)]
+    def way(name):
+        def run():
+            order.append(name)
+            with record("CPU:0", name):
+                time.sleep(0.001 * len(order))
 
-    middle = record.middle_run(run, repeats=3)
-    assert [span[2:] for span in middle] == [(11.0, 11.0), (10.0, 12.0)]
+        return run
+
+    ways = {"one": way("one"), "two": way("two")}
+    timed, shown = record.turn_about(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
+    assert order == ["one", "two"] * 4  # the first round does not count
+    assert [len(run.seconds) for run in timed.values()] == [3, 3]
+    assert timed["two"].device == "both"
+    for name, run in timed.items():
+        [(_, what, begin, end)] = shown[name]
+        assert what == name
+        longer = sorted(run.seconds)
+        assert longer[0] < end - begin <= longer[1]  # each run sleeps longer than the one before: the middle one
     assert record.spans == []
-    assert next(lengths, None) is None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "says"), [(1.03, "new is 3 % slower than it"), (0.96, "new is 4 % faster than it"), (0.5, "2 times")]
+)
+def test_a_small_gain_is_told_in_percent(candidate, says):
+    assert says in timing.compare(of(1.0, 1.0, 1.0), of(candidate, candidate, candidate, label="new"))
