@@ -149,7 +149,7 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
 # ---------------------------------------------------------------------------------------------- tracing
 
 MAX_TOUCHES = 64  # of one work-item; what comes after is counted, not listed
-HEADER = 10  # count, then global, local and group id in three dimensions each
+HEADER = 11  # both counts, then global, local and group id in three dimensions each
 READ, WRITE = 1, 2
 
 RECORDER = """
@@ -162,12 +162,16 @@ __global int *trace_mine(__global int *log) {
 }
 void trace_start(__global int *log) {
     __global int *mine = trace_mine(log);
-    mine[0] = 0;
+    mine[0] = mine[1] = 0;
     for (int d = 0; d < 3; d++) {
-        mine[1 + d] = get_global_id(d);
-        mine[4 + d] = get_local_id(d);
-        mine[7 + d] = get_group_id(d);
+        mine[2 + d] = get_global_id(d);
+        mine[5 + d] = get_local_id(d);
+        mine[8 + d] = get_group_id(d);
     }
+}
+int trace_local(__global int *log, int index) {
+    trace_mine(log)[1]++;
+    return index;
 }
 int trace_touch(__global int *log, int what, int length, int index) {
     __global int *mine = trace_mine(log);
@@ -211,9 +215,11 @@ class Trace:
         global_ids: int array of shape (work-items, 3).
         local_ids: int array of shape (work-items, 3).
         group_ids: int array of shape (work-items, 3).
-        lengths: the number of elements of each array parameter, by name.
+        lengths: the number of elements of each array parameter, by name; an element of a float16 array is 16 floats.
         touches: every access, work-item by work-item, at most MAX_TOUCHES of each.
-        counts: int array of shape (work-items,): how many accesses each work-item made.
+        counts: int array of shape (work-items,): how many accesses to the kernel's `__global` arrays each work-item
+            made; one of a vector, such as a float16, counts once.
+        local_counts: likewise to `__local` arrays that the kernel declares.
     """
 
     device: str
@@ -223,6 +229,7 @@ class Trace:
     lengths: dict[str, int]
     touches: list[Touch]
     counts: np.ndarray
+    local_counts: np.ndarray
 
     @property
     def outside(self) -> list[Touch]:
@@ -238,6 +245,8 @@ def trace(
 
     Every `array[index]` in the kernel's body, where `array` is one of its `__global` parameters, is rewritten to
     record the index first. An index outside the array is recorded and led to a spare element, so nothing is damaged.
+    Accesses to `__local` arrays that the kernel declares are counted. What goes through a pointer or a function, as
+    `vload8` does, is not seen.
 
     Args:
         source: OpenCL C with the kernel.
@@ -257,7 +266,8 @@ def trace(
     context = cl.Context([device])
     build(context, source)  # a mistake in the learner's kernel is shown in the learner's own lines
     global_size, local_size = _sizes(global_size, local_size)
-    _check_arguments(kernel, find_kernel(source, kernel)[2], arguments)
+    parameters = find_kernel(source, kernel)[2]
+    _check_arguments(kernel, parameters, arguments)
     instrumented, names = instrument(source, kernel)
     program = build(context, instrumented)
     queue = cl.CommandQueue(context)
@@ -275,7 +285,7 @@ def trace(
     cl.Kernel(program, kernel)(queue, global_size, local_size, *passed, log_buffer, *sizes)
     cl.enqueue_copy(queue, log, log_buffer)
     arrays = [n for n, argument in zip(names, arguments, strict=True) if isinstance(argument, np.ndarray)]
-    lengths = {n: len(a) for n, a in zip(names, arguments, strict=True) if isinstance(a, np.ndarray)}
+    lengths = {p.name: len(a) // p.width for p, a in zip(parameters, arguments, strict=True) if p.is_array}
     return _read_log(log, arrays, lengths, name(device))
 
 
@@ -317,7 +327,7 @@ def _read_log(log: np.ndarray, arrays: list[str], lengths: dict[str, int], devic
             array = arrays[what // 4]
             inside = 0 <= index < lengths[array]
             touches.append(Touch(item, array, index, bool(what & READ), bool(what & WRITE), inside))
-    return Trace(device, log[:, 1:4], log[:, 4:7], log[:, 7:10], lengths, touches, log[:, 0])
+    return Trace(device, log[:, 2:5], log[:, 5:8], log[:, 8:11], lengths, touches, log[:, 0], log[:, 1])
 
 
 @dataclass(frozen=True)
@@ -328,11 +338,13 @@ class Parameter:
         text: as it is written, such as `__global const float *a`.
         name: its name.
         is_array: whether it points to memory that all work-items share.
+        width: the numbers in one element: 16 of a float16, 4 of a float3 (which takes as much room), 1 of a float.
     """
 
     text: str
     name: str
     is_array: bool
+    width: int = 1
 
 
 def find_kernel(source: str, kernel: str) -> tuple[str, int, list[Parameter]]:
@@ -356,8 +368,17 @@ def find_kernel(source: str, kernel: str) -> tuple[str, int, list[Parameter]]:
     closing = _closing(plain, head.end() - 1)
     texts = [" ".join(part.split()) for part in plain[head.end() : closing].split(",")]
     shared = re.compile(r"\b(__)?(global|constant)\b")
-    parameters = [Parameter(text, re.findall(r"\w+", text)[-1], bool(shared.search(text))) for text in texts if text]
+    parameters = [
+        Parameter(text, re.findall(r"\w+", text)[-1], bool(shared.search(text)), _vector_width(text))
+        for text in texts
+        if text
+    ]
     return plain, closing, parameters
+
+
+def _vector_width(text: str) -> int:
+    found = re.search(r"\b(?:u?(?:char|short|int|long)|half|float|double)(2|3|4|8|16)\b", text)
+    return 4 if found and found[1] == "3" else int(found[1]) if found else 1
 
 
 def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
@@ -377,7 +398,7 @@ def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
     added = "".join(f", const int trace_bytes_{array}" for array in arrays)
     recorder = RECORDER % {"record": HEADER + 2 * MAX_TOUCHES, "most": MAX_TOUCHES, "header": HEADER}
     head = f"{plain[:closing]}, __global int *trace_log{added}) {{\n    trace_start(trace_log);"
-    body = _record_touches(plain[start + 1 : end], arrays)
+    body = _count_local(_record_touches(plain[start + 1 : end], arrays))
     return recorder + head + body + plain[end:], [parameter.name for parameter in parameters]
 
 
@@ -408,6 +429,25 @@ def _record_touches(code: str, arrays: list[str]) -> str:
     length = f"trace_bytes_{array} / (int)sizeof(*{array})"
     call = f"trace_touch(trace_log, {what}, {length}, {index})"
     return code[: opening + 1] + call + "]" + _record_touches(code[closing + 1 :], arrays)
+
+
+def _count_local(code: str) -> str:
+    """Count every access to the `__local` arrays that `code` declares; the declarations stay as they are."""
+    declaration = r"(\b(?:__)?local\b[^;]*;)"
+    names = [name for found in re.findall(declaration, code) for name in re.findall(r"(\w+)\s*\[", found)]
+    parts = re.split(declaration, code)  # every second one is a declaration
+    return "".join(part if number % 2 else _wrap_local(part, names) for number, part in enumerate(parts))
+
+
+def _wrap_local(code: str, names: list[str]) -> str:
+    """Wrap the first index of every access to the arrays `names` in a call that counts it."""
+    found = re.search(rf"\b({'|'.join(map(re.escape, names))})\s*\[", code) if names else None
+    if not found:
+        return code
+    opening = found.end() - 1
+    closing = _closing(code, opening)
+    index = _wrap_local(code[opening + 1 : closing], names)
+    return f"{code[: opening + 1]}trace_local(trace_log, {index}){_wrap_local(code[closing:], names)}"
 
 
 def _access(before: str, after: str) -> int:

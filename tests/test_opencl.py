@@ -188,6 +188,63 @@ def test_two_dimensions(device):
     assert [t.index for t in trace.touches if t.item == 5 and t.array == "c"] == [3]
 
 
+TILED = """
+#define T 4
+__kernel void product(__global const float *a, __global const float *b, __global float *c, int n) {
+    __local float ta[T][T], tb[T][T];  // pieces that the work-group shares
+    local int order[T];
+    int x = get_local_id(0), y = get_local_id(1), column = get_global_id(0), row = get_global_id(1);
+    float sum = 0;
+    order[x] = x;
+    for (int start = 0; start < n; start += T) {
+        ta[y][x] = a[row * n + start + x];
+        tb[y][x] = b[(start + y) * n + column];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int i = 0; i < T; i++) sum += ta[y][i] * tb[order[i]][x];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    c[row * n + column] = sum;
+}"""
+
+
+def test_accesses_to_global_and_to_local_memory_are_counted(device):
+    """n = 8 in tiles of 4: two reads a tile and one result; in local memory two writes and 3 x 4 reads a tile."""
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 64), dtype=np.float32)
+    trace = opencl.trace(TILED, "product", (8, 8), (4, 4), [a, b, floats(64), np.int32(8)], device)
+    assert trace.counts.tolist() == [2 * 2 + 1] * 64
+    assert trace.local_counts.tolist() == [1 + 2 * (2 + 3 * 4)] * 64
+    assert trace.outside == []
+    plain = opencl.trace(ADD, "add", (4,), (4,), [floats(4)] * 3, device)
+    assert plain.local_counts.tolist() == [0] * 4
+
+
+def test_counting_changes_no_result(device):
+    import pyopencl as cl
+
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 8, 8), dtype=np.float32)
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    source, _ = opencl.instrument(TILED, "product")
+    flags, c = cl.mem_flags, np.zeros((8, 8), np.float32)
+    inputs = [cl.Buffer(context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array) for array in (a, b, c)]
+    log = cl.Buffer(context, flags.READ_WRITE, 64 * 4 * (opencl.HEADER + 2 * opencl.MAX_TOUCHES))
+    kernel = cl.Kernel(opencl.build(context, source), "product")
+    kernel(queue, (8, 8), (4, 4), *inputs, np.int32(8), log, *[np.int32(256)] * 3)
+    cl.enqueue_copy(queue, c, inputs[2])
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+
+
+def test_a_vector_is_one_element(device):
+    source = "__kernel void twice(__global const float4 *x, __global float4 *y) {\n\
+        int i = get_global_id(0); y[i] = 2.0f * x[i + 1]; }"
+    trace = opencl.trace(source, "twice", (4,), (2,), [floats(16), floats(16)], device)
+    assert trace.lengths == {"x": 4, "y": 4}
+    assert trace.counts.tolist() == [2] * 4
+    assert [(touch.item, touch.index) for touch in trace.outside] == [(3, 4)]
+
+
 def test_more_touches_than_are_listed_are_still_counted(device):
     source = "__kernel void many(__global float *x, const int n) { for (int i = 0; i < n; i++) x[i % 4] += 1.0f; }"
     trace = opencl.trace(source, "many", (1,), (1,), [floats(4), np.int32(100)], device)
