@@ -15,14 +15,15 @@ Five stages turn it into kernels, and each returns something that can be printed
 `Function` runs all five and the kernels. The rules of the language are those of PlaidML 0.x: a contraction combines the
 values at all *valid points*. A point is one whole number for each index; it is valid if no access leaves its tensor and
 if every constraint `e < size` holds, which always means 0 <= e < size. An element that no valid point reaches is 0.
+Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do; whole numbers divide towards zero, and by zero to 0.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,9 @@ class TileError(WorkshopError):
     def __init__(self, source: str, at: int, what: str, next: str = "") -> None:
         self.line = source.count("\n", 0, at) + 1
         self.column = at - source.rfind("\n", 0, at)
-        text = source.split("\n")[self.line - 1]
-        indent = "".join("\t" if letter == "\t" else " " for letter in text[: self.column - 1])
+        start = max(0, self.column - 80)  # of a very long line the part around the caret
+        text = source.split("\n")[self.line - 1][start : start + 160]
+        indent = "".join("\t" if letter == "\t" else " " for letter in text[: self.column - 1 - start])
         what = f"Line {self.line}, column {self.column}: {what}\n    {text}\n    {indent}^"
         super().__init__(what, next=next)
 
@@ -119,6 +121,16 @@ class Contraction:
     text: str
     at: int
 
+    @property
+    def name(self) -> str:
+        """The tensor that it makes."""
+        return self.output.tensor
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """The output and the inputs."""
+        return (self.output, *self.inputs)
+
     def __str__(self) -> str:
         value = f" {self.combine} ".join(map(str, self.inputs))
         sizes = f" of shape ({', '.join(map(str, self.sizes))})"
@@ -130,13 +142,13 @@ class Contraction:
 class Elementwise:
     """A statement that computes each element from those in the same place: `R = max(X, 0.0);`."""
 
-    output: str
+    name: str
     value: Expression
     text: str
     at: int
 
     def __str__(self) -> str:
-        return f"{self.output} = for each element, {self.value}"
+        return f"{self.name} = for each element, {self.value}"
 
 
 @dataclass(frozen=True)
@@ -171,29 +183,21 @@ class Program:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """How OpenCL C combines values: the variable, its first value and the step, for `float` and for `int`."""
+    """How many values become one: in words, and in C as a variable, its first value and the step for each value."""
 
     words: str
     variable: str
-    start: dict[str, str]
-    step: dict[str, str]
+    start: str
+    step: str
 
 
 AGGREGATES = {
-    "+": Aggregate("sum of", "sum", {"float": "0.0f", "int": "0"}, dict.fromkeys(("float", "int"), "{0} += {1};")),
-    "*": Aggregate(
-        "product of", "product", {"float": "1.0f", "int": "1"}, dict.fromkeys(("float", "int"), "{0} *= {1};")
-    ),
-    ">": Aggregate(
-        "largest of", "largest", {"float": "-INFINITY", "int": "INT_MIN"},
-        {"float": "{0} = fmax({0}, {1});", "int": "{0} = max({0}, {1});"},
-    ),
-    "<": Aggregate(
-        "smallest of", "smallest", {"float": "INFINITY", "int": "INT_MAX"},
-        {"float": "{0} = fmin({0}, {1});", "int": "{0} = min({0}, {1});"},
-    ),
-    "=": Aggregate("only", "value", {"float": "0.0f", "int": "0"}, dict.fromkeys(("float", "int"), "{0} = {1};")),
-}  # fmt: skip
+    "+": Aggregate("sum of", "sum", "0", "{0} += {1};"),
+    "*": Aggregate("product of", "product", "1", "{0} *= {1};"),
+    ">": Aggregate("largest of", "largest", "-INFINITY", "{0} = fmax({0}, {1});"),
+    "<": Aggregate("smallest of", "smallest", "INFINITY", "{0} = fmin({0}, {1});"),
+    "=": Aggregate("only", "value", "0", "{0} = {1};"),
+}
 FLOAT_FUNCTIONS = {"exp": 1, "log": 1, "sqrt": 1, "tanh": 1, "sin": 1, "cos": 1, "pow": 2}  # and how many parts
 FUNCTIONS = {**FLOAT_FUNCTIONS, "abs": 1, "max": 2, "min": 2}
 COMPARISONS = ("==", "!=", "<", ">", "<=", ">=")
@@ -277,14 +281,13 @@ class _Parser:
             return self.take()
         return self.fail(f"the name of {what}, which starts with a capital letter")
 
-    def listed(self, rule: Callable, closing: str) -> tuple:
-        """Take what `rule` reads, none or several times with commas between, and the closing sign."""
+    def listed(self, rule: Callable, *closing: str) -> tuple:
+        """Take what `rule` reads, with commas between, up to a closing sign, which stays."""
         found = []
-        if not self.accept(closing):
+        while self.word.text not in closing:
+            if found:
+                self.expect(",", *closing)
             found.append(rule())
-            while not self.accept(closing):
-                self.expect(",", closing) if self.word.text != "," else self.take()
-                found.append(rule())
         return tuple(found)
 
     def function(self) -> Program:
@@ -292,24 +295,27 @@ class _Parser:
         self.expect("function")
         self.expect("(")
         inputs = self.listed(self.input, ")")
+        self.expect(")")
         self.expect("->")
         self.expect("(")
         outputs = self.listed(lambda: self.capital("an output"), ")")
+        self.expect(")")
         self.expect("{")
         statements = []
         while not self.accept("}"):
+            if self.word.kind == "end":
+                self.fail("a statement or `}`")
             statements.append(self.statement())
         if self.word.kind != "end":
             self.fail("nothing after the function's `}`")
-        program = Program(self.source, inputs, tuple(word.text for word in outputs), tuple(statements))
-        written = {_written(statement) for statement in statements}
+        written = {statement.name for statement in statements}
         for number, word in enumerate(outputs):
             if word.text not in written:
-                raise TileError(self.source, word.at, f"the output {word.text} is never written.",
-                                f"Add a statement `{word.text} = ...;`.")  # fmt: skip
-            if word.text in program.outputs[:number]:
+                hint = f"Add a statement that makes it: {word.text} = ...;"
+                raise TileError(self.source, word.at, f"the output {word.text} is never written.", hint)
+            if word.text in (one.text for one in outputs[:number]):
                 raise TileError(self.source, word.at, f"the output {word.text} is listed twice.")
-        return program
+        return Program(self.source, inputs, tuple(word.text for word in outputs), tuple(statements))
 
     def input(self) -> Input:
         """NAME, or NAME[SIZE, ...]."""
@@ -317,6 +323,7 @@ class _Parser:
         sizes = None
         if self.accept("["):
             sizes = tuple(word.text for word in self.listed(lambda: self.capital("a size"), "]"))
+            self.expect("]")
         return Input(name.text, sizes, name.at)
 
     def statement(self) -> Contraction | Elementwise:
@@ -336,8 +343,8 @@ class _Parser:
 
     def contraction(self, name: Token) -> Contraction:
         """NAME[indices: sizes] = sign(access), constraints;."""
-        indices = self.several(self.plain, (":", "]"))
-        sizes = self.several(self.plain, ("]",)) if self.accept(":") else ()
+        indices = self.listed(self.plain, ":", "]")
+        sizes = self.listed(self.plain, "]") if self.accept(":") else ()
         self.expect("]")
         if not self.accept("=="):  # `==(...)` is written for `= =(...)`
             self.expect("=")
@@ -363,20 +370,13 @@ class _Parser:
         sign = combine.text if combine else ""
         return Contraction(output, sizes, aggregate.text, sign, tuple(inputs), tuple(constraints), text, name.at)
 
-    def several(self, rule: Callable, closing: tuple[str, ...]) -> tuple:
-        """Take what `rule` reads with commas between, up to a closing sign, which stays."""
-        found = []
-        while self.word.text not in closing:
-            if found:
-                self.expect(",", *closing)
-            found.append(rule())
-        return tuple(found)
-
     def access(self) -> Access:
         """NAME[indices]."""
         name = self.capital("a tensor")
         self.expect("[")
-        return Access(name.text, self.listed(self.plain, "]"), name.at)
+        indices = self.listed(self.plain, "]")
+        self.expect("]")
+        return Access(name.text, indices, name.at)
 
     def constraint(self) -> tuple[Expression, Expression]:
         """index expression < size."""
@@ -456,14 +456,11 @@ class _Parser:
             raise TileError(self.source, word.at, f"Tile has no function {word.text}.",
                             f"It has {', '.join(FUNCTIONS)}.")  # fmt: skip
         parts = self.listed(self.conditional, ")")
+        self.expect(")")
         if len(parts) != FUNCTIONS[word.text]:
             raise TileError(self.source, word.at,
                             f"{word.text} takes {FUNCTIONS[word.text]} arguments, {len(parts)} came.")  # fmt: skip
         return Expression("call", word.text, parts, word.at)
-
-
-def _written(statement: Contraction | Elementwise) -> str:
-    return statement.output if isinstance(statement, Elementwise) else statement.output.tensor
 
 
 def _names(expression: Expression) -> list[Expression]:
@@ -488,11 +485,11 @@ def _check_names(program: Program) -> None:
             for access in statement.inputs:
                 if access.tensor not in tensors:
                     raise program.error(access.at, f"unknown tensor {access.tensor}.", _list("Tensors so far", tensors))
-            indices = [e for access in (statement.output, *statement.inputs) for e in access.indices]
+            indices = [e for access in statement.accesses for e in access.indices]
             _check_known(program, [*indices, *(e for e, _ in statement.constraints)], sizes, "a size", indices=True)
             limits = [*statement.sizes, *(size for _, size in statement.constraints)]
             _check_known(program, limits, sizes, "a size", indices=False)
-        name = _written(statement)
+        name = statement.name
         if name in tensors | sizes:
             raise program.error(statement.at, f"the name {name} is assigned twice.",
                                 "A tensor is made once and never changed: choose a new name.")  # fmt: skip
@@ -544,11 +541,12 @@ class Linear:
     def text(self, spelling: Callable[[str], str] = str) -> str:
         """Return it as an expression of C, each name as `spelling` writes it."""
         words = ""
-        for name, factor in self.terms.items():
+        for name, factor in sorted(self.terms.items(), key=lambda term: term[1] < 0):
             sign = " - " if factor < 0 else " + "
             words += sign + (f"{abs(factor)} * " if abs(factor) != 1 else "") + spelling(name)
         if self.constant or not words:
-            words += f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}"
+            constant = f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}"
+            words = constant + words if words.startswith(" - ") else words + constant
         return words[3:] if words.startswith(" + ") else "-" + words[3:]
 
     __str__ = text
@@ -644,8 +642,8 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[
         else:
             domain = _domain(program, statement, arrays, sizes)
             array = domain.arrays[0]
-        _check_size(program, statement.at, _written(statement), array)
-        arrays[_written(statement)] = array
+        _check_size(program, statement.at, statement.name, array)
+        arrays[statement.name] = array
         domains.append(domain)
     return Ranges(program, sizes, arrays, tuple(domains))
 
@@ -754,7 +752,7 @@ def _domain(program: Program, statement: Contraction, arrays: Mapping[str, Array
 
 def _first(statement: Contraction, index: str) -> int:
     """Where an index stands first."""
-    expressions = [e for access in (statement.output, *statement.inputs) for e in access.indices]
+    expressions = [e for access in statement.accesses for e in access.indices]
     expressions += [e for e, _ in statement.constraints]
     return next(name.at for e in expressions for name in _names(e) if name.text == index)
 
@@ -762,40 +760,39 @@ def _first(statement: Contraction, index: str) -> int:
 def eliminate(inequalities: Sequence[tuple[Linear, int]]) -> dict[str, range]:
     """Bound each index by Gauss's elimination; an index that is missing in the answer is unbounded.
 
-    A row says low <= sum of multiples of indices <= high. Adding a multiple of one row to another gives a true row
-    again. A row that is left with a single index bounds it.
+    A row is a sum of multiples of indices, and which multiples of which expressions add up to it. A row that is left
+    with a single index bounds that index, because every expression lies between 0 and its size.
     """
     rows = [
-        ({name: Fraction(n) for name, n in e.terms.items()}, Fraction(-e.constant), Fraction(size - 1 - e.constant))
-        for e, size in inequalities
+        ({name: Fraction(n) for name, n in e.terms.items()}, {k: Fraction(1)}) for k, (e, _) in enumerate(inequalities)
     ]
     done = 0
     for name in dict.fromkeys(name for e, _ in inequalities for name in e.terms):
         pivot = next((r for r in range(done, len(rows)) if name in rows[r][0]), None)
-        if pivot is None:
-            continue
-        rows[done], rows[pivot] = rows[pivot], rows[done]
-        rows[done] = _scaled(rows[done], 1 / rows[done][0][name])
-        for r, row in enumerate(rows):
-            if r != done and name in row[0]:
-                rows[r] = _added(row, _scaled(rows[done], -row[0][name]))
-        done += 1
-    singles = [(next(iter(terms)), low, high) for terms, low, high in rows[:done] if len(terms) == 1]
-    return {name: range(math.ceil(low), math.floor(high) + 1) for name, low, high in singles}
+        if pivot is not None:
+            rows[done], rows[pivot] = rows[pivot], rows[done]
+            for r, row in enumerate(rows):
+                if r != done and name in row[0]:
+                    factor = -row[0][name] / rows[done][0][name]
+                    rows[r] = _added(row[0], rows[done][0], factor), _added(row[1], rows[done][1], factor)
+            done += 1
+    bounds = {}
+    for terms, origin in rows[:done]:
+        if len(terms) == 1:
+            name, factor = next(iter(terms.items()))
+            low = high = Fraction(0)
+            for k, multiple in origin.items():  # the expression without its constant lies between these ends
+                e, size = inequalities[k]
+                ends = [multiple / factor * end for end in (-e.constant, size - 1 - e.constant)]
+                low, high = low + min(ends), high + max(ends)
+            bounds[name] = range(math.ceil(low), math.floor(high) + 1)
+    return bounds
 
 
-_Row = tuple[dict[str, Fraction], Fraction, Fraction]
-
-
-def _scaled(row: _Row, factor: Fraction) -> _Row:
-    terms, low, high = row
-    ends = sorted((low * factor, high * factor)) if low <= high else (low * factor, high * factor)
-    return {name: n * factor for name, n in terms.items()}, ends[0], ends[1]
-
-
-def _added(one: _Row, two: _Row) -> _Row:
-    terms = {name: one[0].get(name, 0) + two[0].get(name, 0) for name in {**one[0], **two[0]}}
-    return {name: n for name, n in terms.items() if n}, one[1] + two[1], one[2] + two[2]
+def _added(one: Mapping, two: Mapping, factor: Fraction) -> dict:
+    """One sum of multiples plus `factor` times the other."""
+    total = {name: one.get(name, 0) + factor * two.get(name, 0) for name in {**one, **two}}
+    return {name: n for name, n in total.items() if n}
 
 
 def tighten(inequalities: Sequence[tuple[Linear, int]], bounds: Mapping[str, range]) -> dict[str, range]:
@@ -844,7 +841,7 @@ def _type(program: Program, expression: Expression, arrays: Mapping[str, Array])
             raise program.error(expression.at, f"{expression.text} is too large for int32.", "Write it as 1e10.")
         return "int"
     if expression.kind == "number":
-        if float(expression.text) > np.finfo(np.float32).max:
+        if float(expression.text) > float(np.finfo(np.float32).max):
             raise program.error(expression.at, f"{expression.text} is too large for float32.")
         return "float"
     if expression.kind == "name":
@@ -923,7 +920,7 @@ class Nest:
         lines += [f"    where {note}" for note in self.notes]
         lines += [f"    run over {r.start} <= {name} < {r.stop}" for name, r in self.loops.items()]
         lines += [f"    only if {guard}" for guard in self.guards]
-        names = [access.tensor for access in (statement.output, *statement.inputs)]
+        names = [access.tensor for access in statement.accesses]
         reads = [f"{name}[{offset}]" for name, offset in zip(names, self.offsets, strict=True)]
         value = f" {statement.combine} ".join(reads[1:])
         return "\n".join([*lines, f"    {reads[0]} = the {AGGREGATES[statement.aggregate].words} {value}"])
@@ -975,7 +972,7 @@ def _offset(access: Sequence[Linear], strides: Sequence[int]) -> Linear:
 
 
 def _map(statement: Elementwise, ranges: Ranges) -> Map:
-    array = ranges.arrays[statement.output]
+    array = ranges.arrays[statement.name]
     operands = {n.text: ranges.arrays[n.text] for n in _names(statement.value) if n.text in ranges.arrays}
     if all(other.shape == array.shape or other.size == 1 for other in operands.values()):
         offsets = {name: Linear({"item": 1} if other.size > 1 else {}) for name, other in operands.items()}
@@ -1098,6 +1095,7 @@ class Block:
         columns: how many values of it.
         operand: which input, 1 or 2, is copied into panels of `columns` columns, so that its vectors lie side by side.
         dimension: the dimension of that input which `column` runs along.
+        panels: the shape of the copy: the panels, all other dimensions of the input as one, the columns.
     """
 
     row: str
@@ -1106,6 +1104,7 @@ class Block:
     columns: int
     operand: int
     dimension: int
+    panels: Array
 
     @property
     def width(self) -> int:
@@ -1115,11 +1114,19 @@ class Block:
 
 @dataclass(frozen=True)
 class Tiles:
-    """For each statement its block, or None where a work-item computes one element, and the reason."""
+    """How the work is cut for a device.
+
+    Attributes:
+        device: its name.
+        blocks: for each statement its block, or None where a work-item computes one element.
+        reasons: for each statement what was chosen and why.
+        group: how many blocks of rows and of columns a work-group computes.
+    """
 
     device: str
     blocks: tuple[Block | None, ...]
     reasons: tuple[str, ...]
+    group: tuple[int, int]
 
     def __str__(self) -> str:
         return "\n".join([f"on {self.device}", *self.reasons])
@@ -1140,14 +1147,15 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
         WorkshopError: a tile that cannot be; rows: 1 to 64; columns: 1, 2, 4, 8, or a multiple of 16 up to 128.
     """
     rows, columns = tile or default_tile(device)
-    if not (1 <= rows <= 64 and (columns in (1, 2, 4, 8) or (columns in range(16, 129, 16)))):
+    if not (rows in range(1, 65) and columns in (1, 2, 4, 8, *range(16, 129, 16))):
         raise WorkshopError(
             f"A tile of {rows} rows and {columns} columns cannot be.",
             "A block of registers has 1 to 64 rows; its columns are 1, 2, 4, 8, or a multiple of 16 up to 128.",
             "Try tile=(6, 16), or leave it to the device.",
         )
-    chosen = [_block(part, rows, columns) for part in flat.parts]
-    return Tiles(opencl.name(device), tuple(block for block, _ in chosen), tuple(reason for _, reason in chosen))
+    chosen = [_block(part, rows, columns, fit=tile is None) for part in flat.parts]
+    group = (1, 1) if opencl.kind(device) == "cpu" else (8, 8)  # a GPU wants many work-items side by side
+    return Tiles(opencl.name(device), tuple(b for b, _ in chosen), tuple(why for _, why in chosen), group)
 
 
 def default_tile(device: cl.Device) -> tuple[int, int]:
@@ -1162,28 +1170,46 @@ def default_tile(device: cl.Device) -> tuple[int, int]:
     return (12 if width == 16 else 6), 2 * width
 
 
-def _block(part: Nest | Map, rows: int, columns: int) -> tuple[Block | None, str]:
+def _block(part: Nest | Map, rows: int, columns: int, fit: bool) -> tuple[Block | None, str]:
+    """The best block and what it is, or None and why there is none."""
     if isinstance(part, Map):
-        return None, f"{part.statement.output}: element-wise, one element a work-item"
-    name = part.domain.statement.output.tensor
-    block, why = _find_block(part, rows, columns)
-    if not block:
-        return None, f"{name}: one element a work-item ({why})"
-    tensor = part.domain.statement.inputs[block.operand - 1].tensor
-    return block, (f"{name}: {block.rows} ({block.row}) x {block.columns} ({block.column}) elements a work-item; "
-                   f"{tensor} in panels of {block.columns} columns")  # fmt: skip
-
-
-def _find_block(nest: Nest, rows: int, columns: int) -> tuple[Block | None, str]:
-    """The best block, or None and why there is none."""
-    statement, arrays = nest.domain.statement, nest.domain.arrays
+        return None, f"{part.statement.name}: one element a work-item (element-wise)"
+    statement, blocks = part.domain.statement, list(_blocks(part))
+    why = "no value serves several elements"
     if rows * columns == 1:
-        return None, "as asked"
-    if len(statement.inputs) < 2 or not nest.loops or not all(nest.loops.values()):
-        return None, "no value is used twice"
-    if nest.solved or arrays[1].dtype != arrays[2].dtype or (nest.guards and statement.aggregate != "+"):
-        return None, "its points are too irregular, or its types differ"
-    found = []
+        blocks, why = [], "as asked"
+    elif part.solved or (part.guards and statement.aggregate != "+") or not all(part.loops.values()):
+        blocks, why = [], "its points are too irregular"
+    if not blocks:
+        return None, f"{statement.name}: one element a work-item ({why})"
+
+    def preference(block: Block) -> tuple:
+        free = not any(block.row in guard.expression.terms for guard in part.guards)
+        contiguous = part.offsets[0].terms[block.column] == 1
+        stride = abs(part.offsets[3 - block.operand].terms[block.row])
+        size = min(part.outputs[block.row], rows)
+        return contiguous, free and 2 * size >= rows, size, free, -stride
+
+    best = max(blocks, key=preference)
+    if fit:  # no more columns than there are, and as many rows in every block
+        size = part.outputs[best.column]
+        columns = min(columns, 1 << (size - 1).bit_length() if size <= 16 else _up(size, 16))
+        size = part.outputs[best.row]
+        rows = math.ceil(size / math.ceil(size / rows))
+    shape = (math.ceil(part.outputs[best.column] / columns), best.panels.shape[1], columns)
+    best = replace(best, rows=rows, columns=columns, panels=Array(shape, best.panels.dtype))
+    if best.panels.size > LARGEST:
+        return None, f"{statement.name}: one element a work-item (the panels would be too large)"
+    tensor = statement.inputs[best.operand - 1].tensor
+    what = f"{rows} ({best.row}) x {columns} ({best.column}) elements a work-item"
+    return best, f"{statement.name}: {what}; {tensor} in panels of {columns} columns"
+
+
+def _blocks(nest: Nest) -> Iterator[Block]:
+    """Every pair of output indices for a block's rows and columns, its size still open."""
+    arrays = nest.domain.arrays
+    if len(arrays) < 3 or not nest.loops or arrays[1].dtype != arrays[2].dtype:
+        return
     for operand in (1, 2):
         mine, other = nest.accesses[operand], nest.accesses[3 - operand]
         for column in nest.outputs:
@@ -1193,13 +1219,8 @@ def _find_block(nest: Nest, rows: int, columns: int) -> tuple[Block | None, str]
                 continue
             for row in nest.outputs:
                 if _uses(other, row) and not _uses(mine, row):
-                    free = not any(row in guard.expression.terms for guard in nest.guards)
-                    stride = nest.offsets[0].terms[column]
-                    block = Block(row, min(rows, nest.outputs[row]), column, columns, operand, places[0])
-                    found.append(((stride == 1, free and block.rows == rows, block.rows, free), block))
-    if not found:
-        return None, "no value is used twice"
-    return max(found, key=lambda one: one[0])[1], ""
+                    rest = arrays[operand].size // arrays[operand].shape[places[0]]
+                    yield Block(row, 0, column, 0, operand, places[0], Array((0, rest, 0), arrays[operand].dtype))
 
 
 def _uses(access: Sequence[Linear], name: str) -> bool:
@@ -1260,7 +1281,6 @@ void store_{dtype}{width}({dtype}{width} values, __global {dtype} *to, int count
 }}
 """
 GROUP = 64  # work-items of a work-group where each computes one element
-GPU_BLOCKS = (8, 8, 1)  # work-items of a work-group where each computes a block, on a GPU; on a CPU one
 WORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
 register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool half
 uchar ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t true false kernel global local constant private generic pipe
@@ -1306,24 +1326,22 @@ def emit(flat: Flat, tiles: Tiles) -> Code:
     """Write the kernels in OpenCL C, with the sizes as numbers and the names of the Tile source."""
     arrays = dict(flat.ranges.arrays)
     kernels: list[Kernel] = []
-    helpers: list[str] = []
-    groups = GPU_BLOCKS if not tiles.device.endswith("CPU)") else (1, 1, 1)
+    helpers: dict[str, None] = {}
     for number, (part, block) in enumerate(zip(flat.parts, tiles.blocks, strict=True), 1):
-        name = f"statement_{number}"
+        name, panels = f"statement_{number}", f"panels_{number}"
         if isinstance(part, Map):
             kernels.append(_emit_map(name, part, flat.ranges.sizes))
         elif block is None:
             kernels.append(_emit_elements(name, part))
         else:
-            tensor = part.domain.statement.inputs[block.operand - 1].tensor
-            panels = f"panels_{number}"
-            arrays[panels] = _panels(part, block)
-            kernels.append(_emit_panels(f"{name}_panels", part, block, tensor, panels, arrays[panels]))
-            kernels.append(_emit_block(name, part, block, panels, groups))
-            helpers.append(STORE.format(dtype=arrays[panels].dtype, width=block.width) if block.width > 1 else "")
-    if any("quotient(" in kernel.source for kernel in kernels):
-        helpers.append(QUOTIENT)
-    return Code(tuple(text for text in dict.fromkeys(helpers) if text), tuple(kernels), arrays)
+            arrays[panels] = block.panels
+            kernels.append(_emit_panels(f"{name}_panels", part, block, panels))
+            kernels.append(_emit_block(name, part, block, panels, tiles.group))
+            if block.width > 1:
+                helpers[STORE.format(dtype=block.panels.dtype, width=block.width)] = None
+        if "quotient(" in kernels[-1].source:
+            helpers[QUOTIENT] = None
+    return Code(tuple(helpers), tuple(kernels), arrays)
 
 
 def _parameters(reads: Mapping[str, str], writes: tuple[str, str]) -> str:
@@ -1355,7 +1373,7 @@ def _coordinates(lines: _Lines, outputs: Mapping[str, int], source: str) -> None
 def _emit_elements(name: str, nest: Nest) -> Kernel:
     """One work-item computes one element: the loops as they are."""
     statement, arrays = nest.domain.statement, nest.domain.arrays
-    tensors = [access.tensor for access in (statement.output, *statement.inputs)]
+    tensors = [access.tensor for access in statement.accesses]
     reads = dict(zip(tensors[1:], (array.dtype for array in arrays[1:]), strict=True))
     last = list(nest.outputs)[-1:]
     wide = nest.outputs[last[0]] if last else 1
@@ -1364,7 +1382,7 @@ def _emit_elements(name: str, nest: Nest) -> Kernel:
     group = min(GROUP, 1 << (wide - 1).bit_length())
     lines = _Lines()
     lines.add(f"// {statement.text}")
-    lines.add(f"// One work-item computes one element of {statement.output.tensor}, of {arrays[0].size}.")
+    lines.add(f"// One work-item computes one element of {statement.name}, of {arrays[0].size}.")
     lines.open(f"__kernel void {name}({_parameters(reads, (tensors[0], arrays[0].dtype))})")
     column = spelling(last[0]) if last else "item"
     lines.add(f"const int {column} = get_global_id(0);")
@@ -1373,7 +1391,7 @@ def _emit_elements(name: str, nest: Nest) -> Kernel:
     lines.add(f"if ({column} >= {wide}) return;")
     _coordinates(lines, others, "others")
     aggregate, dtype = AGGREGATES[statement.aggregate], arrays[0].dtype
-    lines.add(f"{dtype} {aggregate.variable} = {aggregate.start[dtype]};")
+    lines.add(f"{dtype} {aggregate.variable} = {_c(aggregate.start, dtype)};")
     counts = statement.aggregate in "*><" and (nest.guards or not all(nest.loops.values()))
     if counts:
         lines.add("int found = 0;  // whether a valid point reaches this element")
@@ -1383,7 +1401,7 @@ def _emit_elements(name: str, nest: Nest) -> Kernel:
         known = _settle(lines, pending, _loop(lines, loop, r, known))
     values = [f"{spelling(t)}[{o.text(spelling)}]" for t, o in zip(tensors[1:], nest.offsets[1:], strict=True)]
     value = f" {statement.combine} ".join(values)
-    lines.add(aggregate.step[dtype].format(aggregate.variable, value))
+    lines.add(_c(aggregate.step, dtype).format(aggregate.variable, value))
     if counts:
         lines.add("found = 1;")
     lines.close(depth)
@@ -1391,6 +1409,12 @@ def _emit_elements(name: str, nest: Nest) -> Kernel:
     lines.add(f"{spelling(tensors[0])}[{nest.offsets[0].text(spelling)}] = {result};")
     lines.close(0)
     return Kernel(name, str(lines), (*reads, tensors[0]), (_up(wide, group), high), (group, 1))
+
+
+def _c(text: str, dtype: str) -> str:
+    """A piece of C for `float` as it is for `dtype`."""
+    names = {"-INFINITY": "INT_MIN", "INFINITY": "INT_MAX", "fmax": "max", "fmin": "min"}
+    return re.sub("|".join(names), lambda found: names[found[0]], text) if dtype == "int" else text
 
 
 def _loop(lines: _Lines, name: str, r: range, known: set[str]) -> set[str]:
@@ -1413,107 +1437,95 @@ def _settle(lines: _Lines, pending: list[Solved | Guard], known: set[str]) -> se
     return known
 
 
-def _rest(nest: Nest, block: Block) -> Array:
-    """The panels' tensor without the dimension that the columns run along."""
-    array = nest.domain.arrays[block.operand]
-    return Array(tuple(size for d, size in enumerate(array.shape) if d != block.dimension), array.dtype)
-
-
-def _panels(nest: Nest, block: Block) -> Array:
-    rest = _rest(nest, block)
-    return Array((-(-nest.outputs[block.column] // block.columns), rest.size, block.columns), rest.dtype)
-
-
-def _emit_panels(name: str, nest: Nest, block: Block, tensor: str, panels: str, array: Array) -> Kernel:
+def _emit_panels(name: str, nest: Nest, block: Block, panels: str) -> Kernel:
     """Copy a tensor so that the columns of a block lie side by side, and fill up the last panel with zeros."""
-    whole = nest.domain.arrays[block.operand]
+    tensor, whole = nest.domain.statement.inputs[block.operand - 1].tensor, nest.domain.arrays[block.operand]
     stride, size = whole.strides[block.dimension], whole.shape[block.dimension]
-    count = array.shape[1]
+    count, rest, columns = block.panels.shape
+    where = f"{size} * rest + from"
+    if stride > 1:
+        where = f"{stride * size} * (rest / {stride}) + rest % {stride} + {stride} * from"
     lines = _Lines()
-    lines.add(f"// {tensor} in panels of {block.columns} values of {block.column}, which lie side by side.")
+    lines.add(f"// {tensor} in panels of {columns} values of {block.column}, which lie side by side.")
     lines.open(f"__kernel void {name}({_parameters({tensor: whole.dtype}, (panels, whole.dtype))})")
     lines.add("const int column = get_global_id(0);")
     lines.add("const int rest = get_global_id(1);  // the place in all other dimensions")
     lines.add("const int panel = get_global_id(2);")
-    lines.add(f"const int from = {block.columns} * panel + column;")
-    where = (
-        f"{stride * size} * (rest / {stride}) + rest % {stride} + {stride} * from"
-        if stride > 1
-        else f"{size} * rest + from"
-    )
-    target = f"{panels}[{block.columns} * ({count} * panel + rest) + column]"
-    lines.add(f"{target} = from < {size} ? {spelling(tensor)}[{where}] : 0;")
+    lines.add(f"const int from = {columns} * panel + column;")
+    value = f"from < {size} ? {spelling(tensor)}[{where}] : 0"
+    lines.add(f"{panels}[{columns} * ({rest} * panel + rest) + column] = {value};")
     lines.close(0)
-    sizes = (block.columns, count, array.shape[0])
-    return Kernel(name, str(lines), (tensor, panels), sizes, (block.columns, 1, 1))
+    return Kernel(name, str(lines), (tensor, panels), (columns, rest, count), (columns, 1, 1))
 
 
-def _emit_block(name: str, nest: Nest, block: Block, panels: str, groups: tuple[int, int, int]) -> Kernel:
+def _emit_block(name: str, nest: Nest, block: Block, panels: str, group: tuple[int, int]) -> Kernel:
     """One work-item computes a block of elements and keeps it in registers."""
-    statement, arrays = nest.domain.statement, nest.domain.arrays
-    dtype, aggregate = arrays[0].dtype, AGGREGATES[statement.aggregate]
+    statement, dtype = nest.domain.statement, block.panels.dtype
+    aggregate = AGGREGATES[statement.aggregate]
+    output, other = statement.name, statement.inputs[2 - block.operand].tensor
     vector = f"{dtype}{block.width}" if block.width > 1 else dtype
-    parts = range(block.columns // block.width)
-    output, other = statement.output.tensor, statement.inputs[2 - block.operand].tensor
-    row, first = spelling(block.row), f"first_{block.row}"
-    size, columns = nest.outputs[block.row], nest.outputs[block.column]
-    outer = {n: s for n, s in nest.outputs.items() if n not in (block.row, block.column)}
-    counts = (-(-size // block.rows), -(-columns // block.columns), math.prod(outer.values()))
-    rest = _offset(
-        [e for d, e in enumerate(nest.accesses[block.operand]) if d != block.dimension], _rest(nest, block).strides
-    )
+    row, column, first = spelling(block.row), spelling(block.column), f"first_{block.row}"
+    size, count = nest.outputs[block.row], block.panels.shape[0]
+    outer = {n: size for n, size in nest.outputs.items() if n not in (block.row, block.column)}
+    sums = [f"{aggregate.variable}[slot][{c}]" for c in range(block.columns // block.width)]
+    every_row = f"for (int slot = 0; slot < {block.rows}; slot++)"
     lines = _Lines()
     lines.add(f"// {statement.text}")
-    lines.add(
-        f"// One work-item computes {block.rows} ({block.row}) x {block.columns} ({block.column}) elements of {output}."
-    )
-    inputs = {other: arrays[3 - block.operand].dtype}
-    lines.open(f"__kernel void {name}({_parameters({**inputs, panels: dtype}, (output, dtype))})")
+    what = f"{block.rows} ({block.row}) x {block.columns} ({block.column}) elements"
+    lines.add(f"// One work-item computes {what} of {output}.")
+    lines.open(f"__kernel void {name}({_parameters({other: dtype, panels: dtype}, (output, dtype))})")
     lines.add(f"const int {first} = {block.rows} * get_global_id(0);")
     lines.add("const int panel = get_global_id(1);")
+    if group != (1, 1):
+        lines.add(f"if ({first} >= {size} || panel >= {count}) return;")
     if outer:
         lines.add("const int others = get_global_id(2);")
         _coordinates(lines, outer, "others")
-    if groups != (1, 1, 1):
-        lines.add(f"if ({first} >= {size} || panel >= {counts[1]}) return;")
-    sums = [f"{aggregate.variable}[slot][{c}]" for c in parts]
-    lines.add(f"{vector} {aggregate.variable}[{block.rows}][{len(parts)}];  // in registers")
-    rows = f"for (int slot = 0; slot < {block.rows}; slot++)"
+    lines.add(f"{vector} {aggregate.variable}[{block.rows}][{len(sums)}];  // in registers")
     lines.add("#pragma unroll")
-    lines.open(rows)
+    lines.open(every_row)
     for one in sums:
-        lines.add(f"{one} = {aggregate.start[dtype]};")
+        lines.add(f"{one} = {_c(aggregate.start, dtype)};")
     lines.close(1)
     pending = [*nest.guards]
     known = _settle(lines, pending, set(outer))
     for loop in _panel_order(nest, block):
         known = _settle(lines, pending, _loop(lines, loop, nest.loops[loop], known))
-    for c in parts:
-        where = f"{len(parts)} * ({math.prod(_rest(nest, block).shape)} * panel + {rest.text(spelling)}) + {c}"
-        load = f"vload{block.width}({where}, {panels})" if block.width > 1 else f"{panels}[{where}]"
-        lines.add(f"const {vector} column{c} = {load};")
+    for c in range(len(sums)):
+        lines.add(f"const {vector} column{c} = {_load(nest, block, panels, c)};")
     lines.add("#pragma unroll")
-    lines.open(rows)
+    lines.open(every_row)
     lines.add(f"const int {row} = min({first} + slot, {size - 1});  // beyond the edge the last one again")
     _settle(lines, pending, known | {block.row})
     lines.add(f"const {dtype} once = {spelling(other)}[{nest.offsets[3 - block.operand].text(spelling)}];")
-    for c, one in zip(parts, sums, strict=True):
-        lines.add(aggregate.step[dtype].format(one, f"once {statement.combine} column{c}"))
+    for c, one in enumerate(sums):
+        lines.add(_c(aggregate.step, dtype).format(one, f"once {statement.combine} column{c}"))
     lines.close(1)
     lines.add("#pragma unroll")
-    lines.open(f"for (int slot = 0; slot < {block.rows} && {first} + slot < {size}; slot++)")
-    lines.add(f"const int {row} = {first} + slot, {spelling(block.column)} = {block.columns} * panel;")
+    lines.open(every_row)
+    lines.open(f"if ({first} + slot < {size})")
+    lines.add(f"const int {row} = {first} + slot, {column} = {block.columns} * panel;")
     stride = nest.offsets[0].terms[block.column]
-    for c, one in zip(parts, sums, strict=True):
-        left = f"{columns} - {spelling(block.column)}" + (f" - {c * block.width}" if c else "")
-        to = f"{spelling(output)} + {nest.offsets[0].text(spelling)}" + (f" + {c * block.width * stride}" if c else "")
+    for c, one in enumerate(sums):
+        to = nest.offsets[0].plus(Linear({}, c * block.width * stride)).text(spelling)
+        left = Linear({block.column: -1}, nest.outputs[block.column] - c * block.width).text(spelling)
         if block.width > 1:
-            lines.add(f"store_{dtype}{block.width}({one}, {to}, {left}, {stride});")
+            lines.add(f"store_{vector}({one}, {spelling(output)} + {to}, {left}, {stride});")
         else:
-            lines.add(f"*({to}) = {one};")
+            lines.add(f"{spelling(output)}[{to}] = {one};")
     lines.close(0)
-    sizes = tuple(_up(count, group) for count, group in zip(counts, groups, strict=True))
-    return Kernel(name, str(lines), (other, panels, output), sizes, groups)
+    sizes = (_up(math.ceil(size / block.rows), group[0]), _up(count, group[1]), math.prod(outer.values()))
+    return Kernel(name, str(lines), (other, panels, output), sizes, (*group, 1))
+
+
+def _load(nest: Nest, block: Block, panels: str, c: int) -> str:
+    """Vector `c` of a panel's line: the panels are counted in whole vectors."""
+    vectors, whole = block.columns // block.width, nest.domain.arrays[block.operand]
+    rest = Array(tuple(size for d, size in enumerate(whole.shape) if d != block.dimension), whole.dtype)
+    place = _offset([e for d, e in enumerate(nest.accesses[block.operand]) if d != block.dimension], rest.strides)
+    place = Linear({}, c).plus(place, vectors).text(spelling)
+    place = f"{vectors * rest.size} * panel" + (f" + {place}" if place != "0" else "")
+    return f"vload{block.width}({place}, {panels})" if block.width > 1 else f"{panels}[{place}]"
 
 
 def _panel_order(nest: Nest, block: Block) -> list[str]:
@@ -1528,15 +1540,15 @@ def _emit_map(name: str, part: Map, sizes: Mapping[str, int]) -> Kernel:
     reads = {tensor: operand.dtype for tensor, operand in part.operands.items()}
     lines = _Lines()
     lines.add(f"// {statement.text}")
-    lines.add(f"// One work-item computes one element of {statement.output}, of {array.size}.")
-    lines.open(f"__kernel void {name}({_parameters(reads, (statement.output, array.dtype))})")
+    lines.add(f"// One work-item computes one element of {statement.name}, of {array.size}.")
+    lines.open(f"__kernel void {name}({_parameters(reads, (statement.name, array.dtype))})")
     lines.add("const int item = get_global_id(0);")
     lines.add(f"if (item >= {array.size}) return;")
     _coordinates(lines, part.outputs, "item")
     value, _ = _render(statement.value, part, sizes)
-    lines.add(f"{spelling(statement.output)}[item] = {value};")
+    lines.add(f"{spelling(statement.name)}[item] = {value};")
     lines.close(0)
-    return Kernel(name, str(lines), (*reads, statement.output), (_up(array.size, GROUP),), (GROUP,))
+    return Kernel(name, str(lines), (*reads, statement.name), (_up(array.size, GROUP),), (GROUP,))
 
 
 def _render(expression: Expression, part: Map, sizes: Mapping[str, int]) -> tuple[str, str]:
@@ -1555,7 +1567,8 @@ def _render(expression: Expression, part: Map, sizes: Mapping[str, int]) -> tupl
     types = [dtype for _, dtype in pairs]
     sign = expression.text
     if sign == "?":
-        return f"{texts[0]} ? {texts[1]} : {texts[2]}", _promote(*types[1:])
+        condition = f"{texts[0]} != 0" if types[0] == "float" else texts[0]  # C asks whole numbers alone
+        return f"{condition} ? {texts[1]} : {texts[2]}", _promote(*types[1:])
     if sign in COMPARISONS:
         return f"{texts[0]} {sign} {texts[1]}", "int"
     if sign == "/" and "float" not in types:
@@ -1647,10 +1660,12 @@ class Function:
 
     def stages(self, *shapes: Sequence[int] | np.ndarray) -> Stages:
         """Return what every stage made of these shapes (or of the shapes and types of arrays); nothing is run."""
-        arrays = [
-            (tuple(s.shape), str(s.dtype)) if isinstance(s, np.ndarray) else (tuple(s), "float32") for s in shapes
-        ]
-        return self._compile(tuple((shape, DTYPES[dtype]) for shape, dtype in arrays))
+        key = []
+        for number, shape in enumerate(shapes):
+            array = isinstance(shape, np.ndarray | np.generic)
+            dtype = self._dtype(number, shape) if array and number < len(self.program.inputs) else "float"
+            key.append((shape.shape if array else tuple(shape), dtype))
+        return self._compile(tuple(key))
 
     def source(self, *shapes: Sequence[int] | np.ndarray) -> str:
         """Return the OpenCL C for inputs of these shapes."""
@@ -1666,28 +1681,30 @@ class Function:
 
     def _inputs(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The arrays in the order of the inputs, or a TileError that names the input that is wrong."""
-        program = self.program
-        known = [one.name for one in program.inputs]
+        program, known = self.program, [one.name for one in self.program.inputs]
         start = program.source.index("(")
         for name in named:
             if name not in known:
-                raise program.error(start, f"the function has no input {name}.", f"Its inputs: {', '.join(known)}.")
+                raise program.error(start, f"the function has no input {name}.", _list("Its inputs", set(known)))
             if name in known[: len(arrays)]:
                 raise program.error(start, f"the input {name} is given twice.", "Give it by place or by name.")
         if len(arrays) > len(known):
-            raise program.error(start, f"{len(known)} inputs expected, {len(arrays)} came.")
-        given = []
-        for number, one in enumerate(program.inputs):
-            if number >= len(arrays) and one.name not in named:
-                raise program.error(one.at, f"the input {one} is missing: {len(known)} inputs expected, "
-                                            f"{len(arrays) + len(named)} came.")  # fmt: skip
-            array = arrays[number] if number < len(arrays) else named[one.name]
-            came = str(array.dtype) if isinstance(array, np.ndarray | np.generic) else type(array).__name__
-            if came not in DTYPES:
-                raise program.error(one.at, f"{one} takes an array of float32 or int32, came {came}.",
-                                    "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
-            given.append(np.asarray(array, order="C"))
-        return given
+            raise program.error(start, f"expected {len(known)} inputs, came {len(arrays)}.")
+        given = dict(zip(known, arrays, strict=False)) | named
+        for one in program.inputs:
+            if one.name not in given:
+                raise program.error(one.at, f"the input {one} is missing: expected {len(known)}, came {len(given)}.")
+        for number, name in enumerate(known):
+            self._dtype(number, given[name])
+        return [given[name] for name in known]
+
+    def _dtype(self, number: int, array: np.ndarray) -> str:
+        came = str(array.dtype) if isinstance(array, np.ndarray | np.generic) else type(array).__name__
+        if came not in DTYPES:
+            one = self.program.inputs[number]
+            raise self.program.error(one.at, f"{one} takes an array of float32 or int32, came {came}.",
+                                     "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
+        return DTYPES[came]
 
     def _compile(self, key: tuple[tuple[tuple[int, ...], str], ...]) -> Stages:
         """All five stages for these shapes and types."""
@@ -1706,17 +1723,15 @@ class Function:
         code = self._compile(key).code
         self._check_memory(code)
         if self._queue is None:
-            self._queue = cl.CommandQueue(cl.Context([self.device]))
+            self._context = cl.Context([self.device])  # kept: Intel's driver forgets one that only its queue holds
+            self._queue = cl.CommandQueue(self._context)
         if key not in self._built:
-            program = opencl.build(self._queue.context, str(code))
+            program = opencl.build(self._context, str(code))
             self._built[key] = [cl.Kernel(program, kernel.name) for kernel in code.kernels]
-        flags = cl.mem_flags
-        buffers = {
-            name: cl.Buffer(self._queue.context, flags.READ_WRITE, 4 * array.size)
-            for name, array in code.arrays.items()
-        }
+        flags = cl.mem_flags.READ_WRITE
+        buffers = {name: cl.Buffer(self._context, flags, 4 * array.size) for name, array in code.arrays.items()}
         for one, array in zip(self.program.inputs, given, strict=True):
-            cl.enqueue_copy(self._queue, buffers[one.name], array)
+            cl.enqueue_copy(self._queue, buffers[one.name], np.asarray(array, order="C"))
         ready = list(zip(self._built[key], code.kernels, strict=True))
 
         def launch() -> None:
@@ -1727,17 +1742,16 @@ class Function:
 
     def _check_memory(self, code: Code) -> None:
         """Refuse what the device has no memory for, before anything is allocated."""
-        places = {one.name: one.at for one in self.program.inputs} | {
-            _written(s): s.at for s in self.program.statements
-        }
-        largest, total = (
-            max(code.arrays, key=lambda name: code.arrays[name].size),
-            sum(a.size for a in code.arrays.values()),
-        )
-        for size, most, what in (
-            (4 * code.arrays[largest].size, self.device.max_mem_alloc_size, f"{largest} needs"),
-            (4 * total, self.device.global_mem_size, "all tensors need"),
+        places = {one.name: one.at for one in self.program.inputs}
+        for number, statement in enumerate(self.program.statements, 1):
+            places |= {statement.name: statement.at, f"panels_{number}": statement.at}
+        largest = max(code.arrays, key=lambda name: code.arrays[name].size)
+        total = sum(array.size for array in code.arrays.values())
+        for what, elements, most in (
+            (f"{largest} needs", code.arrays[largest].size, self.device.max_mem_alloc_size),
+            ("all tensors together need", total, self.device.global_mem_size),
         ):
-            if size > most:
-                amount = f"{size / 2**30:.1f} GiB, more than the {most / 2**30:.1f} GiB of {opencl.name(self.device)}"
-                raise self.program.error(places.get(largest, 0), f"{what} {amount}.", "Use smaller arrays.")
+            if 4 * elements > most:
+                has = f"{opencl.name(self.device)} has {most / 2**30:.1f} GiB for it"
+                needs = f"{what} {4 * elements / 2**30:.1f} GiB, {has}."
+                raise self.program.error(places[largest], needs, "Work on smaller arrays, or on parts of them.")

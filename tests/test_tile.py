@@ -1,15 +1,24 @@
 """helpers.tile: every operation against NumPy, programs made at random, and every error, on a real OpenCL device."""
 
 import random
+import re
+import subprocess
 import sys
 from dataclasses import dataclass
 
 import numpy as np
+import pyopencl as cl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from helpers import tile
+from helpers import checks, devices, opencl, tile
+from helpers.errors import WorkshopError
+
+DEVICE = opencl.pick_device()
 
 NAMES = "ijkm"
-REACH = {1: 90, 2: 90, 3: 32, 4: 14}  # how far from 0 the interpreter looks for points, by the number of indices
+REACH = {1: 90, 2: 90, 3: 26, 4: 12}  # how far from 0 the interpreter looks for points, by the number of indices
 
 
 # ------------------------------------------------------------------------------------- the meaning, written directly
@@ -92,36 +101,38 @@ def interpret(case, arrays):
     for array, (access, _) in zip(arrays, case.inputs, strict=True):
         found.append(array[tuple(value(e)[valid] for e in access)] * np.ones(valid.sum(), array.dtype))
     values = found[0] if len(found) == 1 else found[0] * found[1] if case.combine == "*" else found[0] + found[1]
-    where = tuple(value(e)[valid] for e in case.output)
+    where = (np.zeros(valid.sum(), int), *(value(e)[valid] for e in case.output))
     starts = {"+": 0, "*": 1, ">": -(2**31), "<": 2**31 - 1, "=": 0}
     combine = {"+": np.add, "*": np.multiply, ">": np.maximum, "<": np.minimum, "=": np.add}[case.aggregate]
     wide = np.int64 if case.dtype == "int32" else np.float64
-    out = np.full(tuple(case.sizes), starts[case.aggregate], wide)
-    counts = np.zeros(tuple(case.sizes), int)
+    out = np.full((1, *case.sizes), starts[case.aggregate], wide)
+    counts = np.zeros((1, *case.sizes), int)
     combine.at(out, where, values.astype(wide))
     np.add.at(counts, where, 1)
-    return np.where(counts > 0, out, 0).astype(case.dtype), counts
+    return np.where(counts > 0, out, 0)[0].astype(case.dtype), counts[0]
 
 
 # ------------------------------------------------------------------------------------- programs made at random
 
 
-def any_expression(rng, names, most=2):
-    chosen = rng.sample(names, min(len(names), rng.choice([0, 1, 1, 1, 2, 2][: 4 + most])))
-    expression = {name: rng.choice([-2, -1, 1, 1, 1, 2, 3]) for name in chosen}
-    if not chosen or rng.random() < 0.4:
+def any_expression(rng, names):
+    chosen = rng.sample(names, min(len(names), rng.choice([0, 1, 1, 1, 1, 1, 2, 2, 2])))
+    expression = {name: rng.choice([-2, -1, 1, 1, 1, 1, 2, 3]) for name in chosen}
+    if not chosen:
+        expression[""] = rng.choice([0, 0, 0, 1, 3])
+    elif rng.random() < 0.4:
         expression[""] = rng.randint(-3, 3)
     return expression
 
 
 def any_case(rng):
     """A contraction at random: half of them of any kind, half like products and convolutions, which are blocked."""
-    size = lambda: rng.choice([1, 2, 3, 4, 5, 6, 7, 11])  # noqa: E731
+    size = lambda: rng.choice([1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 11, 13])  # noqa: E731
     names = list(NAMES[: rng.choice([1, 2, 2, 3, 3, 4])])
     two = rng.random() < 0.6
     if rng.random() < 0.5:
         output = [any_expression(rng, names) for _ in range(rng.choice([0, 1, 1, 2, 2, 3]))]
-        accesses = [[any_expression(rng, names) for _ in range(rng.choice([0, 1, 2, 2, 3]))] for _ in range(1 + two)]
+        accesses = [[any_expression(rng, names) for _ in range(rng.choice([0, 1, 1, 2, 2, 3]))] for _ in range(1 + two)]
     else:
         two, names = True, list(NAMES)
         output = [{"i": 1}, {"j": 1}]
@@ -142,7 +153,7 @@ def any_case(rng):
             if rng.random() < 0.5:
                 rng.shuffle(one)
         accesses = [first, second] if rng.random() < 0.5 else [second, first]
-    constraints = [(any_expression(rng, names), size()) for _ in range(rng.choice([0, 0, 0, 1, 2]))]
+    constraints = [(any_expression(rng, names), size()) for _ in range(rng.choice([0, 0, 0, 0, 1, 1, 2]))]
     inputs = [(access, tuple(size() for _ in access)) for access in accesses]
     aggregate = rng.choice("+++*><=")
     tiles = [None, None, (1, 1), (2, 4), (3, 8), (4, 16), (5, 32), (3, 1), (1, 2)]
@@ -153,8 +164,10 @@ def any_case(rng):
 def bounded(case):
     """Whether every index is bounded: whether the inequalities' factors leave no direction free."""
     names = case.indices
+    if not names:
+        return True
     matrix = np.array([[e.get(name, 0) for name in names] for e, _ in case.limits]).reshape(-1, len(names))
-    return not names or np.linalg.matrix_rank(matrix) == len(names)
+    return np.linalg.matrix_rank(matrix) == len(names)
 
 
 def run_case(case, rng):
@@ -162,7 +175,7 @@ def run_case(case, rng):
     source = case.source(rng)
     numbers = np.random.default_rng(rng.randrange(2**32))
     arrays = [numbers.integers(-3, 4, shape).astype(case.dtype) for _, shape in case.inputs]
-    function = tile.Function(source, tile=case.tile)
+    function = tile.Function(source, device=DEVICE, tile=case.tile)
     try:
         stages = function.stages(*arrays)
     except tile.TileError as error:
@@ -204,9 +217,510 @@ def fuzz(cases, seed=0):
     return ends
 
 
+SIGNS = ("+", "-", "*", "<", ">", "<=", ">=", "==", "!=")
+
+
+def any_elementwise(rng, whole, depth=3):
+    """An element-wise expression at random, in Tile and as a function of NumPy; its numbers stay exact."""
+    kind = rng.random()
+    if depth == 0 or kind < 0.2:
+        name = rng.choice("ABCDMN")
+        if rng.random() < 0.2:
+            number = rng.choice([0, 1, 2, 7])
+            exact = np.int32(number) if whole else np.float32(number + 0.5)
+            return f"{number}" if whole else f"{number}.5", lambda v: exact
+        return name, lambda v: v[name]
+    one, f = any_elementwise(rng, whole, depth - 1)
+    two, g = any_elementwise(rng, whole, depth - 1)
+    if kind < 0.3:
+        return f"-({one})", lambda v: -f(v)
+    if kind < 0.4:
+        return f"abs({one})", lambda v: np.abs(f(v))
+    if kind < 0.5:
+        return f"max({one}, {two})", lambda v: np.maximum(f(v), g(v))
+    if kind < 0.6:
+        return f"min({one}, {two})", lambda v: np.minimum(f(v), g(v))
+    if kind < 0.7:
+        three, h = any_elementwise(rng, whole, depth - 1)
+        return f"({one}) ? {two} : ({three})", lambda v: np.where(f(v) != 0, g(v), h(v))
+    if kind < 0.75 and whole:
+        return f"({one}) / ({two})", lambda v: towards_zero(f(v), g(v))
+    sign = rng.choice(SIGNS)
+    operation = {"+": np.add, "-": np.subtract, "*": np.multiply, "<": np.less, ">": np.greater, "<=": np.less_equal,
+                 ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal}[sign]  # fmt: skip
+    return f"({one}) {sign} ({two})", lambda v: as_numbers(operation(f(v), g(v)))
+
+
+def as_numbers(values):
+    return values.astype(np.int32) if values.dtype == bool else values
+
+
+def towards_zero(a, b):
+    """Division as in C, and 0 where b is 0."""
+    a, b = np.broadcast_arrays(np.asarray(a, np.int64), np.asarray(b, np.int64))
+    return np.where(b == 0, 0, np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1))).astype(np.int32)
+
+
+def fuzz_elementwise(cases, seed=0):
+    """Run random element-wise expressions, ten to a function, on tensors that have to be broadcast."""
+    for number in range(-(-cases // 10)):
+        rng = random.Random(seed * 1_000_003 + number)
+        whole = rng.random() < 0.5
+        made = [any_elementwise(rng, whole) for _ in range(10)]
+        m, n = rng.choice([1, 2, 5]), rng.choice([1, 3, 7])
+        shapes = {"A": (m, n), "B": (n,), "C": (), "D": (m, 1)}
+        numbers = np.random.default_rng(rng.randrange(2**32))
+        dtype = np.int32 if whole else np.float32
+        values = {name: np.asarray(numbers.integers(-3, 4, shape), dtype) for name, shape in shapes.items()}
+        statements = " ".join(f"O{k} = {text};" for k, (text, _) in enumerate(made))
+        outputs = ", ".join(f"O{k}" for k in range(10))
+        source = f"function (A[M, N], B[N], C[], D[M, U]) -> ({outputs}) {{ {statements} }}"
+        came = tile.Function(source, device=DEVICE)(**values)
+        sizes = {"M": np.int32(m), "N": np.int32(n)}
+        for (text, function), out in zip(made, came, strict=True):
+            with np.errstate(all="ignore"):
+                expected = np.asarray(function(values | sizes))
+            assert out.shape == expected.shape and np.array_equal(out, expected), (text, values, out, expected)
+    return cases
+
+
 def test_programs_made_at_random_do_what_they_say():
-    assert sum(fuzz(40).values()) == 40
+    ends = fuzz(30)
+    assert sum(ends.values()) == 30
+    assert {"unbounded", "assignment"} <= set(ends)
+    assert sum(count for end, count in ends.items() if end.startswith("blocked")) >= 3
+    assert sum(count for end, count in ends.items() if end.startswith("one by one")) >= 5
+
+
+def test_element_wise_expressions_made_at_random_do_what_they_say():
+    assert fuzz_elementwise(40) == 40
+
+
+# ------------------------------------------------------------------------------------- the operations
+
+MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = +(A[i, k] * B[k, j]); }"
+CONVOLUTION = """function (I[N, X, Y, CI], K[KX, KY, CI, CO]) -> (O) {
+    O[n, x, y, co: N, X - KX + 1, Y - KY + 1, CO] = +(I[n, x + kx, y + ky, ci] * K[kx, ky, ci, co]);
+}"""
+PADDED = """function (I[N, X, Y, CI], K[KX, KY, CI, CO]) -> (O) {
+    O[n, x, y, co: N, X, Y, CO] = +(I[n, x + kx - KX / 2, y + ky - KY / 2, ci] * K[kx, ky, ci, co]);
+}"""
+SOFTMAX = """function (X[M, N]) -> (P) {
+    Largest[i, j: M, 1] = >(X[i, k]), j < 1;
+    E = exp(X - Largest);   // never above 1
+    Sum[i, j: M, 1] = +(E[i, k]);
+    P = E / Sum;
+}"""
+
+
+def convolve(i, k, pad=0, step=1, spread=1):
+    """Convolution of (n, x, y, ci) with (kx, ky, ci, co), one shift of the kernel at a time."""
+    i = np.pad(i, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    high, wide = ((i.shape[d + 1] - spread * (k.shape[d] - 1) - 1) // step + 1 for d in (0, 1))
+    out = np.zeros((i.shape[0], high, wide, k.shape[3]))
+    for x in range(k.shape[0]):
+        for y in range(k.shape[1]):
+            part = i[:, spread * x :, spread * y :][:, : step * high : step, : step * wide : step]
+            out += np.einsum("nxyc,cd->nxyd", part, k[x, y])
+    return out
+
+
+OPERATIONS = {  # Tile, the shapes of the inputs, NumPy; m, k, n are random sizes
+    "matrix product": (MATMUL, lambda m, k, n: [(m, k), (k, n)], lambda a, b: a @ b),
+    "both transposed": (
+        "function (A[L, M], B[N, L]) -> (C) { C[i, j: M, N] = +(A[k, i] * B[j, k]); }",
+        lambda m, k, n: [(k, m), (n, k)], lambda a, b: a.T @ b.T),
+    "transposed result": (
+        "function (A[M, L], B[L, N]) -> (C) { C[j, i: N, M] = +(A[i, k] * B[k, j]); }",
+        lambda m, k, n: [(m, k), (k, n)], lambda a, b: (a @ b).T),
+    "many products": (
+        "function (A[G, M, L], B[G, L, N]) -> (C) { C[g, i, j: G, M, N] = +(A[g, i, k] * B[g, k, j]); }",
+        lambda m, k, n: [(3, m, k), (3, k, n)], lambda a, b: a @ b),
+    "matrix by vector": (
+        "function (A[M, L], B[L]) -> (C) { C[i: M] = +(A[i, k] * B[k]); }",
+        lambda m, k, n: [(m, k), (k,)], lambda a, b: a @ b),
+    "smallest sum": (
+        "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = <(A[i, k] + B[k, j]); }",
+        lambda m, k, n: [(m, k), (k, n)], lambda a, b: (a[:, :, None] + b[None]).min(1)),
+    "sums, largest, smallest": (
+        "function (A[M, L]) -> (S, G, T) { S[j: L] = +(A[i, j]); G[i: M] = >(A[i, j]); T[] = <(A[i, j]); }",
+        lambda m, k, n: [(m, k)], lambda a: (a.sum(0), a.max(1), a.min())),
+    "product": (
+        "function (A[M, L]) -> (P) { P[i: M] = *(A[i, j]); }",
+        lambda m, k, n: [(m, k)], lambda a: a.prod(1)),
+    "mean": (
+        "function (A[M, L]) -> (O) { S[j: L] = +(A[i, j]); O = S / M; }",
+        lambda m, k, n: [(m, k)], lambda a: a.mean(0)),
+    "transposition": (
+        "function (A[M, L]) -> (T) { T[j, i: L, M] = =(A[i, j]); }",
+        lambda m, k, n: [(m, k)], lambda a: a.T),
+    "diagonal": (
+        "function (A[M, M]) -> (D, B) { D[i: M] = =(A[i, i]); B[i, i: M, M] = =(D[i]); }",
+        lambda m, k, n: [(m, m)], lambda a: (np.diag(a), np.diag(np.diag(a)))),
+    "running sum": (
+        "function (I[N]) -> (O, P) { O[i: N] = +(I[k]), i - k < N; P[i: N] = +(I[i - j]), j < N; }",
+        lambda m, k, n: [(m * n,)], lambda i: (np.cumsum(i), np.cumsum(i))),
+    "largest of pairs": (
+        "function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }",
+        lambda m, k, n: [(m * n,)], lambda i: np.maximum.reduceat(i, np.arange(0, len(i), 2))),
+    "pooling": (
+        "function (I[N, X, Y, C]) -> (O) {"
+        " O[n, x, y, c: N, X / 2, Y / 3, C] = >(I[n, 2 * x + a, 3 * y + b, c]), a < 2, b < 3; }",
+        lambda m, k, n: [(2, 2 * m + 1, 3 * k + 2, n)],
+        lambda i: i[:, :-1, :-2].reshape(2, i.shape[1] // 2, 2, i.shape[2] // 3, 3, -1).max((2, 4))),
+    "convolution": (CONVOLUTION, lambda m, k, n: [(2, m + 2, k + 1, 3), (3, 2, 3, n)], convolve),
+    "padded convolution": (PADDED, lambda m, k, n: [(2, m, k, 3), (3, 3, 3, n)], lambda i, k: convolve(i, k, pad=1)),
+    "strided convolution": (
+        CONVOLUTION.replace("x + kx", "2 * x + kx").replace("y + ky", "2 * y + ky")
+        .replace("X - KX + 1", "(X - KX) / 2 + 1").replace("Y - KY + 1", "(Y - KY) / 2 + 1"),
+        lambda m, k, n: [(1, m + 3, k + 3, 2), (3, 3, 2, n)], lambda i, k: convolve(i, k, step=2)),
+    "dilated convolution": (
+        CONVOLUTION.replace("x + kx", "x + 2 * kx").replace("y + ky", "y + 2 * ky")
+        .replace("X - KX + 1", "X - 2 * (KX - 1)").replace("Y - KY + 1", "Y - 2 * (KY - 1)"),
+        lambda m, k, n: [(1, m + 4, k + 4, 2), (3, 3, 2, n)], lambda i, k: convolve(i, k, spread=2)),
+    "full convolution": (
+        "function (I[N], K[M]) -> (O) { O[i + j: N + M - 1] = +(I[i] * K[j]); }",
+        lambda m, k, n: [(m,), (n,)], np.convolve),
+    "every second": (
+        "function (I[N]) -> (O) { O[2 * i: 2 * N] = +(I[i]); }",
+        lambda m, k, n: [(m,)], lambda i: np.stack([i, 0 * i], 1).ravel()),
+    "softmax": (
+        SOFTMAX, lambda m, k, n: [(m, n)],
+        lambda x: np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)),
+    "functions": (
+        "function (X) -> (R, E, L, S, T, A, P) { R = max(X, 0.0); E = exp(X); A = abs(X); L = log(A + 1.0);"
+        " S = sqrt(A); T = tanh(X) + sin(X) - cos(X); P = pow(A + 0.5, min(X, 1)); }",
+        lambda m, k, n: [(m, k, n)],
+        lambda x: (np.maximum(x, 0), np.exp(x), np.log(abs(x) + 1), np.sqrt(abs(x)), np.tanh(x) + np.sin(x) - np.cos(x),
+                   abs(x), (abs(x) + 0.5) ** np.minimum(x, 1))),
+    "condition": (
+        "function (X[M, N], Y[N]) -> (R) { R = X < Y ? 2 * X : -Y - 1e-1; }",
+        lambda m, k, n: [(m, n), (n,)], lambda x, y: np.where(x < y, 2 * x, -y - 0.1)),
+    "outer product, no loops": (
+        "function (A[M], B[N]) -> (C) { C[i, j: M, N] = +(A[i] * B[j]); }",
+        lambda m, k, n: [(m,), (n,)], np.outer),
+    "repetition": (
+        "function (A[M]) -> (C) { C[i, j: M, 5] = =(A[i]); }",
+        lambda m, k, n: [(m,)], lambda a: np.repeat(a[:, None], 5, 1)),
+}  # fmt: skip
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 33])
+
+
+def tensors(shapes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.normal(size=shape), np.float32) for shape in shapes]
+
+
+def assert_same(came, expected):
+    came, expected = (one if isinstance(one, tuple) else (one,) for one in (came, expected))
+    assert len(came) == len(expected)
+    for one, other in zip(came, expected, strict=True):
+        assert one.dtype == np.float32 and one.shape == np.shape(other)
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@settings(max_examples=3, deadline=None, derandomize=True, database=None)
+@given(SIZES, SIZES, SIZES)
+def test_every_operation_is_what_numpy_says(operation, m, k, n):
+    source, shapes, reference = OPERATIONS[operation]
+    arrays = tensors(shapes(m, k, n), m + 100 * k + 10_000 * n)
+    exact = [array.astype(np.float64) for array in arrays]
+    assert_same(tile.Function(source, device=DEVICE)(*arrays), reference(*exact))
+
+
+@pytest.mark.parametrize("tile_size", [None, (1, 1), (1, 16), (5, 4), (6, 16), (13, 48), (64, 1)])
+def test_every_tile_gives_the_same(tile_size):
+    a, b = tensors([(67, 31), (31, 53)])
+    function = tile.Function(MATMUL, device=DEVICE, tile=tile_size)
+    assert_same(function(a, b), a.astype(float) @ b)
+    block = function.stages(a, b).tiles.blocks[0]
+    assert (block is None) == (tile_size == (1, 1))
+    if tile_size and block:
+        assert (block.rows, block.columns) == tile_size
+
+
+@pytest.mark.parametrize("tile_size", [(0, 16), (65, 16), (6, 3), (6, 144)])
+def test_a_tile_that_cannot_be_gives_a_message(tile_size):
+    with pytest.raises(WorkshopError, match=f"A tile of {tile_size[0]} rows and {tile_size[1]} columns cannot be"):
+        tile.Function(MATMUL, device=DEVICE, tile=tile_size).stages((4, 4), (4, 4))
+
+
+def test_whole_numbers_stay_whole():
+    a, b = np.arange(12, dtype=np.int32).reshape(3, 4), np.arange(20, dtype=np.int32).reshape(4, 5)
+    c = tile.Function(MATMUL, device=DEVICE)(a, b)
+    assert c.dtype == np.int32 and np.array_equal(c, a @ b)
+    mixed = tile.Function(MATMUL, device=DEVICE)(a, b.astype(np.float32))
+    assert mixed.dtype == np.float32 and np.array_equal(mixed, a @ b)
+
+
+def test_dividing_whole_numbers_never_traps():
+    a = np.array([7, -7, 7, -(2**31), 5], np.int32)
+    b = np.array([2, 2, 0, -1, -5], np.int32)
+    q = tile.Function("function (A, B) -> (Q) { Q = A / B; }", device=DEVICE)(a, b)
+    assert q.tolist() == [3, -3, 0, -(2**31), -1]
+
+
+def test_the_largest_of_nothing_is_0():
+    source = "function (I[N]) -> (O) { O[i: N + 2] = >(I[i - 1]); }"
+    assert tile.Function(source, device=DEVICE)(np.float32([-3, -2])).tolist() == [0, -3, -2, 0]
+    source = "function (I[N]) -> (O, P) { O[i: N] = >(I[i + k]), k < 0; P[i: N] = *(I[i]), k < 1, 5 < 3; }"
+    assert [out.tolist() for out in tile.Function(source, device=DEVICE)(np.float32([-3, -2]))] == [[0, 0], [0, 0]]
+
+
+def test_an_index_of_a_constraint_alone_counts_its_points():
+    source = "function (I[N]) -> (O) { O[i: N] = +(I[i]), k < 3; }"
+    assert tile.Function(source, device=DEVICE)(np.float32([1, 5])).tolist() == [3, 15]
+
+
+def test_names_that_opencl_knows_are_written_otherwise():
+    source = """function (INFINITY[M, SUM], M_PI[SUM, N]) -> (NULL) {
+        NULL[int, for: M, N] = +(INFINITY[int, sum] * M_PI[sum, for]);
+    }"""
+    a, b = tensors([(20, 9), (9, 40)])
+    assert_same(tile.Function(source, device=DEVICE)(a, b), a.astype(float) @ b)
+    crowd = "function (A[M, L], B[L, N]) -> (C) { C[slot, panel: M, N] = +(A[slot, once] * B[once, panel]); }"
+    assert_same(tile.Function(crowd, device=DEVICE)(a, b), a.astype(float) @ b)
+    names = "function (A[M], B[N]) -> (C) { C[out0 + first_i: M + N - 1] = +(A[out0] * B[first_i]); }"
+    assert_same(tile.Function(names, device=DEVICE)(a[0], b[0]), np.convolve(a[0], b[0]))
+
+
+def test_inputs_of_any_layout_and_by_name():
+    a, b = tensors([(6, 5), (7, 5)])
+    function = tile.Function(MATMUL, device=DEVICE)
+    expected = a.astype(float) @ b.T
+    assert_same(function(a, b.T), expected)
+    assert_same(function(np.asfortranarray(a), B=b.T), expected)
+    assert_same(function(B=b.T, A=a), expected)
+    assert tile.Function("function (X) -> (Y) { Y = X + 1; }", device=DEVICE)(np.float32(2)) == 3
+    assert tile.Function("function () -> (Y) { Y = 2.5 * 2; }", device=DEVICE)() == 5
+
+
+# ------------------------------------------------------------------------------------- the stages
+
+
+def test_the_ranges_of_indices():
+    stages = tile.Function(PADDED, device=DEVICE).stages((2, 28, 28, 3), (5, 3, 3, 8))
+    ranges = stages.ranges.domains[0].ranges
+    assert ranges == {"n": range(2), "x": range(28), "y": range(28), "co": range(8),
+                      "kx": range(5), "ky": range(3), "ci": range(3)}  # fmt: skip
+    sizes, image = str(stages.ranges).splitlines()[:2]
+    assert sizes == "N = 2, X = 28, Y = 28, CI = 3, KX = 5, KY = 3, CO = 8"
+    assert image == "I: float32 2 x 28 x 28 x 3"
+    tilted = "function (I[N], J[N]) -> (O) { O[] = +(I[i + j] * J[i - j]); }"
+    domain = tile.Function(tilted, device=DEVICE).stages((9,), (9,)).ranges.domains[0]
+    assert domain.ranges == {"i": range(9), "j": range(-4, 5)}
+
+
+def test_only_guards_that_are_needed():
+    assert tile.Function(CONVOLUTION, device=DEVICE).stages((1, 9, 9, 3), (3, 3, 3, 4)).flat.parts[0].guards == ()
+    guards = tile.Function(PADDED, device=DEVICE).stages((1, 9, 8, 3), (3, 1, 3, 4)).flat.parts[0].guards
+    assert [str(guard) for guard in guards] == ["x + kx >= 1", "x + kx <= 9"]
+    running = tile.Function("function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }", device=DEVICE)
+    assert [str(guard) for guard in running.stages((9,)).flat.parts[0].guards] == ["i >= k"]
+
+
+def test_offsets_are_sums_of_strides_times_indices():
+    flat = tile.Function(CONVOLUTION, device=DEVICE).stages((2, 9, 8, 3), (3, 3, 3, 4)).flat
+    assert [str(offset) for offset in flat.parts[0].offsets] == [
+        "168 * n + 24 * x + 4 * y + co",
+        "216 * n + 24 * x + 24 * kx + 3 * y + 3 * ky + ci",
+        "36 * kx + 12 * ky + 4 * ci + co",
+    ]
+    assert "O[168 * n + 24 * x + 4 * y + co] = the sum of I[216 * n" in str(flat)
+
+
+def test_the_source_names_the_statement_and_its_indices():
+    function = tile.Function(MATMUL, device=DEVICE, tile=(1, 1))
+    source = function.source((512, 300), (300, 200))
+    assert "// C[i, j: M, N] = +(A[i, k] * B[k, j]);" in source
+    assert "sum += A[300 * i + k] * B[200 * k + j];" in source
+    assert "for (int k = 0; k < 300; k++)" in source
+    blocked = tile.Function(MATMUL, device=DEVICE, tile=(6, 16)).stages((512, 300), (300, 200))
+    assert "6 (i) x 16 (j) elements a work-item; B in panels of 16 columns" in str(blocked.tiles)
+    assert "sum[slot][0] += once * column0;" in str(blocked.code)
+    assert str(blocked).startswith("inputs  A[M, L], B[L, N]\noutputs C\n")
+
+
+def test_blocks_are_only_where_values_are_used_again():
+    for source, shapes in (
+        ("function (A[M, L]) -> (C) { C[i: M] = +(A[i, k]); }", [(64, 64)]),
+        ("function (A[M, L], B[L]) -> (C) { C[i: M] = +(A[i, k] * B[k]); }", [(64, 64), (64,)]),
+        ("function (A[M], B[N]) -> (C) { C[i, j: M, N] = +(A[i] * B[j]); }", [(64,), (64,)]),
+    ):
+        stages = tile.Function(source, device=DEVICE).stages(*shapes)
+        assert stages.tiles.blocks == (None,)
+        assert "no value serves several elements" in str(stages.tiles)
+
+
+def test_a_measurement_names_the_device_and_the_statement():
+    a, b = tensors([(16, 16), (16, 16)])
+    measured = tile.Function(MATMUL, device=DEVICE).measure(a, b, repeats=3)
+    assert measured.device == opencl.name(DEVICE)
+    assert len(measured.seconds) == 3
+    assert measured.label == "C[i, j: M, N] = +(A[i, k] * B[k, j])"
+
+
+def test_nothing_heavy_is_imported():
+    heavy = "pyopencl", "matplotlib", "tensorflow", "jax"
+    code = f"import sys, helpers.tile; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"
+
+
+# ------------------------------------------------------------------------------------- nothing leaves a tensor
+
+
+@pytest.mark.parametrize("tile_size", [None, (1, 1), (5, 4)])
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (MATMUL, [(13, 7), (7, 37)]),
+        (PADDED, [(2, 7, 5, 3), (3, 3, 3, 5)]),
+        ("function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }", [(31,)]),
+        ("function (I[N], K[M]) -> (O) { O[i + 2 * j: N + M] = +(I[i] * K[j]); }", [(31,), (5,)]),
+        (SOFTMAX, [(11, 17)]),
+    ],
+)
+def test_the_canaries_around_every_tensor_live(source, shapes, tile_size):
+    function = tile.Function(source, device=DEVICE, tile=tile_size)
+    arrays = tensors(shapes)
+    code = function.stages(*shapes).code
+    context = cl.Context([DEVICE])
+    queue = cl.CommandQueue(context)
+    program = opencl.build(context, str(code))
+    pad = checks._pad(DEVICE)
+    given = dict(zip([one.name for one in function.program.inputs], arrays, strict=True))
+    whole = {}
+    for name, array in code.arrays.items():
+        values = given.get(name, np.zeros(array.shape, np.float32)).ravel()
+        whole[name] = checks._guarded_buffer(queue, values, checks.OUTSIDE, pad)
+    inside = {name: whole[name][4 * pad : 4 * (pad + array.size)] for name, array in code.arrays.items()}
+    for kernel in code.kernels:
+        built = cl.Kernel(program, kernel.name)
+        built(queue, kernel.global_size, kernel.local_size, *(inside[name] for name in kernel.arguments))
+    for name, array in code.arrays.items():
+        came = np.empty(array.size + 2 * pad, np.uint32)
+        cl.enqueue_copy(queue, came, whole[name])
+        checks._canaries(came, array.size, pad, checks.OUTSIDE, name)
+        if name in given:
+            assert np.array_equal(came[pad : pad + array.size], given[name].ravel().view(np.uint32))
+        if name in function.program.outputs:
+            out = came[pad : pad + array.size].view(np.float32).reshape(array.shape)
+            assert not np.isnan(out).any()  # what lies outside the inputs is NaN
+            assert np.array_equal(out, function(*arrays))
+
+
+@pytest.mark.parametrize("platform", opencl.platforms(), ids=lambda platform: platform.version.split(",")[0].strip())
+def test_every_opencl_here_computes_the_same(platform):
+    for device in platform.get_devices():
+        problem = devices.compile_problem(device)
+        if problem:
+            pytest.skip(f"{opencl.name(device)} cannot compile: {problem}")
+        a, b = tensors([(37, 20), (20, 70)])
+        assert_same(tile.Function(MATMUL, device=device)(a, b), a.astype(float) @ b)
+        i, k = tensors([(2, 7, 6, 3), (3, 3, 3, 5)])
+        assert_same(tile.Function(PADDED, device=device)(i, k), convolve(i.astype(float), k, pad=1))
+
+
+# ------------------------------------------------------------------------------------- the errors
+
+ONE = "function (I[N]) -> (O) { O[i: N] = +(I[i]); }"
+ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, shapes (or None: at once), what is said
+    "bracket": ("function (I[N]) -> (O) { O[i: N] = +(I[i^); }", None, "expected `,` or `]`, came `)`."),
+    "semicolon": ("function (I[N]) -> (O) { O[i: N] = +(I[i]) ^}", None, "expected `,` or `;`, came `}`."),
+    "no end": ("function (I[N]) -> (O) { O = I;^", None, "expected a statement or `}`, came the end of the source."),
+    "empty": ("^", None, "expected `function`, came the end of the source."),
+    "after the end": ("function (I[N]) -> (O) { O = I; } ^x", None, "expected nothing after the function's `}`"),
+    "character": ("function (I[N]) -> (O) {\n\tO = I ^$ 2; }", None, "Tile has no character '$'."),
+    "no sign": ("function (I[N]) -> (O) { O[i: N] = ^(I[i]); }", None, "For a sum, write = +(...);"),
+    "no indices": ("function (I[N]) -> (O) { O = ^+(I); }", None, "O[i: N] = +(...);"),
+    "minus in a contraction": ("function (I[N]) -> (O) { O[i: N] = +(I[i] ^- I[i]); }", None, "one tensor, or two"),
+    "small tensor": ("function (I[N]) -> (O) { ^o = I; }", None, "starts with a capital letter, came `o`."),
+    "small size": ("function (I[^n]) -> (O) { O = I; }", None, "starts with a capital letter, came `n`."),
+    "constraint": ("function (I[N]) -> (O) { O[i: N] = +(I[k]), k ^<= i; }", None, "0 <= index expression"),
+    "two comparisons": ("function (I[N]) -> (O) { O = I < 1 ^< 2; }", None, "no second comparison"),
+    "unknown function": ("function (I[N]) -> (O) { O = ^foo(I); }", None, "Tile has no function foo."),
+    "number of arguments": ("function (I[N]) -> (O) { O = ^max(I); }", None, "max takes 2 arguments, 1 came."),
+    "too long": ("function (I) -> (O) { O = " + "I + " * 100 + "I ^+ I; }", None, "more than 100 operators"),
+    "too deep": ("function (I) -> (O) { O = " + "(" * 100 + "^(I))); }", None, "more than 100 operators"),
+    "unknown tensor": ("function (I[N]) -> (O) { O[i: N] = +(^J[i]); }", None, "unknown tensor J."),
+    "unknown name": ("function (I[N]) -> (O) { O = I + ^J; }", None, "unknown name J: expected a tensor or a size."),
+    "unknown size": ("function (I[N]) -> (O) { O[i: ^M] = +(I[i]); }", None, "unknown name M: expected a size."),
+    "index in a size": ("function (I[N]) -> (O) { O[i: ^i] = +(I[i]); }", None, "the index i means nothing here"),
+    "index outside": ("function (I[N]) -> (O) { O = I + ^i; }", None, "the index i means nothing here"),
+    "used too early": ("function (I[N]) -> (O) { O = ^T; T = I; }", None, "unknown name T"),
+    "assigned twice": ("function (I[N]) -> (O) { O = I; ^O = I; }", None, "the name O is assigned twice."),
+    "input assigned": ("function (I[N]) -> (I) { ^I = 2; }", None, "the name I is assigned twice."),
+    "given twice": ("function (I[N], ^I) -> (O) { O = I; }", None, "the name I is given twice."),
+    "never written": ("function (I[N]) -> (O, ^P) { O = I; }", None, "the output P is never written."),
+    "listed twice": ("function (I[N]) -> (O, ^O) { O = I; }", None, "the output O is listed twice."),
+    "unbounded": ("function (I[N]) -> (O) { O[i: N] = +(I[2 * ^k - j]); }", [(4,)], "the index k cannot be bounded."),
+    "unbounded constraint": ("function (I[N]) -> (O) { O[] = +(I[i]), ^k + j < 2; }", [(4,)], "cannot be bounded."),
+    "rank of an access": ("function (I[N]) -> (O) { O[i: N] = +(^I[i, k]); }", [(4,)], "2 indices, I has 1 dimensions"),
+    "rank of an input": ("function (^I[N]) -> (O) { O = I; }", [(4, 5)], "1 dimensions, the array has 2: (4, 5)."),
+    "shapes disagree": (MATMUL.replace("B[", "^B[", 1), [(2, 3), (4, 5)], "L is 3 in A[M, L] and 4 in B[L, N]."),
+    "square": ("function (^I[N, N]) -> (O) { O = I; }", [(2, 3)], "N is 2 in I[N, N] and 3 in I[N, N]."),
+    "sizes missing": ("function (I[N]) -> (O) { ^O[i] = +(I[i]); }", [(4,)], "O[i] has 1 indices and 0 sizes."),
+    "not positive": ("function (I[N]) -> (O) { O[i: N ^- 4] = +(I[i]); }", [(4,)], "the size N - 4 of O is 0."),
+    "empty input": ("function (^I[N]) -> (O) { O = I; }", [(0,)], "I[N] is empty"),
+    "broadcast": ("function (I[N], J[M]) -> (O) { O = I * ^J; }", [(4,), (5,)], "does not fit the shape (4,)"),
+    "two values": ("function (I[N]) -> (O) { ^O[] = =(I[k]); }", [(4,)], "for each element, the index k gives 4."),
+    "division of an index": ("function (I[N]) -> (O) { O[i: N] = +(I[i ^/ 2]); }", [(4,)], "Only sizes are divided."),
+    "two indices": ("function (I[N]) -> (O) { O[i: N] = +(I[i ^* k]); }", [(4,)], "multiplies two indices"),
+    "fraction": ("function (I[N]) -> (O) { O[i: N] = +(I[^0.5 * i]); }", [(4,)], "expected a whole number"),
+    "division by zero": ("function (I[N]) -> (O) { O[i: N ^/ 0] = +(I[i]); }", [(4,)], "divides by zero"),
+    "large number": ("function (I[N]) -> (O) { O = I + ^3000000000; }", [(4,)], "too large for int32"),
+    "very large number": ("function (I[N]) -> (O) { O = I + ^1e39; }", [(4,)], "too large for float32"),
+    "too many elements": ("function (I[N]) -> (O) { ^O[i, j: N, N] = +(I[i]); }", [(70_000,)], "4,900,000,000 "),
+    "too far": ("function (I[N]) -> (O) { ^O[i: N] = +(I[i - 3000000000]); }", [(4,)], "more than 32 bits can count"),
+    "few inputs": (MATMUL.replace("A[", "^A[", 1), [(2, 3)], "2 inputs expected (A[M, L], B[L, N]), 1 came."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", ERRORS)
+def test_every_error_shows_the_place(mistake):
+    marked, shapes, said = ERRORS[mistake]
+    at, source = marked.index("^"), marked.replace("^", "")
+    with pytest.raises(tile.TileError) as caught:
+        tile.Function(source, device=DEVICE).stages(*(shapes or []))
+        assert shapes is not None
+    line, column = source[:at].count("\n") + 1, at - (source[:at].rfind("\n") + 1) + 1
+    assert said in str(caught.value)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    first, text, caret = str(caught.value).splitlines()[:3]
+    assert first.startswith(f"Line {line}, column {column}: ")
+    assert text[4:] in source
+    assert text[caret.index("^") :].strip() == source[at:].split("\n")[0][: len(text) - caret.index("^")].strip()
+
+
+def test_errors_of_a_call():
+    function = tile.Function(MATMUL, device=DEVICE)
+    a, b = tensors([(2, 3), (3, 4)])
+    for arrays, named, said, column in (
+        ((a,), {}, "the input B[L, N] is missing: expected 2, came 1.", 20),
+        ((a, b, b), {}, "expected 2 inputs, came 3.", 10),
+        ((a, b.astype(np.float64)), {}, "B[L, N] takes an array of float32 or int32, came float64.", 20),
+        ((a.tolist(), b), {}, "A[M, L] takes an array of float32 or int32, came list.", 11),
+        ((a, b), {"D": b}, "the function has no input D.", 10),
+        ((a, b), {"B": b}, "the input B is given twice.", 10),
+        ((a, b.T), {}, "L is 3 in A[M, L] and 4 in B[L, N].", 20),
+    ):
+        with pytest.raises(tile.TileError, match=re.escape(said)) as caught:
+            function(*arrays, **named)
+        assert caught.value.column == column
+
+
+def test_more_memory_than_there_is_gives_a_message():
+    most = DEVICE.max_mem_alloc_size
+    n = int((most / 4) ** 0.5) + 1
+    row = np.zeros(n, np.float32)
+    with pytest.raises(tile.TileError, match=r"O needs .* GiB, .* has .* GiB for it"):
+        tile.Function("function (I[N]) -> (O) { O[i, j: N, N] = +(I[i] * I[j]); }", device=DEVICE)(row)
+    with pytest.raises(tile.TileError, match=r"I needs|elements, more than"):
+        tile.Function("function (I[N, N]) -> (O) { O = I; }", device=DEVICE)(np.broadcast_to(row, (n, n)))
 
 
 if __name__ == "__main__":
-    print(fuzz(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    print(fuzz(int(sys.argv[1]), seed))
+    print("element-wise:", fuzz_elementwise(int(sys.argv[1]), seed))
