@@ -346,13 +346,10 @@ class _Parser:
         indices = self.listed(self.plain, ":", "]")
         sizes = self.listed(self.plain, "]") if self.accept(":") else ()
         self.expect("]")
-        if not self.accept("=="):  # `==(...)` is written for `= =(...)`
-            self.expect("=")
-            aggregate = self.accept(*AGGREGATES) or self.fail(
-                "how to combine the values: `+`, `*`, `>`, `<` or `=`", "For a sum, write = +(...);"
-            )
-        else:
-            aggregate = Token("symbol", "=", self.words[self.position - 1].at)
+        self.expect("=")
+        aggregate = self.accept(*AGGREGATES)
+        if not aggregate:
+            self.fail("how to combine the values: `+`, `*`, `>`, `<` or `=`", "For a sum, write = +(...);")
         self.expect("(")
         inputs = [self.access()]
         combine = self.accept("*", "+")
@@ -386,7 +383,8 @@ class _Parser:
         return index, self.plain()
 
     def text(self, first: Token, last: Token) -> str:
-        return " ".join(self.source[first.at : last.at + len(last.text)].split())
+        """The source between two words on one line, without its comments."""
+        return " ".join(re.sub(r"//[^\n]*", "", self.source[first.at : last.at + len(last.text)]).split())
 
     def expression(self) -> Expression:
         """comparison ? expression : expression."""
@@ -698,9 +696,8 @@ def linear(program: Program, expression: Expression, sizes: Mapping[str, int]) -
     if expression.kind == "number" and expression.text.isdecimal():
         return Linear({}, int(expression.text))
     if expression.kind != "operator" or expression.text not in ("+", "-", "*", "/"):
-        raise program.error(
-            expression.at, f"expected a whole number, an index, a size or + - * /, came `{expression}`."
-        )
+        what = f"expected a whole number, an index, a size or + - * /, came `{expression}`."
+        raise program.error(expression.at, what)
     parts = [linear(program, part, sizes) for part in expression.parts]
     if len(parts) == 1:
         return Linear({}).plus(parts[0], -1)
@@ -736,9 +733,7 @@ def _domain(program: Program, statement: Contraction, arrays: Mapping[str, Array
             counts = f"{len(access.indices)} indices, {access.tensor} has {rank} dimensions"
             raise program.error(access.at, f"{access} has {counts}.")
     given = [arrays[access.tensor] for access in statement.inputs]
-    accesses = tuple(
-        tuple(linear(program, index, sizes) for index in access.indices) for access in (output, *statement.inputs)
-    )
+    accesses = tuple(tuple(linear(program, e, sizes) for e in access.indices) for access in statement.accesses)
     limits = tuple((linear(program, e, sizes), _whole(program, size, sizes)) for e, size in statement.constraints)
     all_arrays = (Array(shape, _promote(*(array.dtype for array in given))), *given)
     domain = Domain(statement, accesses, all_arrays, limits, {})
@@ -1113,18 +1108,38 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """Consecutive elements of a result that one work-item of a CPU computes with vectors.
+
+    No value is used again, but what lies side by side is loaded, added and stored 16 at a time.
+
+    Attributes:
+        column: the output index that runs along the strip.
+        columns: how many values of it, whole vectors.
+    """
+
+    column: str
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """The number of elements of one OpenCL vector."""
+        return min(self.columns, 16)
+
+
+@dataclass(frozen=True)
 class Tiles:
     """How the work is cut for a device.
 
     Attributes:
         device: its name.
-        blocks: for each statement its block, or None where a work-item computes one element.
+        blocks: for each statement its block or strip, or None where a work-item computes one element.
         reasons: for each statement what was chosen and why.
         group: how many blocks of rows and of columns a work-group computes.
     """
 
     device: str
-    blocks: tuple[Block | None, ...]
+    blocks: tuple[Block | Strip | None, ...]
     reasons: tuple[str, ...]
     group: tuple[int, int]
 
@@ -1136,7 +1151,8 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
     """Choose for each contraction the block that a work-item keeps in registers.
 
     A block pays where a value, once loaded, serves several elements: one input must run along an output index that the
-    other does not have, and the other way round. Elsewhere a work-item computes one element.
+    other does not have, and the other way round. Elsewhere a work-item of a CPU computes a strip of neighbours, if they
+    are neighbours in the inputs too, and in all other cases, and on a GPU, one element.
 
     Args:
         flat: what `flatten` returned.
@@ -1153,25 +1169,27 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
             "A block of registers has 1 to 64 rows; its columns are 1, 2, 4, 8, or a multiple of 16 up to 128.",
             "Try tile=(6, 16), or leave it to the device.",
         )
-    chosen = [_block(part, rows, columns, fit=tile is None) for part in flat.parts]
-    group = (1, 1) if opencl.kind(device) == "cpu" else (8, 8)  # a GPU wants many work-items side by side
+    cpu = opencl.kind(device) == "cpu"
+    chosen = [_block(part, rows, columns, fit=tile is None, strips=cpu) for part in flat.parts]
+    group = (1, 1) if cpu else (8, 8)  # a GPU wants many work-items side by side
     return Tiles(opencl.name(device), tuple(b for b, _ in chosen), tuple(why for _, why in chosen), group)
 
 
 def default_tile(device: cl.Device) -> tuple[int, int]:
-    """Rows and columns that fill about three quarters of the device's registers.
+    """Rows and columns whose sums fill a good half of the device's registers; what is loaded needs the rest.
 
-    A CPU whose vectors hold 16 floats (AVX-512) has 32 vector registers: 12 rows of 2 vectors are 24. One of 8 or 4
-    (AVX, SSE, NEON) has 16 or more: 6 rows of 2 vectors. A GPU's work-item has no vectors of its own: 4 x 4 scalars.
+    A CPU whose vectors hold 16 floats (AVX-512) has 32 vector registers: 8 rows of 2 vectors are 16 of them. One whose
+    vectors hold 8 or 4 (AVX, SSE, NEON) has 16 or more: 6 rows of 2 vectors are 12. A GPU's work-item has registers for
+    single numbers: 4 x 4.
     """
     if opencl.kind(device) != "cpu":
         return 4, 4
     width = min(max(device.native_vector_width_float, 4), 16)
-    return (12 if width == 16 else 6), 2 * width
+    return (8 if width == 16 else 6), 2 * width
 
 
-def _block(part: Nest | Map, rows: int, columns: int, fit: bool) -> tuple[Block | None, str]:
-    """The best block and what it is, or None and why there is none."""
+def _block(part: Nest | Map, rows: int, columns: int, fit: bool, strips: bool) -> tuple[Block | Strip | None, str]:
+    """The best block or strip and what it is, or None and why there is none."""
     if isinstance(part, Map):
         return None, f"{part.statement.name}: one element a work-item (element-wise)"
     statement, blocks = part.domain.statement, list(_blocks(part))
@@ -1180,13 +1198,16 @@ def _block(part: Nest | Map, rows: int, columns: int, fit: bool) -> tuple[Block 
         blocks, why = [], "as asked"
     elif part.solved or (part.guards and statement.aggregate != "+") or not all(part.loops.values()):
         blocks, why = [], "its points are too irregular"
+    strip = _strip(part, 4 * columns if fit else columns) if strips and rows * columns > 1 else None
+    if strip and not blocks:
+        return strip, f"{statement.name}: {strip.columns} ({strip.column}) elements a work-item ({why})"
     if not blocks:
         return None, f"{statement.name}: one element a work-item ({why})"
 
     def preference(block: Block) -> tuple:
         free = not any(block.row in guard.expression.terms for guard in part.guards)
         contiguous = part.offsets[0].terms[block.column] == 1
-        stride = abs(part.offsets[3 - block.operand].terms[block.row])
+        stride = abs(part.offsets[3 - block.operand].terms.get(block.row, 0))
         size = min(part.outputs[block.row], rows)
         return contiguous, free and 2 * size >= rows, size, free, -stride
 
@@ -1218,9 +1239,24 @@ def _blocks(nest: Nest) -> Iterator[Block]:
             if len(places) != 1 or mine[places[0]] != Linear({column: 1}) or guarded or _uses(other, column):
                 continue
             for row in nest.outputs:
-                if _uses(other, row) and not _uses(mine, row):
+                several = nest.outputs[row] > 1 and nest.outputs[column] > 1
+                if several and _uses(other, row) and not _uses(mine, row):
                     rest = arrays[operand].size // arrays[operand].shape[places[0]]
                     yield Block(row, 0, column, 0, operand, places[0], Array((0, rest, 0), arrays[operand].dtype))
+
+
+def _strip(nest: Nest, columns: int) -> Strip | None:
+    """The strip along the last output index, if its elements are neighbours, or the same, in every input."""
+    arrays = nest.domain.arrays
+    column = next(reversed(nest.outputs), "")
+    factors = {offset.terms.get(column, 0) for offset in nest.offsets[1:]}
+    settled = [guard.expression for guard in nest.guards] + [one.numerator for one in nest.solved]
+    one_type = len({array.dtype for array in arrays}) == 1 and all(nest.loops.values())
+    if factors not in ({1}, {0, 1}) or _uses(settled, column) or not one_type:
+        return None
+    size = nest.outputs[column]
+    columns = min(columns, 64, 1 << (size.bit_length() - 1) if size < 16 else size - size % 16)
+    return Strip(column, columns) if columns > 1 else None
 
 
 def _uses(access: Sequence[Linear], name: str) -> bool:
@@ -1283,14 +1319,14 @@ void store_{dtype}{width}({dtype}{width} values, __global {dtype} *to, int count
 GROUP = 64  # work-items of a work-group where each computes one element
 WORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
 register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool half
-uchar ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t true false kernel global local constant private generic pipe
-uniform read_only write_only read_write complex imaginary quad event_t sampler_t asm typeof item others panel found slot
-once sum product largest smallest value min max fmin fmax fabs abs exp log sqrt tanh sin cos pow quotient unroll
-vector_size packed aligned INFINITY NAN NULL MAXFLOAT HUGE_VAL HUGE_VALF INT_MIN INT_MAX EOF"""
+uchar ushort uint ulong true false kernel global local constant private generic pipe uniform read_only write_only
+read_write complex imaginary quad asm typeof unroll packed aligned item others panel found slot once sum product largest
+smallest value min max fmin fmax fabs abs exp log sqrt tanh sin cos pow quotient
+INFINITY NAN NULL EOF MAXFLOAT HUGE_VAL HUGE_VALF"""
 TAKEN = re.compile(
-    rf"({'|'.join(WORDS.split())})|column\d*|.*_"
+    rf"({'|'.join(WORDS.split())})|(column|sum|product|largest|smallest|value)\d*|.*_t?"
     r"|(char|uchar|short|ushort|int|uint|long|ulong|float|double|half|vload|vstore)\d+(x\d+)?"
-    r"|(panels|first|store|statement|get|cl|as|convert|M|FLT|DBL|HALF|INT|UINT|CHAR|SHRT|LONG|CL|CLK|FP|UCHAR)_.*"
+    r"|(panels|first|store|statement|get|cl|as|convert|M|FLT|DBL|HALF|CL|CLK|FP)_.*|[A-Z]+_(MAX|MIN|BIT)"
 )
 
 
@@ -1333,6 +1369,11 @@ def emit(flat: Flat, tiles: Tiles) -> Code:
             kernels.append(_emit_map(name, part, flat.ranges.sizes))
         elif block is None:
             kernels.append(_emit_elements(name, part))
+        elif isinstance(block, Strip):
+            kernels.append(_emit_strips(name, part, block))
+            whole = kernels[-1].global_size[0] * block.columns
+            if whole < part.outputs[block.column]:
+                kernels.append(_emit_elements(f"{name}_edge", part, whole))
         else:
             arrays[panels] = block.panels
             kernels.append(_emit_panels(f"{name}_panels", part, block, panels))
@@ -1370,45 +1411,97 @@ def _coordinates(lines: _Lines, outputs: Mapping[str, int], source: str) -> None
         passed *= size
 
 
-def _emit_elements(name: str, nest: Nest) -> Kernel:
-    """One work-item computes one element: the loops as they are."""
-    statement, arrays = nest.domain.statement, nest.domain.arrays
-    tensors = [access.tensor for access in statement.accesses]
-    reads = dict(zip(tensors[1:], (array.dtype for array in arrays[1:]), strict=True))
-    last = list(nest.outputs)[-1:]
-    wide = nest.outputs[last[0]] if last else 1
-    others = {n: size for n, size in nest.outputs.items() if n not in last}
-    high = math.prod(others.values())
-    group = min(GROUP, 1 << (wide - 1).bit_length())
+def _emit_elements(name: str, nest: Nest, start: int = 0) -> Kernel:
+    """One work-item computes one element: the loops as they are, from `start` of the last output index on."""
+    wide = list(nest.outputs.values())[-1] if nest.outputs else 1
+    group = min(GROUP, 1 << (wide - start - 1).bit_length())
+    lines = _Lines()
+    lines.add(f"// {nest.domain.statement.text}")
+    lines.add(f"// One work-item computes one element of {nest.domain.statement.name}.")
+    column = _open_contraction(lines, name, nest)
+    lines.add(f"const int {column} = {f'{start} + ' if start else ''}get_global_id(0);")
+    lines.add(f"if ({column} >= {wide}) return;")
+    tensors, offsets = nest.domain.statement.accesses, [offset.text(spelling) for offset in nest.offsets]
+    reads = [f"{spelling(one.tensor)}[{offset}]" for one, offset in zip(tensors, offsets, strict=True)]
+    variable = AGGREGATES[nest.domain.statement.aggregate].variable
+    found = _emit_loops(lines, nest, {variable: reads[1:]}, nest.domain.arrays[0].dtype)
+    lines.add(f"{reads[0]} = {f'found ? {variable} : 0' if found else variable};")
+    lines.close(0)
+    others = math.prod(nest.outputs.values()) // wide
+    return Kernel(name, str(lines), _arguments(nest), (_up(wide - start, group), others), (group, 1))
+
+
+def _emit_strips(name: str, nest: Nest, strip: Strip) -> Kernel:
+    """One work-item computes a strip of elements with vectors; what is left over is for `_emit_elements`."""
+    statement, dtype = nest.domain.statement, nest.domain.arrays[0].dtype
+    variable, width = AGGREGATES[statement.aggregate].variable, strip.width
     lines = _Lines()
     lines.add(f"// {statement.text}")
-    lines.add(f"// One work-item computes one element of {statement.name}, of {arrays[0].size}.")
-    lines.open(f"__kernel void {name}({_parameters(reads, (tensors[0], arrays[0].dtype))})")
-    column = spelling(last[0]) if last else "item"
-    lines.add(f"const int {column} = get_global_id(0);")
+    lines.add(f"// One work-item computes {strip.columns} ({strip.column}) elements of {statement.name}.")
+    column = _open_contraction(lines, name, nest)
+    lines.add(f"const int {column} = {strip.columns} * get_global_id(0);")
+    values: dict[str, list[str]] = {}
+    for c in range(strip.columns // width):
+        reads = values.setdefault(f"{variable}{c}", [])
+        for access, offset in zip(statement.inputs, nest.offsets[1:], strict=True):
+            vector = strip.column in offset.terms
+            text = offset.plus(Linear({}, c * width if vector else 0)).text(spelling)
+            tensor = spelling(access.tensor)
+            reads.append(f"vload{width}(0, {tensor} + {text})" if vector else f"{tensor}[{text}]")
+    found = _emit_loops(lines, nest, values, f"{dtype}{width}")
+    for c, one in enumerate(values):
+        to = nest.offsets[0].plus(Linear({}, c * width)).text(spelling)
+        value = f"found ? {one} : ({dtype}{width})(0)" if found else one
+        lines.add(f"vstore{width}({value}, 0, {spelling(statement.name)} + {to});")
+    lines.close(0)
+    wide = nest.outputs[strip.column]
+    others = math.prod(nest.outputs.values()) // wide
+    return Kernel(name, str(lines), _arguments(nest), (wide // strip.columns, others), (1, 1))
+
+
+def _arguments(nest: Nest) -> tuple[str, ...]:
+    """The tensors of a contraction's kernel: each input once, then the output."""
+    return (*dict.fromkeys(access.tensor for access in nest.domain.statement.inputs), nest.domain.statement.name)
+
+
+def _open_contraction(lines: _Lines, name: str, nest: Nest) -> str:
+    """Open a kernel and find out all coordinates but the last, whose spelling is returned."""
+    statement, arrays = nest.domain.statement, nest.domain.arrays
+    reads = {access.tensor: array.dtype for access, array in zip(statement.inputs, arrays[1:], strict=True)}
+    lines.open(f"__kernel void {name}({_parameters(reads, (statement.name, arrays[0].dtype))})")
+    *others, last = nest.outputs or [""]
     if others:
         lines.add("const int others = get_global_id(1);")
-    lines.add(f"if ({column} >= {wide}) return;")
-    _coordinates(lines, others, "others")
-    aggregate, dtype = AGGREGATES[statement.aggregate], arrays[0].dtype
-    lines.add(f"{dtype} {aggregate.variable} = {_c(aggregate.start, dtype)};")
-    counts = statement.aggregate in "*><" and (nest.guards or not all(nest.loops.values()))
-    if counts:
-        lines.add("int found = 0;  // whether a valid point reaches this element")
+        _coordinates(lines, {name: nest.outputs[name] for name in others}, "others")
+    return spelling(last) if last else "item"
+
+
+def _emit_loops(lines: _Lines, nest: Nest, values: dict[str, list[str]], dtype: str) -> bool:
+    """Write the loops that combine values, and return whether `found` says if a valid point was there.
+
+    Args:
+        lines: where to write.
+        nest: the contraction.
+        values: for each variable what the inputs give it.
+        dtype: the type of the variables, also of a vector.
+    """
+    statement = nest.domain.statement
+    aggregate, element = AGGREGATES[statement.aggregate], nest.domain.arrays[0].dtype
+    starts = [f"{variable} = {_c(aggregate.start, element)}" for variable in values]
+    lines.add(f"{dtype} {', '.join(starts)};")
+    found = statement.aggregate in "*><" and bool(nest.guards or not all(nest.loops.values()))
+    if found:
+        lines.add("int found = 0;  // whether a valid point reaches this place")
     depth, pending = lines.depth, [*nest.solved, *nest.guards]
     known = _settle(lines, pending, set(nest.outputs))
     for loop, r in nest.loops.items():
         known = _settle(lines, pending, _loop(lines, loop, r, known))
-    values = [f"{spelling(t)}[{o.text(spelling)}]" for t, o in zip(tensors[1:], nest.offsets[1:], strict=True)]
-    value = f" {statement.combine} ".join(values)
-    lines.add(_c(aggregate.step, dtype).format(aggregate.variable, value))
-    if counts:
+    for variable, reads in values.items():
+        lines.add(_c(aggregate.step, element).format(variable, f" {statement.combine} ".join(reads)))
+    if found:
         lines.add("found = 1;")
     lines.close(depth)
-    result = f"found ? {aggregate.variable} : 0" if counts else aggregate.variable
-    lines.add(f"{spelling(tensors[0])}[{nest.offsets[0].text(spelling)}] = {result};")
-    lines.close(0)
-    return Kernel(name, str(lines), (*reads, tensors[0]), (_up(wide, group), high), (group, 1))
+    return found
 
 
 def _c(text: str, dtype: str) -> str:
@@ -1442,20 +1535,20 @@ def _emit_panels(name: str, nest: Nest, block: Block, panels: str) -> Kernel:
     tensor, whole = nest.domain.statement.inputs[block.operand - 1].tensor, nest.domain.arrays[block.operand]
     stride, size = whole.strides[block.dimension], whole.shape[block.dimension]
     count, rest, columns = block.panels.shape
-    where = f"{size} * rest + from"
-    if stride > 1:
-        where = f"{stride * size} * (rest / {stride}) + rest % {stride} + {stride} * from"
+    start = f"{size} * rest" if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride}"
+    where = "from" if stride == 1 else f"{stride} * from"
     lines = _Lines()
     lines.add(f"// {tensor} in panels of {columns} values of {block.column}, which lie side by side.")
     lines.open(f"__kernel void {name}({_parameters({tensor: whole.dtype}, (panels, whole.dtype))})")
-    lines.add("const int column = get_global_id(0);")
-    lines.add("const int rest = get_global_id(1);  // the place in all other dimensions")
-    lines.add("const int panel = get_global_id(2);")
+    lines.add("const int rest = get_global_id(0);  // the place in all other dimensions")
+    lines.add("const int panel = get_global_id(1);")
+    lines.add(f"if (rest >= {rest}) return;")
+    lines.open(f"for (int column = 0; column < {columns}; column++)")
     lines.add(f"const int from = {columns} * panel + column;")
-    value = f"from < {size} ? {spelling(tensor)}[{where}] : 0"
+    value = f"from < {size} ? {spelling(tensor)}[{start} + {where}] : 0"
     lines.add(f"{panels}[{columns} * ({rest} * panel + rest) + column] = {value};")
     lines.close(0)
-    return Kernel(name, str(lines), (tensor, panels), (columns, rest, count), (columns, 1, 1))
+    return Kernel(name, str(lines), (tensor, panels), (_up(rest, GROUP), count), (GROUP, 1))
 
 
 def _emit_block(name: str, nest: Nest, block: Block, panels: str, group: tuple[int, int]) -> Kernel:
@@ -1497,7 +1590,7 @@ def _emit_block(name: str, nest: Nest, block: Block, panels: str, group: tuple[i
     lines.open(every_row)
     lines.add(f"const int {row} = min({first} + slot, {size - 1});  // beyond the edge the last one again")
     _settle(lines, pending, known | {block.row})
-    lines.add(f"const {dtype} once = {spelling(other)}[{nest.offsets[3 - block.operand].text(spelling)}];")
+    lines.add(f"const {dtype} once = {_read_once(spelling(other), nest, nest.offsets[3 - block.operand])};")
     for c, one in enumerate(sums):
         lines.add(_c(aggregate.step, dtype).format(one, f"once {statement.combine} column{c}"))
     lines.close(1)
@@ -1516,6 +1609,13 @@ def _emit_block(name: str, nest: Nest, block: Block, panels: str, group: tuple[i
     lines.close(0)
     sizes = (_up(math.ceil(size / block.rows), group[0]), _up(count, group[1]), math.prod(outer.values()))
     return Kernel(name, str(lines), (other, panels, output), sizes, (*group, 1))
+
+
+def _read_once(tensor: str, nest: Nest, offset: Linear) -> str:
+    """An access whose part outside the loops is a pointer: the compiler then keeps one address for each row."""
+    fixed = Linear({name: n for name, n in offset.terms.items() if name not in nest.loops})
+    inner = offset.plus(fixed, -1).text(spelling)
+    return f"({tensor} + {fixed.text(spelling)})[{inner}]" if fixed.terms else f"{tensor}[{inner}]"
 
 
 def _load(nest: Nest, block: Block, panels: str, c: int) -> str:

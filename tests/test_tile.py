@@ -1,9 +1,13 @@
 """helpers.tile: every operation against NumPy, programs made at random, and every error, on a real OpenCL device."""
 
+import ctypes
+import dataclasses
+import mmap
 import random
 import re
 import subprocess
 import sys
+import types
 from dataclasses import dataclass
 
 import numpy as np
@@ -446,6 +450,28 @@ def test_a_tile_that_cannot_be_gives_a_message(tile_size):
         tile.Function(MATMUL, device=DEVICE, tile=tile_size).stages((4, 4), (4, 4))
 
 
+def test_the_default_tile_depends_on_the_vectors_of_the_device():
+    def fake_device(kind, width):
+        platform = types.SimpleNamespace(version="OpenCL 3.0 fake", name="fake")
+        return types.SimpleNamespace(type=kind, native_vector_width_float=width, name="fake", platform=platform)
+
+    widths = [tile.default_tile(fake_device(cl.device_type.CPU, width)) for width in (0, 1, 4, 8, 16)]
+    assert widths == [(6, 8), (6, 8), (6, 8), (6, 16), (8, 32)]
+    assert tile.default_tile(fake_device(cl.device_type.GPU, 1)) == (4, 4)
+
+
+def test_an_index_may_cancel_out_of_an_offset():
+    source = "function (A[M, N], B[L, K]) -> (C) { C[i, j: 3, K] = +(A[i, k + 12 - 4 * i] * B[k, j]); }"
+    a, b = tensors([(3, 13), (4, 20)])
+    a = a[:, :4].copy()
+    expected = np.zeros((3, 20))
+    for i in range(3):
+        for k in range(4):
+            if 0 <= k + 12 - 4 * i < 4:
+                expected[i] += a[i, k + 12 - 4 * i] * b[k].astype(float)
+    assert_same(tile.Function(source, device=DEVICE, tile=(2, 16))(a, b), expected)
+
+
 def test_whole_numbers_stay_whole():
     a, b = np.arange(12, dtype=np.int32).reshape(3, 4), np.arange(20, dtype=np.int32).reshape(4, 5)
     c = tile.Function(MATMUL, device=DEVICE)(a, b)
@@ -549,7 +575,7 @@ def test_blocks_are_only_where_values_are_used_again():
         ("function (A[M], B[N]) -> (C) { C[i, j: M, N] = +(A[i] * B[j]); }", [(64,), (64,)]),
     ):
         stages = tile.Function(source, device=DEVICE).stages(*shapes)
-        assert stages.tiles.blocks == (None,)
+        assert not isinstance(stages.tiles.blocks[0], tile.Block)
         assert "no value serves several elements" in str(stages.tiles)
 
 
@@ -570,24 +596,50 @@ def test_nothing_heavy_is_imported():
 # ------------------------------------------------------------------------------------- nothing leaves a tensor
 
 
-@pytest.mark.parametrize("tile_size", [None, (1, 1), (5, 4)])
-@pytest.mark.parametrize(
-    ("source", "shapes"),
-    [
-        (MATMUL, [(13, 7), (7, 37)]),
-        (PADDED, [(2, 7, 5, 3), (3, 3, 3, 5)]),
-        ("function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }", [(31,)]),
-        ("function (I[N], K[M]) -> (O) { O[i + 2 * j: N + M] = +(I[i] * K[j]); }", [(31,), (5,)]),
-        (SOFTMAX, [(11, 17)]),
-    ],
-)
-def test_the_canaries_around_every_tensor_live(source, shapes, tile_size):
+TRIED = {
+    "matrix product": (MATMUL, [(13, 7), (7, 37)]),
+    "transposed product": (
+        "function (A[L, M], B[N, L]) -> (C) { C[i, j: M, N] = +(A[k, i] * B[j, k]); }",
+        [(7, 13), (37, 7)],
+    ),
+    "padded convolution": (PADDED, [(2, 7, 5, 3), (3, 3, 3, 5)]),
+    "convolution": (CONVOLUTION, [(1, 7, 5, 3), (3, 3, 3, 37)]),
+    "largest of pairs": ("function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }", [(31,)]),
+    "sparse convolution": ("function (I[N], K[M]) -> (O) { O[i + 2 * j: N + M] = +(I[i] * K[j]); }", [(31,), (5,)]),
+    "sums of columns": ("function (A[M, N]) -> (S) { S[j: N] = +(A[i, j]); }", [(5, 150)]),
+    "shifted rows": ("function (A[M, N]) -> (S) { S[i, j: M, N] = >(A[i + d - 1, j]), d < 3; }", [(5, 70)]),
+    "softmax": (SOFTMAX, [(11, 17)]),
+}
+WAYS = {  # the tile, and the work-group of blocks: the last is how a GPU runs it
+    "as chosen": (None, (1, 1)),
+    "one by one": ((1, 1), (1, 1)),
+    "as on a GPU": ((4, 4), (8, 8)),
+}
+
+
+def code_of(tried, way):
+    """The function, its arrays and its kernels for one of TRIED in one of WAYS."""
+    source, shapes = TRIED[tried]
+    tile_size, group = WAYS[way]
     function = tile.Function(source, device=DEVICE, tile=tile_size)
-    arrays = tensors(shapes)
-    code = function.stages(*shapes).code
+    stages = function.stages(*shapes)
+    return function, tensors(shapes), tile.emit(stages.flat, dataclasses.replace(stages.tiles, group=group))
+
+
+def run_in(code, buffers, context, queue):
+    program = opencl.build(context, str(code))
+    for kernel in code.kernels:
+        built = cl.Kernel(program, kernel.name)
+        built(queue, kernel.global_size, kernel.local_size, *(buffers[name] for name in kernel.arguments))
+    queue.finish()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tried", TRIED)
+def test_the_canaries_around_every_tensor_live(tried, way):
+    function, arrays, code = code_of(tried, way)
     context = cl.Context([DEVICE])
     queue = cl.CommandQueue(context)
-    program = opencl.build(context, str(code))
     pad = checks._pad(DEVICE)
     given = dict(zip([one.name for one in function.program.inputs], arrays, strict=True))
     whole = {}
@@ -595,9 +647,7 @@ def test_the_canaries_around_every_tensor_live(source, shapes, tile_size):
         values = given.get(name, np.zeros(array.shape, np.float32)).ravel()
         whole[name] = checks._guarded_buffer(queue, values, checks.OUTSIDE, pad)
     inside = {name: whole[name][4 * pad : 4 * (pad + array.size)] for name, array in code.arrays.items()}
-    for kernel in code.kernels:
-        built = cl.Kernel(program, kernel.name)
-        built(queue, kernel.global_size, kernel.local_size, *(inside[name] for name in kernel.arguments))
+    run_in(code, inside, context, queue)
     for name, array in code.arrays.items():
         came = np.empty(array.size + 2 * pad, np.uint32)
         cl.enqueue_copy(queue, came, whole[name])
@@ -608,6 +658,44 @@ def test_the_canaries_around_every_tensor_live(source, shapes, tile_size):
             out = came[pad : pad + array.size].view(np.float32).reshape(array.shape)
             assert not np.isnan(out).any()  # what lies outside the inputs is NaN
             assert np.array_equal(out, function(*arrays))
+
+
+def fenced(size, at_end, libc):
+    """Memory for `size` float32 that begins or ends exactly at a page that may not be touched."""
+    pages = -(-4 * size // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for page in (0, pages + 1):
+        assert libc.mprotect(ctypes.c_void_p(start + page * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    offset = mmap.PAGESIZE + (pages * mmap.PAGESIZE - 4 * size if at_end else 0)
+    return np.frombuffer(memory, np.float32, size, offset)
+
+
+def run_fenced():
+    """Run everything in TRIED between forbidden pages: the process dies where a kernel reads or writes outside."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    context = cl.Context([DEVICE])
+    queue = cl.CommandQueue(context)
+    for tried in TRIED:
+        for way in WAYS:
+            function, arrays, code = code_of(tried, way)
+            for at_end in (True, False):
+                print(tried, way, "end" if at_end else "start", flush=True)
+                memory = {name: fenced(array.size, at_end, libc) for name, array in code.arrays.items()}
+                for one, array in zip(function.program.inputs, arrays, strict=True):
+                    memory[one.name][:] = array.ravel()
+                flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+                run_in(code, {n: cl.Buffer(context, flags, hostbuf=m) for n, m in memory.items()}, context, queue)
+    print("all inside", flush=True)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or "PoCL" not in DEVICE.platform.version or opencl.kind(DEVICE) != "cpu",
+    reason="pages can be forbidden to kernels where they run in our own process: PoCL on a CPU under Linux",
+)
+def test_no_kernel_touches_a_page_beside_its_tensors():
+    said = subprocess.run([sys.executable, __file__, "fence"], capture_output=True, text=True, timeout=300)
+    assert said.stdout.endswith("all inside\n"), (said.returncode, said.stdout[-300:], said.stderr[-1000:])
 
 
 @pytest.mark.parametrize("platform", opencl.platforms(), ids=lambda platform: platform.version.split(",")[0].strip())
@@ -721,6 +809,8 @@ def test_more_memory_than_there_is_gives_a_message():
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "fence":
+        sys.exit(run_fenced())
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     print(fuzz(int(sys.argv[1]), seed))
     print("element-wise:", fuzz_elementwise(int(sys.argv[1]), seed))
