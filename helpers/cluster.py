@@ -158,7 +158,12 @@ def run(
         own = [{"process": number, "addresses": addresses} for number in range(processes)]
         jobs = (_dumps({**script, "arguments": given, "seconds": seconds}), [_dumps(values) for values in own])
         crew = _Crew(script["name"], jobs, variables, began + seconds, check)
-        crew.work_aside()
+        try:
+            crew.work_aside()
+        except KeyboardInterrupt as error:
+            told = f"Interrupted: the processes of {script['name']} have ended. Run the cell again when you like."
+            error._render_traceback_ = lambda: [told]  # what a notebook shows instead of a traceback
+            raise
     return _outcome(crew, script, seconds, time.perf_counter() - began)
 
 

@@ -5,6 +5,7 @@ Lessons 04 and 05 use it on every backend that Keras can train with: TensorFlow,
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import logging
 import operator
@@ -124,6 +125,7 @@ def before_start() -> Iterator[None]:
 
 def _quietly(start_it: Callable[[], None], what: str) -> None:
     """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
+    _give_signals_a_stack()
     lines: list[str] = []
     try:
         with caught_stderr() as lines:
@@ -132,6 +134,17 @@ def _quietly(start_it: Callable[[], None], what: str) -> None:
         said = "\n".join([*lines[-5:], f"{type(error).__name__}: {error}"])
         help_line = f"Look what helps:\n    {doctor.command(doctor.Host.here(), 'doctor')}"
         raise WorkshopError(what, said, help_line) from error
+
+
+def _give_signals_a_stack() -> None:
+    """Let an interrupt do no harm to oneDNN, TensorFlow's library for processors.
+
+    Its AVX-512 matrix product keeps data below the top of the stack, just where a signal's frame is put: an interrupt
+    in the middle of one was seen to corrupt the memory and end the kernel. Python's handlers take a stack of their own
+    where there is one, and faulthandler makes one.
+    """
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
 
 
 def _switch_autotuning_off() -> None:
@@ -208,6 +221,37 @@ def means_so_far(values: Sequence[float]) -> list[float]:
         values: one a step, such as losses; numbers, or tensors of one number.
     """
     return (np.cumsum([float(value) for value in values]) / np.arange(1, len(values) + 1)).tolist()
+
+
+def all_reduces(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Return what the devices exchange in one training step on JAX: for each all-reduce the arrays that it adds up.
+
+    It compiles the gradient of the loss (not the whole step, which Keras keeps to itself) for images that lie as
+    `keras.distribution` lays them, and reads the program that XLA made of it.
+
+    Args:
+        model: built under the distribution in question.
+        images: array of shape (n, ...), as the model takes them; one batch.
+        labels: array of shape (n,), numbers of classes.
+
+    Returns:
+        For each all-reduce the arrays' types and shapes, such as "f32[512,10] f32[10]".
+    """
+    import re
+
+    import jax
+    import keras
+
+    def loss(weights: list[jax.Array], images: jax.Array, labels: jax.Array) -> jax.Array:
+        answers, _ = model.stateless_call(weights, [], images)
+        return keras.losses.sparse_categorical_crossentropy(labels, answers).mean()
+
+    layout = keras.distribution.distribution().get_data_layout
+    batch = [jax.device_put(array, layout(array.shape).backend_layout) for array in (images, labels)]
+    weights = [weight.value for weight in model.trainable_variables]
+    program = jax.jit(jax.grad(loss)).lower(weights, *batch).compile().as_text()
+    added = [line.split(" all-reduce(")[0] for line in program.splitlines() if " all-reduce(" in line]
+    return [" ".join(re.findall(r"[a-z]+\d+\[[\d,]*\]", line)) for line in added]
 
 
 def steps_at_once(wanted: int = 16) -> int:

@@ -1208,6 +1208,11 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
+PRESSED = """
+pathlib.Path("holds-0").unlink()
+threading.Thread(target=press).start()
+cluster.run(hold, folder=os.getcwd())
+"""
 
 
 def test_a_notebook_uses_it_shows_it_and_interrupts_it(tmp_path, monkeypatch):
@@ -1225,6 +1230,7 @@ def test_a_notebook_uses_it_shows_it_and_interrupts_it(tmp_path, monkeypatch):
         "%%time\ndef timed():\n    pass",
         "cluster.run(timed)",
         "cluster.run(greet, processes=6)",
+        PRESSED,
     )
     outcome = execute.execute(made, tmp_path, "preview", cell_seconds=LONG, allow_errors=True)
     assert outcome.failure is None
@@ -1238,7 +1244,9 @@ def test_a_notebook_uses_it_shows_it_and_interrupts_it(tmp_path, monkeypatch):
         "show uses names from outside of itself: HERE, display.",
         "The source of timed cannot be found.",
         "greet failed in process 5 of 6.",
+        "Interrupted: the processes of hold have ended. Run the cell again when you like.",
     ]
+    assert len(told[3].splitlines()) == 1  # no traceback
     assert "line 3 of greet: return process / 0 if process > 4 else 7" in told[2]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import sample_lesson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import devices, execute, training
+from helpers import cluster, devices, execute, training
 from helpers.errors import WorkshopError
 from helpers.timing import Measurement
 from helpers.training import check_data
@@ -467,6 +468,83 @@ def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch)
         training.import_tensorflow()
     assert told.value.what == "This lesson needs TensorFlow, and it is not installed here."
     assert "lab --accel cpu" in told.value.next
+
+
+MULTIPLY = """
+from helpers import training
+
+tf = training.import_tensorflow()
+tf.config.threading.set_intra_op_parallelism_threads(1)
+a = tf.random.normal((300, 300)) / 300
+print("ready", flush=True)
+while True:
+    try:
+        while True:
+            a @ a
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such signals on Windows")
+def test_interrupts_in_the_middle_of_matrix_products_do_no_harm():
+    """Without a stack for signals the first interrupt or two end the process, on a processor with AVX-512."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    environment.pop("PYTHONFAULTHANDLER", None)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen([sys.executable, "-c", MULTIPLY], **pipes) as process:
+        watchdog = threading.Timer(120, process.kill)
+        watchdog.start()
+        try:
+            said = [process.stdout.readline()]
+            for _ in range(30):
+                time.sleep(0.03)  # so that a product is under way
+                process.send_signal(signal.SIGINT)
+                said.append(process.stdout.readline())
+        finally:
+            watchdog.cancel()
+            process.kill()
+    assert said == ["ready\n"] + ["interrupted\n"] * 30
+
+
+# ---------------------------------------------------------------------------------------------- several devices
+
+
+def exchange_on_jax(images, labels, cut):
+    import keras
+
+    from helpers import models, training
+
+    if cut:
+        layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 2), ["batch", "model"]))
+        layouts[".*/dense/kernel"] = (None, "model")
+        layouts[".*/dense_1/kernel"] = ("model", None)
+        distribution = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+    else:
+        distribution = keras.distribution.DataParallel()
+    keras.distribution.set_distribution(distribution)
+    return training.all_reduces(models.plain_mlp(0.1), images, labels)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_the_devices_exchange_is_read_from_the_compiled_program(cut):
+    """Gradients of all six weights where the batch is split; activations of 12 images where the weights are."""
+    if not devices.installed("jax"):
+        pytest.skip("JAX is not installed here")
+    two = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    images, labels = np.zeros((12, 784), np.uint8), np.zeros(12, np.uint8)
+    added = cluster.run(exchange_on_jax, variables=two, images=images, labels=labels, cut=cut).result
+    exchanged = sorted(shape for line in added for shape in line.split())
+    if cut:
+        assert exchanged == ["f32[12,512]"]
+    else:
+        sizes = [int(np.prod([int(size) for size in shape[4:-1].split(",")])) for shape in exchanged]
+        assert sorted(sizes) == sorted([784 * 512, 512, 512 * 512, 512, 512 * 10, 10])
+
+
+def test_means_so_far_are_those_that_keras_shows():
+    assert training.means_so_far([1.0, 3.0, np.float32(5.0)]) == [1.0, 2.0, 3.0]
+    assert training.means_so_far([]) == []
 
 
 # ---------------------------------------------------------------------------------------------- what pays
