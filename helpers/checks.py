@@ -189,6 +189,8 @@ def _compare(expected: object, came: object, where: str) -> None:
         try:
             values, wanted = np.asarray(came), np.asarray(expected)
             if values.shape != wanted.shape:
+                if isinstance(expected, list) and isinstance(came, list) and len(expected) <= 8:
+                    raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}")
                 raise _NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(came)}.")
             right = np.allclose(values, wanted, rtol=1e-5, atol=1e-9)
         except (TypeError, ValueError):
