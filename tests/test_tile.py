@@ -131,7 +131,7 @@ def any_expression(rng, names):
 
 def any_case(rng):
     """A contraction at random: half of them of any kind, half like products and convolutions, which are blocked."""
-    size = lambda: rng.choice([1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 11, 13])  # noqa: E731
+    size = lambda: rng.choice([1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 9, 11, 11, 13, 13, 37])  # noqa: E731
     names = list(NAMES[: rng.choice([1, 2, 2, 3, 3, 4])])
     two = rng.random() < 0.6
     if rng.random() < 0.5:
@@ -202,7 +202,8 @@ def run_case(case, rng):
         assert np.array_equal(came, expected), (source, case.tile, [a.shape for a in arrays], came, expected)
     else:
         np.testing.assert_allclose(came, expected, rtol=1e-4, atol=1e-4, err_msg=f"{source} {case.tile}")
-    block = "blocked" if stages.tiles.blocks[0] else "one by one"
+    kinds = {tile.Block: "blocked", tile.Strip: "strips", type(None): "one by one"}
+    block = kinds[type(stages.tiles.blocks[0])]
     return f"{block}, {'empty' if not counts.any() else 'some elements unreached' if not counts.all() else 'full'}"
 
 
@@ -289,15 +290,14 @@ def fuzz_elementwise(cases, seed=0):
 
 
 def test_programs_made_at_random_do_what_they_say():
-    ends = fuzz(30)
-    assert sum(ends.values()) == 30
-    assert {"unbounded", "assignment"} <= set(ends)
-    assert sum(count for end, count in ends.items() if end.startswith("blocked")) >= 3
-    assert sum(count for end, count in ends.items() if end.startswith("one by one")) >= 5
+    ends = fuzz(18, seed=1)
+    assert sum(ends.values()) == 18
+    for kind, least in (("blocked", 3), ("strips", 1), ("one by one", 5)):
+        assert sum(count for end, count in ends.items() if end.startswith(kind)) >= least, ends
 
 
 def test_element_wise_expressions_made_at_random_do_what_they_say():
-    assert fuzz_elementwise(40) == 40
+    assert fuzz_elementwise(20) == 20
 
 
 # ------------------------------------------------------------------------------------- the operations
@@ -424,7 +424,7 @@ def assert_same(came, expected):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@settings(max_examples=3, deadline=None, derandomize=True, database=None)
+@settings(max_examples=2, deadline=None, derandomize=True, database=None)
 @given(SIZES, SIZES, SIZES)
 def test_every_operation_is_what_numpy_says(operation, m, k, n):
     source, shapes, reference = OPERATIONS[operation]
@@ -433,7 +433,7 @@ def test_every_operation_is_what_numpy_says(operation, m, k, n):
     assert_same(tile.Function(source, device=DEVICE)(*arrays), reference(*exact))
 
 
-@pytest.mark.parametrize("tile_size", [None, (1, 1), (1, 16), (5, 4), (6, 16), (13, 48), (64, 1)])
+@pytest.mark.parametrize("tile_size", [None, (1, 1), (5, 4), (13, 48), (64, 1)])
 def test_every_tile_gives_the_same(tile_size):
     a, b = tensors([(67, 31), (31, 53)])
     function = tile.Function(MATMUL, device=DEVICE, tile=tile_size)
@@ -606,8 +606,9 @@ TRIED = {
     "convolution": (CONVOLUTION, [(1, 7, 5, 3), (3, 3, 3, 37)]),
     "largest of pairs": ("function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }", [(31,)]),
     "sparse convolution": ("function (I[N], K[M]) -> (O) { O[i + 2 * j: N + M] = +(I[i] * K[j]); }", [(31,), (5,)]),
+    "every third": ("function (I[N]) -> (O) { O[3 * i + 1: 3 * N + 20] = +(I[i]); }", [(11,)]),
     "sums of columns": ("function (A[M, N]) -> (S) { S[j: N] = +(A[i, j]); }", [(5, 150)]),
-    "shifted rows": ("function (A[M, N]) -> (S) { S[i, j: M, N] = >(A[i + d - 1, j]), d < 3; }", [(5, 70)]),
+    "shifted rows": ("function (A[M, N]) -> (S) { S[i, j: M, N] = >(A[i + d - 1, j]), d < 3; }", [(5, 37)]),
     "softmax": (SOFTMAX, [(11, 17)]),
 }
 WAYS = {  # the tile, and the work-group of blocks: the last is how a GPU runs it
@@ -629,6 +630,7 @@ def code_of(tried, way):
 def run_in(code, buffers, context, queue):
     program = opencl.build(context, str(code))
     for kernel in code.kernels:
+        assert all(size > 0 for size in kernel.global_size)
         built = cl.Kernel(program, kernel.name)
         built(queue, kernel.global_size, kernel.local_size, *(buffers[name] for name in kernel.arguments))
     queue.finish()
