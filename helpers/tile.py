@@ -176,6 +176,8 @@ class Program:
         inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(self.outputs)
         return "\n".join([f"inputs  {inputs}", f"outputs {outputs}", *map(str, self.statements)])
 
+    __repr__ = __str__
+
     def error(self, at: int, what: str, next: str = "") -> TileError:
         """Return the error to raise for the place `at`."""
         return TileError(self.source, at, what, next)
@@ -615,6 +617,8 @@ class Ranges:
         arrays = [f"{name}: {array}" for name, array in self.arrays.items()]
         return "\n".join([", ".join(sizes), *arrays, *(str(domain) for domain in self.domains if domain)])
 
+    __repr__ = __str__
+
 
 def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str] = ()) -> Ranges:
     """Find every size, the shape of every tensor, and the range of every index.
@@ -946,6 +950,8 @@ class Flat:
     def __str__(self) -> str:
         return "\n".join(map(str, self.parts))
 
+    __repr__ = __str__
+
 
 def flatten(program: Program, ranges: Ranges) -> Flat:
     """Turn each statement into loops, and each access into an offset: a sum of strides times indices.
@@ -1146,6 +1152,8 @@ class Tiles:
     def __str__(self) -> str:
         return "\n".join([f"on {self.device}", *self.reasons])
 
+    __repr__ = __str__
+
 
 def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = None) -> Tiles:
     """Choose for each contraction the block that a work-item keeps in registers.
@@ -1279,6 +1287,8 @@ class Kernel:
     def __str__(self) -> str:
         return self.source
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class Code:
@@ -1296,6 +1306,8 @@ class Code:
 
     def __str__(self) -> str:
         return "\n".join([*self.helpers, *(kernel.source for kernel in self.kernels)])
+
+    __repr__ = __str__
 
 
 QUOTIENT = """\
@@ -1698,6 +1710,8 @@ class Stages:
 
     def __str__(self) -> str:
         return "\n\n".join(str(stage) for stage in (self.program, self.ranges, self.flat, self.tiles, self.code))
+
+    __repr__ = __str__
 
 
 DTYPES = {"float32": "float", "int32": "int"}
