@@ -640,7 +640,7 @@ class _Crew:
     def environment(self) -> dict[str, str]:
         from helpers import devices
 
-        changes = {"PYTHONPATH": devices._environment()["PYTHONPATH"]}
+        changes = {"PYTHONPATH": devices.import_path()}
         changes |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder)) | self.variables
         return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
 
@@ -732,7 +732,7 @@ class _Crew:
         from helpers import devices
 
         if self.leader:
-            devices._kill(self.leader)  # the whole group; its number is ours until we wait for the leader
+            devices.kill(self.leader)  # the whole group; its number is ours until we wait for the leader
             with contextlib.suppress(OSError):
                 self.leader.stdin.close()  # now the guard removes the folder, and ends
             self.leader.wait()
@@ -740,7 +740,7 @@ class _Crew:
         patience = time.perf_counter() + 1
         for worker in self.workers:
             if os.name == "nt":
-                devices._kill(worker.process)
+                devices.kill(worker.process)
             for thread in worker.threads:  # a process that left the group may hold its noise open: until its own end
                 thread.join(max(0.1, patience - time.perf_counter()))
         if self.leader:

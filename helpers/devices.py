@@ -226,13 +226,14 @@ def _package_version(framework: str) -> str:
 
 def _environment() -> dict[str, str]:
     """The variables for a process that asks: the same import path as here, and no grabbing of GPU memory."""
+    return {**os.environ, "PYTHONPATH": import_path(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def import_path() -> str:
+    """Return a PYTHONPATH with which a fresh process imports what this one would, the workshop's helpers among it."""
     root = str(Path(__file__).resolve().parent.parent)
     path = [folder for folder in sys.path if folder]
-    changes = {
-        "PYTHONPATH": os.pathsep.join(path if root in path else [*path, root]),
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    }
-    return {**os.environ, **changes}
+    return os.pathsep.join(path if root in path else [*path, root])
 
 
 def _read_answer(framework: str, done: Finished) -> Answer:
@@ -312,10 +313,10 @@ def run(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = 
         out, err = process.communicate(timeout=timeout)
         status = process.returncode
     except subprocess.TimeoutExpired:
-        _kill(process)
+        kill(process)
         out, err = _drain(process)
     except BaseException:
-        _kill(process)
+        kill(process)
         _drain(process)
         raise
     finally:
@@ -336,7 +337,8 @@ def _drain(process: subprocess.Popen[str]) -> tuple[str, str]:
         return "", ""
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen) -> None:
+    """End the leader of a process group, and all that is in the group; on Windows it and its descendants."""
     if os.name == "nt":
         subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, timeout=10, check=False)
         process.kill()
@@ -349,7 +351,7 @@ def kill_all() -> None:
     """End every process that `run` started and that still runs, with all that it started itself."""
     with _running_lock:
         for process in _running:
-            _kill(process)
+            kill(process)
 
 
 # --------------------------------------------------------------------------------------------------------------------
