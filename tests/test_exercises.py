@@ -1,18 +1,16 @@
 """The checks of the checks: each solution passes, each untouched exercise and each mutant of a solution is refused."""
 
 import copy
-import dis
 import functools
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
 
 import pytest
 import sample_lesson
 from nbformat import v4
 
-from helpers import execute, lessons
+from helpers import execute, lessons, notebook_format
 from helpers.commands.run import BUILD, write
 
 MUTANTS = Path(__file__).parent / "mutants"
@@ -53,33 +51,19 @@ class Attempt:
         return None
 
 
-def names(source):
-    """Return the names that a cell binds and those that it takes from other cells; IPython's lines are left out."""
-    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("!", "%"))]
-    bound, read, bodies = set(), set(), [compile("\n".join(lines), "cell", "exec")]
-    for body in bodies:
-        bodies += [constant for constant in body.co_consts if isinstance(constant, CodeType)]
-        for step in dis.get_instructions(body):
-            if step.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
-                read.add(step.argval)
-            elif step.opname in ("STORE_NAME", "STORE_GLOBAL") and body is bodies[0]:
-                bound.add(step.argval)
-    return bound, read
-
-
 def needed(notebook):
     """Return the positions of the cells on which exercises, solutions and checks build: no need to train for them."""
     exercises = lessons.exercises(notebook)
     own = {position for one in exercises for position in (one.cell, one.check)}
     codes = [code for one in exercises for code in (one.starter, one.solution, notebook.cells[one.check].source)]
-    wanted, kept = set().union(*(names(code)[1] for code in codes)), set()
+    wanted, kept = set().union(*(notebook_format.names(code)[1] for code in codes)), set()
     for index in reversed(range(len(notebook.cells))):
         cell = notebook.cells[index]
         if cell.cell_type == "code" and index not in own:
-            bound, read = names(cell.source)
-            if bound & wanted:
+            assigned, used = notebook_format.names(cell.source)
+            if assigned & wanted:
                 kept.add(index)
-                wanted |= read
+                wanted |= used
     return kept
 
 
