@@ -230,13 +230,19 @@ def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: s
     show(drawn, f"{title} Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")
 
 
+def _extent(spans: Sequence[tuple[str, str, float, float]]) -> tuple[float, float]:
+    """When the first piece of work began, and how long it took until the last one ended; in seconds."""
+    begin = min(span[2] for span in spans)
+    return begin, max(span[3] for span in spans) - begin
+
+
 def busy(spans: Sequence[tuple[str, str, float, float]]) -> dict[str, float]:
     """Return for each device the share of the run in which it worked, from 0 to 1.
 
     Args:
         spans: pieces of work as `timing.Record` notes them; those of one device do not overlap.
     """
-    whole = max(until for *_, until in spans) - min(begin for *_, begin, _ in spans)
+    _, whole = _extent(spans)
     devices = sorted({device for device, *_ in spans})
     return {
         device: sum(until - begin for where, _, begin, until in spans if where == device) / whole for device in devices
@@ -262,7 +268,7 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
         axes,
     ):
         for panel, (name, spans) in zip(axes[:, 0], runs.items(), strict=True):
-            origin, end = min(span[2] for span in spans), max(span[3] for span in spans)
+            origin, length = _extent(spans)
             for device, what, begin, until in spans:
                 colour, hatch = looks[what]
                 panel.barh(
@@ -271,18 +277,16 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
                 )  # fmt: skip
             for device, share in busy(spans).items():
                 words.append(f"{name}, {device}: busy {share:.0%}")
-                panel.annotate(f"busy {share:.0%}", (1e3 * (end - origin), devices.index(device)), xytext=(6, 0),
+                panel.annotate(f"busy {share:.0%}", (1e3 * length, devices.index(device)), xytext=(6, 0),
                                fontsize=9, textcoords="offset points", va="center")  # fmt: skip
-            panel.set_title(f"{name}: {1e3 * (end - origin):.3g} ms", fontsize=10)
+            panel.set_title(f"{name}: {1e3 * length:.3g} ms", fontsize=10)
             panel.set(yticks=range(len(devices)), yticklabels=devices, ylim=(len(devices) - 0.5, -0.5))
             panel.grid(axis="y", visible=False)
         axes[-1, 0].set(xlabel="time since the first piece of work (ms)")
-        longest = max(max(span[3] for span in spans) - min(span[2] for span in spans) for spans in runs.values())
-        axes[-1, 0].set_xlim(0, 1.16e3 * longest)
-        from matplotlib.patches import Patch
-
+        axes[-1, 0].set_xlim(0, 1.16e3 * max(_extent(spans)[1] for spans in runs.values()))
         handles = [
-            Patch(facecolor=looks[kind][0], hatch=looks[kind][1], edgecolor="white", label=kind) for kind in kinds
+            Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=what)
+            for what, (colour, hatch) in looks.items()
         ]
         drawn.legend(handles=handles, loc="outside lower center", ncols=len(kinds))
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
