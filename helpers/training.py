@@ -11,6 +11,7 @@ import logging
 import operator
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -76,6 +77,7 @@ def start() -> str:
 
         keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
 
+    _give_signals_a_stack()
     _quietly(import_keras, f"Keras does not start with {BACKENDS[name]}.")
     if name == "tensorflow":
         sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
@@ -102,6 +104,7 @@ def import_tensorflow() -> ModuleType:
     def import_it() -> None:
         import tensorflow  # noqa: F401
 
+    _give_signals_a_stack()
     _quietly(import_it, "TensorFlow cannot be imported.")
     return sys.modules["tensorflow"]
 
@@ -125,7 +128,6 @@ def before_start() -> Iterator[None]:
 
 def _quietly(start_it: Callable[[], None], what: str) -> None:
     """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
-    _give_signals_a_stack()
     lines: list[str] = []
     try:
         with caught_stderr() as lines:
@@ -237,8 +239,6 @@ def all_reduces(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> l
     Returns:
         For each all-reduce the arrays' types and shapes, such as "f32[512,10] f32[10]".
     """
-    import re
-
     import jax
     import keras
 
