@@ -69,6 +69,47 @@ def every(*judges: Callable[[], str]) -> str:
     return "; ".join(judge() for judge in judges)
 
 
+def judge_changed(answer: str, starter: str) -> str:
+    """Judge an exercise that mends something: it is not done as long as it is what was handed out."""
+    if not isinstance(answer, str) or answer.split() == starter.split():
+        raise _NotDone("this is what you were given, and it has the fault.")
+    return "changed"
+
+
+def judge_apart(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
+    """Let another judge run the learner's kernel in a process of its own, where it may crash or never end.
+
+    Args:
+        judge: a function of a module, which a fresh process can import.
+        seconds: after so long the kernel is taken for endless.
+        arguments: for the judge, plain data.
+    """
+    from helpers import cluster
+
+    names = {"module": judge.__module__, "name": judge.__name__}
+    run = cluster.run(_judge_here, seconds=seconds, check=False, **names, arguments=arguments)
+    if run.result is None:
+        raise _NotYet(f"the process that ran your kernel did not live to tell: {run.failures[0]}")
+    verdict, said = run.result
+    if verdict == "right":
+        return said
+    raise _NotDone(said) if verdict == "not done" else _NotYet(said)
+
+
+def _judge_here(module: str, name: str, arguments: dict) -> tuple[str, str]:
+    """Judge in this process, and return the verdict as data; its source travels, so it imports what it uses."""
+    import importlib
+
+    from helpers import checks, errors
+
+    try:
+        return "right", getattr(importlib.import_module(module), name)(**arguments)
+    except checks._NotDone as untouched:
+        return "not done", str(untouched)
+    except (checks._NotYet, errors.WorkshopError) as wrong:
+        return "not yet", str(wrong)
+
+
 # ---------------------------------------------------------------------------------------------- predictions
 
 
@@ -214,6 +255,7 @@ SIZES = (1, 63, 64, 65, 257, 1000)  # one element, about one work-group, several
 OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
 # What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What keeps both is unwritten.
 FILLS = (0x7FC0BEEF, 0x0DA24260)
+COUNTED = 64  # elements of the launch whose accesses are counted
 TRACED, TRACED_GROUP = 10, 4  # elements and work-group of the launch that is traced
 
 
@@ -270,6 +312,30 @@ def judge_kernel(
 
 
 kernel = _verdict(judge_kernel)
+
+
+def judge_accesses(source: str, name: str, most: Callable[[int, int], int], device: cl.Device | None = None) -> str:
+    """Judge how often a right kernel of one array of floats, an output and `const int n` asks global memory.
+
+    Args:
+        source: OpenCL C with the kernel.
+        name: the kernel's name.
+        most: how many accesses all work-items together may make, from n and the number of work-groups.
+        device: where to run; the lessons' device if None.
+
+    Returns:
+        What was counted, for the verdict.
+    """
+    from helpers import opencl
+
+    n, group = COUNTED, COUNTED // 4
+    x, out = np.ones((2, n), np.float32)
+    came = int(opencl.trace(source, name, (n,), (group,), [x, out, np.int32(n)], device).counts.sum())
+    allowed = most(n, n // group)
+    counted = f"{came} accesses to global memory for {n} elements in {n // group} work-groups"
+    if came > allowed:
+        raise _NotYet(f"the result is right, but with {counted}; expected at most {allowed}.")
+    return counted
 
 
 def _inputs(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray | np.generic]:
@@ -450,3 +516,95 @@ def _judge_output(
     hint = " Does it read outside an input?" if np.isnan(came[i]) else ""
     when = "" if order == "at once" else f" (work-groups run {order}, one by one: OpenCL promises no order)"
     raise _NotYet(f"{where}, came {_number(came[i])}.{hint}{when}")
+
+
+# ---------------------------------------------------------------------------------------------- reductions
+
+POISON = """
+__kernel void poison(__global int *out) {
+    __local int spoilt[%(size)d];
+    for (int k = get_local_id(0); k < %(size)d; k += get_local_size(0)) {
+        spoilt[k] = 1000003 * (k + 1);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    out[get_global_id(0)] = spoilt[get_local_size(0) - 1 - get_local_id(0)];
+}
+"""
+
+
+def judge_group_sums(source: str, name: str, group: int = LOCAL_SIZE, device: cl.Device | None = None) -> str:
+    """Judge a kernel (x, sums, n) that writes the sum of each work-group's elements of x to sums[its number].
+
+    Each size runs several times on fresh whole numbers, between canaries, after a kernel that leaves other numbers in
+    local memory. A kernel without barriers may still be right on a device that runs a group one work-item after the
+    other; so a last launch is recorded, and judged by what it touches between which barriers.
+
+    Args:
+        source: OpenCL C; x and sums are arrays of int, n is an int.
+        name: the kernel's name.
+        group: work-items of a work-group.
+        device: where to run; the lessons' device if None.
+
+    Returns:
+        What was tried, for the verdict.
+    """
+    import pyopencl as cl
+
+    from helpers import opencl, races
+
+    rng = np.random.default_rng()
+    device = device or opencl.pick_device()
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    run = _compiled(context, source, name)
+    _parameter_names(source, name, ("int[]",), np.dtype(np.int32))
+    if branch := races.barrier_in_branch(source):
+        raise _NotYet(f"a barrier stands in `{branch}`; every work-item of the group must reach it, so move it out.")
+    poison = cl.Kernel(opencl.build(context, POISON % {"size": 4 * group}), "poison")
+    tried = sorted({*SIZES, int(rng.integers(300, 3000)), 50 * group}, reverse=True)
+    for n in tried:
+        for _ in range(3):
+            _judge_sums(queue, run, poison, rng.integers(-99, 100, n, np.int32), group)
+    x = rng.integers(-99, 100, 2 * group - 28, np.int32)
+    found = races.find(source, name, 2, group, [x, np.zeros(2, np.int32), np.int32(len(x))], device)
+    if found.races or found.outside:
+        raise _NotYet(f"{(found.races + found.outside)[0]}. The sums were right here by luck.")
+    if len(set(found.barriers.tolist())) > 1:
+        raise _NotYet("the work-items do not all meet the same number of barriers.")
+    if found.accesses.max() > group // 2:
+        item = int(found.accesses.argmax())
+        raise _NotYet(f"work-item {item} touches {found.accesses[item]} elements: the others should share its work.")
+    return f"{len(tried)} sizes from {min(tried)} to {max(tried)}, no race, on {opencl.name(device)}"
+
+
+def _judge_sums(queue: cl.CommandQueue, run: cl.Kernel, poison: cl.Kernel, x: np.ndarray, group: int) -> None:
+    """Run twice, on results that held different things before, and judge every sum."""
+    import pyopencl as cl
+
+    n, groups, pad = len(x), math.ceil(len(x) / group), _pad(queue.device)
+    expected = np.add.reduceat(x, np.arange(0, n, group))
+    came = []
+    for fill in FILLS:
+        spoilt = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4 * 8 * group)
+        poison(queue, (8 * group,), (group,), spoilt)
+        given, sums = (
+            _guarded_buffer(queue, a, g, pad) for a, g in ((x, OUTSIDE), (np.full(groups, fill, np.uint32), fill))
+        )
+        run(queue, (groups * group,), (group,), given[4 * pad : 4 * (pad + n)], sums[4 * pad : 4 * (pad + groups)],
+            np.int32(n))  # fmt: skip
+        whole = np.empty(groups + 2 * pad, np.uint32)
+        cl.enqueue_copy(queue, whole, sums)
+        outside = np.flatnonzero(np.r_[whole[:pad], whole[pad + groups :]] != fill)
+        if len(outside):
+            raise _NotYet(f"n = {n}: the kernel wrote outside of sums, which has the elements 0 to {groups - 1}.")
+        came.append(whole[pad : pad + groups])
+    unwritten = (came[0] == FILLS[0]) & (came[1] == FILLS[1])
+    if unwritten.all():
+        raise _NotDone("the kernel writes nothing.")
+    for values in (one.view(np.int32) for one in came):
+        if (wrong := np.flatnonzero(values != expected)).size:
+            first = int(wrong[0])
+            said = "nothing: it was never written" if unwritten[first] else str(values[first])
+            hint = " Does the kernel read beyond n?" if abs(int(values[first])) > 99 * group and n % group else ""
+            elements = f"elements {first * group} to {min((first + 1) * group, n) - 1}"
+            raise _NotYet(f"n = {n}: sums[{first}], of {elements}: expected {expected[first]}, came {said}.{hint}")
