@@ -304,3 +304,58 @@ def check_busy_share(learner: Callable[[int, int], float]) -> None:
         return [(2, 1), (2, 4), (4, 1), (1, 5), (4, 8), *drawn]
 
     checks.function(learner, lambda devices, parts: parts / (parts + devices - 1), cases)
+
+
+# ---------------------------------------------------------------------------------------- 12: Break kernels on purpose
+
+
+def judge_squares(source: str) -> str:
+    """Judge lesson 12's kernel that squares two elements a work-item; called in a process of its own."""
+    return checks.judge_kernel(source, "squares", ("float[]",), lambda x: x * x)
+
+
+def check_mended(mended: str, broken: str) -> None:
+    """Lesson 12, exercise 1: two elements a work-item, and a guard that forgets the second."""
+    checks.every(lambda: checks.judge_changed(mended, broken), lambda: checks.judge_apart(judge_squares, source=mended))
+
+
+def check_group_sums(source: str) -> None:
+    """Lesson 12, exercise 2: the sum of each work-group, in local memory, without a race."""
+    checks.every(lambda: checks.judge_apart(checks.judge_group_sums, source=source, name="group_sums"))
+
+
+def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> None:
+    """Lesson 12, exercise 3: what went wrong where no error was raised, by the cheapest questions first."""
+
+    def right(canaries: list[int], results: list[int], expected: int) -> str:
+        if any(canary != -77 for canary in canaries):
+            return "guard"
+        if len(set(results)) > 1:
+            return "race"
+        return "arguments" if results[0] != expected else "right"
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        alive = [-77, -77, -77]
+        plain = [
+            ([-77, 0, -77], [5, 5, 5], 5),
+            (alive, [5, 4, 5], 5),
+            (alive, [4, 4, 4], 5),
+            (alive, [5, 5, 5], 5),
+            ([-77, -77, 3], [5, 4, 3], 5),
+            ([0, -77, -77], [4, 4, 4], 5),
+            (alive, [4, 4, 5], 5),
+            (alive, [5, 5, 4], 5),
+            (alive, [3, 4, 3], 5),
+            ([-77], [0], 0),
+            ([77, 77], [7, 7], 7),
+            (alive, [-77, -77], -77),
+        ]
+        drawn = []
+        for _ in range(30):
+            canaries = rng.choice([-77, -77, -77, -77, 8], 4).tolist()
+            expected = int(rng.integers(100, 104))
+            results = [expected] * 4 if rng.random() < 0.4 else rng.integers(100, 102, 4).tolist()
+            drawn.append((canaries, results, expected))
+        return plain + drawn
+
+    checks.function(learner, right, cases)
