@@ -49,7 +49,7 @@ PORTS = range(20_000, 30_000)  # below the ports that systems give to outgoing c
 KEPT_BYTES = 100_000  # of what a process prints: so much from the beginning, and so much from the end
 SHOWN_LINES = 8  # of the log and of the noise in a message
 TEXT_WIDTH = 100  # of logs side by side, in characters
-RESERVED = ("function", "processes", "seconds", "variables", "check")
+RESERVED = ("function", "processes", "seconds", "variables", "check", "python")
 PLAIN = "None, bool, int, float, complex, str, bytes, list, tuple, dict, set, NumPy arrays and scalars"
 
 
@@ -131,6 +131,7 @@ def run(
     seconds: float = 120.0,
     variables: Mapping[str, str | None] | None = None,
     check: bool = True,
+    python: str | None = None,
     **arguments: Any,  # noqa: ANN401
 ) -> Run:
     """Call a function in fresh Python processes and bring back what it returned and printed.
@@ -142,6 +143,8 @@ def run(
         variables: environment variables to set, or to remove (None), for the processes.
         check: whether the first failure ends all and raises. Without it the other processes go on, and the failures
             are in the result.
+        python: the Python that runs it, 3.11 or newer, from another environment, whose packages alone it then has
+            (lesson 03); this one if None.
         arguments: for the function, by name; plain data, as what it returns: None, numbers, text, bytes, lists,
             tuples, dictionaries, sets, NumPy arrays.
 
@@ -157,7 +160,7 @@ def run(
     with _ports(processes if "addresses" in own else 0) as addresses:
         own = [{"process": number, "addresses": addresses} for number in range(processes)]
         jobs = (_dumps({**script, "arguments": given, "seconds": seconds}), [_dumps(values) for values in own])
-        crew = _Crew(script["name"], jobs, variables, began + seconds, check)
+        crew = _Crew(script["name"], jobs, variables, began + seconds, check, python)
         try:
             crew.work_aside()
         except KeyboardInterrupt as error:
@@ -480,7 +483,17 @@ class _Unpickler(pickle.Unpickler):
         """Refuse whatever `_Pickler` does not write: unpacking must not run code."""
         if (module, name) not in _RESTORES:
             raise _NotPlain(f"it names {module}.{name}")
-        return super().find_class(module, name)
+        return super().find_class(_known_here(module), name)
+
+
+def _known_here(module: str) -> str:
+    """NumPy 2 renamed its core, and either version has it under its own name alone."""
+    if not module.startswith(("numpy.core", "numpy._core")):
+        return module
+    import numpy
+
+    core = "numpy.core" if numpy.__version__.startswith("1.") else "numpy._core"
+    return re.sub(r"^numpy\._?core", core, module)
 
 
 def _loads(packed: bytes) -> Any:  # noqa: ANN401
@@ -550,10 +563,12 @@ class _Crew:
         variables: dict[str, str | None],
         deadline: float,
         check: bool,
+        python: str | None,
     ) -> None:
         import queue
 
         self.name, self.jobs, self.variables, self.deadline, self.check = name, jobs, variables, deadline, check
+        self.python = python
         self.workers: list[_Worker] = []
         self.late: list[int] = []  # those that had not answered when the time was over
         self.first: int | None = None  # the one whose failure ended all
@@ -611,7 +626,7 @@ class _Crew:
                 group = {"process_group": self.leader.pid}
             for _ in self.jobs[1]:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-u", "-m", "helpers.cluster"],
+                    [self.python or sys.executable, "-P", "-u", "-m", "helpers.cluster"],
                     env=self.environment(),
                     stderr=subprocess.PIPE,
                     bufsize=1 << 16,
@@ -624,9 +639,8 @@ class _Crew:
                     self.leader.stdin.flush()
                 self.attend(len(self.workers) - 1)
         except (OSError, ValueError, RuntimeError) as error:  # no such program, odd text in a variable, no more threads
-            raise WorkshopError(
-                f"Process {len(self.workers)} could not be started.", str(error), "Run python -m helpers doctor."
-            ) from None
+            advice = f"Look whether {self.python} is there." if self.python else "Run python -m helpers doctor."
+            raise WorkshopError(f"Process {len(self.workers)} could not be started.", str(error), advice) from None
         said = self.leader.stdout.read(1)
         if said != b"+":
             why = (said + self.leader.stdout.read()).decode(errors="replace")
@@ -638,9 +652,13 @@ class _Crew:
         self.ready.set()
 
     def environment(self) -> dict[str, str]:
+        from pathlib import Path
+
         from helpers import devices
 
-        changes = {"PYTHONPATH": devices.import_path()}
+        # Another environment gets the helpers, and none of the packages of this one.
+        path = str(Path(__file__).resolve().parent.parent) if self.python else devices.import_path()
+        changes = {"PYTHONPATH": path}
         changes |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder)) | self.variables
         return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
 

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import threading
 import time
+import venv
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -276,6 +279,44 @@ def test_unpacking_calls_nothing_but_what_rebuilds_arrays(tmp_path, monkeypatch)
     assert not (tmp_path / "made-by-unpacking").exists()
 
 
+def test_arrays_of_numpy_1_are_read_without_its_names():
+    packed = (  # pickle.dumps(numpy.float32([1, 2]), 5), by NumPy 1.23.5
+        b"\x80\x05\x95{\x00\x00\x00\x00\x00\x00\x00\x8c\x12numpy.core.numeric\x94\x8c\x0b_frombuffer\x94\x93\x94(\x96\x08"
+        b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x80?\x00\x00\x00@\x94\x8c\x05numpy\x94\x8c\x05dtype\x94\x93\x94\x8c\x02f4\x94\x89"
+        b"\x88\x87\x94R\x94(K\x03\x8c\x01<\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94bK\x02\x85\x94\x8c\x01C\x94t\x94R\x94."
+    )
+    with warnings.catch_warnings(action="error"):  # NumPy 2 has those names too, and warns of some
+        assert same(cluster._loads(packed), np.float32([1, 2]))
+
+
+# ---------------------------------------------------------------------------------------------- another environment
+
+
+def test_another_environment_gives_its_packages_alone(tmp_path):
+    def look(value):
+        import importlib.util
+        import sys
+
+        return sys.prefix, [name for name in ("helpers", "numpy", "psutil") if importlib.util.find_spec(name)], value
+
+    venv.create(tmp_path / "other")
+    run = cluster.run(look, python=str(tmp_path / "other/bin/python"), value=[1, "two"], seconds=LONG)
+    assert run.result == (str(tmp_path / "other"), ["helpers"], [1, "two"])
+    assert "numpy" in cluster.run(look, value=0).result[1]
+
+
+def test_arrays_need_a_numpy_in_the_other_environment(tmp_path):
+    venv.create(tmp_path / "other")
+    refused(echo, "No module named 'numpy'", python=str(tmp_path / "other/bin/python"), value=np.arange(3))
+
+
+def test_a_python_that_is_not_there_or_is_none_is_told(tmp_path):
+    refused(
+        add, "could not be started", f"Look whether {tmp_path / 'none'} is there", python=str(tmp_path / "none"), a=1
+    )
+    refused(add, "ended with status 1 before the function returned", python=shutil.which("false"), a=1)
+
+
 # ---------------------------------------------------------------------------------------------- what a function may be
 
 
@@ -468,6 +509,7 @@ def test_the_parameters_of_run_itself_cannot_be_the_functions():
         return seconds
 
     refused(work, "work has a parameter called seconds", "another name")
+    assert set(cluster.RESERVED) == {*inspect.signature(cluster.run).parameters} - {"arguments"}
 
 
 def test_process_and_addresses_are_not_the_learners_to_give():
