@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CELLS, CELLS_OF_LONG_LESSONS, LONG_LESSONS = (25, 40), (25, 50), {"08", "09", "12", "13"}
 WORDS_WANTED, WORDS_ALLOWED = (800, 1300), (700, 1500)
 WORDS_OF_LONG_LESSONS = (800, 1625), (700, 1875)  # as many words a cell
+LESSONS_OF_TWO_PARTS = {"02"}  # which say where to take a break
+CELLS_OF_TWO_PARTS, WORDS_OF_TWO_PARTS = (25, 65), ((800, 2100), (700, 2100))
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
 FIGURE_BYTES, NOTEBOOK_BYTES = 80_000, 400_000
@@ -161,11 +163,10 @@ def _file_rules(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Proble
 
 
 def _size_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
-    fewest, most = CELLS_OF_LONG_LESSONS if path.name[:2] in LONG_LESSONS else CELLS
+    (fewest, most), (wanted, allowed) = _limits(path.name[:2])
     if not fewest <= len(notebook.cells) <= most:
         yield Problem(f"{len(notebook.cells)} cells, and a lesson has {fewest} to {most}; join or split cells")
     words = count_words(notebook)
-    wanted, allowed = WORDS_OF_LONG_LESSONS if path.name[:2] in LONG_LESSONS else (WORDS_WANTED, WORDS_ALLOWED)
     if not wanted[0] <= words <= wanted[1]:
         what = f"{words} words of prose, and a lesson has {wanted[0]} to {wanted[1]}"
         yield Problem(what, serious=not allowed[0] <= words <= allowed[1])
@@ -178,6 +179,15 @@ def _size_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
         if count > LINES_MOST:
             what = f"{count} lines of code, and {LINES_MOST} is the most; split the cell"
             yield Problem(what, lessons.label(notebook, index))
+
+
+def _limits(number: str) -> tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]]:
+    """Of cells and of words (wanted and allowed), each the fewest and the most."""
+    if number in LESSONS_OF_TWO_PARTS:
+        return CELLS_OF_TWO_PARTS, WORDS_OF_TWO_PARTS
+    if number in LONG_LESSONS:
+        return CELLS_OF_LONG_LESSONS, WORDS_OF_LONG_LESSONS
+    return CELLS, (WORDS_WANTED, WORDS_ALLOWED)
 
 
 def _code_lines(cell: NotebookNode) -> list[str]:

@@ -149,7 +149,7 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
 # ---------------------------------------------------------------------------------------------- tracing
 
 MAX_TOUCHES = 64  # of one work-item; what comes after is counted, not listed
-HEADER = 11  # both counts, then global, local and group id in three dimensions each
+HEADER = 12  # both counts and the bytes, then global, local and group id in three dimensions each
 READ, WRITE = 1, 2
 
 RECORDER = """
@@ -162,20 +162,21 @@ __global int *trace_mine(__global int *log) {
 }
 void trace_start(__global int *log) {
     __global int *mine = trace_mine(log);
-    mine[0] = mine[1] = 0;
+    mine[0] = mine[1] = mine[2] = 0;
     for (int d = 0; d < 3; d++) {
-        mine[2 + d] = get_global_id(d);
-        mine[5 + d] = get_local_id(d);
-        mine[8 + d] = get_group_id(d);
+        mine[3 + d] = get_global_id(d);
+        mine[6 + d] = get_local_id(d);
+        mine[9 + d] = get_group_id(d);
     }
 }
 int trace_local(__global int *log, int index) {
     trace_mine(log)[1]++;
     return index;
 }
-int trace_touch(__global int *log, int what, int length, int index) {
+int trace_touch(__global int *log, int what, int length, int size, int index) {
     __global int *mine = trace_mine(log);
     int n = mine[0]++;
+    mine[2] += size;
     if (n < %(most)d) {
         mine[%(header)d + 2 * n] = what;
         mine[%(header)d + 2 * n + 1] = index;
@@ -220,6 +221,7 @@ class Trace:
         counts: int array of shape (work-items,): how many accesses to the kernel's `__global` arrays each work-item
             made; one of a vector, such as a float16, counts once.
         local_counts: likewise to `__local` arrays that the kernel declares.
+        bytes_asked: int array of shape (work-items,): the bytes of the accesses that `counts` counts.
     """
 
     device: str
@@ -230,6 +232,7 @@ class Trace:
     touches: list[Touch]
     counts: np.ndarray
     local_counts: np.ndarray
+    bytes_asked: np.ndarray
 
     @property
     def outside(self) -> list[Touch]:
@@ -327,7 +330,7 @@ def _read_log(log: np.ndarray, arrays: list[str], lengths: dict[str, int], devic
             array = arrays[what // 4]
             inside = 0 <= index < lengths[array]
             touches.append(Touch(item, array, index, bool(what & READ), bool(what & WRITE), inside))
-    return Trace(device, log[:, 2:5], log[:, 5:8], log[:, 8:11], lengths, touches, log[:, 0], log[:, 1])
+    return Trace(device, log[:, 3:6], log[:, 6:9], log[:, 9:12], lengths, touches, *log[:, :3].T)
 
 
 @dataclass(frozen=True)
@@ -426,8 +429,8 @@ def _record_touches(code: str, arrays: list[str]) -> str:
     array = found[1]
     what = arrays.index(array) * 4 + _access(code[: found.start()], code[closing + 1 :])
     index = _record_touches(code[opening + 1 : closing], arrays)
-    length = f"trace_bytes_{array} / (int)sizeof(*{array})"
-    call = f"trace_touch(trace_log, {what}, {length}, {index})"
+    size = f"(int)sizeof(*{array})"
+    call = f"trace_touch(trace_log, {what}, trace_bytes_{array} / {size}, {size}, {index})"
     return code[: opening + 1] + call + "]" + _record_touches(code[closing + 1 :], arrays)
 
 

@@ -26,6 +26,8 @@ class Profile:
         seeds: with which seeds lesson 04 trains its network, one after another.
         trial_steps: training steps in one run of a measurement in lesson 05.
         matrix_size: rows of the square matrices that lesson 07 raises to a power.
+        product_size: rows of the square matrices that lessons 02 and 03 multiply.
+        copied_floats: how many numbers lesson 02 copies to measure the memory's bandwidth.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Profile:
     seeds: tuple[int, ...]
     trial_steps: int
     matrix_size: int
+    product_size: int
+    copied_floats: int
 
     def shortened(self, epochs: int, of: int, total: int = 60_000) -> str:
         """Say how far a training falls short of the whole one; empty if it does not.
@@ -58,13 +62,37 @@ class Profile:
 
 PROFILES = {
     "preview": Profile(
-        "preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2, 800
+        "preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2, 800, 384, 2**24
     ),
     "lab": Profile(
-        "lab", "the default: a laptop in a classroom", 15, 5.0, 10_000_000, 60_000, 10, 12, (0, 1, 2), 16, 1_200
+        "lab",
+        "the default: a laptop in a classroom",
+        15,
+        5.0,
+        10_000_000,
+        60_000,
+        10,
+        12,
+        (0, 1, 2),
+        16,
+        1_200,
+        1_152,
+        2**26,
     ),
     "full": Profile(
-        "full", "for a real GPU, only when asked", 31, 15.0, 100_000_000, 60_000, 10, 12, (0, 1, 2, 3, 4), 64, 4_000
+        "full",
+        "for a real GPU, only when asked",
+        31,
+        15.0,
+        100_000_000,
+        60_000,
+        10,
+        12,
+        (0, 1, 2, 3, 4),
+        64,
+        4_000,
+        4_096,
+        2**28,
     ),
 }
 

@@ -214,6 +214,7 @@ def test_accesses_to_global_and_to_local_memory_are_counted(device):
     trace = opencl.trace(TILED, "product", (8, 8), (4, 4), [a, b, floats(64), np.int32(8)], device)
     assert trace.counts.tolist() == [2 * 2 + 1] * 64
     assert trace.local_counts.tolist() == [1 + 2 * (2 + 3 * 4)] * 64
+    assert trace.bytes_asked.tolist() == [4 * (2 * 2 + 1)] * 64
     assert trace.outside == []
     plain = opencl.trace(ADD, "add", (4,), (4,), [floats(4)] * 3, device)
     assert plain.local_counts.tolist() == [0] * 4

@@ -1,0 +1,145 @@
+"""The bench of lessons 02 and 03: test and time anything that multiplies two matrices on an OpenCL device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers import devices, opencl, timing
+from helpers.plots import Table
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    # Queues what computes C = A B; takes the buffers of A (m x k), B (k x n), C (m x n), float32 in rows, and m, n, k.
+    Launch = Callable[[cl.Buffer, cl.Buffer, cl.Buffer, int, int, int], object]
+
+AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250), (1000, 1000, 1000))  # rows, columns, inner size
+TRACED = 96  # rows of the matrices whose accesses are counted
+
+
+def round_up(number: int, step: int) -> int:
+    """Return the smallest multiple of `step` that is not below `number` (lesson 01, exercise 1)."""
+    return -(-number // step) * step
+
+
+class Bench:
+    """Two random matrices in NumPy and on the device, and what was measured with them.
+
+    Attributes:
+        queue: where everything is queued.
+        device: the name of its device.
+        size: rows and columns of the matrices.
+        a: the left matrix, float32 of shape (size, size).
+        b: the right matrix, likewise.
+        runs: every measurement by its label.
+        traces: every trace by its label.
+    """
+
+    def __init__(self, queue: cl.CommandQueue, size: int) -> None:
+        self.queue, self.size, self.device = queue, size, opencl.name(queue.device)
+        self.random = np.random.default_rng(0)
+        self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
+        self.buffers = [self.copied(self.a), self.copied(self.b), self.copied(np.zeros_like(self.a))]
+        self.runs: dict[object, timing.Measurement] = {}
+        self.traces: dict[str, opencl.Trace] = {}
+
+    def copied(self, array: np.ndarray) -> cl.Buffer:
+        """Return a buffer on the device with a copy of `array`."""
+        import pyopencl as cl
+
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        return cl.Buffer(self.queue.context, flags, hostbuf=array)
+
+    def product(self, launch: Launch, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Multiply two float32 arrays of shapes (m, k) and (k, n) on the device, copies included.
+
+        The result's buffer holds NaN before, so that an element that is never written shows.
+        """
+        import pyopencl as cl
+
+        result = np.full((len(left), right.shape[1]), np.nan, np.float32)
+        buffer = self.copied(result)
+        launch(self.copied(left), self.copied(right), buffer, *result.shape, len(right))
+        cl.enqueue_copy(self.queue, result, buffer)
+        return result
+
+    def test(self, launch: Launch) -> None:
+        """Compare with NumPy in double precision for AWKWARD sizes, and print which are right."""
+        verdicts = []
+        for m, n, k in AWKWARD:
+            left = self.random.standard_normal((m, k), dtype=np.float32)
+            right = self.random.standard_normal((k, n), dtype=np.float32)
+            came, exact = self.product(launch, left, right), left.astype(float) @ right
+            # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
+            good = np.allclose(came, exact, rtol=1e-4, atol=1e-5 * np.sqrt(k))
+            verdicts.append(f"{m} x {k} by {k} x {n}: {'right' if good else 'WRONG'}")
+        print("\n".join(verdicts))
+
+    def measure(self, label: object, launch: Launch, repeats: int = 5, shown: bool = True) -> None:
+        """Time the product of the two matrices, which lie on the device already, and keep it under `label`."""
+        self.runs[label] = timing.measure(
+            lambda: launch(*self.buffers, self.size, self.size, self.size),
+            label=str(label), device=self.device, on=self.queue, repeats=repeats, warmup=1,
+        )  # fmt: skip
+        if shown:
+            self.report(label)
+
+    def measure_numpy(self, repeats: int = 15) -> None:
+        """Time NumPy's product of the two matrices, and keep it under "NumPy"."""
+        self.runs["NumPy"] = timing.measure(
+            lambda: self.a @ self.b, label="NumPy", device=devices.cpu_name(), repeats=repeats
+        )
+        self.report("NumPy")
+
+    def report(self, label: object) -> None:
+        """Print the speed of what was measured under `label`, and between what half of its runs lay."""
+        run = self.runs[label]
+        low, high = (self._speed(seconds) for seconds in reversed(run.quartiles))
+        speed = f"{self.gflops(label):.3g} GFLOP/s (middle half of the runs: {low:.3g} to {high:.3g})"
+        print(f"{label}: {speed} on {run.device}")
+
+    def _speed(self, seconds: float) -> float:
+        return 2 * self.size**3 / seconds / 1e9
+
+    def gflops(self, label: object) -> float:
+        """The speed of what was measured under `label`: 2 size**3 operations, in 10**9 a second."""
+        return self._speed(self.runs[label].median)
+
+    def trace(self, label: str, source: str, kernel: str, work_items: tuple[int, int], group: tuple[int, int]) -> None:
+        """Count what `kernel` touches when it multiplies matrices of TRACED rows and columns; keep it under `label`.
+
+        Args:
+            label: the name of the step.
+            source: OpenCL C.
+            kernel: the kernel's name; its parameters are A, B (or panels of it), C, m, n, k.
+            work_items: how many it takes for that size, in both dimensions.
+            group: the work-group.
+        """
+        a, b, c = np.zeros((3, TRACED * TRACED * 2), np.float32)  # twice, for panels are filled up with zeros
+        sizes = [np.int32(TRACED)] * 3
+        self.traces[label] = opencl.trace(source, kernel, work_items, group, [a, b, c, *sizes], self.queue.device)
+
+    def flop_per_byte(self, label: str) -> float:
+        """Operations for each byte that the traced kernel asked of global memory."""
+        return 2 * TRACED**3 / float(self.traces[label].bytes_asked.sum())
+
+    def counts(self) -> Table:
+        """What each traced kernel asks of global and of local memory for one multiply-add."""
+        rows = [
+            (
+                label,
+                f"{trace.counts.sum() / TRACED**3:.3f}",
+                f"{trace.local_counts.sum() / TRACED**3:.3f}",
+                f"{self.flop_per_byte(label):.2f}",
+            )
+            for label, trace in self.traces.items()
+        ]
+        once = "for one multiply-add"
+        return Table(rows, ("step", f"global accesses {once}", f"local accesses {once}", "FLOP per byte asked"))
+
+    def points(self, labels: Mapping[str, object] | None = None) -> dict[str, tuple[float, float]]:
+        """For `plots.roofline`: of each label that was traced and measured, its FLOP per byte and its GFLOP/s."""
+        return {label: (self.flop_per_byte(label), self.gflops(label)) for label in labels or self.traces}
