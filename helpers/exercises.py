@@ -76,12 +76,37 @@ def check_saxpy(source: str, global_size: Callable[[int, int], int]) -> None:
 def check_smooth(source: str) -> None:
     """Lesson 01, exercise 2: the mean of three neighbours; the first and the last element stay as they are."""
 
-    def right(x: np.ndarray) -> np.ndarray:
-        if len(x) == 1:
-            return x.copy()
-        return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
+    checks.kernel(source, "smooth", ("float[]",), _smooth, reach=1)
 
-    checks.kernel(source, "smooth", ("float[]",), right, reach=1)
+
+def _smooth(x: np.ndarray) -> np.ndarray:
+    if len(x) == 1:
+        return x.copy()
+    return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
+
+
+# ---------------------------------------------------------------------------------- 02: Multiply matrices with OpenCL
+
+
+def check_fewest_loads(learner: Callable[[int], float]) -> None:
+    """Lesson 02, exercise 1: the fewest loads for one multiply-add of a block that fits into so many registers."""
+
+    def right(registers: int) -> float:
+        blocks = ((rows, vectors) for rows in range(1, registers) for vectors in range(1, registers))
+        fitting = ((r, v) for r, v in blocks if r * v + v + 1 <= registers)
+        return min((r + v) / (r * v) for r, v in fitting)
+
+    checks.function(
+        learner, right, lambda rng: [(3,), (4,), (16,), (32,), *((int(n),) for n in rng.integers(5, 99, 9))]
+    )
+
+
+def check_smooth_locally(source: str) -> None:
+    """Lesson 02, exercise 2: `smooth` again, reading each element from global memory once for each work-group."""
+    checks.every(
+        lambda: checks.judge_kernel(source, "smooth", ("float[]",), _smooth, reach=1),
+        lambda: checks.judge_accesses(source, "smooth", lambda n, groups: 2 * n + 2 * groups),
+    )
 
 
 # ---------------------------------------------------------------------------------------------- 04: Train an MLP

@@ -314,6 +314,35 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
     show(drawn, f"{title}. Times as fast as one device: {words}.")
 
 
+def roofline(points: Mapping[str, tuple[float, float]], bandwidth: float, peak: float, title: str) -> None:
+    """Draw how fast each program is under the device's measured ceilings (Williams, Waterman, Patterson, 2009).
+
+    Args:
+        points: for each program the operations for each byte that it asks of global memory, and its GFLOP/s.
+        bandwidth: what the device's memory delivers, in GB/s.
+        peak: the most operations that the device does, in GFLOP/s.
+        title: the message of the figure, with the device.
+    """
+    looks = ((ORANGE, "o"), (SKY, "v"), (PINK, "^"), (GREEN, "D"), (BLUE, "s"), (RED, "P"))
+    reach = [x for x, _ in points.values()]
+    left, right = min(reach) / 3, max([*reach, peak / bandwidth]) * 4
+    ridge = peak / bandwidth
+    with figure(7.5, 4.2) as (drawn, axes):
+        axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
+        axes.text(right, peak, f"arithmetic: {peak:.3g} GFLOP/s", ha="right", va="bottom", fontsize=9)
+        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(12, -4), fontsize=9,
+                      textcoords="offset points", va="top")  # fmt: skip
+        for (name, (x, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
+            label = f"{name}: {speed:.3g} GFLOP/s, {100 * speed / peak:.2g} % of the peak"
+            axes.plot(x, speed, color=colour, marker=marker, ms=9, ls="", label=label)
+        axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
+        axes.set(xlabel="operations for each byte asked of global memory (FLOP/byte)", ylabel="speed (GFLOP/s)")
+        axes.set_ylim(top=peak * 3)
+        axes.legend(loc="lower right")
+    words = "; ".join(f"{name}: {speed:.3g} GFLOP/s at {x:.3g} FLOP/byte" for name, (x, speed) in points.items())
+    show(drawn, f"{title}. Ceilings: memory {bandwidth:.3g} GB/s, arithmetic {peak:.3g} GFLOP/s. {words}.")
+
+
 def repeated(results: Mapping[str, Sequence[float]], right: float, title: str, ylabel: str) -> None:
     """Draw what each of several kernels returned in run after run, beside the right answer.
 
