@@ -133,9 +133,9 @@ def commands() -> Dict[str, str]:
 
 
 def assigned(name: str, path: str) -> str:
-    """Return the source of the one-line literal that the file assigns to `name`."""
+    """Return the source of the literal that the file assigns to `name`: on one line, or in brackets."""
     with open(path, encoding="utf-8") as file:
-        return re.search(rf"^{name}(?:: \w+)? = (.+)$", file.read(), re.MULTILINE).group(1)
+        return re.search(rf"^{name}(?:: \w+)? = (\([^)]*\)|.+)$", file.read(), re.MULTILINE).group(1)
 
 
 def overview(names: Dict[str, str]) -> str:

@@ -10,7 +10,20 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("lab", "run", "test", "doctor", "devices", "notebooks", "screenshots", "bench", "lock", "lint", "format")
+NAMES = (
+    "lab",
+    "run",
+    "test",
+    "doctor",
+    "devices",
+    "notebooks",
+    "screenshots",
+    "bench",
+    "plaidml",
+    "lock",
+    "lint",
+    "format",
+)
 
 
 def load(name: str) -> ModuleType:

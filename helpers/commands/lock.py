@@ -50,6 +50,15 @@ LOCKS = (
         ("--group", "intel-opencl", *HASHED),
         ("sys_platform == 'linux' and platform_machine == 'x86_64'",),
     ),
+    Lock(  # installed with --no-deps: enum34 would stand beside Python's own enum
+        "plaidml.txt",
+        ("--group", "plaidml", "--no-emit-package", "enum34", *HASHED),
+        (
+            "sys_platform == 'linux' and platform_machine == 'x86_64'",
+            "sys_platform == 'darwin' and platform_machine == 'x86_64'",
+            "sys_platform == 'win32' and platform_machine == 'AMD64'",
+        ),
+    ),
     Lock("uv.txt", ("--group", "setup", *HASHED), (), "3.8"),
     Lock(
         "cuda.txt",
