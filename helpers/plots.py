@@ -314,6 +314,37 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
     show(drawn, f"{title}. Times as fast as one device: {words}.")
 
 
+def blocks(steps: Mapping[str, tuple[int, int]], size: int, title: str) -> None:
+    """Draw what a block of C = A B needs: some rows of A and as many columns of B as the block has.
+
+    Args:
+        steps: for each step the rows and the columns of C that are computed together.
+        size: rows and columns of the matrices.
+        title: the message of the figure.
+    """
+    from matplotlib.patches import Rectangle
+
+    words = []
+    with figure(7.5, 2.9, ncols=len(steps)) as (drawn, axes):
+        for panel, (name, (rows, columns)) in zip(axes, steps.items(), strict=True):
+            gap, top, left = size * 0.25, 0.4 * size, 0.3 * size
+            matrices = {"A": (0, size + gap), "B": (size + gap, 0), "C": (size + gap, size + gap)}
+            needed = {"A": (0, top, size, rows), "B": (left, 0, columns, size), "C": (left, top, columns, rows)}
+            for matrix, (x, y) in matrices.items():
+                right, down, wide, high = needed[matrix]
+                colour = BLUE if matrix == "C" else ORANGE
+                panel.add_patch(Rectangle((x, y), size, size, facecolor="none", edgecolor=GREY))
+                panel.add_patch(Rectangle((x + right, y + down), wide, high, facecolor=colour, edgecolor=colour))
+                panel.text(x + 2, y + size - 2, matrix, fontsize=10, va="bottom")
+            loads = (rows + columns) / (rows * columns)
+            panel.set_title(f"{name}\n{rows} x {columns}: {loads:.2g} loads\nfor one multiply-add", fontsize=9.5)
+            panel.set(xlim=(-1, 2 * size + gap + 1), ylim=(2 * size + gap + 1, -1), aspect="equal")
+            panel.axis("off")
+            words.append(f"{name}: {rows} rows of A and {columns} columns of B, {loads:.2g} loads for one multiply-add")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}. {'; '.join(words)}.")
+
+
 def roofline(points: Mapping[str, tuple[float, float]], bandwidth: float, peak: float, title: str) -> None:
     """Draw how fast each program is under the device's measured ceilings (Williams, Waterman, Patterson, 2009).
 
