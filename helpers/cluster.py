@@ -44,11 +44,11 @@ from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from helpers.errors import WorkshopError
+from helpers.plots import Beside
 
 PORTS = range(20_000, 30_000)  # below the ports that systems give to outgoing connections: nobody takes one by chance
 KEPT_BYTES = 100_000  # of what a process prints: so much from the beginning, and so much from the end
 SHOWN_LINES = 8  # of the log and of the noise in a message
-TEXT_WIDTH = 100  # of logs side by side, in characters
 RESERVED = ("function", "processes", "seconds", "variables", "check", "python")
 PLAIN = "None, bool, int, float, complex, str, bytes, list, tuple, dict, set, NumPy arrays and scalars"
 
@@ -78,27 +78,16 @@ class Run:
 
     def __str__(self) -> str:
         """The log of one process as it is; several side by side."""
-        columns = [_told(log, failure) for log, failure in zip(self.logs, self.failures, strict=True)]
-        return columns[0] if len(columns) == 1 else _side_by_side(columns)
+        return str(self._logs_side_by_side())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        import html
+        return self._logs_side_by_side()._repr_html_()
 
-        columns = [html.escape(_told(log, why)) for log, why in zip(self.logs, self.failures, strict=True)]
-        # No colours of our own: the notebook's theme, light or dark, gives them.
-        style = "white-space: pre-wrap; overflow-wrap: anywhere; text-align: left; margin: 0"
-        columns = [f'<pre style="{style}">{column}</pre>' for column in columns]
-        if len(columns) == 1:
-            return columns[0]
-        cell = f'style="width: {100 / len(columns):.3g}%; text-align: left; vertical-align: top"'
-        heads = "".join(f"<th {cell}>process {number}</th>" for number in range(len(columns)))
-        cells = "".join(f"<td {cell}>{column}</td>" for column in columns)
-        return (
-            '<table style="width: 100%; table-layout: fixed">'
-            f"<thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
-        )
+    def _logs_side_by_side(self) -> Beside:
+        logs = [_told(log, why) for log, why in zip(self.logs, self.failures, strict=True)]
+        return Beside(logs, [f"process {number}" for number in range(len(logs))])
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -109,20 +98,6 @@ def _told(log: str, failure: str) -> str:
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLOURS.sub("", log).split("\n")]
     text = "\n".join(lines).rstrip("\n")
     return "\n".join(part for part in (text, failure and f"[failed] {failure}") if part)
-
-
-def _side_by_side(columns: list[str]) -> str:
-    import itertools
-    import textwrap
-
-    width = max(20, (TEXT_WIDTH - 3 * (len(columns) - 1)) // len(columns))
-    options = {"replace_whitespace": False, "drop_whitespace": False, "tabsize": 4}
-    wrapped = [[f"process {number}", "-" * width] for number in range(len(columns))]
-    for lines, column in zip(wrapped, columns, strict=True):
-        for line in column.split("\n"):
-            lines += textwrap.wrap(line, width, **options) or [""]
-    rows = itertools.zip_longest(*wrapped, fillvalue="")
-    return "\n".join(" | ".join(line.ljust(width) for line in row).rstrip() for row in rows)
 
 
 def run(

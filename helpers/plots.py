@@ -40,6 +40,48 @@ class Table:
         return re.sub(r"<(t[dh])>", r'<\1 style="text-align: left">', html)  # JupyterLab pushes text to the right
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Texts side by side, each under its heading; a single one stands as it is."""
+
+    texts: Sequence[str]
+    headings: Sequence[str]
+
+    def __str__(self) -> str:
+        import itertools
+        import textwrap
+
+        if len(self.texts) == 1:
+            return self.texts[0]
+        width = max(20, (TEXT_WIDTH - 3 * (len(self.texts) - 1)) // len(self.texts))
+        options = {"replace_whitespace": False, "drop_whitespace": False, "tabsize": 4}
+        columns = [[heading, "-" * width] for heading in self.headings]
+        for lines, text in zip(columns, self.texts, strict=True):
+            for line in text.split("\n"):
+                lines += textwrap.wrap(line, width, **options) or [""]
+        rows = itertools.zip_longest(*columns, fillvalue="")
+        return "\n".join(" | ".join(line.ljust(width) for line in row).rstrip() for row in rows)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        import html
+
+        # No colours of our own: the notebook's theme, light or dark, gives them.
+        style = "white-space: pre-wrap; overflow-wrap: anywhere; text-align: left; margin: 0"
+        columns = [f'<pre style="{style}">{html.escape(text)}</pre>' for text in self.texts]
+        if len(columns) == 1:
+            return columns[0]
+        cell = f'style="width: {100 / len(columns):.3g}%; text-align: left; vertical-align: top"'
+        heads = "".join(f"<th {cell}>{html.escape(heading)}</th>" for heading in self.headings)
+        cells = "".join(f"<td {cell}>{column}</td>" for column in columns)
+        return (
+            '<table style="width: 100%; table-layout: fixed">'
+            f"<thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
+        )
+
+
+TEXT_WIDTH = 100  # of texts side by side, in characters
 # The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
 BLUE, ORANGE, GREEN, RED, SKY, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#777777"
 GROUP_COLOURS = (SKY, ORANGE, GREEN, PINK)
@@ -343,6 +385,27 @@ def blocks(steps: Mapping[str, tuple[int, int]], size: int, title: str) -> None:
             words.append(f"{name}: {rows} rows of A and {columns} columns of B, {loads:.2g} loads for one multiply-add")
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. {'; '.join(words)}.")
+
+
+def bars(speeds: Mapping[str, tuple[float, float, float]], title: str, xlabel: str) -> None:
+    """Draw how fast each of several ways is, one bar a way, with the middle half of its runs.
+
+    Args:
+        speeds: for each way the lower quartile, the median and the upper quartile.
+        title: the message of the figure, with the device.
+        xlabel: what is drawn, with its unit.
+    """
+    with figure(7.5, 0.36 * len(speeds) + 1.1) as (drawn, axes):
+        for place, (low, middle, high) in enumerate(speeds.values()):
+            errors = [[middle - low], [high - middle]]
+            axes.barh(place, middle, xerr=errors, color=BLUE, error_kw={"ecolor": "black", "capsize": 3})
+            axes.annotate(f"{middle:.3g}", (high, place), xytext=(6, 0), textcoords="offset points", va="center")
+        axes.set(yticks=range(len(speeds)), yticklabels=list(speeds), xlabel=xlabel, title=title)
+        axes.set_xlim(0, 1.15 * max(high for _, _, high in speeds.values()))
+        axes.set_ylim(len(speeds) - 0.5, -0.5)
+        axes.grid(axis="y", visible=False)
+    words = "; ".join(f"{name}: {middle:.3g}" for name, (_, middle, _) in speeds.items())
+    show(drawn, f"{title}. {xlabel}: {words}.")
 
 
 def roofline(points: Mapping[str, tuple[float, float]], bandwidth: float, peak: float, title: str) -> None:
