@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -246,6 +247,51 @@ def _size(values: np.ndarray) -> str:
     if values.ndim > 1:
         return f"an array of shape {values.shape}"
     return f"a list of {len(values)}" if len(values) == 1 else f"{len(values)} values"
+
+
+# ---------------------------------------------------------------------------------------------- Tile functions
+
+
+def judge_tile(
+    source: str, reference: Callable[..., np.ndarray], cases: Callable[[np.random.Generator], Iterable[tuple]]
+) -> str:
+    """Judge a function in the Tile language against NumPy on cases that change with every call.
+
+    Args:
+        source: the Tile function, with one output.
+        reference: returns the right output for the same arrays.
+        cases: given a random generator, returns tuples of float32 arrays; put the awkward shapes in by hand.
+
+    Returns:
+        What was tried, for the verdict. `tile_function` prints that verdict.
+    """
+    from helpers import tile
+
+    body = re.sub(r"//[^\n]*", "", source).partition("{")[2] if isinstance(source, str) else ""
+    if not body.replace("}", "").strip():
+        raise _NotDone("there is no statement yet.")
+    tried = 0
+    try:
+        learner = tile.Function(source)
+        for arrays in cases(np.random.default_rng()):
+            sizes = " and ".join(" x ".join(map(str, array.shape)) for array in arrays)
+            values = f", {', '.join(_short(array.tolist()) for array in arrays)}" if tried == 0 else ""
+            _compare_tensors(reference(*arrays), learner(*arrays), f"for {sizes}{values}")
+            tried += 1
+    except tile.TileError as error:
+        raise _NotYet(str(error)) from None
+    return f"{tried} cases"
+
+
+tile_function = _verdict(judge_tile)
+
+
+def _compare_tensors(expected: np.ndarray, came: np.ndarray, where: str) -> None:
+    """Raise _NotYet unless `came` is `expected` up to the rounding of float32 sums in any order."""
+    if came.shape != expected.shape:
+        raise _NotYet(f"{where} expected {_size(expected)}, came {_size(came)}: {_short(came)}.")
+    if not np.allclose(came, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max())):
+        raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}")
 
 
 # ---------------------------------------------------------------------------------------------- kernels

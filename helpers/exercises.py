@@ -109,6 +109,49 @@ def check_smooth_locally(source: str) -> None:
     )
 
 
+# --------------------------------------------------------------------------------- 03: Write mathematics, not kernels
+
+
+def _random_arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
+
+
+def check_gram(source: str) -> None:
+    """Lesson 03, exercise 1: each column of A multiplied by each."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [(np.array([[1, 2], [3, 4]], np.float32),)]
+        shapes = [(1, 1), (1, 5), (7, 1), *((int(m), int(n)) for m, n in rng.integers(2, 70, (4, 2)))]
+        return plain + [_random_arrays(rng, shape) for shape in shapes]
+
+    checks.tile_function(source, lambda a: a.T @ a, cases)
+
+
+def check_windows(source: str) -> None:
+    """Lesson 03, exercise 2: the largest of three neighbours, at every second element."""
+
+    def right(values: np.ndarray) -> np.ndarray:
+        return np.lib.stride_tricks.sliding_window_view(values, 3)[::2].max(axis=1)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        # Below zero, so that nothing can be taken for the largest by chance.
+        drawn = [(-rng.uniform(1, 9, n).astype(np.float32),) for n in (3, 4, 5, 6, *map(int, rng.integers(7, 300, 4)))]
+        return [(np.array([1, 5, 2, 0, 3, 9], np.float32),), *drawn]
+
+    checks.tile_function(source, right, cases)
+
+
+def check_echo(source: str) -> None:
+    """Lesson 03, exercise 3: a filter that looks back."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [(np.array([1, 2, 3], np.float32), np.array([1, 0, 0.5], np.float32))]
+        sizes = [(1, 1), (5, 1), (3, 7), *((int(n), int(m)) for n, m in rng.integers(2, 90, (4, 2)))]
+        return plain + [_random_arrays(rng, (n,), (m,)) for n, m in sizes]
+
+    checks.tile_function(source, lambda i, k: np.convolve(i, k)[: len(i)], cases)
+
+
 # ---------------------------------------------------------------------------------------------- 04: Train an MLP
 
 
@@ -339,9 +382,20 @@ def judge_squares(source: str) -> str:
     return checks.judge_kernel(source, "squares", ("float[]",), lambda x: x * x)
 
 
-def check_mended(mended: str, broken: str) -> None:
+def check_squares(source: str) -> None:
     """Lesson 12, exercise 1: two elements a work-item, and a guard that forgets the second."""
-    checks.every(lambda: checks.judge_changed(mended, broken), lambda: checks.judge_apart(judge_squares, source=mended))
+    handed_out = """
+__kernel void squares(__global const float *x, __global float *out, const int n) {
+    int i = 2 * get_global_id(0);
+    if (i < n) {
+        out[i] = x[i] * x[i];
+        out[i + 1] = x[i + 1] * x[i + 1];
+    }
+}
+"""
+    checks.every(
+        lambda: checks.judge_changed(source, handed_out), lambda: checks.judge_apart(judge_squares, source=source)
+    )
 
 
 def check_group_sums(source: str) -> None:

@@ -20,7 +20,7 @@ from helpers.errors import WorkshopError
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-CELLS, CELLS_OF_LONG_LESSONS, LONG_LESSONS = (25, 40), (25, 50), {"08", "09", "12", "13"}
+CELLS, CELLS_OF_LONG_LESSONS, LONG_LESSONS = (25, 40), (25, 50), {"03", "08", "09", "12", "13"}
 WORDS_WANTED, WORDS_ALLOWED = (800, 1300), (700, 1500)
 WORDS_OF_LONG_LESSONS = (800, 1625), (700, 1875)  # as many words a cell
 LESSONS_OF_TWO_PARTS = {"02"}  # which say where to take a break
