@@ -42,10 +42,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Beside:
-    """Texts side by side, each under its heading; a single one stands as it is."""
+    """Texts side by side, each under its heading; a single one stands as it is.
+
+    Attributes:
+        texts: what stands in the columns.
+        headings: one for each column.
+        shares: of the page's width in a notebook, in percent; equal ones if empty.
+    """
 
     texts: Sequence[str]
     headings: Sequence[str]
+    shares: Sequence[float] = ()
 
     def __str__(self) -> str:
         import itertools
@@ -72,9 +79,10 @@ class Beside:
         columns = [f'<pre style="{style}">{html.escape(text)}</pre>' for text in self.texts]
         if len(columns) == 1:
             return columns[0]
-        cell = f'style="width: {100 / len(columns):.3g}%; text-align: left; vertical-align: top"'
-        heads = "".join(f"<th {cell}>{html.escape(heading)}</th>" for heading in self.headings)
-        cells = "".join(f"<td {cell}>{column}</td>" for column in columns)
+        shares = self.shares or [100 / len(columns)] * len(columns)
+        cells = [f'style="width: {share:.3g}%; text-align: left; vertical-align: top"' for share in shares]
+        heads = "".join(f"<th {cell}>{html.escape(head)}</th>" for cell, head in zip(cells, self.headings, strict=True))
+        cells = "".join(f"<td {cell}>{column}</td>" for cell, column in zip(cells, columns, strict=True))
         return (
             '<table style="width: 100%; table-layout: fixed">'
             f"<thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
