@@ -202,9 +202,9 @@ def run_case(case, rng):
         assert np.array_equal(came, expected), (source, case.tile, [a.shape for a in arrays], came, expected)
     else:
         np.testing.assert_allclose(came, expected, rtol=1e-4, atol=1e-4, err_msg=f"{source} {case.tile}")
-    kinds = {tile.Block: "blocked", tile.Strip: "strips", type(None): "one by one"}
-    block = kinds[type(stages.tiles.blocks[0])]
-    return f"{block}, {'empty' if not counts.any() else 'some elements unreached' if not counts.all() else 'full'}"
+    block = stages.tiles.blocks[0]
+    kind = "blocked" if block.panels else "strips" if block.columns > 1 else "one by one"
+    return f"{kind}, {'empty' if not counts.any() else 'some elements unreached' if not counts.all() else 'full'}"
 
 
 def fuzz(cases, seed=0):
@@ -439,8 +439,8 @@ def test_every_tile_gives_the_same(tile_size):
     function = tile.Function(MATMUL, device=DEVICE, tile=tile_size)
     assert_same(function(a, b), a.astype(float) @ b)
     block = function.stages(a, b).tiles.blocks[0]
-    assert (block is None) == (tile_size == (1, 1))
-    if tile_size and block:
+    assert (block.panels is None) == (tile_size == (1, 1))
+    if tile_size:
         assert (block.rows, block.columns) == tile_size
 
 
@@ -548,7 +548,7 @@ def test_only_guards_that_are_needed():
 
 def test_offsets_are_sums_of_strides_times_indices():
     flat = tile.Function(CONVOLUTION, device=DEVICE).stages((2, 9, 8, 3), (3, 3, 3, 4)).flat
-    assert [str(offset) for offset in flat.parts[0].offsets] == [
+    assert [str(place.offset) for place in (flat.parts[0].output, *flat.parts[0].inputs)] == [
         "168 * n + 24 * x + 4 * y + co",
         "216 * n + 24 * x + 24 * kx + 3 * y + 3 * ky + ci",
         "36 * kx + 12 * ky + 4 * ci + co",
@@ -564,7 +564,7 @@ def test_the_source_names_the_statement_and_its_indices():
     assert "for (int k = 0; k < 300; k++)" in source
     blocked = tile.Function(MATMUL, device=DEVICE, tile=(6, 16)).stages((512, 300), (300, 200))
     assert "6 (i) x 16 (j) elements a work-item; B in panels of 16 columns" in str(blocked.tiles)
-    assert "sum[slot][0] += once * column0;" in str(blocked.code)
+    assert "sum[slot] += (A + 300 * i)[k] * column0;" in str(blocked.code)
     assert str(blocked).startswith("inputs  A[M, L], B[L, N]\noutputs C\n")
 
 
@@ -575,7 +575,7 @@ def test_blocks_are_only_where_values_are_used_again():
         ("function (A[M], B[N]) -> (C) { C[i, j: M, N] = +(A[i] * B[j]); }", [(64,), (64,)]),
     ):
         stages = tile.Function(source, device=DEVICE).stages(*shapes)
-        assert not isinstance(stages.tiles.blocks[0], tile.Block)
+        assert not stages.tiles.blocks[0].panels
         assert "no value serves several elements" in str(stages.tiles)
 
 
@@ -643,7 +643,7 @@ def test_the_canaries_around_every_tensor_live(tried, way):
     context = cl.Context([DEVICE])
     queue = cl.CommandQueue(context)
     pad = checks._pad(DEVICE)
-    given = dict(zip([one.name for one in function.program.inputs], arrays, strict=True))
+    given = dict(zip([one.text for one in function.program.inputs], arrays, strict=True))
     whole = {}
     for name, array in code.arrays.items():
         values = given.get(name, np.zeros(array.shape, np.float32)).ravel()
@@ -685,7 +685,7 @@ def run_fenced():
                 print(tried, way, "end" if at_end else "start", flush=True)
                 memory = {name: fenced(array.size, at_end, libc) for name, array in code.arrays.items()}
                 for one, array in zip(function.program.inputs, arrays, strict=True):
-                    memory[one.name][:] = array.ravel()
+                    memory[one.text][:] = array.ravel()
                 flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
                 run_in(code, {n: cl.Buffer(context, flags, hostbuf=m) for n, m in memory.items()}, context, queue)
     print("all inside", flush=True)
@@ -762,8 +762,10 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "large number": ("function (I[N]) -> (O) { O = I + ^3000000000; }", [(4,)], "too large for int32"),
     "very large number": ("function (I[N]) -> (O) { O = I + ^1e39; }", [(4,)], "too large for float32"),
     "too many elements": ("function (I[N]) -> (O) { ^O[i, j: N, N] = +(I[i]); }", [(70_000,)], "4,900,000,000 "),
-    "too far": ("function (I[N]) -> (O) { ^O[i: N] = +(I[i - 3000000000]); }", [(4,)], "more than 32 bits can count"),
-    "few inputs": (MATMUL.replace("A[", "^A[", 1), [(2, 3)], "2 inputs expected (A[M, L], B[L, N]), 1 came."),
+    "large number in an index": ("function (I[N]) -> (O) { O[i: N] = +(I[i - ^3000000000]); }", None, "for int32"),
+    "too far": ("function (I[N]) -> (O) { ^O[i: N] = +(I[i - 5 * 600000000]); }", [(4,)], "32 bits can count"),
+    "few inputs": (MATMUL.replace("B[", "^B[", 1), [(2, 3)], "the input B[L, N] is missing: expected 2, came 1."),
+    "many inputs": (MATMUL.replace("(", "^(", 1), [(2, 3)] * 3, "expected 2 inputs, came 3."),
 }  # fmt: skip
 
 

@@ -1,0 +1,303 @@
+"""Stage 5: write the kernels in OpenCL C, with the sizes as numbers and the names of the Tile source."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from helpers.tile.blocks import Block, Tiles
+from helpers.tile.loops import Flat, Guard, Nest
+from helpers.tile.ranges import Array, Linear, Place, dtype_of
+from helpers.tile.syntax import Node
+
+GROUP = 64  # work-items of a work-group where each computes one element
+
+COMBINE = {  # how values become one: the variable, what it is before the first value, and the step for each value
+    "+": ("sum", {"float": "0", "int": "0"}, "{0} += {1};"),
+    "*": ("product", {"float": "1", "int": "1"}, "{0} *= {1};"),
+    ">": ("largest", {"float": "-INFINITY", "int": "INT_MIN"}, "{0} = {f}max({0}, {1});"),
+    "<": ("smallest", {"float": "INFINITY", "int": "INT_MAX"}, "{0} = {f}min({0}, {1});"),
+    "=": ("value", {"float": "0", "int": "0"}, "{0} = {1};"),
+}
+QUOTIENT = """\
+// A division of whole numbers that never traps: by zero it gives 0.
+int quotient(int a, int b) {
+    return b == 0 ? 0 : b == -1 ? (int)(0u - (uint)a) : a / b;
+}
+"""
+STORE = """\
+// Write the first `count` values of a vector, `stride` elements apart.
+void store_{0}({0} values, __global {1} *to, int count, int stride) {{
+    if (count >= {2} && stride == 1) {{
+        vstore{2}(values, 0, to);
+    }} else {{
+        {1} each[{2}];
+        vstore{2}(values, 0, each);
+        for (int c = 0; c < min(count, {2}); c++) to[c * stride] = each[c];
+    }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: its name, its OpenCL C, the tensors it takes, and how many work-items run it."""
+
+    name: str
+    source: str
+    arguments: tuple[str, ...]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """The kernels of a function."""
+
+    helpers: tuple[str, ...]  # OpenCL C functions that the kernels call
+    kernels: tuple[Kernel, ...]  # in their order, one to three for each statement
+    arrays: dict[str, Array]  # every tensor that they take, panels too
+
+    def __str__(self) -> str:
+        return "\n".join([*self.helpers, *(kernel.source for kernel in self.kernels)])
+
+    __repr__ = __str__
+
+
+def emit(flat: Flat, tiles: Tiles) -> Code:
+    """Write the kernels of every statement: one for its blocks, before it one for their panels, after it the edge's."""
+    arrays, kernels = dict(flat.arrays), []
+    for number, (nest, block) in enumerate(zip(flat.parts, tiles.blocks, strict=True), 1):
+        name, size = f"statement_{number}", nest.outputs[block.column]
+        whole = size if block.panels else size - size % block.columns
+        if block.panels:
+            arrays[block.panels.tensor] = block.panels.array
+            kernels.append(_panels(f"{name}_panels", nest, block))
+        kernels.append(_statement(name, nest, block, range(whole), tiles.group))
+        if whole < size:
+            kernels.append(_statement(f"{name}_edge", nest, Block("", block.column), range(whole, size), (1, 1)))
+    text = "".join(kernel.source for kernel in kernels)
+    helpers = [QUOTIENT] * ("quotient(" in text)
+    for dtype, width in dict.fromkeys(re.findall(r"store_(float|int)(\d+)\(", text)):
+        helpers.append(STORE.format(dtype + width, dtype, width))
+    return Code(tuple(helpers), tuple(kernels), arrays)
+
+
+def spelling(name: str) -> str:
+    """Return a name as OpenCL C has it.
+
+    A name of the source that is longer than two letters gets a _ at its end: so it is none of the words of C or OpenCL,
+    of which only `do` and `if` are that short, and none of the kernels' own names, which start with a dot here.
+    """
+    if name.startswith("."):
+        return name[1:]
+    return name if re.fullmatch(r"[A-Za-z]{1,2}\d*", name) and name not in ("do", "if") else name + "_"
+
+
+class _Lines(list):
+    """Lines of C: what a line opens with { at its end stays open until it is closed."""
+
+    def close(self) -> None:
+        """Close all that is open."""
+        self.extend("}" * (sum(line.endswith("{") for line in self) - self.count("}")))
+
+    def rows(self, block: Block) -> None:
+        """Open a loop over the rows of a block."""
+        self.extend(["#pragma unroll", f"for (int slot = 0; slot < {block.rows}; slot++) {{"])
+
+    def guards(self, pending: list[Guard], known: set[str]) -> None:
+        """Ask the guards that depend on known names alone, as far out as that can be."""
+        ready = [guard for guard in pending if guard.expression.terms.keys() <= known]
+        if ready:
+            self.append(f"if ({' && '.join(guard.text(spelling) for guard in ready)}) {{")
+        pending[:] = [guard for guard in pending if guard not in ready]
+
+    def kernel(self, name: str, about: str, reads: Sequence[Place], writes: Place, sizes: Sequence) -> Kernel:
+        """Return the kernel with these lines; the sizes are, for each dimension, of all items and of a group."""
+        self.close()
+        dtypes = {place.tensor: place.array.dtype for place in reads}
+        parameters = [f"__global const {dtype} *{spelling(tensor)}" for tensor, dtype in dtypes.items()]
+        parameters.append(f"__global {writes.array.dtype} *{spelling(writes.tensor)}")
+        text, depth = f"{about}\n__kernel void {name}({', '.join(parameters)}) {{\n", 1
+        for line in [*self, "}"]:
+            depth -= line == "}"
+            text += "    " * depth + line + "\n"
+            depth += line.endswith("{")
+        whole = tuple(math.ceil(count / group) * group for count, group in sizes)
+        return Kernel(name, text, (*dtypes, writes.tensor), whole, tuple(group for _, group in sizes))
+
+
+def _panels(name: str, nest: Nest, block: Block) -> Kernel:
+    """Copy a tensor so that the columns of a block lie side by side, and fill up the last panel with zeros."""
+    place = next(place for place in nest.inputs if place.at == block.panels.at)
+    along, columns = place.indices.index(Linear({block.column: 1})), block.columns
+    size, stride = place.array.shape[along], place.array.strides[along]
+    rest = place.array.size // size
+    start = (
+        f"{size} * rest + " if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride} + {stride} * "
+    )
+    lines = _Lines(
+        [
+            "const int rest = get_global_id(0);  // the place in all other dimensions",
+            "const int panel = get_global_id(1);",
+            f"if (rest >= {rest}) return;",
+            f"for (int column = 0; column < {columns}; column++) {{",
+            f"const int from = {columns} * panel + column;",
+            f"{spelling(block.panels.tensor)}[{columns} * ({rest} * panel + rest) + column]"
+            f" = from < {size} ? {spelling(place.tensor)}[{start}from] : 0;",
+        ]
+    )
+    about = f"// {place.tensor} in panels of {columns} values of {block.column}, which lie side by side."
+    return lines.kernel(name, about, [place], block.panels, [(rest, GROUP), (block.panels.array.shape[0], 1)])
+
+
+def _statement(name: str, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> Kernel:
+    """One work-item computes a block; all of them the given columns of the output."""
+    panels = {block.panels.at: block.panels} if block.panels else {}
+    inputs = [panels.get(place.at, place) for place in nest.inputs]
+    lines = _Lines()
+    sizes = _find_place(lines, nest, block, columns, group)
+    if nest.statement.aggregate:
+        _store(lines, nest, block, _combine(lines, nest, block, inputs))
+    else:
+        value = _render(nest.statement.value, {p.at: _read(p) for p in inputs}, {p.at: p.array for p in inputs})
+        lines.append(f"{_read(nest.output)} = {value};")
+    rows = f"{block.rows} ({block.row}) x " if block.row else ""
+    what = f"{rows}{block.columns} ({block.column}) elements" if block.row or block.columns > 1 else "one element"
+    about = f"// {nest.statement.text}\n// One work-item computes {what} of {nest.output.tensor}."
+    return lines.kernel(name, about, inputs, nest.output, sizes)
+
+
+def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> list:
+    """Write which elements a work-item computes; return, for each dimension, how many items and how many of a group."""
+    column, limits = spelling(block.column), []
+    sizes = [(math.ceil(len(columns) / block.columns), 1 if block.columns > 1 else min(GROUP, _power(len(columns))))]
+    if block.row:
+        sizes = [(math.ceil(nest.outputs[block.row] / block.rows), group[0]), (sizes[0][0], group[1])]
+        lines.append(f"const int first = {block.rows} * get_global_id(0);")
+        limits = [f"first >= {nest.outputs[block.row]}"]
+    start = f"{columns.start} + " * bool(columns.start) + f"{block.columns} * " * (block.columns > 1)
+    lines.append(f"const int {column} = {start}get_global_id({len(sizes) - 1});")
+    limits = [*limits, f"{column} >= {columns.stop}"]
+    needed = [limit for limit, (count, one) in zip(limits, sizes, strict=True) if count % one]
+    if needed:
+        lines.append(f"if ({' || '.join(needed)}) return;")
+    others = {name: size for name, size in nest.outputs.items() if name not in (block.row, block.column)}
+    number, passed, total = f"get_global_id({len(sizes)})", 1, math.prod(others.values())
+    if len(others) > 1:
+        lines.append(f"const int others = {number};")
+        number = "others"
+    for name, size in reversed(others.items()):
+        value = number + f" / {passed}" * (passed > 1)
+        passed *= size
+        lines.append(f"const int {spelling(name)} = {value}{f' % {size}' * (passed < total)};")
+    return [*sizes, (total, 1)]
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:
+    """Write the loops that combine values, and return what they make of the elements."""
+    statement, dtype, count = nest.statement, nest.output.array.dtype, block.columns // block.width
+    word, starts, step = COMBINE[statement.aggregate]
+    names = [word + str(n) * (count > 1) for n in range(count)]
+    vector, start = dtype + str(block.width) * (block.width > 1), starts[dtype]
+    if block.row:
+        lines.append(f"{vector} {', '.join(f'{name}[{block.rows}]' for name in names)};  // in registers")
+        names = [f"{name}[slot]" for name in names]
+        lines.rows(block)
+        lines.extend(f"{name} = {start};" for name in names)
+        lines.close()
+    else:
+        lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
+    found = statement.aggregate in "*><" and not nest.full
+    if found:
+        lines.append("int found = 0;  // whether a valid point reaches this place")
+    pending, known = [*nest.guards], {*nest.outputs} - {block.row}
+    lines.guards(pending, known)
+    for loop, r in nest.loops.items():
+        lines.append(f"for (int {spelling(loop)} = {r.start}; {spelling(loop)} < {r.stop}; {spelling(loop)}++) {{")
+        known.add(loop)
+        lines.guards(pending, known)
+    reads = [{place.at: _read(place, block, n) for place in inputs} for n in range(count)]
+    if block.row:
+        reads = _load(lines, nest, block, reads, inputs, vector)
+        lines.guards(pending, known | {block.row})
+    for name, texts in zip(names, reads, strict=True):
+        value = _render(statement.value, texts, {place.at: place.array for place in inputs})
+        lines.append(step.format(name, value, f="f" if dtype == "float" else ""))
+    if found:
+        lines.append("found = 1;")
+    lines.close()
+    zero = f"({vector})(0)" if block.width > 1 else "0"
+    return [f"found ? {name} : {zero}" if found else name for name in names]
+
+
+def _load(
+    lines: _Lines, nest: Nest, block: Block, reads: list[dict[int, str]], inputs: Sequence[Place], vector: str
+) -> list[dict[int, str]]:
+    """Load what serves every row, then open the rows and load what serves every column; return what is then read."""
+    once = next(place for place in inputs if place is not block.panels)
+    # What is the same in every turn of the loops is a pointer: the compiler then keeps one address for each row.
+    fixed = Linear({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
+    address, inner = fixed.text(spelling), (once.offset - fixed).text(spelling)
+    row, last = spelling(block.row), nest.outputs[block.row] - 1
+    lines.extend(f"const {vector} column{n} = {texts[block.panels.at]};" for n, texts in enumerate(reads))
+    lines.rows(block)
+    lines.append(f"const int {row} = min(first + slot, {last});  // beyond the edge the last one again")
+    value = f"({spelling(once.tensor)} + {address})[{inner}]"
+    return [{once.at: value, block.panels.at: f"column{n}"} for n in range(len(reads))]
+
+
+def _read(place: Place, block: Block | None = None, n: int = 0) -> str:
+    """The element at a place, or the block's vector number `n` where the place runs along its columns."""
+    tensor, offset = spelling(place.tensor), place.offset
+    if not block or block.width == 1 or block.column not in offset.terms:
+        return f"{tensor}[{offset.text(spelling)}]"
+    return f"vload{block.width}(0, {tensor} + {(offset + Linear({}, n * block.width)).text(spelling)})"
+
+
+def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> None:
+    """Write the elements to the output."""
+    offset, width, size = nest.output.offset, block.width, nest.outputs[block.column]
+    stride = offset.terms.get(block.column, 0)
+    if block.row:
+        lines.rows(block)
+        lines.append(f"if (first + slot < {nest.outputs[block.row]}) {{")
+        lines.append(f"const int {spelling(block.row)} = first + slot;")
+    for n, value in enumerate(values):
+        to = f"{spelling(nest.output.tensor)} + {(offset + Linear({}, n * width * stride)).text(spelling)}"
+        if width == 1:
+            lines.append(f"{_read(nest.output)} = {value};")
+        elif stride == 1 and (not block.row or size % block.columns == 0):
+            lines.append(f"vstore{width}({value}, 0, {to});")
+        else:
+            left = Linear({block.column: -1}, size - n * width).text(spelling)
+            lines.append(f"store_{nest.output.array.dtype}{width}({value}, {to}, {left}, {stride});")
+
+
+def _render(node: Node, reads: Mapping[int, str], arrays: Mapping[int, Array]) -> str:
+    """An expression in C, with what is read for each access."""
+    if node.at in reads:
+        return reads[node.at]
+    if node.kind == "number":
+        return str(int(node.text)) if node.text.isdecimal() else f"{float(node.text)!r}f"
+    texts = [_render(part, reads, arrays) for part in node.parts]
+    types = [dtype_of(part, arrays) for part in node.parts]
+    if node.kind == "call":
+        name = node.text
+        if dtype_of(node, arrays) == "float":
+            texts = [f"(float)({t})" if dtype == "int" else t for t, dtype in zip(texts, types, strict=True)]
+            name = "f" + name if name in ("max", "min") else "fabs" if name == "abs" else name
+        return "(int)" * (name == "abs") + f"{name}({', '.join(texts)})"
+    if node.text == "/" and "float" not in types:
+        return f"quotient({', '.join(texts)})"
+    texts = [f"({t})" if part.kind == "operator" else t for t, part in zip(texts, node.parts, strict=True)]
+    if node.text == "?":  # C asks whole numbers alone
+        return f"{texts[0]}{' != 0' * (types[0] == 'float')} ? {texts[1]} : {texts[2]}"
+    return f" {node.text} ".join(texts) if len(texts) == 2 else f"-{texts[0]}"

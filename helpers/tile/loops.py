@@ -1,0 +1,161 @@
+"""Stage 3: turn every statement into loops over flat memory, with the guards that keep each access inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from helpers.tile.ranges import Array, Domain, Linear, Place, Ranges, shown, solve
+from helpers.tile.syntax import LARGEST, Program, Statement
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition for a point to count: the expression is not negative, or it is a multiple of the divisor."""
+
+    expression: Linear
+    divisor: int | None = None  # the only multiple of 0 is 0
+
+    def text(self, spelling: Callable[[str], str] = shown) -> str:
+        """Return it as a condition of C, without minus signs where that can be."""
+        if self.divisor:
+            return f"({self.expression.text(spelling)}) % {self.divisor} == 0"
+        plus, minus = (
+            Linear({name: sign * n for name, n in self.expression.terms.items() if sign * n > 0},
+                   max(sign * self.expression.constant, 0))
+            for sign in (1, -1)
+        )  # fmt: skip
+        if self.divisor is None and not plus.terms:
+            return f"{minus.text(spelling)} <= {plus.text(spelling)}"
+        return f"{plus.text(spelling)} {'==' if self.divisor == 0 else '>='} {minus.text(spelling)}"
+
+    __str__ = text
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A statement as loops over flat memory."""
+
+    statement: Statement
+    outputs: dict[str, int]  # the coordinates of an output element and their sizes; the last one runs fastest
+    solved: dict[str, Linear]  # the indices that follow from the coordinates
+    loops: dict[str, range]  # the indices that are left to run over for each element
+    guards: tuple[Guard, ...]  # what is still to be asked of each point; what the ranges exclude is not asked again
+    output: Place  # in coordinates and loops, as the inputs
+    inputs: tuple[Place, ...]
+
+    @property
+    def full(self) -> bool:
+        """Whether it is sure that every element has a valid point."""
+        return not self.guards and all(self.loops.values())
+
+    def guarded(self, name: str) -> bool:
+        """Return whether a guard depends on an index."""
+        return any(name in guard.expression.terms for guard in self.guards)
+
+    def __str__(self) -> str:
+        lines = ["for each element: " + ", ".join(f"{shown(name)} < {size}" for name, size in self.outputs.items())]
+        lines += [f"where {name} = {value}" for name, value in self.solved.items()]
+        lines += [f"run over {r.start} <= {name} < {r.stop}" for name, r in self.loops.items()]
+        lines += [f"only if {guard}" for guard in self.guards]
+        lines += [self.statement.show(self.output, {place.at: place for place in self.inputs})]
+        return "\n    ".join([self.statement.text, *lines])
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Every statement as loops over flat memory."""
+
+    arrays: dict[str, Array]
+    parts: tuple[Nest, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.parts))
+
+    __repr__ = __str__
+
+
+def flatten(program: Program, ranges: Ranges) -> Flat:
+    """Turn each statement into loops, and each access into an offset: a sum of strides times indices.
+
+    Raises:
+        TileError: an assignment `=(...)` with more than one value for an element, or offsets beyond 32 bits.
+    """
+    return Flat(ranges.arrays, tuple(_nest(program, _in_a_row(domain)) for domain in ranges.domains))
+
+
+def _in_a_row(domain: Domain) -> Domain:
+    """Read an element-wise statement's tensors as one long row, where all are as large as the result or one value."""
+    shape = domain.output.array.shape
+    if domain.statement.aggregate or any(p.array.shape != shape and p.array.size > 1 for p in domain.inputs):
+        return domain
+
+    def row(place: Place, several: bool) -> Place:
+        index = Linear({".item": 1} if several else {})
+        return replace(place, array=replace(place.array, shape=(place.array.size,)), indices=(index,))
+
+    inputs = tuple(row(place, place.array.size > 1) for place in domain.inputs)
+    item = {".item": range(domain.output.array.size)}
+    return replace(domain, output=row(domain.output, True), inputs=inputs, ranges=item)
+
+
+def _nest(program: Program, domain: Domain) -> Nest:
+    """Work-items run over the elements of the output; the indices that remain become loops."""
+    outputs, solved, guards = _coordinates(domain)
+    output = replace(domain.output, indices=tuple(Linear({name: 1}) for name in outputs))
+    inputs = [replace(place, indices=tuple(e.replace(solved) for e in place.indices)) for place in domain.inputs]
+    rest = domain.limits[len(outputs) :]  # those of the output hold for every work-item
+    order = dict.fromkeys(name for e, _ in rest for name in e.terms) | domain.ranges
+    loops = {name: domain.ranges[name] for name in order if name not in outputs and name not in solved}
+    known = {name: range(size) for name, size in outputs.items()} | loops
+    for e, size in rest:
+        e = e.replace(solved)
+        low, high = e.bounds(known)
+        e, divisor = e * e.divisor, e.divisor
+        guards += [Guard(e)] * (low < 0) + [Guard(Linear({}, (size - 1) * divisor) - e)] * (high >= size)
+    guards = [guard for number, guard in enumerate(guards) if guard not in guards[:number]]
+    statement = domain.statement
+    for e in [place.offset for place in (output, *inputs)] + [guard.expression for guard in guards]:
+        _check_counts(program, statement, e * e.divisor, known)
+    for name, r in loops.items():
+        _check_counts(program, statement, Linear({name: 1}), known)
+        if statement.aggregate == "=" and len(r) > 1:
+            what = f"`=(...)` needs one value for each element, the index {name} gives {len(r)}."
+            raise program.error(statement.output, what, "Combine them with +, *, > or <, or bound the index.")
+    return Nest(statement, outputs or {".item": 1}, solved, loops, tuple(guards), output, tuple(inputs))
+
+
+def _coordinates(domain: Domain) -> tuple[dict[str, int], dict[str, Linear], list[Guard]]:
+    """Express indices by the coordinates of the output element.
+
+    An index alone is itself the coordinate. `O[x + k: N]` makes a coordinate out0 = x + k, so x = out0 - k needs no
+    loop of its own. A factor, as in `O[2*i: N]`, leaves a division: i = out0 / 2, for even out0 alone.
+
+    Returns:
+        The coordinates with their sizes, what other indices are, and what is to be asked of each point therefore.
+    """
+    coordinates: list[str] = []
+    for d, e in enumerate(domain.output.indices):
+        name = next(iter(e.terms), "")
+        coordinates.append(name if e == Linear({name: 1}) and name not in coordinates else f".out{d}")
+    solved: dict[str, Linear] = {}
+    guards = []
+    for coordinate, e in zip(coordinates, domain.output.indices, strict=True):
+        zero = Linear({coordinate: 1}) - e.replace(solved)
+        free = [name for name in zero.terms if name not in coordinates]
+        if free:
+            solved = solve(solved, zero, min(free, key=lambda n: (abs(zero.terms[n]) != 1, -len(domain.ranges[n]))))
+        elif zero != Linear():
+            guards.append(Guard(zero * zero.divisor, 0))
+    guards += [Guard(e * e.divisor, e.divisor) for e in solved.values() if e.divisor > 1]
+    return dict(zip(coordinates, domain.output.array.shape, strict=True)), solved, guards
+
+
+def _check_counts(program: Program, statement: Statement, e: Linear, known: Mapping[str, range]) -> None:
+    """Refuse what does not fit OpenCL's int, also on the way to a sum."""
+    largest = abs(e.constant)
+    for name, factor in e.terms.items():
+        largest += abs(factor) * max(abs(known[name].start), abs(known[name].stop))
+    if largest > LARGEST:
+        raise program.error(statement.output, f"`{e}` can reach {largest:,}, more than 32 bits can count.",
+                            "Work on parts of the tensors, or bound the indices with constraints.")  # fmt: skip

@@ -1,0 +1,345 @@
+"""Stage 2: find every size, the shape and type of every tensor, and the range of every index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from helpers.tile.syntax import COMPARISONS, LARGEST, Node, Program, Statement
+
+FLOAT_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos", "pow")  # their result is float whatever they are given
+
+Limit = tuple["Linear", int]  # an expression and a size: 0 <= expression < size
+
+
+def shown(name: str) -> str:
+    """Return a name as it is printed: names that are not the source's own start with a dot, which falls away."""
+    return name.lstrip(".")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sum of multiples of indices and a constant: `2*i + d - 1` is Linear({"i": 2, "d": 1}, -1)."""
+
+    terms: Mapping[str, int | Fraction] = field(default_factory=dict)
+    constant: int | Fraction = 0
+
+    def __add__(self, other: Linear) -> Linear:
+        terms = dict(self.terms)
+        for name, factor in other.terms.items():
+            terms[name] = terms.get(name, 0) + factor
+        return Linear({name: n for name, n in terms.items() if n}, self.constant + other.constant)
+
+    def __mul__(self, factor: int | Fraction) -> Linear:
+        return Linear({name: factor * n for name, n in self.terms.items() if factor}, factor * self.constant)
+
+    def __sub__(self, other: Linear) -> Linear:
+        return self + other * -1
+
+    def replace(self, values: Mapping[str, Linear]) -> Linear:
+        """Return this with expressions in the place of indices."""
+        total = Linear({}, self.constant)
+        for name, factor in self.terms.items():
+            total += values.get(name, Linear({name: 1})) * factor
+        return total
+
+    @property
+    def divisor(self) -> int:
+        """The smallest number whose product with this has whole factors alone."""
+        return math.lcm(*(Fraction(n).denominator for n in (*self.terms.values(), self.constant)))
+
+    def bounds(self, ranges: Mapping[str, range]) -> tuple[int, int]:
+        """Return the smallest and the largest whole value while every index stays in its range."""
+        low = high = self.constant
+        for name, factor in self.terms.items():
+            ends = factor * ranges[name].start, factor * (ranges[name].stop - 1)
+            low, high = low + min(ends), high + max(ends)
+        return math.ceil(low), math.floor(high)
+
+    def text(self, spelling: Callable[[str], str] = shown) -> str:
+        """Return it as an expression of C, each name as `spelling` writes it."""
+        if self.divisor > 1:
+            return f"({(self * self.divisor).text(spelling)}) / {self.divisor}"
+        words = ""
+        for name, factor in sorted([*self.terms.items(), ("", self.constant)], key=lambda term: term[1] < 0):
+            factors = [str(abs(factor))] * (abs(factor) != 1 or not name) + [spelling(name)] * bool(name)
+            words += f" {'-' if factor < 0 else '+'} {' * '.join(factors)}" if factor else ""
+        return words[3:] if words.startswith(" + ") else words.replace(" - ", "-", 1) or "0"
+
+    __str__ = text
+
+
+@dataclass(frozen=True)
+class Array:
+    """The shape of a tensor and its type, `float` or `int` (both of 32 bits)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How many elements lie between neighbours, for each dimension; the last one is contiguous."""
+        return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}32 {' x '.join(map(str, self.shape)) or 'single value'}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The element of a tensor that a point reads or writes."""
+
+    tensor: str
+    array: Array
+    indices: tuple[Linear, ...]  # one for each dimension
+    at: int  # where the access stands in the source
+
+    @cached_property
+    def offset(self) -> Linear:
+        """The element's position in flat memory: the sum of strides times indices."""
+        return sum((e * stride for e, stride in zip(self.indices, self.array.strides, strict=True)), Linear())
+
+    @property
+    def names(self) -> set[str]:
+        """Every name in the indices."""
+        return {name for index in self.indices for name in index.terms}
+
+    def __str__(self) -> str:
+        return f"{shown(self.tensor)}[{self.offset}]"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The points of a statement; of an element-wise one every element is a point."""
+
+    statement: Statement  # its value with numbers in the place of sizes
+    output: Place
+    inputs: tuple[Place, ...]  # one for each access of the value
+    limits: tuple[Limit, ...]  # what makes a point valid; those of the output come first
+    ranges: dict[str, range]  # for each index a range outside which it has no valid point
+
+    def __str__(self) -> str:
+        lines = [f"    {r.start} <= {shown(name)} < {r.stop}" for name, r in self.ranges.items()]
+        return "\n".join([self.statement.text, *lines])
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Every size, every tensor's shape and type, and for each statement its points."""
+
+    sizes: dict[str, int]
+    arrays: dict[str, Array]
+    domains: tuple[Domain, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+        arrays = [f"{name}: {array}" for name, array in self.arrays.items()]
+        return "\n".join([sizes, *arrays, *map(str, self.domains)])
+
+    __repr__ = __str__
+
+
+def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str] = ()) -> Ranges:
+    """Find every size, the shape of every tensor, and the range of every index.
+
+    Each access and each constraint says 0 <= expression < size. From these limits alone follow the ranges: see `bound`
+    and `tighten`.
+
+    Args:
+        program: what `parse` returned.
+        shapes: the shape of each input, in their order.
+        dtypes: the type of each input, "float" or "int"; all "float" if empty.
+
+    Raises:
+        TileError: shapes that do not fit the function or each other, an output size that is not positive, an index
+            that nothing bounds, or tensors too large to count in 32 bits.
+    """
+    check_inputs(program, program.inputs[len(shapes) :], len(shapes))
+    found = Ranges({}, {}, ())
+    for one, shape, dtype in zip(program.inputs, shapes, dtypes or ["float"] * len(shapes), strict=True):
+        _bind(program, one, tuple(shape), found.sizes)
+        _add(program, found, one, Array(tuple(shape), dtype))
+    for statement in program.statements:
+        domain = (_points if statement.aggregate else _elements)(program, statement, found)
+        _add(program, found, statement.output, domain.output.array)
+        found = replace(found, domains=(*found.domains, domain))
+    return found
+
+
+def check_inputs(program: Program, missing: Sequence[Node], came: int) -> None:
+    """Refuse too few or too many inputs."""
+    expected = len(program.inputs)
+    if missing:
+        raise program.error(missing[0], f"the input {missing[0]} is missing: expected {expected}, came {came}.")
+    if came > expected:
+        raise program.error(program.brackets, f"expected {expected} inputs, came {came}.")
+
+
+def _bind(program: Program, one: Node, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    """Give each size letter of an input its value."""
+    if one.kind == "access" and len(one.parts) != len(shape):
+        raise program.error(one, f"{one} has {len(one.parts)} dimensions, the array has {len(shape)}: {shape}.")
+    for letter, size in zip(map(str, one.parts), shape, strict=False):
+        if sizes.setdefault(letter, size) != size:
+            first = next(other for other in program.inputs if letter in map(str, other.parts))
+            raise program.error(one, f"{letter} is {sizes[letter]} in {first} and {size} in {one}.",
+                                f"Give arrays that agree in {letter}.")  # fmt: skip
+    if 0 in shape:
+        raise program.error(one, f"{one} is empty: its shape is {shape}.", "Every size must be 1 or more.")
+
+
+def _add(program: Program, found: Ranges, node: Node, array: Array) -> None:
+    if array.size > LARGEST:
+        raise program.error(node, f"{node.text} has {array.size:,} elements, more than offsets of 32 bits can count.",
+                            f"At most {LARGEST:,} elements; work on parts of it.")  # fmt: skip
+    found.arrays[node.text] = array
+
+
+def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
+    """The points of a contraction."""
+    output, inputs = statement.output, statement.value.all("access")
+    if len(output.parts) != len(statement.sizes):
+        counts = f"{len(output.parts)} indices and {len(statement.sizes)} sizes"
+        raise program.error(output, f"{output} has {counts}.", "Write as many sizes after the colon: O[i, j: M, N].")
+    shape = tuple(linear(program, size, found.sizes).constant for size in statement.sizes)
+    for size, node in zip(shape, statement.sizes, strict=True):
+        if size < 1:
+            what = f"the size {node} of {statement.name} is {size}."
+            raise program.error(node, what, "Every size must be 1 or more.")
+    arrays = {node.at: found.arrays[node.text] for node in inputs}
+    for node in inputs:
+        rank = len(arrays[node.at].shape)
+        if len(node.parts) != rank:
+            counts = f"{len(node.parts)} indices, {node.text} has {rank} dimensions"
+            raise program.error(node, f"{node} has {counts}.")
+    arrays[output.at] = Array(shape, dtype_of(statement.value, arrays))
+    places, limits = [], []
+    for node in (output, *inputs):
+        indices = tuple(linear(program, part, found.sizes) for part in node.parts)
+        places.append(Place(node.text, arrays[node.at], indices, node.at))
+        limits += zip(indices, arrays[node.at].shape, strict=True)
+    for index, size in statement.constraints:
+        limits.append((linear(program, index, found.sizes), linear(program, size, found.sizes).constant))
+    ranges = bound(limits)
+    for node in (output, *inputs, *(index for index, _ in statement.constraints)):
+        for name in node.all("name"):
+            if name.text not in found.sizes and name.text not in ranges:
+                raise program.error(name, f"the index {name} cannot be bounded.",
+                                    f"Add a constraint such as {name} < 10 after the bracket.")  # fmt: skip
+    return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
+
+
+def linear(program: Program, node: Node, sizes: Mapping[str, int]) -> Linear:
+    """Turn an index expression into a sum of multiples of indices.
+
+    Division is that of whole numbers, towards zero as in C, and is for sizes alone.
+
+    Raises:
+        TileError: it is not such a sum: an index times an index, a division of an index.
+    """
+    if node.kind == "number":
+        return Linear({}, int(node.text))
+    if node.kind == "name":
+        return Linear({}, sizes[node.text]) if node.text in sizes else Linear({node.text: 1})
+    *first, two = (linear(program, part, sizes) for part in node.parts)
+    one = first[0] if first else Linear()  # -x is 0 - x
+    if node.text in ("+", "-"):
+        return one + two if node.text == "+" else one - two
+    if node.text == "*":
+        if one.terms and two.terms:
+            raise program.error(node, f"`{node}` multiplies two indices.", "Multiply an index by a number.")
+        return one * two.constant if one.terms else two * one.constant
+    if one.terms or two.terms:
+        raise program.error(node, f"`{node}` divides by or through an index.", "Only sizes are divided.")
+    if two.constant == 0:
+        raise program.error(node, f"`{node}` divides by zero.")
+    return Linear({}, int(Fraction(one.constant, two.constant)))
+
+
+def solve(solved: Mapping[str, Linear], zero: Linear, name: str) -> dict[str, Linear]:
+    """Return the solutions and one more: that for `name` of the equation `zero` = 0."""
+    value = Linear({name: 1}) - zero * Fraction(1, zero.terms[name])
+    return {**{other: e.replace({name: value}) for other, e in solved.items()}, name: value}
+
+
+def bound(limits: Sequence[Limit]) -> dict[str, range]:
+    """Bound each index by Gauss's elimination; an index that is missing in the answer is unbounded.
+
+    The value of each limit's expression is an unknown with a known range. So each limit is an equation,
+    expression = value, which is solved for an index; an index is bounded if its solution holds values alone.
+    """
+    values: dict[str, range] = {}
+    solved: dict[str, Linear] = {}
+    for number, (e, size) in enumerate(limits):
+        value = f".value{number}"
+        values[value] = range(size)
+        zero = e.replace(solved) - Linear({value: 1})
+        name = next((name for name in zero.terms if name not in values), None)
+        solved = solve(solved, zero, name) if name else solved
+    ends = {name: e.bounds(values) for name, e in solved.items() if e.terms.keys() <= values.keys()}
+    return {name: range(low, high + 1) for name, (low, high) in ends.items()}
+
+
+def tighten(limits: Sequence[Limit], bounds: Mapping[str, range]) -> dict[str, range]:
+    """Narrow the ranges: what the other indices leave of a limit bounds each of its indices in turn."""
+    ranges = dict(bounds)
+    for _ in range(100):
+        before = dict(ranges)
+        for e, size in limits:
+            for name, factor in e.terms.items():
+                low, high = (e - Linear({name: factor})).bounds(ranges)
+                ends = (-high, size - 1 - low) if factor > 0 else (low - size + 1, high)  # of |factor| * name
+                start = max(ranges[name].start, -(-ends[0] // abs(factor)))
+                ranges[name] = range(start, min(ranges[name].stop, ends[1] // abs(factor) + 1))
+                if not ranges[name]:
+                    return dict.fromkeys(ranges, range(0))
+        if ranges == before:
+            break
+    return ranges
+
+
+def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
+    """The points of an element-wise statement: sizes are aligned at the right, and 1 fits every size."""
+    shape: tuple[int, ...] = ()
+    inputs = [name for name in statement.value.all("name") if name.text in found.arrays]
+    arrays = {node.at: found.arrays[node.text] for node in inputs}
+    for node in inputs:
+        try:
+            shape = np.broadcast_shapes(shape, arrays[node.at].shape)
+        except ValueError:
+            what = f"{node} of shape {arrays[node.at].shape} does not fit the shape {shape} before it."
+            hint = "Sizes are compared from the right; they must be equal, or one of them 1."
+            raise program.error(node, what, hint) from None
+    statement = replace(statement, value=statement.value.fill(found.sizes))
+    ranges = {f".at{d}": range(size) for d, size in enumerate(shape)}
+    array = Array(shape, dtype_of(statement.value, arrays))
+    output = Place(statement.name, array, tuple(Linear({name: 1}) for name in ranges), statement.output.at)
+    places = []
+    for node in inputs:
+        aligned = zip(list(ranges)[::-1], arrays[node.at].shape[::-1], strict=False)
+        indices = tuple(Linear({name: 1} if size > 1 else {}) for name, size in aligned)[::-1]
+        places.append(Place(node.text, arrays[node.at], indices, node.at))
+    return Domain(statement, output, tuple(places), (), ranges)
+
+
+def dtype_of(node: Node, arrays: Mapping[int, Array]) -> str:
+    """Return the type of an expression from the arrays it accesses; whole numbers and comparisons are int."""
+    if node.at in arrays:
+        return arrays[node.at].dtype
+    if node.kind == "number":
+        return "int" if node.text.isdecimal() else "float"
+    if node.text in FLOAT_FUNCTIONS:
+        return "float"
+    parts = node.parts[1:] if node.text == "?" else node.parts
+    whole = node.text in COMPARISONS or all(dtype_of(part, arrays) == "int" for part in parts)
+    return "int" if whole else "float"
