@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -140,6 +140,6 @@ class Bench:
         once = "for one multiply-add"
         return Table(rows, ("step", f"global accesses {once}", f"local accesses {once}", "FLOP per byte asked"))
 
-    def points(self, labels: Mapping[str, object] | None = None) -> dict[str, tuple[float, float]]:
+    def points(self) -> dict[str, tuple[float, float]]:
         """For `plots.roofline`: of each label that was traced and measured, its FLOP per byte and its GFLOP/s."""
-        return {label: (self.flop_per_byte(label), self.gflops(label)) for label in labels or self.traces}
+        return {label: (self.flop_per_byte(label), self.gflops(label)) for label in self.traces}

@@ -298,3 +298,54 @@ def test_nothing_reaches_standard_error_from_a_kernel_that_does_not_compile(capf
     out, err = capfd.readouterr()
     assert err == ""
     assert "does not compile" in out
+
+
+# ---------------------------------------------------------------------------------------------- accesses
+
+ONCE = "__kernel void f(__global const float *x, __global float *out, const int n) { BODY }"
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        ("int i = get_global_id(0); out[i] = x[i];", "right"),
+        ("int i = get_global_id(0); out[i] = x[i] + x[0] - x[0];", "256 accesses to global memory for 64 elements"),
+    ],
+)
+def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
+    checks.every(lambda: checks.judge_accesses(ONCE.replace("BODY", body), "f", lambda n, groups: 2 * n + groups))
+    assert verdict in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------------------------- Tile
+
+ROWS = "function (A[M, N]) -> (S) { S[i: M] = +(A[i, j]); }"
+
+
+def tile_cases(rng):
+    return [(rng.standard_normal(shape, dtype=np.float32),) for shape in ((2, 3), (1, 1), (1, 40), (300, 7))]
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        (ROWS, "right (4 cases)"),
+        (ROWS.replace("+(", "*("), "not yet: for 2 x 3"),
+        (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
+        (ROWS.replace("i, j]", "i, j"), "line 1, column"),
+        (ROWS.replace("A[i, j]", "A[i]"), "A[i] has 1 indices"),
+        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet: there is no statement yet."),
+        (..., "not done yet"),
+    ],
+)
+def test_tile_functions_are_judged(capsys, source, verdict):
+    checks.tile_function(source, lambda a: a.sum(axis=1), tile_cases)
+    assert verdict.lower() in capsys.readouterr().out.lower()
+
+
+def test_tile_functions_may_round_as_they_like(capsys):
+    """Sums of a thousand numbers in another order, some of them near zero."""
+    checks.tile_function(
+        ROWS, lambda a: a[:, ::-1].sum(axis=1), lambda rng: [(rng.standard_normal((500, 1000), dtype=np.float32),)]
+    )
+    assert capsys.readouterr().out == "right (1 cases)\n"

@@ -73,6 +73,18 @@ RUNS = {
             lambda: plots.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
             ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
         ),
+        (
+            lambda: plots.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks"),
+            ["larger blocks", "an element: 1 rows of A", "0.2 loads"],
+        ),
+        (
+            lambda: plots.roofline({"naive": (0.25, 4.0), "blocked": (2.5, 200.0)}, 70.0, 460.0, "under the roof"),
+            ["under the roof", "memory 70 GB/s", "blocked: 200 GFLOP/s at 2.5 FLOP/byte"],
+        ),
+        (
+            lambda: plots.bars({"1 x 1": (1.0, 1.2, 1.3), "6 x 32": (300.0, 310.0, 330.0)}, "sizes", "GFLOP/s"),
+            ["sizes", "1 x 1: 1.2", "6 x 32: 310"],
+        ),
     ],
 )
 def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
@@ -112,3 +124,21 @@ def test_a_table_is_text_and_html():
     table = plots.Table([("47", "a < b")], ["time", "what"])
     assert str(table).splitlines()[0].split() == ["time", "what"]
     assert '<td style="text-align: left">a &lt; b' in table._repr_html_()
+
+
+def test_blocks_are_as_large_as_they_say(shown):
+    """The blue block of 6 x 32 is about 32 / 6 times as wide as high."""
+    plots.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks")
+    pixels = np.asarray(shown[0][0].convert("RGB")).astype(int)
+    blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
+    right = blue[:, pixels.shape[1] // 2 :]
+    high, wide = (np.flatnonzero(right.any(axis=axis)) for axis in (1, 0))
+    assert np.ptp(wide) / np.ptp(high) == pytest.approx(32 / 6, rel=0.25)
+
+
+def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():
+    beside = plots.Beside(["a < b", "kernel"], ["Tile", "OpenCL C"], shares=(30, 70))
+    assert "a &lt; b" in beside._repr_html_()
+    assert "width: 70%" in beside._repr_html_()
+    assert str(beside).splitlines()[2].split(" | ")[1] == "kernel"
+    assert str(plots.Beside(["alone"], ["x"])) == "alone"
