@@ -94,7 +94,9 @@ class Function:
     def stages(self, *shapes: Sequence[int] | np.ndarray) -> Stages:
         """Return what every stage made of these shapes (or of the shapes and types of arrays); nothing is run."""
         check_inputs(self.program, self.program.inputs[len(shapes) :], len(shapes))
-        return self._compile(self._key(shapes, shapes=True))
+        return self._compile(
+            self._key([s if hasattr(s, "dtype") else np.broadcast_to(np.float32(), s) for s in shapes])
+        )
 
     def source(self, *shapes: Sequence[int] | np.ndarray) -> str:
         """Return the OpenCL C for inputs of these shapes."""
@@ -121,19 +123,14 @@ class Function:
         check_inputs(program, missing, len(arrays) + len(named))
         return [given[name] for name in names]
 
-    def _key(self, arrays: Sequence[np.ndarray | Sequence[int]], shapes: bool = False) -> Key:
-        """The shape and the type of each array; shapes alone stand for float32."""
-        key = []
+    def _key(self, arrays: Sequence[np.ndarray]) -> Key:
+        """The shape and the type of each array."""
         for one, array in zip(self.program.inputs, arrays, strict=False):
-            if isinstance(array, np.ndarray | np.generic) or not shapes:
-                came = str(array.dtype) if isinstance(array, np.ndarray | np.generic) else type(array).__name__
-                if came not in DTYPES:
-                    raise self.program.error(one, f"{one} takes an array of float32 or int32, came {came}.",
-                                             "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
-                key.append((array.shape, DTYPES[came]))
-            else:
-                key.append((tuple(array), "float"))
-        return tuple(key)
+            came = str(getattr(array, "dtype", type(array).__name__))
+            if came not in DTYPES:
+                raise self.program.error(one, f"{one} takes an array of float32 or int32, came {came}.",
+                                         "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
+        return tuple((array.shape, DTYPES[str(array.dtype)]) for array in arrays)
 
     def _compile(self, key: Key) -> Stages:
         """All five stages for these shapes and types."""
@@ -174,15 +171,14 @@ class Function:
 
     def _check_memory(self, code: Code) -> None:
         """Refuse what the device has no memory for, before anything is allocated."""
-        sizes = {name: 4 * array.size for name, array in code.arrays.items()}
-        largest = max(sizes, key=sizes.get)
-        for what, needed, most in (
-            (f"{shown(largest)} needs", sizes[largest], self.device.max_mem_alloc_size),
-            ("all tensors together need", sum(sizes.values()), self.device.global_mem_size),
-        ):
-            if needed > most:
-                made = [*self.program.inputs, *(statement.output for statement in self.program.statements)]
-                node = next((node for node in made if node.text == largest), made[0])
-                has = f"{opencl.name(self.device)} has {most / 2**30:.1f} GiB for it"
-                raise self.program.error(node, f"{what} {needed / 2**30:.1f} GiB, {has}.",
-                                         "Work on smaller arrays, or on parts of them.")  # fmt: skip
+        needed, most = sum(4 * array.size for array in code.arrays.values()), self.device.global_mem_size
+        largest = max(code.arrays, key=lambda name: code.arrays[name].size)
+        what = "all tensors together need"
+        if 4 * code.arrays[largest].size > self.device.max_mem_alloc_size:
+            needed, most = 4 * code.arrays[largest].size, self.device.max_mem_alloc_size
+            what = f"{shown(largest)} needs"
+        if needed > most:
+            made = [*self.program.inputs, *(statement.output for statement in self.program.statements)]
+            node = next((node for node in made if node.text == largest), made[0])
+            what += f" {needed / 2**30:.1f} GiB, {opencl.name(self.device)} has {most / 2**30:.1f} GiB for it."
+            raise self.program.error(node, what, "Work on smaller arrays, or on parts of them.")

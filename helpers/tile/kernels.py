@@ -135,9 +135,8 @@ def _panels(name: str, nest: Nest, block: Block) -> Kernel:
     along, columns = place.indices.index(Linear({block.column: 1})), block.columns
     size, stride = place.array.shape[along], place.array.strides[along]
     rest = place.array.size // size
-    start = (
-        f"{size} * rest + " if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride} + {stride} * "
-    )
+    start = f"{size} * rest" if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride}"
+    step = f"{stride} * " * (stride > 1)
     lines = _Lines(
         [
             "const int rest = get_global_id(0);  // the place in all other dimensions",
@@ -146,7 +145,7 @@ def _panels(name: str, nest: Nest, block: Block) -> Kernel:
             f"for (int column = 0; column < {columns}; column++) {{",
             f"const int from = {columns} * panel + column;",
             f"{spelling(block.panels.tensor)}[{columns} * ({rest} * panel + rest) + column]"
-            f" = from < {size} ? {spelling(place.tensor)}[{start}from] : 0;",
+            f" = from < {size} ? {spelling(place.tensor)}[{start} + {step}from] : 0;",
         ]
     )
     about = f"// {place.tensor} in panels of {columns} values of {block.column}, which lie side by side."
@@ -172,8 +171,8 @@ def _statement(name: str, nest: Nest, block: Block, columns: range, group: tuple
 
 def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> list:
     """Write which elements a work-item computes; return, for each dimension, how many items and how many of a group."""
-    column, limits = spelling(block.column), []
-    sizes = [(math.ceil(len(columns) / block.columns), 1 if block.columns > 1 else min(GROUP, _power(len(columns))))]
+    column, limits, fitting = spelling(block.column), [], 1 << (len(columns) - 1).bit_length()
+    sizes = [(math.ceil(len(columns) / block.columns), 1 if block.columns > 1 else min(GROUP, fitting))]
     if block.row:
         sizes = [(math.ceil(nest.outputs[block.row] / block.rows), group[0]), (sizes[0][0], group[1])]
         lines.append(f"const int first = {block.rows} * get_global_id(0);")
@@ -194,11 +193,6 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
         passed *= size
         lines.append(f"const int {spelling(name)} = {value}{f' % {size}' * (passed < total)};")
     return [*sizes, (total, 1)]
-
-
-def _power(size: int) -> int:
-    """The next power of two."""
-    return 1 << (size - 1).bit_length()
 
 
 def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:

@@ -81,22 +81,7 @@ def flatten(program: Program, ranges: Ranges) -> Flat:
     Raises:
         TileError: an assignment `=(...)` with more than one value for an element, or offsets beyond 32 bits.
     """
-    return Flat(ranges.arrays, tuple(_nest(program, _in_a_row(domain)) for domain in ranges.domains))
-
-
-def _in_a_row(domain: Domain) -> Domain:
-    """Read an element-wise statement's tensors as one long row, where all are as large as the result or one value."""
-    shape = domain.output.array.shape
-    if domain.statement.aggregate or any(p.array.shape != shape and p.array.size > 1 for p in domain.inputs):
-        return domain
-
-    def row(place: Place, several: bool) -> Place:
-        index = Linear({".item": 1} if several else {})
-        return replace(place, array=replace(place.array, shape=(place.array.size,)), indices=(index,))
-
-    inputs = tuple(row(place, place.array.size > 1) for place in domain.inputs)
-    item = {".item": range(domain.output.array.size)}
-    return replace(domain, output=row(domain.output, True), inputs=inputs, ranges=item)
+    return Flat(ranges.arrays, tuple(_nest(program, domain) for domain in ranges.domains))
 
 
 def _nest(program: Program, domain: Domain) -> Nest:

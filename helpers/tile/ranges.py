@@ -170,9 +170,8 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[
         _bind(program, one, tuple(shape), found.sizes)
         _add(program, found, one, Array(tuple(shape), dtype))
     for statement in program.statements:
-        domain = (_points if statement.aggregate else _elements)(program, statement, found)
-        _add(program, found, statement.output, domain.output.array)
-        found = replace(found, domains=(*found.domains, domain))
+        find = _points if statement.aggregate else _elements
+        found = replace(found, domains=(*found.domains, find(program, statement, found)))
     return found
 
 
@@ -198,11 +197,13 @@ def _bind(program: Program, one: Node, shape: tuple[int, ...], sizes: dict[str, 
         raise program.error(one, f"{one} is empty: its shape is {shape}.", "Every size must be 1 or more.")
 
 
-def _add(program: Program, found: Ranges, node: Node, array: Array) -> None:
+def _add(program: Program, found: Ranges, node: Node, array: Array) -> Array:
+    """Note the array of a tensor, unless it is too large."""
     if array.size > LARGEST:
         raise program.error(node, f"{node.text} has {array.size:,} elements, more than offsets of 32 bits can count.",
                             f"At most {LARGEST:,} elements; work on parts of it.")  # fmt: skip
     found.arrays[node.text] = array
+    return array
 
 
 def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
@@ -222,7 +223,7 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
         if len(node.parts) != rank:
             counts = f"{len(node.parts)} indices, {node.text} has {rank} dimensions"
             raise program.error(node, f"{node} has {counts}.")
-    arrays[output.at] = Array(shape, dtype_of(statement.value, arrays))
+    arrays[output.at] = _add(program, found, output, Array(shape, dtype_of(statement.value, arrays)))
     places, limits = [], []
     for node in (output, *inputs):
         indices = tuple(linear(program, part, found.sizes) for part in node.parts)
@@ -309,7 +310,10 @@ def tighten(limits: Sequence[Limit], bounds: Mapping[str, range]) -> dict[str, r
 
 
 def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
-    """The points of an element-wise statement: sizes are aligned at the right, and 1 fits every size."""
+    """The points of an element-wise statement: sizes are aligned at the right, and 1 fits every size.
+
+    Where all tensors are as large as the result, or a single value, each is one long row, whatever its shape.
+    """
     shape: tuple[int, ...] = ()
     inputs = [name for name in statement.value.all("name") if name.text in found.arrays]
     arrays = {node.at: found.arrays[node.text] for node in inputs}
@@ -320,16 +324,20 @@ def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
             what = f"{node} of shape {arrays[node.at].shape} does not fit the shape {shape} before it."
             hint = "Sizes are compared from the right; they must be equal, or one of them 1."
             raise program.error(node, what, hint) from None
-    statement = replace(statement, value=statement.value.fill(found.sizes))
+    arrays[statement.output.at] = _add(
+        program, found, statement.output, Array(shape, dtype_of(statement.value, arrays))
+    )
     ranges = {f".at{d}": range(size) for d, size in enumerate(shape)}
-    array = Array(shape, dtype_of(statement.value, arrays))
-    output = Place(statement.name, array, tuple(Linear({name: 1}) for name in ranges), statement.output.at)
+    if all(array.shape == shape or array.size == 1 for array in arrays.values()):
+        arrays = {at: Array((array.size,), array.dtype) for at, array in arrays.items()}
+        ranges = {".item": range(math.prod(shape))}
     places = []
-    for node in inputs:
+    for node in (statement.output, *inputs):
         aligned = zip(list(ranges)[::-1], arrays[node.at].shape[::-1], strict=False)
-        indices = tuple(Linear({name: 1} if size > 1 else {}) for name, size in aligned)[::-1]
-        places.append(Place(node.text, arrays[node.at], indices, node.at))
-    return Domain(statement, output, tuple(places), (), ranges)
+        indices = [Linear({name: 1} if size > 1 or node is statement.output else {}) for name, size in aligned]
+        places.append(Place(node.text, arrays[node.at], tuple(indices[::-1]), node.at))
+    statement = replace(statement, value=statement.value.fill(found.sizes))
+    return Domain(statement, places[0], tuple(places[1:]), (), ranges)
 
 
 def dtype_of(node: Node, arrays: Mapping[int, Array]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn
 
 from helpers.errors import WorkshopError
@@ -130,26 +131,20 @@ class Program:
 
 TOKEN = re.compile(
     r"(?P<space>\s+|//[^\n]*)|(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?|\d+)"
-    r"|(?P<name>[A-Za-z]\w*)|(?P<symbol>->|<=|>=|==|!=|[-+*/<>=?:;,(){}\[\]])",
+    r"|(?P<name>[A-Za-z]\w*)|(?P<symbol>->|<=|>=|==|!=|[-+*/<>=?:;,(){}\[\]])|(?P<wrong>.)",
     re.ASCII,
 )
 
 
 def tokens(source: str) -> list[Node]:
-    """Cut the source into words; spaces and `// comments` fall away.
-
-    Raises:
-        TileError: a character that is in no word.
-    """
-    words, at, end = [], 0, 0
-    while at < len(source):
-        match = TOKEN.match(source, at)
-        if not match:
-            raise TileError(source, at, f"Tile has no character {source[at]!r}.")
-        at = match.end()
+    """Cut the source into words; spaces and `// comments` fall away, and the last word is the end."""
+    words, end = [], 0
+    for match in TOKEN.finditer(source):
+        if match.lastgroup == "wrong":
+            raise TileError(source, match.start(), f"Tile has no character {match[0]!r}.")
         if match.lastgroup != "space":
             words.append(Node(match.lastgroup, match[0], match.start()))
-            end = at
+            end = match.end()
     return [*words, Node("end", "the end of the source", end)]
 
 
@@ -170,10 +165,10 @@ class _Parser:
 
     function     function (input, ...) -> (NAME, ...) { statement ... }
     input        NAME, or NAME[SIZE, ...]
-    statement    contraction, or NAME = expression;
-    contraction  NAME[index, ...: size, ...] = sign(access), or = sign(access * access), then , constraint ... ;
+    statement    contraction, or elementwise
+    elementwise  NAME = expression;
+    contraction  NAME[index, ...: size, ...] = sign(access), index < size, ...; with * or + between two accesses
     access       NAME[index, ...]
-    constraint   index < size
     """
 
     def __init__(self, source: str) -> None:
@@ -184,6 +179,7 @@ class _Parser:
         self.tensors: set[str] = set()
         self.place = ""  # where the expression that is being read stands: `element`, `index` or `size`
         self.length = 0  # its operators, brackets and calls
+        self.index, self.size = partial(self.expression, "index"), partial(self.expression, "size")
 
     @property
     def word(self) -> Node:
@@ -245,13 +241,14 @@ class _Parser:
             statements.append(self.statement())
         if self.word.kind != "end":
             self.fail("nothing after the function's `}`")
+        written = [statement.name for statement in statements]
         for number, word in enumerate(outputs):
-            if word.text not in [statement.name for statement in statements]:
+            if word.text not in written:
                 hint = f"Add a statement that makes it: {word.text} = ...;"
                 self.error(word, f"the output {word.text} is never written.", hint)
-            if word.text in [other.text for other in outputs[:number]]:
+            if word.text in map(str, outputs[:number]):
                 self.error(word, f"the output {word.text} is listed twice.")
-        return Program(self.source, inputs, tuple(word.text for word in outputs), tuple(statements))
+        return Program(self.source, inputs, tuple(map(str, outputs)), tuple(statements))
 
     def input(self) -> Node:
         name = self.capital("an input")
@@ -297,7 +294,11 @@ class _Parser:
         constraints = []
         while not self.accept(";"):
             self.expect(",", ";")
-            constraints.append(self.constraint())
+            index = self.index()
+            if not self.accept("<"):
+                hint = "A constraint reads `index expression < size`, and 0 <= index expression comes with it."
+                self.fail("`<`", hint)
+            constraints.append((index, self.size()))
         return Statement(output, value, self.text_from(name), aggregate.text, sizes, tuple(constraints))
 
     def access(self) -> Node:
@@ -307,22 +308,10 @@ class _Parser:
         self.expect("[")
         return Node("access", name.text, name.at, self.listed(self.index, "]"))
 
-    def constraint(self) -> tuple[Node, Node]:
-        index = self.index()
-        if not self.accept("<"):
-            self.fail("`<`", "A constraint reads `index expression < size`, and 0 <= index expression comes with it.")
-        return index, self.size()
-
     def text_from(self, first: Node) -> str:
         """The source from a word to the one just taken, on one line and without comments."""
         source = self.source[first.at : self.taken.at + len(self.taken.text)]
         return " ".join(re.sub(r"//[^\n]*", "", source).split())
-
-    def index(self) -> Node:
-        return self.expression("index")
-
-    def size(self) -> Node:
-        return self.expression("size")
 
     def expression(self, place: str) -> Node:
         self.place, self.length = place, 0
@@ -365,21 +354,16 @@ class _Parser:
             self.expect(")")
             return inside
         if word.kind == "number":
-            return self.number()
+            whole = word.text.isdecimal()
+            if self.place != "element" and not whole:
+                self.fail("a whole number")
+            if float(word.text) > (LARGEST if whole else LARGEST_FLOAT):
+                self.error(word, f"{word.text} is too large for {'int32' if whole else 'float32'}.")
+            return self.take()
         if word.kind != "name":
             self.fail("a number, a name or `(`")
         self.take()
-        if self.place == "element" and self.accept("("):
-            return self.call(word)
-        return self.known(word)
-
-    def number(self) -> Node:
-        word, whole = self.word, self.word.text.isdecimal()
-        if self.place != "element" and not whole:
-            self.fail("a whole number")
-        if float(word.text) > (LARGEST if whole else LARGEST_FLOAT):
-            self.error(word, f"{word.text} is too large for {'int32' if whole else 'float32'}.")
-        return self.take()
+        return self.call(word) if self.place == "element" and self.accept("(") else self.known(word)
 
     def call(self, name: Node) -> Node:
         if self.count(name).text not in FUNCTIONS:
