@@ -974,6 +974,14 @@ def _answer(script: dict[str, Any], values: dict[str, Any]) -> bytes:
         return _dumps({"failure": failure, "next": "Return float(x) or numpy.asarray(x), or what you need of it."})
 
 
+def _leave_no_core_file() -> None:
+    """Let a crash leave no file of the process's memory in the caller's folder: some systems write one by default."""
+    with contextlib.suppress(ImportError):  # Windows has neither
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
 def _main() -> None:
     """Read the job from standard input, do it, and send what it prints and returns over the first standard output."""
     import faulthandler
@@ -988,6 +996,7 @@ def _main() -> None:
             script, values = _Unpickler(stream).load(), _Unpickler(stream).load()
         except EOFError:
             os._exit(1)  # the caller has ended
+    _leave_no_core_file()
     faulthandler.enable()
     # A second net, should somebody have killed the guard and the caller: it ends the process whatever code runs then.
     faulthandler.dump_traceback_later(min(script["seconds"] + 10, 1e6), exit=True)

@@ -1064,6 +1064,28 @@ def test_two_processes_talk_and_their_ports_are_free_again():
             pass
 
 
+def test_a_crash_leaves_no_core_file(tmp_path, monkeypatch):
+    import resource
+
+    def crash():
+        import ctypes
+        import resource
+
+        print(resource.getrlimit(resource.RLIMIT_CORE)[0])
+        ctypes.string_at(0)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    monkeypatch.chdir(tmp_path)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        run = cluster.run(crash, seconds=LONG, check=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    assert "SIGSEGV" in run.failures[0]
+    assert run.logs == ["0\n"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_process_that_listens_when_it_is_killed_frees_its_port():
     def work(addresses):
         import socket
