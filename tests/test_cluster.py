@@ -1075,7 +1075,9 @@ def test_a_crash_leaves_no_core_file(tmp_path, monkeypatch):
         ctypes.string_at(0)
 
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "of the caller"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     try:
         run = cluster.run(crash, seconds=LONG, check=False)
@@ -1083,7 +1085,7 @@ def test_a_crash_leaves_no_core_file(tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
     assert "SIGSEGV" in run.failures[0]
     assert run.logs == ["0\n"]
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_process_that_listens_when_it_is_killed_frees_its_port():
