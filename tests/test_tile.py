@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from helpers import checks, devices, opencl, tile
@@ -378,6 +378,12 @@ OPERATIONS = {  # Tile, the shapes of the inputs, NumPy; m, k, n are random size
     "many products": (
         "function (A[G, M, L], B[G, L, N]) -> (C) { C[g, i, j: G, M, N] = +(A[g, i, k] * B[g, k, j]); }",
         lambda m, k, n: [(3, m, k), (3, k, n)], lambda a, b: a @ b),
+    "many transposed products": (
+        "function (A[G, M, L], B[G, N, L]) -> (C) { C[g, i, j: G, M, N] = +(A[g, i, k] * B[g, j, k]); }",
+        lambda m, k, n: [(3, m, k), (3, n, k)], lambda a, b: a @ b.transpose(0, 2, 1)),
+    "product with a band": (
+        "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = +(A[i, k] * B[k, j]), j - k < 3; }",
+        lambda m, k, n: [(m, k), (k, n)], lambda a, b: a @ (np.triu(b) - np.triu(b, 3))),
     "matrix by vector": (
         "function (A[M, L], B[L]) -> (C) { C[i: M] = +(A[i, k] * B[k]); }",
         lambda m, k, n: [(m, k), (k,)], lambda a, b: a @ b),
@@ -461,7 +467,7 @@ def assert_same(came, expected, what=""):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4, err_msg=what)
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, database=None)
+@settings(max_examples=3, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 @given(SIZES, SIZES, SIZES)
 def test_every_operation_is_what_numpy_says(m, k, n):
     functions = {operation: tile.Function(source, device=DEVICE) for operation, (source, _, _) in OPERATIONS.items()}
@@ -518,6 +524,11 @@ def test_whole_numbers_stay_whole():
     assert c.dtype == np.int32 and np.array_equal(c, a @ b)
     mixed = tile.Function(MATMUL, device=DEVICE)(a, b.astype(np.float32))
     assert mixed.dtype == np.float32 and np.array_equal(mixed, a @ b)
+
+
+def test_sizes_divide_towards_zero():
+    source = "function (I[N]) -> (O) { O[i: N + (1 - N) / 2] = =(I[i]); }"
+    assert tile.Function(source, device=DEVICE).stages((4,)).ranges.arrays["O"].shape == (3,)
 
 
 def test_dividing_whole_numbers_never_traps():
