@@ -1,0 +1,146 @@
+"""helpers.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
+
+import pytest
+
+from helpers import checks, exercises
+from helpers.checks import CheckFailed
+from helpers.errors import WorkshopError
+
+HEAD = """
+__kernel void group_sums(__global const int *x, __global int *sums, const int n) {
+    __local int part[64];
+    int i = get_global_id(0), me = get_local_id(0);
+"""
+TREE = """
+    part[me] = i < n ? x[i] : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int step = 32; step > 0; step /= 2) {
+        if (me < step) part[me] += part[me + step];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (me == 0) sums[get_group_id(0)] = part[0];
+}
+"""
+ATOMIC = """
+    if (me == 0) part[0] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (i < n) atomic_add(&part[0], x[i]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (me == 0) sums[get_group_id(0)] = part[0];
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def not_grading(monkeypatch):
+    monkeypatch.delenv(checks.GRADE, raising=False)
+
+
+def said(capsys):
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out.strip()
+
+
+# Judges for processes of their own: they import this very module by its name.
+
+
+def judge_well():
+    return "all tried"
+
+
+def judge_badly(line):
+    raise checks._NotYet(f"expected more of {line!r}")
+
+
+def judge_untouched():
+    raise checks._NotDone("nothing there")
+
+
+def judge_unforeseen():
+    raise WorkshopError("No device.", "There is none.")
+
+
+def judge_dead():
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def judge_for_ever():
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("judge", "arguments", "verdict"),
+    [
+        (judge_well, {}, "right (all tried)"),
+        (judge_badly, {"line": "it"}, "not yet: expected more of 'it'"),
+        (judge_untouched, {}, "not done yet: nothing there"),
+        (judge_unforeseen, {}, "not yet: No device."),
+        (
+            judge_dead,
+            {},
+            "not yet: the process that ran your kernel did not live to tell: the process was ended by SIGK",
+        ),
+        (judge_for_ever, {"seconds": 3}, "not yet: the process that ran your kernel did not live to tell: it had not"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_judge_in_a_process_of_its_own_tells_its_verdict(capsys, judge, arguments, verdict):
+    checks.every(lambda: checks.judge_apart(judge, **arguments))
+    assert said(capsys).startswith(verdict)
+
+
+def test_grading_raises_what_the_process_found(monkeypatch):
+    monkeypatch.setenv(checks.GRADE, "1")
+    with pytest.raises(CheckFailed, match="expected more of 'it'"):
+        checks.every(lambda: checks.judge_apart(judge_badly, line="it"))
+
+
+def test_what_is_handed_in_as_it_was_handed_out_is_not_done(capsys):
+    for answer in ("int i;\n  i = 1;", "int i; i = 1;", None, ...):
+        checks.every(lambda answer=answer: checks.judge_changed(answer, "int i;\ni = 1;"))
+        assert said(capsys).startswith("not done yet: ")
+    checks.every(lambda: checks.judge_changed("int i; i = 2;", "int i; i = 1;"))
+    assert said(capsys) == "right (changed)"
+
+
+@pytest.mark.parametrize("body", [TREE, ATOMIC])
+def test_right_sums_pass(capsys, body):
+    exercises.check_group_sums(HEAD + body)
+    assert said(capsys).startswith("right (8 sizes from 1 to 3200, no race, on ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("i < n ? x[i] : 0", "x[i]", "Does the kernel read beyond n?"),
+        (" : 0;\n    barrier(CLK_LOCAL_MEM_FENCE);", " : 0;", "The sums were right here by luck."),
+        ("if (me == 0) ", "", "work-items 0 and 1 both touch sums[0]"),
+        ("if (me < step) part[me] += part[me + step];\n", "if (me < step) part[me] += part[me + step], ", "in `if (me"),
+        ("sums[get_group_id(0)]", "sums[get_group_id(0) + 1]", "wrote outside of sums"),
+        ("sums[get_group_id(0)] =", "sums[get_group_id(0)] +=", "expected"),
+        ("if (me == 0)", "if (me == 0 && get_group_id(0) > 0)", "came nothing: it was never written"),
+        (TREE, "    if (me == 0) { int s = 0; for (int k = i; k < n && k < i + 64; k++) s += x[k]; "
+         "sums[get_group_id(0)] = s; }\n}", "touches 65 elements: the others should share its work"),
+    ],
+)  # fmt: skip
+def test_wrong_sums_are_refused(capsys, old, new, complaint):
+    assert (HEAD + TREE).count(old) == 1
+    exercises.check_group_sums((HEAD + TREE).replace(old, new))
+    told = said(capsys)
+    assert told.startswith("not yet: ") and complaint in told
+
+
+def test_a_kernel_that_never_ends_is_refused(capsys):
+    endless = HEAD + TREE.replace("step > 0", "step > -1")
+    checks.every(lambda: checks.judge_apart(checks.judge_group_sums, seconds=5, source=endless, name="group_sums"))
+    assert "did not live to tell: it had not ended after 5 s" in said(capsys)
+
+
+def test_a_kernel_that_writes_nothing_is_not_done(capsys):
+    exercises.check_group_sums(HEAD + "}")
+    assert said(capsys) == "not done yet: the kernel writes nothing."
