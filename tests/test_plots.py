@@ -70,6 +70,10 @@ RUNS = {
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
         ),
         (
+            lambda: plots.repeated({"racing": [900, 5_000], "atomic": [10_000] * 2}, 10_000, "a race", "sum"),
+            ["a race", "Right would be 10,000", "racing: 900 to 5,000", "atomic: 10,000 to 10,000"],
+        ),
+        (
             lambda: plots.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
             ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
         ),
