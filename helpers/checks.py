@@ -267,9 +267,13 @@ def judge_tile(
     """
     from helpers import tile
 
-    body = re.sub(r"//[^\n]*", "", source).partition("{")[2] if isinstance(source, str) else ""
-    if not body.replace("}", "").strip():
-        raise _NotDone("there is no statement yet.")
+    if isinstance(source, tile.Function):
+        raise _NotYet("this is a tile.Function; hand in its text.")
+    body = re.sub(r"//[^\n]*", "", source) if isinstance(source, str) else ""
+    if "function" not in body and "=" in body:
+        raise _NotYet("the text must begin with `function`, as it did before you wrote.")
+    if not body.partition("{")[2].replace("}", "").strip():
+        raise _NotDone("there is no statement yet (what stands behind // is a comment).")
     tried = 0
     try:
         learner = tile.Function(source)
@@ -318,6 +322,7 @@ def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.gene
 def judge_kernel(
     source: str, name: str, inputs: Sequence[str], reference: Callable[..., np.ndarray],
     reach: int = 0, sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
+    advice: str = "",
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -334,6 +339,7 @@ def judge_kernel(
         reach: how many neighbours on each side an output depends on; messages show them.
         sizes: the sizes n to try; a random one is added.
         device: where to run; the lessons' device if None.
+        advice: what this exercise's mistakes come from, said after what is wrong.
 
     Returns:
         What was tried, for the verdict. `kernel` prints that verdict.
@@ -350,9 +356,12 @@ def judge_kernel(
     names = _parameter_names(source, name, inputs, np.asarray(reference(*_inputs(inputs, rng, 2))).dtype)
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
-    for n in tried:
-        _judge_size(queue, run, dict(zip(names, _inputs(inputs, rng, n), strict=False)), reference, n, reach)
-    _judge_trace(source, name, _inputs(inputs, rng, TRACED), reference, device)
+    try:
+        for n in tried:
+            _judge_size(queue, run, dict(zip(names, _inputs(inputs, rng, n), strict=False)), reference, n, reach)
+        _judge_trace(source, name, _inputs(inputs, rng, TRACED), reference, device)
+    except _NotYet as wrong:
+        raise _NotYet(f"{wrong} {advice}".rstrip()) from None
     sizes_tried = f"{len(tried)} sizes from {min(tried)} to {max(tried)}"
     return f"{sizes_tried}, work-groups in any order, on {opencl.name(device)}"
 
@@ -558,7 +567,7 @@ def _judge_output(
     if unwritten[i]:
         raise _NotYet(f"{where}, came nothing: it was never written.")
     if order == "at once" and not np.isclose(came[i], refilled[i], equal_nan=True):
-        raise _NotYet(f"{where}, but what came depends on what the output held before. Assign to it, do not read it.")
+        raise _NotYet(f"{where}, but what came depends on what memory held before: nobody wrote what it reads.")
     hint = " Does it read outside an input?" if np.isnan(came[i]) else ""
     when = "" if order == "at once" else f" (work-groups run {order}, one by one: OpenCL promises no order)"
     raise _NotYet(f"{where}, came {_number(came[i])}.{hint}{when}")

@@ -416,56 +416,40 @@ def bars(speeds: Mapping[str, tuple[float, float, float]], title: str, xlabel: s
     show(drawn, f"{title}. {xlabel}: {words}.")
 
 
-def roofline(points: Mapping[str, tuple[float, float]], bandwidth: float, peak: float, title: str) -> None:
+def roofline(
+    points: Mapping[str, tuple[float, float]], bandwidth: float, ceilings: Mapping[str, float], title: str
+) -> None:
     """Draw how fast each program is under the device's measured ceilings (Williams, Waterman, Patterson, 2009).
 
     Args:
         points: for each program the operations for each byte that it asks of global memory, and its GFLOP/s.
         bandwidth: what the device's memory delivers, in GB/s.
-        peak: the most operations that the device does, in GFLOP/s.
+        ceilings: what arithmetic delivers, in GFLOP/s: first the peak, then lower ones, which are dashed.
         title: the message of the figure, with the device.
     """
     looks = ((ORANGE, "o"), (SKY, "v"), (PINK, "^"), (GREEN, "D"), (BLUE, "s"), (RED, "P"))
-    reach = [x for x, _ in points.values()]
-    left, right = min(reach) / 3, max([*reach, peak / bandwidth]) * 4
+    peak = next(iter(ceilings.values()))
     ridge = peak / bandwidth
-    with figure(7.5, 4.2) as (drawn, axes):
+    reach = [ridge, *(x for x, _ in points.values())]
+    left, right = min(reach) / 4, max(reach) * 4
+    with figure(7.5, 4.8) as (drawn, axes):
         axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
-        axes.text(right, peak, f"arithmetic: {peak:.3g} GFLOP/s", ha="right", va="bottom", fontsize=9)
-        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(12, -4), fontsize=9,
-                      textcoords="offset points", va="top")  # fmt: skip
+        for number, (name, speed) in enumerate(ceilings.items()):
+            axes.text(right, speed, f"{name}: {speed:.3g} GFLOP/s", ha="right", va="bottom", fontsize=9)
+            if number:
+                axes.plot([speed / bandwidth, right], [speed, speed], color="black", lw=1, ls="--")
+        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(4, 26), fontsize=9,
+                      textcoords="offset points", va="bottom")  # fmt: skip
         for (name, (x, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
             label = f"{name}: {speed:.3g} GFLOP/s, {100 * speed / peak:.2g} % of the peak"
             axes.plot(x, speed, color=colour, marker=marker, ms=9, ls="", label=label)
         axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
         axes.set(xlabel="operations for each byte asked of global memory (FLOP/byte)", ylabel="speed (GFLOP/s)")
         axes.set_ylim(top=peak * 3)
-        axes.legend(loc="lower right")
+        drawn.legend(loc="outside lower center", ncols=2)
     words = "; ".join(f"{name}: {speed:.3g} GFLOP/s at {x:.3g} FLOP/byte" for name, (x, speed) in points.items())
-    show(drawn, f"{title}. Ceilings: memory {bandwidth:.3g} GB/s, arithmetic {peak:.3g} GFLOP/s. {words}.")
-
-
-def repeated(results: Mapping[str, Sequence[float]], right: float, title: str, ylabel: str) -> None:
-    """Draw what each of several kernels returned in run after run, beside the right answer.
-
-    Args:
-        results: for each kernel what it returned, in the order of its runs.
-        right: what every run should return.
-        title: the message of the figure, with the device.
-        ylabel: what was returned.
-    """
-    looks = ((RED, "x"), (BLUE, "s"), (GREEN, "^"))
-    with figure(7.5, 3.2) as (drawn, axes):
-        axes.axhline(right, color=GREY, ls="--", lw=1.2, label=f"right: {right:,}")
-        for (name, values), (colour, marker) in zip(results.items(), looks, strict=False):
-            axes.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=7, ls="", label=name)
-        most = max([right, *(value for values in results.values() for value in values)])
-        axes.set(xlabel="run", ylabel=ylabel, title=title, ylim=(0, 1.1 * most))
-        axes.set_xticks(range(1, max(map(len, results.values())) + 1))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        drawn.legend(loc="outside lower center", ncols=len(results) + 1)
-    words = "; ".join(f"{name}: {min(values):,} to {max(values):,}" for name, values in results.items())
-    show(drawn, f"{title}. Right would be {right:,}. {words}.")
+    roofs = ", ".join(f"{name} {speed:.3g} GFLOP/s" for name, speed in ceilings.items())
+    show(drawn, f"{title}. Ceilings: memory {bandwidth:.3g} GB/s, {roofs}. {words}.")
 
 
 # ---------------------------------------------------------------------------------------------- trained networks

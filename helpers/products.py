@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers import devices, opencl, timing
+from helpers.errors import WorkshopError
 from helpers.plots import Table
 
 if TYPE_CHECKING:
@@ -62,7 +63,15 @@ class Bench:
 
         result = np.full((len(left), right.shape[1]), np.nan, np.float32)
         buffer = self.copied(result)
-        launch(self.copied(left), self.copied(right), buffer, *result.shape, len(right))
+        try:
+            launch(self.copied(left), self.copied(right), buffer, *result.shape, len(right))
+        except (cl.Error, TypeError) as error:
+            raise WorkshopError(
+                "The kernel could not be started.",
+                str(error).strip().splitlines()[0],
+                "Look at the launch: every parameter needs its argument, in the kernel's order and of its type; the "
+                "work-items must be a multiple of the work-group.",
+            ) from None
         cl.enqueue_copy(self.queue, result, buffer)
         return result
 
@@ -106,6 +115,10 @@ class Bench:
 
     def gflops(self, label: object) -> float:
         """The speed of what was measured under `label`: 2 size**3 operations, in 10**9 a second."""
+        if label not in self.runs:
+            raise WorkshopError(
+                f"{label} is not measured yet.", "This cell compares with it.", "Run the cells above this one first."
+            )
         return self._speed(self.runs[label].median)
 
     def trace(self, label: str, source: str, kernel: str, work_items: tuple[int, int], group: tuple[int, int]) -> None:

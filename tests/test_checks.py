@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from helpers import checks
+from helpers import checks, tile
 from helpers.checks import CheckFailed
 
 
@@ -194,6 +194,15 @@ def test_right_kernels_pass_in_float_and_int(capsys):
     assert said(capsys).startswith("right")
 
 
+def test_advice_follows_what_is_wrong(capsys):
+    checks.kernel(
+        SCALE.replace("by * x[i]", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?"
+    )
+    assert said(capsys).rstrip().endswith(" Why?")
+    checks.kernel(SCALE, "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?")
+    assert "Why?" not in said(capsys)
+
+
 @pytest.mark.parametrize("source", ["", "   ", None, ..., SCALE.replace("if (i < n) out[i] = by * x[i];", "")])
 def test_untouched_kernels_are_not_done_yet(capsys, source):
     assert judge(capsys, source).startswith("not done yet: ")
@@ -231,8 +240,8 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "element 0 is written by work-items 0, 1, 2, ..."),
         ("out[i % n] = by * x[i % n];", "element 0 is written by work-items 0, 10"),
         ("int k = min(i, n - 1); out[k] = by * x[k];", "element 9 is written by work-items 9, 10, 11."),
-        ("if (i < n) out[i] += by * x[i];", "depends on what the output held before"),
-        ("if (i < n) out[i] = out[i] + by * x[i];", "depends on what the output held before"),
+        ("if (i < n) out[i] += by * x[i];", "depends on what memory held before"),
+        ("if (i < n) out[i] = out[i] + by * x[i];", "depends on what memory held before"),
     ],
 )
 def test_wrong_kernels_are_refused(capsys, body, complaint):
@@ -334,7 +343,9 @@ def tile_cases(rng):
         (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
         (ROWS.replace("i, j]", "i, j"), "line 1, column"),
         (ROWS.replace("A[i, j]", "A[i]"), "A[i] has 1 indices"),
-        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet: there is no statement yet."),
+        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet: there is no statement yet"),
+        ("S[i: M] = +(A[i, j]);", "must begin with `function`"),
+        (tile.Function(ROWS), "hand in its text"),
         (..., "not done yet"),
     ],
 )
