@@ -452,6 +452,30 @@ def roofline(
     show(drawn, f"{title}. Ceilings: memory {bandwidth:.3g} GB/s, {roofs}. {words}.")
 
 
+def repeated(results: Mapping[str, Sequence[float]], right: float, title: str, ylabel: str) -> None:
+    """Draw what each of several kernels returned in run after run, beside the right answer.
+
+    Args:
+        results: for each kernel what it returned, in the order of its runs.
+        right: what every run should return.
+        title: the message of the figure, with the device.
+        ylabel: what was returned.
+    """
+    looks = ((RED, "x", 7), (BLUE, "s", 11), (GREEN, "^", 5))  # a triangle fits into a square
+    with figure(7.5, 3.2) as (drawn, axes):
+        axes.axhline(right, color=GREY, ls="--", lw=1.2, label=f"right: {right:,}")
+        for (name, values), (colour, marker, size) in zip(results.items(), looks, strict=False):
+            runs, hollow = range(1, len(values) + 1), "none" if marker == "s" else colour
+            axes.plot(runs, values, color=colour, marker=marker, ms=size, mfc=hollow, ls="", label=name)
+        most = max([right, *(value for values in results.values() for value in values)])
+        axes.set(xlabel="run", ylabel=ylabel, title=title, ylim=(0, 1.1 * most))
+        axes.set_xticks(range(1, max(map(len, results.values())) + 1))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        drawn.legend(loc="outside lower center", ncols=len(results) + 1)
+    words = "; ".join(f"{name}: {min(values):,} to {max(values):,}" for name, values in results.items())
+    show(drawn, f"{title}. Right would be {right:,}. {words}.")
+
+
 # ---------------------------------------------------------------------------------------------- trained networks
 
 
