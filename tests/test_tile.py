@@ -522,6 +522,9 @@ def test_whole_numbers_stay_whole():
     a, b = np.arange(12, dtype=np.int32).reshape(3, 4), np.arange(20, dtype=np.int32).reshape(4, 5)
     c = tile.Function(MATMUL, device=DEVICE)(a, b)
     assert c.dtype == np.int32 and np.array_equal(c, a @ b)
+    ends = tile.Function("function (A[M, N]) -> (G, T) { G[i: M] = >(A[i, j]); T[i: M] = <(A[i, j]); }", device=DEVICE)
+    negative, positive = ends(a - 50)[0], ends(a + 50)[1]
+    assert negative.dtype == np.int32 and negative.tolist() == [-47, -43, -39] and positive.tolist() == [50, 54, 58]
     mixed = tile.Function(MATMUL, device=DEVICE)(a, b.astype(np.float32))
     assert mixed.dtype == np.float32 and np.array_equal(mixed, a @ b)
 
@@ -605,6 +608,29 @@ def test_offsets_are_sums_of_strides_times_indices():
         "36 * kx + 12 * ky + 4 * ci + co",
     ]
     assert "O[168 * n + 24 * x + 4 * y + co] = the sum of I[216 * n" in str(flat)
+
+
+def test_every_stage_can_be_read():
+    stages = tile.Function(SOFTMAX, device=DEVICE).stages((5, 8))
+    assert str(stages.program).splitlines()[:4] == [
+        "inputs  X[M, N]",
+        "outputs P",
+        "Largest[i, j] of shape (M, 1) = the largest of X[i, k], where 0 <= j < 1",
+        "each element of E = exp(X - Largest)",
+    ]
+    assert "Largest: float32 5 x 1\nE: float32 5 x 8" in str(stages.ranges)
+    assert "    for each element: at0 < 5, at1 < 8\n    E[8 * at0 + at1] = exp(X[8 * at0 + at1] - Largest[at0])" in str(
+        stages.flat
+    )
+    assert "E: one element a work-item (element-wise)" in str(stages.tiles)
+    assert "E[8 * at0 + at1] = exp(X[8 * at0 + at1] - Largest_[at0]);" in str(stages.code)
+    row = tile.Function("function (X[M, N]) -> (R) { R = X < M ? -X : 2 * (X + 1); }", device=DEVICE).stages((5, 8))
+    assert str(row.flat).endswith("item < 40\n    R[item] = (X[item] < 5) ? (-X[item]) : (2 * (X[item] + 1))")
+    turned = tile.Function("function (I[N]) -> (O) { O[3 * i + 1, 2 * i: 3 * N, 2 * N] = +(I[i]); }", device=DEVICE)
+    said = str(turned.stages((4,)).flat)
+    assert (
+        "    where i = (out0 - 1) / 3\n    only if 3 * out1 + 2 == 2 * out0\n    only if (out0 - 1) % 3 == 0\n" in said
+    )
 
 
 def test_the_source_names_the_statement_and_its_indices():

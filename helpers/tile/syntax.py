@@ -95,7 +95,8 @@ class Statement:
 
     def show(self, output: object, known: Mapping[int, object]) -> str:
         """Return in words what an element is."""
-        return f"{output} = {f'the {AGGREGATES[self.aggregate]} ' * bool(self.aggregate)}{self.value.show(known)}"
+        words = f"the {AGGREGATES[self.aggregate]} " if self.aggregate else ""
+        return f"{output} = {words}{self.value.show(known)}"
 
     def __str__(self) -> str:
         if not self.aggregate:
@@ -358,7 +359,8 @@ class _Parser:
             if self.place != "element" and not whole:
                 self.fail("a whole number")
             if float(word.text) > (LARGEST if whole else LARGEST_FLOAT):
-                self.error(word, f"{word.text} is too large for {'int32' if whole else 'float32'}.")
+                hint = "As float32 it can be written 1e10." if whole and self.place == "element" else ""
+                self.error(word, f"{word.text} is too large for {'int32' if whole else 'float32'}.", hint)
             return self.take()
         if word.kind != "name":
             self.fail("a number, a name or `(`")
