@@ -282,12 +282,15 @@ class Recording:
         from helpers import plots, timing
 
         rows = [
-            [name, timing.duration(one.first_seconds), timing.duration(one.seconds[1]),
-             timing.duration(one.seconds[2] - one.seconds[0]), timing.duration(one.tile_seconds[1]),
-             f"{one.difference:.1e}"]
+            [name, f"{one.difference:.1g}", timing.duration(one.seconds[1]), timing.duration(one.tile_seconds[1])]
             for name, one in self.results.items()
-        ]  # fmt: skip
-        headers = [self.label, "first run", "later runs, median", "spread", "ours there", "largest difference to NumPy"]
+        ]
+        headers = [
+            self.label,
+            "largest difference to NumPy",
+            f"PlaidML {self.versions['plaidml']}, recorded",
+            f"ours, recorded: {self.tile_device}",
+        ]
         return plots.Table(rows, headers)
 
     def __str__(self) -> str:
