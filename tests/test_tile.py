@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from helpers import checks, devices, opencl, tile
@@ -467,7 +467,8 @@ def assert_same(came, expected, what=""):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4, err_msg=what)
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+@settings(max_examples=2, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+@example(13, 7, 37)
 @given(SIZES, SIZES, SIZES)
 def test_every_operation_is_what_numpy_says(m, k, n):
     functions = {operation: tile.Function(source, device=DEVICE) for operation, (source, _, _) in OPERATIONS.items()}
@@ -527,6 +528,9 @@ def test_whole_numbers_stay_whole():
     assert negative.dtype == np.int32 and negative.tolist() == [-47, -43, -39] and positive.tolist() == [50, 54, 58]
     mixed = tile.Function(MATMUL, device=DEVICE)(a, b.astype(np.float32))
     assert mixed.dtype == np.float32 and np.array_equal(mixed, a @ b)
+    strips = tile.Function("function (A[M, N], W[M]) -> (S) { S[j: N] = +(A[i, j] * W[i]); }", device=DEVICE)
+    a, w = np.arange(3 * 37, dtype=np.int32).reshape(3, 37), np.float32([0.5, 2, -1])
+    assert strips(a, w).tolist() == (w @ a).tolist()
 
 
 def test_sizes_divide_towards_zero():
