@@ -13,6 +13,7 @@ from helpers.errors import WorkshopError
 LARGEST = 2**31 - 1  # whole numbers, offsets and indices are OpenCL's 32-bit int
 LARGEST_FLOAT = 3.4028234e38
 LONGEST = 100  # operators, brackets and calls in one expression
+PLAIN = "Indices and sizes are made of whole numbers, names, brackets and + - * / alone."
 
 AGGREGATES = {"+": "sum of", "*": "product of", ">": "largest of", "<": "smallest of", "=": "only"}
 FUNCTIONS = {"exp": 1, "log": 1, "sqrt": 1, "tanh": 1, "sin": 1, "cos": 1, "pow": 2, "abs": 1, "max": 2, "min": 2}
@@ -337,6 +338,10 @@ class _Parser:
                 self.fail("no second comparison", "Put brackets around the first one.")
         return left
 
+    @property
+    def hint(self) -> str:
+        return "" if self.place == "element" else PLAIN
+
     def count(self, word: Node) -> Node:
         self.length += 1
         if self.length > LONGEST:
@@ -352,20 +357,21 @@ class _Parser:
         if self.accept("("):
             self.count(word)
             inside = self.operators()
-            self.expect(")")
-            return inside
+            return inside if self.accept(")") else self.fail("`)`", self.hint)
         if word.kind == "number":
             whole = word.text.isdecimal()
             if self.place != "element" and not whole:
-                self.fail("a whole number")
+                self.fail("a whole number", self.hint)
             if float(word.text) > (LARGEST if whole else LARGEST_FLOAT):
-                hint = "As float32 it can be written 1e10." if whole and self.place == "element" else ""
+                hint = "Write it as 1e10." if whole and self.place == "element" else ""
                 self.error(word, f"{word.text} is too large for {'int32' if whole else 'float32'}.", hint)
             return self.take()
         if word.kind != "name":
             self.fail("a number, a name or `(`")
         self.take()
-        return self.call(word) if self.place == "element" and self.accept("(") else self.known(word)
+        if self.place != "element" and self.word.text == "(":
+            self.fail("an operator", self.hint)
+        return self.call(word) if self.accept("(") else self.known(word)
 
     def call(self, name: Node) -> Node:
         if self.count(name).text not in FUNCTIONS:
