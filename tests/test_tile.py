@@ -497,6 +497,13 @@ def test_a_tile_that_cannot_be_gives_a_message(tile_size):
         tile.Function(MATMUL, device=DEVICE, tile=tile_size).stages((4, 4), (4, 4))
 
 
+@pytest.mark.parametrize("tile_size", [4, (16,), (4, 8, 2), "6 x 16"])
+def test_a_tile_is_rows_and_columns(tile_size):
+    function = tile.Function(ONE, tile=tile_size)
+    with pytest.raises(WorkshopError, match="It has rows and columns"):
+        function.stages((4,))
+
+
 def test_the_default_tile_depends_on_the_vectors_of_the_device():
     def fake_device(kind, width):
         platform = types.SimpleNamespace(version="OpenCL 3.0 fake", name="fake")
@@ -819,6 +826,12 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "after the end": ("function (I[N]) -> (O) { O = I; } ^x", None, "expected nothing after the function's `}`"),
     "character": ("function (I[N]) -> (O) {\n\tO = I ^$ 2; }", None, "Tile has no character '$'."),
     "no sign": ("function (I[N]) -> (O) { O[i: N] = ^(I[i]); }", None, "For a sum, write = +(...);"),
+    "maximum as a function": (
+        "function (I[N]) -> (O) { O[i: 1] = ^max(I[k]); }", None, "for the largest = >(...);"),
+    "division as in Python": (
+        "function (I[N]) -> (O) { O[i: N // 2] = +(I[i]);\n^}", None, "What stands behind `//` is a comment"),
+    "constraint by an index": (
+        "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }", None, "for k <= i, write i - k < N."),
     "no indices": ("function (I[N]) -> (O) { O = ^+(I); }", None, "O[i: N] = +(...);"),
     "minus in a contraction": ("function (I[N]) -> (O) { O[i: N] = +(I[i] ^- I[i]); }", None, "one tensor, or two"),
     "small tensor": ("function (I[N]) -> (O) { ^o = I; }", None, "starts with a capital letter, came `o`."),

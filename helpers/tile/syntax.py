@@ -204,6 +204,8 @@ class _Parser:
 
     def fail(self, expected: str, next: str = "") -> NoReturn:
         came = self.word.text if self.word.kind == "end" else f"`{self.word.text}`"
+        if "//" in self.source[self.taken.at : self.word.at]:  # Python's division of whole numbers is a comment here
+            next = "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down."
         self.error(self.word, f"expected {expected}, came {came}.", next)
 
     def error(self, where: Node, what: str, next: str = "") -> NoReturn:
@@ -285,7 +287,8 @@ class _Parser:
         self.expect("=")
         aggregate = self.accept(*AGGREGATES)
         if not aggregate:
-            self.fail("how to combine the values: `+`, `*`, `>`, `<` or `=`", "For a sum, write = +(...);")
+            hint = "For a sum, write = +(...); for the largest = >(...); for the smallest = <(...);"
+            self.fail("how to combine the values: `+`, `*`, `>`, `<` or `=`", hint)
         self.expect("(")
         value, sign = self.access(), self.accept("*", "+")
         if sign:
@@ -388,6 +391,8 @@ class _Parser:
             known, what = self.tensors | self.sizes, "a tensor or a size"
         if name.text[0].islower() and self.place != "index":
             hint = "Indices (small letters) live in the brackets and constraints of one contraction."
+            if self.place == "size":
+                hint = f"A size is a number or a capital letter: for k <= {name.text}, write {name.text} - k < N."
             self.error(name, f"the index {name.text} means nothing here: expected {what}.", hint)
         if name.text[0].isupper() and name.text not in known:
             self.error(name, f"unknown name {name.text}: expected {what}.", listing("Known here", known))
