@@ -77,7 +77,7 @@ def judge_changed(answer: str, starter: str) -> str:
     return "changed"
 
 
-def judge_apart(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
+def judge_apart(judge: Callable[..., str], seconds: float = 30.0, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a process of its own, where it may crash or never end.
 
     Args:
@@ -90,7 +90,10 @@ def judge_apart(judge: Callable[..., str], seconds: float = 60.0, **arguments: o
     names = {"module": judge.__module__, "name": judge.__name__}
     run = cluster.run(_judge_here, seconds=seconds, check=False, **names, arguments=arguments)
     if run.result is None:
-        raise _NotYet(f"the process that ran your kernel did not live to tell: {run.failures[0]}")
+        fate = run.failures[0].partition("; it was in line")[0]
+        if "SIG" in fate:
+            fate += ". Does a work-item write beyond the end of an array? What do those do that have no element?"
+        raise _NotYet(f"the process that ran your kernel did not live to tell: {fate}")
     verdict, said = run.result
     if verdict == "right":
         return said
@@ -306,7 +309,7 @@ OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int3
 # What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What keeps both is unwritten.
 FILLS = (0x7FC0BEEF, 0x0DA24260)
 COUNTED = 64  # elements of the launch whose accesses are counted
-TRACED, TRACED_GROUP = 10, 4  # elements and work-group of the launch that is traced
+TRACED, TRACED_GROUP = 9, 4  # elements (an odd number of them) and work-group of the launch that is traced
 
 
 def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.generic:
@@ -660,6 +663,10 @@ def _judge_sums(queue: cl.CommandQueue, run: cl.Kernel, poison: cl.Kernel, x: np
         if (wrong := np.flatnonzero(values != expected)).size:
             first = int(wrong[0])
             said = "nothing: it was never written" if unwritten[first] else str(values[first])
-            hint = " Does the kernel read beyond n?" if abs(int(values[first])) > 99 * group and n % group else ""
+            hint = (
+                " Does the kernel read beyond n, or does a work-item leave before the barrier?"
+                if abs(int(values[first])) > 99 * group and n % group
+                else ""
+            )
             elements = f"elements {first * group} to {min((first + 1) * group, n) - 1}"
             raise _NotYet(f"n = {n}: sums[{first}], of {elements}: expected {expected[first]}, came {said}.{hint}")

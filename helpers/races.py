@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers import opencl
+from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -86,13 +87,19 @@ def find(
 
     Raises:
         KernelError: the kernel does not compile.
-        WorkshopError: the source has no such kernel.
+        WorkshopError: the source has no such kernel, or a barrier in a branch.
     """
     import pyopencl as cl
 
     device = device or opencl.pick_device()
     context = cl.Context([device])
     opencl.build(context, source)  # a mistake in the learner's kernel is shown in the learner's own lines
+    if branch := barrier_in_branch(source):
+        raise WorkshopError(
+            f"The kernel {kernel!r} cannot be searched for races.",
+            f"A barrier stands under `{branch}`: if not all of a group reach it, anything may happen, also a crash.",
+            "Take the barrier out of the branch, and leave the work in it.",
+        )
     instrumented, names = _instrument(source, kernel)
     queue = cl.CommandQueue(context)
     log = np.zeros((groups * group_size, 2 + ENTRY * MAX_ACCESSES), np.int32)

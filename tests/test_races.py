@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from helpers import opencl, races
+from helpers.errors import WorkshopError
 
 TREE = """
 __kernel void group_sums(__global const int *x, __global int *sums, const int n) {
@@ -124,3 +125,12 @@ def test_a_mistake_is_shown_in_the_lines_of_the_learner():
 )
 def test_a_barrier_in_a_branch_is_seen(body, condition):
     assert races.barrier_in_branch(f"__kernel void f(__global int *x, int n) {{ int i = 0; {body} }}") == condition
+
+
+def test_a_barrier_in_a_branch_is_refused_before_it_can_hang_or_crash():
+    source = """
+__kernel void turn(__global int *x) {
+    if (get_local_id(0) < 4) { barrier(CLK_LOCAL_MEM_FENCE); x[0] = 1; }
+}"""
+    with pytest.raises(WorkshopError, match="A barrier stands under `if"):
+        races.find(source, "turn", groups=1, group_size=8, arguments=[np.zeros(8, np.int32)])

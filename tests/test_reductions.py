@@ -117,7 +117,7 @@ def test_right_sums_pass(capsys, body):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("i < n ? x[i] : 0", "x[i]", "Does the kernel read beyond n?"),
+        ("i < n ? x[i] : 0", "x[i]", "Does the kernel read beyond n, or"),
         (" : 0;\n    barrier(CLK_LOCAL_MEM_FENCE);", " : 0;", "The sums were right here by luck."),
         ("if (me == 0) ", "", "work-items 0 and 1 both touch sums[0]"),
         ("if (me < step) part[me] += part[me + step];\n", "if (me < step) part[me] += part[me + step], ", "in `if (me"),

@@ -24,6 +24,9 @@ MUTANTS = {
                 "    float v = x[i + 1];\n    if (i + 1 < n) {\n        out[i + 1] = v * v;",
             ),
         ],
+        "reads inside the first guard": [
+            ("        out[i] = x[i] * x[i];\n    }", "        out[i] = x[i] * x[i];\n        x[i + 1];\n    }"),
+        ],
         "only even sizes": [("if (i < n)", "if (i < n && n % 2 == 0)")],
         "far outside": [("out[i + 1] =", "out[i + 300000000] =")],
         "does not compile": [("x[i];\n", "x[i]\n")],
