@@ -8,6 +8,7 @@ gives full points to a cell that merely prints "wrong"; nothing is ever written 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import re
@@ -325,7 +326,7 @@ def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.gene
 def judge_kernel(
     source: str, name: str, inputs: Sequence[str], reference: Callable[..., np.ndarray],
     reach: int = 0, sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
-    advice: str = "",
+    groups: Sequence[int] = (LOCAL_SIZE,), advice: str = "",
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -342,6 +343,7 @@ def judge_kernel(
         reach: how many neighbours on each side an output depends on; messages show them.
         sizes: the sizes n to try; a random one is added.
         device: where to run; the lessons' device if None.
+        groups: how many work-items a work-group has; every size is tried with each.
         advice: what this exercise's mistakes come from, said after what is wrong.
 
     Returns:
@@ -360,8 +362,9 @@ def judge_kernel(
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
     try:
-        for n in tried:
-            _judge_size(queue, run, dict(zip(names, _inputs(inputs, rng, n), strict=False)), reference, n, reach)
+        for n, group in itertools.product(tried, groups):
+            given = dict(zip(names, _inputs(inputs, rng, n), strict=False))
+            _judge_size(queue, run, given, reference, n, reach, group)
         _judge_trace(source, name, _inputs(inputs, rng, TRACED), reference, device)
     except _NotYet as wrong:
         raise _NotYet(f"{wrong} {advice}".rstrip()) from None
@@ -388,7 +391,13 @@ def judge_accesses(source: str, name: str, most: Callable[[int, int], int], devi
 
     n, group = COUNTED, COUNTED // 4
     x, out = np.ones((2, n), np.float32)
-    came = int(opencl.trace(source, name, (n,), (group,), [x, out, np.int32(n)], device).counts.sum())
+    seen = opencl.trace(source, name, (n,), (group,), [x, out, np.int32(n)], device)
+    for touch in seen.outside:
+        raise _NotYet(
+            f"{n} work-items on {n} elements in groups of {group}: work-item {touch.item} touches element "
+            f"{touch.index} of {touch.array}, which has the elements 0 to {n - 1}. Ask whether it exists before you touch it."
+        )
+    came = int(seen.counts.sum())
     allowed = most(n, n // group)
     counted = f"{came} accesses to global memory for {n} elements in {n // group} work-groups"
     if came > allowed:
@@ -418,17 +427,23 @@ def _parameter_names(source: str, name: str, inputs: Sequence[str], output: np.d
 
 
 def _judge_size(
-    queue: cl.CommandQueue, run: cl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, reach: int
+    queue: cl.CommandQueue,
+    run: cl.Kernel,
+    given: dict[str, np.ndarray],
+    reference: Callable,
+    n: int,
+    reach: int,
+    group: int,
 ) -> None:
     """Run on n elements, with two fills and in several orders, and judge every output."""
     expected = np.asarray(reference(*given.values()))
-    one, other = (_run_guarded(queue, run, given, expected.dtype, n, "at once", fill) for fill in FILLS)
+    one, other = (_run_guarded(queue, run, given, expected.dtype, n, "at once", fill, group) for fill in FILLS)
     unwritten = (one.view(np.uint32) == FILLS[0]) & (other.view(np.uint32) == FILLS[1])
     if unwritten.all():
         raise _NotDone("the kernel writes nothing.")
     _judge_output(one, expected, given, unwritten, other, "at once", reach)
     for order in ("at once", "at once", "forwards", "backwards"):
-        came = _run_guarded(queue, run, given, expected.dtype, n, order, FILLS[0])
+        came = _run_guarded(queue, run, given, expected.dtype, n, order, FILLS[0], group)
         _judge_output(came, expected, given, unwritten, other, order, reach)
 
 
@@ -442,7 +457,7 @@ def _judge_trace(source: str, name: str, given: list, reference: Callable, devic
     launch = f"{items} work-items on {TRACED} elements"
     for touch in seen.outside:
         verb = "writes" if touch.writes else "reads"
-        beyond = "It is beyond the end: the guard must come before anything is read or written."
+        beyond = "It is beyond the end: ask whether the element exists before it is read or written."
         inside = "It has an element of its own, but not that neighbour: ask for the edges before touching them."
         raise _NotYet(
             f"{launch}: work-item {touch.item} {verb} element {touch.index} of {touch.array}, which has the elements 0 "
@@ -477,7 +492,7 @@ def _compiled(context: cl.Context, source: str, name: str) -> cl.Kernel:
 
 
 def _run_guarded(
-    queue: cl.CommandQueue, run: cl.Kernel, given: dict, dtype: np.dtype, n: int, order: str, fill: int
+    queue: cl.CommandQueue, run: cl.Kernel, given: dict, dtype: np.dtype, n: int, order: str, fill: int, group: int
 ) -> np.ndarray:
     """Run once and return the output of shape (n,); complain if anything outside it was written."""
     import pyopencl as cl
@@ -487,25 +502,25 @@ def _run_guarded(
     inputs = {name: _guarded_buffer(queue, v, OUTSIDE, pad) for name, v in given.items() if isinstance(v, np.ndarray)}
     output = _guarded_buffer(queue, np.full(n, fill, np.uint32), fill, pad)
     arguments = [inputs[name][inside] if name in inputs else value for name, value in given.items()]
-    _launch(queue, run, [*arguments, output[inside], np.int32(n)], math.ceil(n / LOCAL_SIZE), order)
+    _launch(queue, run, [*arguments, output[inside], np.int32(n)], math.ceil(n / group), group, order)
     whole = np.empty(n + 2 * pad, np.uint32)
     for name, buffer in inputs.items():
         cl.enqueue_copy(queue, whole, buffer)
         if not np.array_equal(whole[pad : pad + n], given[name].view(np.uint32)):
             raise _NotYet(f"n = {n}: the kernel changed its input {name}; it may only write the output.")
-        _canaries(whole, n, pad, OUTSIDE, name)
+        _canaries(whole, n, pad, OUTSIDE, name, group)
     cl.enqueue_copy(queue, whole, output)
-    _canaries(whole, n, pad, fill, "the output")
+    _canaries(whole, n, pad, fill, "the output", group)
     return whole[pad : pad + n].view(dtype)
 
 
-def _launch(queue: cl.CommandQueue, run: cl.Kernel, arguments: list, groups: int, order: str) -> None:
-    """Start `groups` work-groups, at once or one by one, forwards or backwards."""
+def _launch(queue: cl.CommandQueue, run: cl.Kernel, arguments: list, groups: int, group: int, order: str) -> None:
+    """Start `groups` work-groups of `group` work-items, at once or one by one, forwards or backwards."""
     if order == "at once":
-        run(queue, (groups * LOCAL_SIZE,), (LOCAL_SIZE,), *arguments)
+        run(queue, (groups * group,), (group,), *arguments)
         return
-    for group in range(groups) if order == "forwards" else reversed(range(groups)):
-        run(queue, (LOCAL_SIZE,), (LOCAL_SIZE,), *arguments, global_offset=(group * LOCAL_SIZE,))
+    for number in range(groups) if order == "forwards" else reversed(range(groups)):
+        run(queue, (group,), (group,), *arguments, global_offset=(number * group,))
 
 
 def _pad(device: cl.Device) -> int:
@@ -524,13 +539,13 @@ def _guarded_buffer(queue: cl.CommandQueue, values: np.ndarray, guard: int, pad:
     return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=whole)
 
 
-def _canaries(whole: np.ndarray, n: int, pad: int, guard: int, what: str) -> None:
+def _canaries(whole: np.ndarray, n: int, pad: int, guard: int, what: str, group: int) -> None:
     changed = np.flatnonzero(whole != guard) - pad
     outside = changed[(changed < 0) | (changed >= n)]
     if len(outside):
         raise _NotYet(
             f"n = {n}: the kernel wrote to element {outside[0]} of {what}, which has the elements 0 to {n - 1}. "
-            f"{math.ceil(n / LOCAL_SIZE) * LOCAL_SIZE} work-items run: is there a guard, and does it stop at n - 1?"
+            f"{math.ceil(n / group) * group} work-items run: is there a guard, and does it stop at n - 1?"
         )
 
 

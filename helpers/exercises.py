@@ -104,11 +104,10 @@ def check_fewest_loads(learner: Callable[[int], float]) -> None:
 def check_smooth_locally(source: str) -> None:
     """Lesson 02, exercise 2: `smooth` again, reading each element from global memory once for each work-group."""
     advice = (
-        "(Is every element of `near` that is read also filled, before the barrier, and does every work-item reach the "
-        "barrier, also those with i >= n?)"
+        "(Do all work-items reach the barrier, also those with i >= n? Is all of `near` that is read filled before?)"
     )
     checks.every(
-        lambda: checks.judge_kernel(source, "smooth", ("float[]",), _smooth, reach=1, advice=advice),
+        lambda: checks.judge_kernel(source, "smooth", ("float[]",), _smooth, reach=1, groups=(64, 16), advice=advice),
         lambda: checks.judge_accesses(source, "smooth", lambda n, groups: 2 * n + 2 * groups),
     )
 

@@ -416,6 +416,10 @@ def bars(speeds: Mapping[str, tuple[float, float, float]], title: str, xlabel: s
     show(drawn, f"{title}. {xlabel}: {words}.")
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share > 0.1 else f"{100 * share:.1g} %"
+
+
 def roofline(
     points: Mapping[str, tuple[float, float]], bandwidth: float, ceilings: Mapping[str, float], title: str
 ) -> None:
@@ -438,10 +442,10 @@ def roofline(
             axes.text(right, speed, f"{name}: {speed:.3g} GFLOP/s", ha="right", va="bottom", fontsize=9)
             if number:
                 axes.plot([speed / bandwidth, right], [speed, speed], color="black", lw=1, ls="--")
-        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(4, 26), fontsize=9,
+        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(2, 40), fontsize=9,
                       textcoords="offset points", va="bottom")  # fmt: skip
         for (name, (x, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
-            label = f"{name}: {speed:.3g} GFLOP/s, {100 * speed / peak:.2g} % of the peak"
+            label = f"{name}: {speed:.3g} GFLOP/s, {_percent(speed / peak)} of the peak"
             axes.plot(x, speed, color=colour, marker=marker, ms=9, ls="", label=label)
         axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
         axes.set(xlabel="operations for each byte asked of global memory (FLOP/byte)", ylabel="speed (GFLOP/s)")

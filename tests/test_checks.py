@@ -194,6 +194,15 @@ def test_right_kernels_pass_in_float_and_int(capsys):
     assert said(capsys).startswith("right")
 
 
+def test_a_kernel_is_tried_in_groups_of_every_size_asked_for(capsys):
+    """Right in groups of 64 alone."""
+    source = SCALE.replace("if (i < n)", "if (i < n && get_local_size(0) == 64)")
+    checks.kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
+    assert said(capsys).startswith("right")
+    checks.kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x, groups=(64, 16))
+    assert said(capsys).startswith("not ")
+
+
 def test_advice_follows_what_is_wrong(capsys):
     checks.kernel(
         SCALE.replace("by * x[i]", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?"
@@ -319,6 +328,7 @@ ONCE = "__kernel void f(__global const float *x, __global float *out, const int 
     [
         ("int i = get_global_id(0); out[i] = x[i];", "right"),
         ("int i = get_global_id(0); out[i] = x[i] + x[0] - x[0];", "256 accesses to global memory for 64 elements"),
+        ("int i = get_global_id(0); out[i] = x[i + 1];", "work-item 63 touches element 64 of x"),
     ],
 )
 def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):

@@ -831,7 +831,16 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "division as in Python": (
         "function (I[N]) -> (O) { O[i: N // 2] = +(I[i]);\n^}", None, "What stands behind `//` is a comment"),
     "constraint by an index": (
-        "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }", None, "for k <= i, write i - k < N."),
+        "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }", None, "For k <= i write i - k < N;"),
+    "an index below": ("function (I[N]) -> (O) { O[i: N] = +(I[k]), 0 < ^k; }", None, "A size is a number or"),
+    "power": ("function (I[N]) -> (O) { O = I *^* 2; }", None, "pow(A, 2.0)"),
+    "two brackets": ("function (I[N, M]) -> (O) { O[i: N] = +(I[i]^[k]); }", None, "one pair of brackets: A[i, j]."),
+    "added to": ("function (I[N]) -> (O) { O[i: N] ^+= I[i]; }", None, "For a sum, write = +(...);"),
+    "mean at once": ("function (I[N]) -> (O) { O[] = +(I[i]) ^/ N; }", None, "as in O = S / N;"),
+    "no star": ("function (I[N]) -> (O) { O[i: N / 2] = +(I[2^i]); }", None, "as in 2 * x."),
+    "number in a contraction": ("function (I[N]) -> (O) { O[] = +(^2 * I[i]); }", None, "a statement of their own."),
+    "function in a contraction": ("function (I[N]) -> (O) { O[] = +(^exp(I[i])); }", None, "a statement of their own."),
+    "three tensors": ("function (I[N]) -> (O) { O[] = +(I[i] * I[i] ^+ I[i]); }", None, "one tensor, or two"),
     "no indices": ("function (I[N]) -> (O) { O = ^+(I); }", None, "O[i: N] = +(...);"),
     "minus in a contraction": ("function (I[N]) -> (O) { O[i: N] = +(I[i] ^- I[i]); }", None, "one tensor, or two"),
     "small tensor": ("function (I[N]) -> (O) { ^o = I; }", None, "starts with a capital letter, came `o`."),

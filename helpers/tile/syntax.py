@@ -143,7 +143,8 @@ def tokens(source: str) -> list[Node]:
     words, end = [], 0
     for match in TOKEN.finditer(source):
         if match.lastgroup == "wrong":
-            raise TileError(source, match.start(), f"Tile has no character {match[0]!r}.")
+            hint = HABITS[r"\*\s*\*"] if match[0] == "^" else ""
+            raise TileError(source, match.start(), f"Tile has no character {match[0]!r}.", hint)
         if match.lastgroup != "space":
             words.append(Node(match.lastgroup, match[0], match.start()))
             end = match.end()
@@ -160,6 +161,15 @@ def parse(source: str) -> Program:
         TileError: the source is not a Tile function, or a name in it is unknown or given twice.
     """
     return _Parser(source).function()
+
+
+HABITS = {  # of other languages, from the word before the one that does not fit: what Tile writes instead
+    r"\*\s*\*": "For a square, write A * A or pow(A, 2.0).",
+    r"\]\s*\[": "All indices stand in one pair of brackets: A[i, j].",
+    r"\]\s*\+\s*=": "For a sum, write = +(...);",
+    r"\)\s*[-+*/]": "A contraction stands alone: give it a name, and go on in the next statement, as in O = S / N;",
+    r"\d+\s*[a-z]": "To multiply, write *, as in 2 * x.",
+}
 
 
 class _Parser:
@@ -206,6 +216,9 @@ class _Parser:
         came = self.word.text if self.word.kind == "end" else f"`{self.word.text}`"
         if "//" in self.source[self.taken.at : self.word.at]:  # Python's division of whole numbers is a comment here
             next = "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down."
+        for habit, hint in HABITS.items():
+            if re.match(habit, self.source[self.taken.at :]):
+                next = hint
         self.error(self.word, f"expected {expected}, came {came}.", next)
 
     def error(self, where: Node, what: str, next: str = "") -> NoReturn:
@@ -287,7 +300,7 @@ class _Parser:
         self.expect("=")
         aggregate = self.accept(*AGGREGATES)
         if not aggregate:
-            hint = "For a sum, write = +(...); for the largest = >(...); for the smallest = <(...);"
+            hint = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...);"
             self.fail("how to combine the values: `+`, `*`, `>`, `<` or `=`", hint)
         self.expect("(")
         value, sign = self.access(), self.accept("*", "+")
@@ -307,6 +320,8 @@ class _Parser:
         return Statement(output, value, self.text_from(name), aggregate.text, sizes, tuple(constraints))
 
     def access(self) -> Node:
+        if self.word.kind == "number" or self.word.text in FUNCTIONS:
+            self.fail("the name of a tensor", "Numbers and functions belong in a statement of their own.")
         name = self.capital("a tensor")
         if name.text not in self.tensors:
             self.error(name, f"unknown tensor {name.text}.", listing("Tensors so far", self.tensors))
@@ -392,7 +407,7 @@ class _Parser:
         if name.text[0].islower() and self.place != "index":
             hint = "Indices (small letters) live in the brackets and constraints of one contraction."
             if self.place == "size":
-                hint = f"A size is a number or a capital letter: for k <= {name.text}, write {name.text} - k < N."
+                hint = "A size is a number or a capital letter. For k <= i write i - k < N; for k < i, i - k - 1 < N."
             self.error(name, f"the index {name.text} means nothing here: expected {what}.", hint)
         if name.text[0].isupper() and name.text not in known:
             self.error(name, f"unknown name {name.text}: expected {what}.", listing("Known here", known))

@@ -17,6 +17,12 @@ MUTANTS = {
         "no right neighbour of the group": [("near[l + 2] = x[i + 1];", "near[l + 2] = 0;")],
         "reads before the array": [("l == 0 && i > 0", "l == 0")],
         "reads past the array": [("l == last && i + 1 < n", "l == last")],
+        "reads past the array where a group ends": [("l == last && i + 1 < n", "l == last && i < n")],
+        "groups of 64 alone": [("l == last &&", "l == 63 &&")],
+        "the place behind 64": [("near[l + 2] = x[i + 1]", "near[65] = x[i + 1]")],
+        "returns before the barrier": [
+            ("    near[l + 1] = i < n ? x[i] : 0;", "    if (i >= n) return;\n    near[l + 1] = x[i];")
+        ],
         "no guard": [("if (i >= n) {\n        return;\n    }", "")],
         "sums neighbours from global memory": [
             ("(near[l] + near[l + 1] + near[l + 2])", "(x[i - 1] + x[i] + x[i + 1])")
