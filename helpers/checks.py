@@ -395,7 +395,8 @@ def judge_accesses(source: str, name: str, most: Callable[[int, int], int], devi
     for touch in seen.outside:
         raise _NotYet(
             f"{n} work-items on {n} elements in groups of {group}: work-item {touch.item} touches element "
-            f"{touch.index} of {touch.array}, which has the elements 0 to {n - 1}. Ask whether it exists before you touch it."
+            f"{touch.index} of {touch.array}, which has the elements 0 to {n - 1}. "
+            "Ask whether it exists before you touch it."
         )
     came = int(seen.counts.sum())
     allowed = most(n, n // group)
@@ -539,7 +540,7 @@ def _guarded_buffer(queue: cl.CommandQueue, values: np.ndarray, guard: int, pad:
     return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=whole)
 
 
-def _canaries(whole: np.ndarray, n: int, pad: int, guard: int, what: str, group: int) -> None:
+def _canaries(whole: np.ndarray, n: int, pad: int, guard: int, what: str, group: int = LOCAL_SIZE) -> None:
     changed = np.flatnonzero(whole != guard) - pad
     outside = changed[(changed < 0) | (changed >= n)]
     if len(outside):
