@@ -439,7 +439,8 @@ def roofline(
     with figure(7.5, 4.8) as (drawn, axes):
         axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
         for number, (name, speed) in enumerate(ceilings.items()):
-            axes.text(right, speed, f"{name}: {speed:.3g} GFLOP/s", ha="right", va="bottom", fontsize=9)
+            side = "top" if number else "bottom"
+            axes.text(right, speed, f"{name}: {speed:.3g} GFLOP/s", ha="right", va=side, fontsize=9)
             if number:
                 axes.plot([speed / bandwidth, right], [speed, speed], color="black", lw=1, ls="--")
         axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(2, 40), fontsize=9,
@@ -449,7 +450,8 @@ def roofline(
             axes.plot(x, speed, color=colour, marker=marker, ms=9, ls="", label=label)
         axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
         axes.set(xlabel="operations for each byte asked of global memory (FLOP/byte)", ylabel="speed (GFLOP/s)")
-        axes.set_ylim(top=peak * 3)
+        lowest = min([left * bandwidth, *ceilings.values(), *(speed for _, speed in points.values())])
+        axes.set_ylim(lowest / 2.5, peak * 3)
         drawn.legend(loc="outside lower center", ncols=2)
     words = "; ".join(f"{name}: {speed:.3g} GFLOP/s at {x:.3g} FLOP/byte" for name, (x, speed) in points.items())
     roofs = ", ".join(f"{name} {speed:.3g} GFLOP/s" for name, speed in ceilings.items())

@@ -92,6 +92,7 @@ class Bench:
         self.runs[label] = timing.measure(
             lambda: launch(*self.buffers, self.size, self.size, self.size),
             label=str(label), device=self.device, on=self.queue, repeats=repeats, warmup=1,
+            settle=timing.SETTLE,  # `test` uses NumPy
         )  # fmt: skip
         if shown:
             self.report(label)

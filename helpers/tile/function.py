@@ -108,7 +108,8 @@ class Function:
         """Time the kernels on these arrays, which are copied to the device once, before the clock starts."""
         launch, _, _ = self._prepare(arrays, named)
         label = label or "; ".join(statement.text.rstrip(";") for statement in self.program.statements)
-        return timing.measure(launch, device=opencl.name(self.device), label=label, on=self._queue, repeats=repeats)
+        where = {"device": opencl.name(self.device), "on": self._queue}
+        return timing.measure(launch, label=label, repeats=repeats, settle=timing.SETTLE, **where)
 
     def _inputs(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The arrays in the order of the inputs, or a TileError that names the input that is wrong."""
