@@ -15,7 +15,6 @@ import numpy as np
 
 from helpers.errors import WorkshopError
 
-
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
 # whoever is timed meanwhile shares the cores with them.
 SETTLE = 0.2

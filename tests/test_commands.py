@@ -243,3 +243,24 @@ def test_every_command_hands_large_pages_on_to_what_it_starts():
     env = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
     done = subprocess.run([sys.executable, "-c", code], cwd=commands.ROOT, env=env, capture_output=True, text=True)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("glibc.malloc.hugetlb=1", "")
+
+
+# --- PoCL's threads
+
+
+def affinity(monkeypatch, cores, value=None):
+    """POCL_AFFINITY after the workshop asked for it on a machine of four cores, of which the process may use some."""
+    monkeypatch.setenv("POCL_AFFINITY", value or "")
+    if value is None:
+        monkeypatch.delenv("POCL_AFFINITY")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
+    frame.keep_pocl_on_its_cores()
+    return os.environ.get("POCL_AFFINITY")
+
+
+def test_pocl_keeps_its_cores_only_where_the_process_has_them_all(monkeypatch):
+    assert affinity(monkeypatch, {0, 1, 2, 3}) == "1"
+    assert affinity(monkeypatch, {0, 1}) is None
+    assert affinity(monkeypatch, {0, 1, 2, 3}, "0") == "0"
