@@ -368,7 +368,7 @@ def find_kernel(source: str, kernel: str) -> tuple[str, int, list[Parameter]]:
             "A kernel starts with `__kernel void NAME(`.",
             "Check the spelling of the name in both places.",
         )
-    closing = _closing(plain, head.end() - 1)
+    closing = closing_bracket(plain, head.end() - 1)
     texts = [" ".join(part.split()) for part in plain[head.end() : closing].split(",")]
     shared = re.compile(r"\b(__)?(global|constant)\b")
     parameters = [
@@ -396,7 +396,7 @@ def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
     """
     plain, closing, parameters = find_kernel(source, kernel)
     start = plain.index("{", closing)
-    end = _closing(plain, start)
+    end = closing_bracket(plain, start)
     arrays = [parameter.name for parameter in parameters if parameter.is_array]
     added = "".join(f", const int trace_bytes_{array}" for array in arrays)
     recorder = RECORDER % {"record": HEADER + 2 * MAX_TOUCHES, "most": MAX_TOUCHES, "header": HEADER}
@@ -405,7 +405,7 @@ def instrument(source: str, kernel: str) -> tuple[str, list[str]]:
     return recorder + head + body + plain[end:], [parameter.name for parameter in parameters]
 
 
-def _closing(text: str, opening: int) -> int:
+def closing_bracket(text: str, opening: int) -> int:
     """The position of the bracket that closes the one at `opening`."""
     depth = 0
     for position in range(opening, len(text)):
@@ -425,9 +425,9 @@ def _record_touches(code: str, arrays: list[str]) -> str:
     if not found:
         return code
     opening = found.end() - 1
-    closing = _closing(code, opening)
+    closing = closing_bracket(code, opening)
     array = found[1]
-    what = arrays.index(array) * 4 + _access(code[: found.start()], code[closing + 1 :])
+    what = arrays.index(array) * 4 + access(code[: found.start()], code[closing + 1 :])
     index = _record_touches(code[opening + 1 : closing], arrays)
     size = f"(int)sizeof(*{array})"
     call = f"trace_touch(trace_log, {what}, trace_bytes_{array} / {size}, {size}, {index})"
@@ -448,12 +448,12 @@ def _wrap_local(code: str, names: list[str]) -> str:
     if not found:
         return code
     opening = found.end() - 1
-    closing = _closing(code, opening)
+    closing = closing_bracket(code, opening)
     index = _wrap_local(code[opening + 1 : closing], names)
     return f"{code[: opening + 1]}trace_local(trace_log, {index}){_wrap_local(code[closing:], names)}"
 
 
-def _access(before: str, after: str) -> int:
+def access(before: str, after: str) -> int:
     """READ, WRITE or both, from what stands around `array[index]`."""
     after = re.sub(r"^\s*(\.\w+)?\s*", "", after)
     if re.match(r"=[^=]", after):

@@ -142,7 +142,7 @@ def _instrument(source: str, kernel: str) -> tuple[str, list[str]]:
     """
     plain, closing, parameters = opencl.find_kernel(source, kernel)
     start = plain.index("{", closing)
-    end = opencl._closing(plain, start)
+    end = opencl.closing_bracket(plain, start)
     given = [parameter.name for parameter in parameters if parameter.is_array]
     head = plain[:closing] + ", __global int *race_log" + "".join(f", const int race_length_{name}" for name in given)
     declaration = r"(\b(?:__)?local\b[^;]*;)"
@@ -164,12 +164,12 @@ def _record(code: str, lengths: dict[str, str]) -> str:
     if not found:
         return code
     opening = found.end() - 1
-    closing = opencl._closing(code, opening)
+    closing = opencl.closing_bracket(code, opening)
     before, inner, after = code[:opening], code[opening + 1 : closing], code[closing + 1 :]
     index, rest = _record(inner, lengths), _record(after, lengths)
     if re.search(r"&\s*$", code[: found.start()]) and not re.search(r"&&\s*$", code[: found.start()]):
         return f"{before}[{index}]{rest}"  # an address, as atomic functions take it
-    what = 4 * names.index(found[1]) + opencl._access(code[: found.start()], after)
+    what = 4 * names.index(found[1]) + opencl.access(code[: found.start()], after)
     return f"{before}[race_touch(race_log, {what}, {lengths[found[1]]}, {index})]{rest}"
 
 
