@@ -235,7 +235,7 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input x"),
         ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", " of x, which has the elements 0 to "),
         ("if (i < n && n != 65) out[i] = by * x[i];", "n = 65"),
-        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "no order"),
+        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "came 0."),
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "expected"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
         (
@@ -352,7 +352,7 @@ def tile_cases(rng):
         (ROWS.replace("+(", "*("), "not yet: for 2 x 3"),
         (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
         (ROWS.replace("i, j]", "i, j"), "line 1, column"),
-        (ROWS.replace("A[i, j]", "A[i]"), "A[i] has 1 indices"),
+        (ROWS.replace("A[i, j]", "A[i]"), "A[i] has 1 index"),
         ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet: there is no statement yet"),
         ("S[i: M] = +(A[i, j]);", "must begin with `function`"),
         (tile.Function(ROWS), "hand in its text"),

@@ -864,7 +864,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "listed twice": ("function (I[N]) -> (O, ^O) { O = I; }", None, "the output O is listed twice."),
     "unbounded": ("function (I[N]) -> (O) { O[i: N] = +(I[2 * ^k - j]); }", [(4,)], "the index k cannot be bounded."),
     "unbounded constraint": ("function (I[N]) -> (O) { O[] = +(I[i]), ^k + j < 2; }", [(4,)], "cannot be bounded."),
-    "rank of an access": ("function (I[N]) -> (O) { O[i: N] = +(^I[i, k]); }", [(4,)], "2 indices, I has 1 dimensions"),
+    "rank of an access": ("function (I[N]) -> (O) { O[i: N] = +(^I[i, k]); }", [(4,)], "2 indices, I has 1 dimension."),
     "rank of an input": ("function (^I[N]) -> (O) { O = I; }", [(4, 5)], "1 dimensions, the array has 2: (4, 5)."),
     "shapes disagree": (MATMUL.replace("B[", "^B[", 1), [(2, 3), (4, 5)], "L is 3 in A[M, L] and 4 in B[L, N]."),
     "square": ("function (^I[N, N]) -> (O) { O = I; }", [(2, 3)], "N is 2 in I[N, N] and 3 in I[N, N]."),

@@ -221,8 +221,9 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     for node in inputs:
         rank = len(arrays[node.at].shape)
         if len(node.parts) != rank:
-            counts = f"{len(node.parts)} indices, {node.text} has {rank} dimensions"
-            raise program.error(node, f"{node} has {counts}.")
+            indices = "1 index" if len(node.parts) == 1 else f"{len(node.parts)} indices"
+            dimensions = "1 dimension" if rank == 1 else f"{rank} dimensions"
+            raise program.error(node, f"{node} has {indices}, {node.text} has {dimensions}.")
     arrays[output.at] = _add(program, found, output, Array(shape, dtype_of(statement.value, arrays)))
     places, limits = [], []
     for node in (output, *inputs):
