@@ -586,7 +586,9 @@ def _judge_output(
     if unwritten[i]:
         raise _NotYet(f"{where}, came nothing: it was never written.")
     if order == "at once" and not np.isclose(came[i], refilled[i], equal_nan=True):
-        raise _NotYet(f"{where}, but what came depends on what memory held before: nobody wrote what it reads.")
+        raise _NotYet(
+            f"{where}; what came differs from run to run: is something read that nobody or somebody else wrote?"
+        )
     hint = " Does it read outside an input?" if np.isnan(came[i]) else ""
     when = "" if order == "at once" else f" (work-groups run {order}, one by one: OpenCL promises no order)"
     raise _NotYet(f"{where}, came {_number(came[i])}.{hint}{when}")

@@ -235,7 +235,10 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input x"),
         ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", " of x, which has the elements 0 to "),
         ("if (i < n && n != 65) out[i] = by * x[i];", "n = 65"),
-        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "came 0."),
+        (
+            "if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }",
+            "expected",
+        ),  # how it shows is luck
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "expected"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
         (
@@ -249,8 +252,8 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "element 0 is written by work-items 0, 1, 2, ..."),
         ("out[i % n] = by * x[i % n];", "element 0 is written by work-items 0, 9"),
         ("int k = min(i, n - 1); out[k] = by * x[k];", "element 8 is written by work-items 8, 9, 10, ..."),
-        ("if (i < n) out[i] += by * x[i];", "depends on what memory held before"),
-        ("if (i < n) out[i] = out[i] + by * x[i];", "depends on what memory held before"),
+        ("if (i < n) out[i] += by * x[i];", "what came differs from run to run"),
+        ("if (i < n) out[i] = out[i] + by * x[i];", "what came differs from run to run"),
     ],
 )
 def test_wrong_kernels_are_refused(capsys, body, complaint):
