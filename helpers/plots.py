@@ -440,7 +440,8 @@ def roofline(
         axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
         for number, (name, speed) in enumerate(ceilings.items()):
             side = "top" if number else "bottom"
-            axes.text(right, speed, f"{name}: {speed:.3g} GFLOP/s", ha="right", va=side, fontsize=9)
+            axes.annotate(f"{name}: {speed:.3g} GFLOP/s", (right, speed), xytext=(0, -3 if number else 2),
+                          textcoords="offset points", ha="right", va=side, fontsize=9)  # fmt: skip
             if number:
                 axes.plot([speed / bandwidth, right], [speed, speed], color="black", lw=1, ls="--")
         axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(2, 40), fontsize=9,
