@@ -35,6 +35,8 @@ class Bench:
         size: rows and columns of the matrices.
         a: the left matrix, float32 of shape (size, size).
         b: the right matrix, likewise.
+        buffers: A, B and C on the device.
+        random: the generator that both were drawn from.
         runs: every measurement by its label.
         traces: every trace by its label.
     """
