@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from helpers import commands
+from helpers import ROOT, commands
 from helpers.errors import WorkshopError
 
 # Keras 3 has two backends more, numpy and openvino, but they cannot train.
@@ -65,7 +65,7 @@ def keep_caches_elsewhere() -> None:
     if _can_write(_cache_folder()):
         return
     folder = Path(sys.prefix, "var", "cache")
-    if not (folder.resolve().is_relative_to(commands.ROOT) and _can_write(str(folder))):
+    if not (folder.resolve().is_relative_to(ROOT) and _can_write(str(folder))):
         folder = Path(tempfile.mkdtemp(prefix="workshop-cache-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["XDG_CACHE_HOME"] = str(folder)  # unset, or of no use

@@ -44,7 +44,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from helpers.errors import WorkshopError
-from helpers.plots import Beside
+from helpers.tables import SideBySide
 
 PORTS = range(20_000, 30_000)  # below the ports that systems give to outgoing connections: nobody takes one by chance
 KEPT_BYTES = 100_000  # of what a process prints: so much from the beginning, and so much from the end
@@ -85,9 +85,9 @@ class Run:
     def _repr_html_(self) -> str:
         return self._logs_side_by_side()._repr_html_()
 
-    def _logs_side_by_side(self) -> Beside:
+    def _logs_side_by_side(self) -> SideBySide:
         logs = [_told(log, why) for log, why in zip(self.logs, self.failures, strict=True)]
-        return Beside(logs, [f"process {number}" for number in range(len(logs))])
+        return SideBySide(logs, [f"process {number}" for number in range(len(logs))])
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

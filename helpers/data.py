@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from helpers.commands import ROOT
+from helpers import ROOT
 from helpers.errors import WorkshopError
 
 CACHE = ROOT / "data" / "cache"

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.errors import WorkshopError
-from helpers.plots import Table
+from helpers.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from helpers import devices
-from helpers.commands import ROOT
+from helpers import ROOT, devices
 
 LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
 PYTHONS = ((3, 11), (3, 13))  # the oldest and the newest that the locks are for, as in pyproject.toml

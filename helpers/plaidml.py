@@ -26,7 +26,7 @@ from helpers.errors import WorkshopError
 if TYPE_CHECKING:
     import numpy as np
 
-    from helpers import plots
+    from helpers.tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".plaidml"
@@ -277,9 +277,10 @@ class Recording:
         """Say that this is no live result: when and where it was recorded."""
         return f"recorded on {self.date} on {self.machine}, with PlaidML {self.versions['plaidml']} on {self.device}"
 
-    def table(self) -> plots.Table:
+    def table(self) -> Table:
         """Return the recorded times, with the label over them."""
-        from helpers import plots, timing
+        from helpers import timing
+        from helpers.tables import Table
 
         rows = [
             [name, f"{one.difference:.1g}", timing.duration(one.seconds[1]), timing.duration(one.tile_seconds[1])]
@@ -291,7 +292,7 @@ class Recording:
             f"PlaidML {self.versions['plaidml']}, recorded",
             f"ours, recorded: {self.tile_device}",
         ]
-        return plots.Table(rows, headers)
+        return Table(rows, headers)
 
     def __str__(self) -> str:
         return str(self.table())

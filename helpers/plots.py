@@ -1,11 +1,9 @@
-"""Every table and figure of the lessons, in one style: labelled axes, units, colour-blind-safe, one message each."""
+"""Every figure of the lessons, in one style: labelled axes, units, colour-blind-safe, one message each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,77 +17,6 @@ if TYPE_CHECKING:
     from helpers.training import Trial
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows under headers: HTML in a notebook, aligned text everywhere else."""
-
-    rows: Sequence[Sequence[object]]
-    headers: Sequence[str]
-
-    def __str__(self) -> str:
-        from tabulate import tabulate
-
-        return tabulate(self.rows, headers=self.headers, disable_numparse=True)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from tabulate import tabulate
-
-        html = tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
-        return re.sub(r"<(t[dh])>", r'<\1 style="text-align: left">', html)  # JupyterLab pushes text to the right
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Texts side by side, each under its heading; a single one stands as it is.
-
-    Attributes:
-        texts: what stands in the columns.
-        headings: one for each column.
-        shares: of the page's width in a notebook, in percent; equal ones if empty.
-    """
-
-    texts: Sequence[str]
-    headings: Sequence[str]
-    shares: Sequence[float] = ()
-
-    def __str__(self) -> str:
-        import itertools
-        import textwrap
-
-        if len(self.texts) == 1:
-            return self.texts[0]
-        width = max(20, (TEXT_WIDTH - 3 * (len(self.texts) - 1)) // len(self.texts))
-        options = {"replace_whitespace": False, "drop_whitespace": False, "tabsize": 4}
-        columns = [[heading, "-" * width] for heading in self.headings]
-        for lines, text in zip(columns, self.texts, strict=True):
-            for line in text.split("\n"):
-                lines += textwrap.wrap(line, width, **options) or [""]
-        rows = itertools.zip_longest(*columns, fillvalue="")
-        return "\n".join(" | ".join(line.ljust(width) for line in row).rstrip() for row in rows)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        import html
-
-        # No colours of our own: the notebook's theme, light or dark, gives them.
-        style = "white-space: pre-wrap; overflow-wrap: anywhere; text-align: left; margin: 0"
-        columns = [f'<pre style="{style}">{html.escape(text)}</pre>' for text in self.texts]
-        if len(columns) == 1:
-            return columns[0]
-        shares = self.shares or [100 / len(columns)] * len(columns)
-        cells = [f'style="width: {share:.3g}%; text-align: left; vertical-align: top"' for share in shares]
-        heads = "".join(f"<th {cell}>{html.escape(head)}</th>" for cell, head in zip(cells, self.headings, strict=True))
-        cells = "".join(f"<td {cell}>{column}</td>" for cell, column in zip(cells, columns, strict=True))
-        return (
-            '<table style="width: 100%; table-layout: fixed">'
-            f"<thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
-        )
-
-
-TEXT_WIDTH = 100  # of texts side by side, in characters
 # The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
 BLUE, ORANGE, GREEN, RED, SKY, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#777777"
 GROUP_COLOURS = (SKY, ORANGE, GREEN, PINK)

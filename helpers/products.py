@@ -9,7 +9,7 @@ import numpy as np
 
 from helpers import devices, opencl, timing
 from helpers.errors import WorkshopError
-from helpers.plots import Table
+from helpers.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -11,9 +11,9 @@ import time
 import psutil
 import pytest
 
-from helpers import devices
+from helpers import ROOT, devices
 from helpers.__main__ import main
-from helpers.commands import ROOT, bench
+from helpers.commands import bench
 
 LARGE = "glibc.malloc.hugetlb=1"
 needs_both = pytest.mark.skipif(

@@ -9,8 +9,8 @@ import psutil
 import pytest
 import sample_lesson
 
-from helpers import lessons
-from helpers.commands import ROOT, screenshots
+from helpers import ROOT, lessons
+from helpers.commands import screenshots
 from helpers.commands.run import page
 from helpers.errors import WorkshopError
 

@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from helpers import cluster, execute, plots
+from helpers import cluster, execute, tables
 from helpers.cluster import Run
 from helpers.errors import WorkshopError
 
@@ -766,7 +766,7 @@ def test_one_log_is_shown_as_it_is_and_several_side_by_side():
     assert lines[0].split() == ["process", "0", "|", "process", "1"]
     assert lines[2].startswith("short  ")
     assert " | long long" in lines[2] and lines[-1].endswith("| last") and len(lines) == 6
-    assert max(map(len, lines)) <= plots.TEXT_WIDTH
+    assert max(map(len, lines)) <= tables.TEXT_WIDTH
     assert len(str(Run([None] * 9, [""] * 9, [""] * 9, [""] * 9, 1.0)).splitlines()) == 3
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers import ROOT, commands, doctor
 from helpers import __main__ as frame
-from helpers import commands, doctor
 from helpers.commands import test as test_command
 from helpers.errors import WorkshopError
 
@@ -21,7 +21,7 @@ def helpers(*arguments, **changes):
     env = {name: value for name, value in os.environ.items() if name not in ("KERAS_BACKEND", "ANYGPU_PROFILE")}
     return subprocess.run(
         [sys.executable, "-m", "helpers", *arguments],
-        cwd=commands.ROOT, env={**env, **changes}, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, env={**env, **changes}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def test_a_command_has_all_that_the_frame_uses(name):
 
 
 def test_every_module_in_the_folder_is_a_command():
-    there = {path.stem for path in (commands.ROOT / "helpers/commands").glob("*.py")} - {"__init__"}
+    there = {path.stem for path in (ROOT / "helpers/commands").glob("*.py")} - {"__init__"}
     assert there == set(commands.NAMES)
 
 
@@ -48,7 +48,7 @@ def test_help_lists_every_command():
 def test_help_loads_nothing_heavy():
     heavy = {"numpy", "jupyterlab", "pytest", "nbclient", "tensorflow", "jax", "pyopencl", "matplotlib"}
     code = f"import sys, helpers.__main__ as m; m.overview(); print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=commands.ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -91,8 +91,8 @@ def test_all_tests_are_those_of_helpers_and_the_lessons_and_nothing_else():
     done = helpers("test", "--collect-only", "-q", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout
     places = {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line}
-    lessons = {f"notebooks/{path.name}" for path in (commands.ROOT / "notebooks").glob("*.ipynb")}
-    tests = {f"tests/{path.name}" for path in (commands.ROOT / "tests").glob("test_*.py")}
+    lessons = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    tests = {f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")}
     assert {place for place in places if place.endswith(".ipynb")} == lessons
     assert {place for place in places if place.endswith(".py")} <= tests
 
@@ -108,7 +108,7 @@ def test_a_full_disk_is_one_message():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "helpers", "--help"],
-            cwd=commands.ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 2 and done.stderr.startswith("The disk is full.\nWhy:  ")
     assert "Next: Free some space" in done.stderr and "Traceback" not in done.stderr
@@ -140,7 +140,7 @@ def test_a_reader_that_has_enough_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "helpers", "--help"]
-    done = subprocess.run(command, cwd=commands.ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writer)
     assert done.returncode == 1 and done.stderr == b""
 
@@ -168,7 +168,7 @@ def caches(**changes):
         sys.executable,
         *(["-c", f"import sys; sys.prefix = '/'\n{code}"] if "ELSEWHERE" in env else ["-c", code]),
     ]
-    done = subprocess.run(command, cwd=commands.ROOT, env=env, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True, timeout=60)
     return json.loads(done.stdout)
 
 
@@ -183,7 +183,7 @@ def test_a_home_that_cannot_be_written_to_gets_its_caches_elsewhere(tmp_path):
     (tmp_path / "home").write_text("a file, so that no folder can be made in it", encoding="utf-8")
     found = caches(HOME=str(tmp_path / "home"), MPLCONFIGDIR=str(tmp_path), TMPDIR=str(tmp_path))
     assert found.pop("MPLCONFIGDIR") == str(tmp_path)
-    inside = Path(sys.prefix).resolve().is_relative_to(commands.ROOT)
+    inside = Path(sys.prefix).resolve().is_relative_to(ROOT)
     place = Path(sys.prefix, "var", "cache") if inside else tmp_path
     assert all(Path(folder).is_relative_to(place) for folder in found.values())
 
@@ -205,7 +205,7 @@ def test_opencl_works_without_a_home_that_can_be_written_to(tmp_path):
     env = {name: value for name, value in os.environ.items() if name not in names} | {"HOME": str(tmp_path / "home")}
     done = subprocess.run(
         [sys.executable, "-m", "helpers", "devices"],
-        cwd=commands.ROOT, env=env, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and any("OpenCL" in line and "0:0" in line for line in done.stdout.splitlines())
 
@@ -241,7 +241,7 @@ def test_every_command_hands_large_pages_on_to_what_it_starts():
         "subprocess.run([sys.executable, '-c', 'import os; print(os.environ[\"GLIBC_TUNABLES\"])'], check=True)"
     )
     env = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=commands.ROOT, env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("glibc.malloc.hugetlb=1", "")
 
 

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.commands import ROOT, lab
+from helpers import ROOT
+from helpers.commands import lab
 from helpers.errors import WorkshopError
 
 

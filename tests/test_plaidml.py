@@ -110,7 +110,7 @@ def test_arrays_travel_between_two_numpys(environment):
 
 # ------------------------------------------------------------------------------------- its answers against ours
 
-# Beside article C's operations: Tile and the shapes of the inputs, for sizes m, k and n.
+# SideBySide article C's operations: Tile and the shapes of the inputs, for sizes m, k and n.
 MORE = {
     "both transposed": ("function (A[L, M], B[N, L]) -> (O) { O[i, j: M, N] = +(A[k, i] * B[j, k]); }",
                         lambda m, k, n: {"A": (k, m), "B": (n, k)}),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers import monitor, opencl, plots
+from helpers import monitor, opencl, plots, tables
 from helpers.timing import Measurement
 
 ADD = "__kernel void add(__global const float *a, __global float *c) { int i = get_global_id(0); c[i] = a[i]; }"
@@ -130,7 +130,7 @@ def test_a_timeline_shows_work_where_it_was_done(shown):
 
 
 def test_a_table_is_text_and_html():
-    table = plots.Table([("47", "a < b")], ["time", "what"])
+    table = tables.Table([("47", "a < b")], ["time", "what"])
     assert str(table).splitlines()[0].split() == ["time", "what"]
     assert '<td style="text-align: left">a &lt; b' in table._repr_html_()
 
@@ -146,8 +146,8 @@ def test_blocks_are_as_large_as_they_say(shown):
 
 
 def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():
-    beside = plots.Beside(["a < b", "kernel"], ["Tile", "OpenCL C"], shares=(30, 70))
+    beside = tables.SideBySide(["a < b", "kernel"], ["Tile", "OpenCL C"], shares=(30, 70))
     assert "a &lt; b" in beside._repr_html_()
     assert "width: 70%" in beside._repr_html_()
     assert str(beside).splitlines()[2].split(" | ")[1] == "kernel"
-    assert str(plots.Beside(["alone"], ["x"])) == "alone"
+    assert str(tables.SideBySide(["alone"], ["x"])) == "alone"

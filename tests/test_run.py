@@ -15,8 +15,8 @@ import psutil
 import pytest
 import sample_lesson
 
-from helpers import execute, lessons
-from helpers.commands import ROOT, run
+from helpers import ROOT, execute, lessons
+from helpers.commands import run
 from helpers.errors import WorkshopError
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers import commands
+from helpers import ROOT, commands
 
-ROOT = commands.ROOT
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and scripts of POSIX")
 OFFLINE = "http://127.0.0.1:9/simple"  # nothing listens there
 

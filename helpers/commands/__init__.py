@@ -6,10 +6,8 @@ A module whose PASSES_ON is true gets every argument that it does not know itsel
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     "lab",
     "run",

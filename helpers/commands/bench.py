@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helpers import devices, doctor
-from helpers.commands import ROOT
+from helpers import ROOT, devices, doctor
 from helpers.commands.run import BUILD, end_as_ctrl_c_does, short, write
 from helpers.errors import WorkshopError
-from helpers.plots import Table
+from helpers.tables import Table
 
 if TYPE_CHECKING:
     from helpers.timing import Measurement

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers import lessons, notebook_format
-from helpers.commands import ROOT
+from helpers import ROOT, lessons, notebook_format
 from helpers.commands.run import write
 from helpers.errors import WorkshopError
 

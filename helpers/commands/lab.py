@@ -14,8 +14,7 @@ import webbrowser
 from pathlib import Path
 from urllib.parse import quote
 
-from helpers import lessons, profiles
-from helpers.commands import ROOT
+from helpers import ROOT, lessons, profiles
 from helpers.errors import WorkshopError
 
 HELP = "open the lessons in JupyterLab, at lesson 00 or at the one named"

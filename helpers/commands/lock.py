@@ -15,7 +15,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.commands import ROOT
+from helpers import ROOT
 from helpers.errors import WorkshopError
 
 HELP = "compile the lock files from pyproject.toml, for maintainers"

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import execute, lessons, profiles
-from helpers.commands import ROOT
+from helpers import ROOT, execute, lessons, profiles
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import argparse
 import importlib.util
 import os
 
-from helpers import profiles
-from helpers.commands import ROOT
+from helpers import ROOT, profiles
 from helpers.errors import WorkshopError
 
 HELP = "run every test (arguments go to pytest, for example: test -k opencl)"
