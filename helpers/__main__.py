@@ -15,6 +15,7 @@ from pathlib import Path
 
 from helpers import ROOT, commands
 from helpers.errors import WorkshopError
+from helpers.machine.host import Host, command, copy_elsewhere, reinstall
 
 # Keras 3 has two backends more, numpy and openvino, but they cannot train.
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -128,22 +129,21 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
 
     Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
     """
-    from helpers import doctor
 
-    host = doctor.Host.here()
+    host = Host.here()
     if isinstance(error, ImportError):
         module = error.name or ""
         if not module or module.partition(".")[0] == "helpers":
             return None
         why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
-        return WorkshopError(f"Part of the installation is missing: {module}", why, doctor.reinstall(host))
+        return WorkshopError(f"Part of the installation is missing: {module}", why, reinstall(host))
     place = f" ({error.filename})" if error.filename else ""
     why = f"The system says: {error.strerror}{place}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        again = f"Free some space, then look whether it is enough:\n    {doctor.command(host, 'doctor')}"
+        again = f"Free some space, then look whether it is enough:\n    {command(host, 'doctor')}"
         return WorkshopError("The disk is full.", why, again)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return WorkshopError("A place that is needed cannot be written to or read.", why, doctor.copy_elsewhere(host))
+        return WorkshopError("A place that is needed cannot be written to or read.", why, copy_elsewhere(host))
     return None
 
 

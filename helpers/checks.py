@@ -86,10 +86,10 @@ def judge_apart(judge: Callable[..., str], seconds: float = 30.0, **arguments: o
         seconds: after so long the kernel is taken for endless.
         arguments: for the judge, plain data.
     """
-    from helpers import cluster
+    from helpers import processes
 
     names = {"module": judge.__module__, "name": judge.__name__}
-    run = cluster.run(_judge_here, seconds=seconds, check=False, **names, arguments=arguments)
+    run = processes.run(_judge_here, seconds=seconds, check=False, **names, arguments=arguments)
     if run.result is None:
         fate = run.failures[0].partition("; it was in line")[0]
         if "SIG" in fate:

@@ -12,24 +12,21 @@ either stream, is kept apart from the answer. Lesson 00 shows the table; every l
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import json
 import os
-import platform
 import re
 import signal
-import subprocess
 import sys
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helpers import processes
 from helpers.errors import WorkshopError
+from helpers.machine.host import cpu_name, tidy
 from helpers.tables import Table
 
 if TYPE_CHECKING:
@@ -144,7 +141,7 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     if not installed(framework):
         return Answer(framework, "not installed", message=_INSTALL[framework])
     command = [sys.executable, "-P", "-m", "helpers.devices", "--ask", framework, "--timeout", str(timeout)]
-    done = run(command, timeout, env=_environment())
+    done = processes.run_command(command, timeout, env=_environment())
     answer = _read_answer(framework, done)
     if answer.state == "ok":
         return answer
@@ -179,7 +176,7 @@ def find(frameworks: Iterable[str] = FRAMEWORKS, timeout: float = 60.0) -> list[
             return [answers[framework].result() for framework in wanted]
         except BaseException:  # Ctrl-C too: leave no process behind
             pool.shutdown(wait=False, cancel_futures=True)
-            kill_all()
+            processes.kill_all()
             raise
 
 
@@ -226,17 +223,10 @@ def _package_version(framework: str) -> str:
 
 def _environment() -> dict[str, str]:
     """The variables for a process that asks: the same import path as here, and no grabbing of GPU memory."""
-    return {**os.environ, "PYTHONPATH": import_path(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return {**os.environ, "PYTHONPATH": processes.import_path(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
-def import_path() -> str:
-    """Return a PYTHONPATH with which a fresh process imports what this one would, the workshop's helpers among it."""
-    root = str(Path(__file__).resolve().parent.parent)
-    path = [folder for folder in sys.path if folder]
-    return os.pathsep.join(path if root in path else [*path, root])
-
-
-def _read_answer(framework: str, done: Finished) -> Answer:
+def _read_answer(framework: str, done: processes.Finished) -> Answer:
     """Turn what the process wrote into an answer; one with an empty message if it wrote nothing of use."""
     try:
         said = json.loads(done.stdout)
@@ -268,90 +258,6 @@ def _how_it_ended(status: int) -> str:
 
 # --------------------------------------------------------------------------------------------------------------------
 # Running a command that may hang (the monitors use this too)
-
-
-@dataclass(frozen=True)
-class Finished:
-    """How a command ended.
-
-    Attributes:
-        status: its exit status, negative for a signal; None if it was killed because its time was up.
-        stdout: what it wrote, undecodable bytes replaced.
-        stderr: likewise.
-        seconds: how long it ran.
-    """
-
-    status: int | None
-    stdout: str
-    stderr: str
-    seconds: float
-
-
-_running: set[subprocess.Popen[str]] = set()
-_running_lock = threading.Lock()
-
-
-def run(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Finished:
-    """Run a command in a process group of its own; when its time is up, kill it with all that it started.
-
-    Args:
-        command: program and arguments; no shell.
-        timeout: seconds.
-        env: its environment variables; None for ours.
-
-    Raises:
-        OSError: the program cannot be started.
-    """
-    group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if os.name == "nt" else {"start_new_session": True}
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    start = time.perf_counter()
-    process = subprocess.Popen(command, env=env, encoding="utf-8", errors="replace", **pipes, **group)
-    with _running_lock:
-        _running.add(process)
-    status: int | None = None
-    try:
-        out, err = process.communicate(timeout=timeout)
-        status = process.returncode
-    except subprocess.TimeoutExpired:
-        kill(process)
-        out, err = _drain(process)
-    except BaseException:
-        kill(process)
-        _drain(process)
-        raise
-    finally:
-        with _running_lock:
-            _running.discard(process)
-    return Finished(status, out, err, time.perf_counter() - start)
-
-
-def _drain(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Collect what a killed process wrote; do not wait for a descendant that left the group and holds the pipes."""
-    try:
-        return process.communicate(timeout=2)
-    except subprocess.TimeoutExpired:
-        for stream in (process.stdout, process.stderr):
-            if stream:
-                stream.close()
-        process.wait()
-        return "", ""
-
-
-def kill(process: subprocess.Popen) -> None:
-    """End the leader of a process group, and all that is in the group; on Windows it and its descendants."""
-    if os.name == "nt":
-        subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, timeout=10, check=False)
-        process.kill()
-    else:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def kill_all() -> None:
-    """End every process that `run` started and that still runs, with all that it started itself."""
-    with _running_lock:
-        for process in _running:
-            kill(process)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -423,49 +329,6 @@ def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | No
 
 # --------------------------------------------------------------------------------------------------------------------
 # The processor's name
-
-
-@functools.lru_cache(maxsize=1)
-def cpu_name() -> str:
-    """The processor's name as people know it, from the operating system; "unknown processor" if it has none."""
-    try:
-        raw = {"Linux": _cpu_linux, "Darwin": _cpu_macos, "Windows": _cpu_windows}[platform.system()]()
-    except (KeyError, OSError):
-        raw = ""
-    return _tidy(raw) or _tidy(platform.processor()) or platform.machine() or "unknown processor"
-
-
-def _tidy(name: str) -> str:
-    name = re.sub(r"\((?:R|TM|C)\)|®|™", "", name, flags=re.I)
-    name = re.sub(r"(?: CPU)? @ .*$| \d+-Core Processor\b| Processor$", "", name)
-    return " ".join(name.split())
-
-
-def _cpu_linux() -> str:
-    return _cpu_from_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace")) or _cpu_from_lscpu()
-
-
-def _cpu_from_cpuinfo(text: str) -> str:
-    found = re.search(r"^(?:model name|cpu model|Model)\s*:\s*(\S.*)$", text, re.M)
-    return found.group(1) if found else ""
-
-
-def _cpu_from_lscpu() -> str:
-    """ARM's /proc/cpuinfo has numbers alone; lscpu knows what they stand for."""
-    done = run(["lscpu"], 5, env={**os.environ, "LC_ALL": "C"})
-    found = re.search(r"^Model name:\s*(\S.*)$", done.stdout, re.M)
-    return found.group(1) if found and found.group(1) != "-" else ""
-
-
-def _cpu_macos() -> str:
-    return run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], 5).stdout
-
-
-def _cpu_windows() -> str:
-    import winreg
-
-    with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
-        return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -580,7 +443,7 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
     bits = int(_try(lambda: device.type) or 0)
     kind = "gpu" if bits & kinds.GPU else "cpu" if bits & kinds.CPU else "accelerator"
     board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"
-    name = cpu_name() if kind == "cpu" else _tidy(str(board or _try(lambda: device.name) or "unnamed device"))
+    name = cpu_name() if kind == "cpu" else tidy(str(board or _try(lambda: device.name) or "unnamed device"))
     return Device(
         "opencl",
         identifier,
@@ -628,7 +491,7 @@ def _list_tensorflow() -> Said:
             Device(
                 "tensorflow",
                 identifier,
-                f"{cpu_name()} GPU" if apple else _tidy(name),
+                f"{cpu_name()} GPU" if apple else tidy(name),
                 kind,
                 vendor="Apple" if apple else vendor if kind == "gpu" else "",
             )
@@ -647,7 +510,7 @@ def _ask_jax() -> Said:
         vendor = {"cuda": "NVIDIA", "rocm": "AMD", "metal": "Apple", "tpu": "Google"}.get(
             label.split(":")[0].lower(), ""
         )
-        name = cpu_name() if kind == "cpu" else _tidy(str(device.device_kind))
+        name = cpu_name() if kind == "cpu" else tidy(str(device.device_kind))
         devices.append(Device("jax", label, name, kind, vendor=vendor))
     if devices and devices[0].kind != "cpu":
         processors = _try(lambda: jax.devices("cpu")) or []
@@ -676,7 +539,7 @@ def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
     domain = getattr(known, "pci_domain_id", 0)
     pci = f"{domain:04x}:{bus:02x}:{slot:02x}.0" if isinstance(bus, int) and isinstance(slot, int) else ""
     memory = getattr(known, "total_memory", None)
-    name = _tidy(known.name)
+    name = tidy(known.name)
     return Device("torch", f"{label}:{number}", name, "gpu", vendor, "", memory, units, pci)
 
 

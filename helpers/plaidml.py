@@ -4,7 +4,7 @@ PlaidML 0.7.0 of January 2020 was its last release with Tile. It still runs, in 
 `python3 workshop.py plaidml` builds: the packages of its time must not mix with those of the lessons. A lesson runs a
 function there (lesson 03; its Keras in lesson 06):
 
-    cluster.run(plaidml.compute, python=plaidml.python(), variables=plaidml.VARIABLES,
+    processes.run(plaidml.compute, python=plaidml.python(), variables=plaidml.VARIABLES,
                 source=MATMUL, arrays={"A": a, "B": b}, output="C")
 
 Where that environment cannot exist, `recorded()` tells what PlaidML did on another machine, and says so.
@@ -43,7 +43,7 @@ VARIABLES = {"PLAIDML_EXPERIMENTAL": "1", "PLAIDML_DEVICE_IDS": DEVICE, "PLAIDML
 
 
 def python(environment: Path | None = None) -> str:
-    """Return the path of the Python that has PlaidML, for `cluster.run(..., python=...)`.
+    """Return the path of the Python that has PlaidML, for `processes.run(..., python=...)`.
 
     Args:
         environment: the folder to look into; that of the project if None.
@@ -98,7 +98,7 @@ def digest() -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Functions for `cluster.run`: they run in PlaidML's environment, and use nothing of this module
+# Functions for `processes.run`: they run in PlaidML's environment, and use nothing of this module
 
 
 def compute(source: str, arrays: dict[str, np.ndarray], output: str, repeats: int = 0) -> tuple:

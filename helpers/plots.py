@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from helpers.monitor import Samples
+    from helpers.machine.monitor import Samples
     from helpers.opencl import Trace
     from helpers.timing import Measurement
     from helpers.training import Trial
@@ -79,7 +79,7 @@ def idle_and_busy(samples: Samples, device: str) -> None:
     """Show how far a device was used while idle and while the lesson kept it busy.
 
     Args:
-        samples: what `helpers.monitor.watch` saw; without a utilisation there is nothing to draw, and it says so.
+        samples: what `monitor.watch` saw; without a utilisation there is nothing to draw, and it says so.
         device: the name of the device.
     """
     taken = [

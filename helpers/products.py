@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import devices, opencl, timing
+from helpers import opencl, timing
 from helpers.errors import WorkshopError
+from helpers.machine.host import cpu_name
 from helpers.tables import Table
 
 if TYPE_CHECKING:
@@ -101,9 +102,7 @@ class Bench:
 
     def measure_numpy(self, repeats: int = 15) -> None:
         """Time NumPy's product of the two matrices, and keep it under "NumPy"."""
-        self.runs["NumPy"] = timing.measure(
-            lambda: self.a @ self.b, label="NumPy", device=devices.cpu_name(), repeats=repeats
-        )
+        self.runs["NumPy"] = timing.measure(lambda: self.a @ self.b, label="NumPy", device=cpu_name(), repeats=repeats)
         self.report("NumPy")
 
     def report(self, label: object) -> None:

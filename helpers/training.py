@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import devices, doctor
+from helpers import devices
 from helpers.errors import WorkshopError
+from helpers.machine.host import Host, command, set_variable
 from helpers.quiet import caught_stderr
 from helpers.timing import Measurement, is_clear
 
@@ -50,18 +51,18 @@ def start() -> str:
         WorkshopError: the backend is unknown, not installed, or does not start.
     """
     name = os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
-    host = doctor.Host.here()
+    host = Host.here()
     if name not in BACKENDS:
         raise WorkshopError(
             f"KERAS_BACKEND is {name!r}, and no lesson can train with that.",
             f"The lessons train with one of {', '.join(BACKENDS)}.",
-            f"{doctor.set_variable(host, 'KERAS_BACKEND', 'tensorflow')}\nThen start the workshop again.",
+            f"{set_variable(host, 'KERAS_BACKEND', 'tensorflow')}\nThen start the workshop again.",
         )
     if not devices.installed(name):
         raise WorkshopError(
             f"KERAS_BACKEND is {name}, and {BACKENDS[name]} is not installed here.",
             f"Installed are: {', '.join(one for one in BACKENDS if devices.installed(one)) or 'none of them'}.",
-            f"Set KERAS_BACKEND to one of those, or look what helps:\n    {doctor.command(host, 'doctor')}",
+            f"Set KERAS_BACKEND to one of those, or look what helps:\n    {command(host, 'doctor')}",
         )
     running = sys.modules["keras"].backend.backend() if hasattr(sys.modules.get("keras"), "backend") else name
     if running != name:
@@ -98,7 +99,7 @@ def import_tensorflow() -> ModuleType:
             "This lesson needs TensorFlow, and it is not installed here.",
             "Not every family of accelerators comes with it; the default one, for every processor, does.",
             "Set the workshop up for the processor, in a copy of its folder if you want to keep this one:\n"
-            f"    {doctor.command(replace(doctor.Host.here(), route='venv'), 'lab --accel cpu')}",
+            f"    {command(replace(Host.here(), route='venv'), 'lab --accel cpu')}",
         )
 
     def import_it() -> None:
@@ -134,7 +135,7 @@ def _quietly(start_it: Callable[[], None], what: str) -> None:
             start_it()
     except Exception as error:
         said = "\n".join([*lines[-5:], f"{type(error).__name__}: {error}"])
-        help_line = f"Look what helps:\n    {doctor.command(doctor.Host.here(), 'doctor')}"
+        help_line = f"Look what helps:\n    {command(Host.here(), 'doctor')}"
         raise WorkshopError(what, said, help_line) from error
 
 

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from helpers import ROOT, devices
+from helpers import ROOT, devices, processes
 from helpers.__main__ import main
 from helpers.commands import bench
 
@@ -188,7 +188,7 @@ def test_a_process_that_takes_too_long_is_ended(monkeypatch):
 )
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_process_without_an_answer_is_put_into_words(status, stderr, what, why):
-    said = bench._how_it_ended(devices.Finished(status, "", stderr, 1.0))
+    said = bench._how_it_ended(processes.Finished(status, "", stderr, 1.0))
     assert what in said[0] and why in said[1]
 
 
@@ -287,7 +287,7 @@ def fake_run(started):
         said = {"epoch_seconds": [5.0] * int(epochs), "accuracy": 0.9 + int(seed) / 100, "peak_mib": 500.0, **TOOK}
         choice = {"kept": KEPT, "choosing_seconds": 60.0, "peak_mib": 900.0, "device": "X"}
         choice["trials"] = [{"name": "start", "seconds": [1.0], "verdict": ""}]
-        return devices.Finished(0, json.dumps(choice if way == "choose" else said), "", 1.0)
+        return processes.Finished(0, json.dumps(choice if way == "choose" else said), "", 1.0)
 
     return run
 

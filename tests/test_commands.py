@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers import ROOT, commands, doctor
+from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
 from helpers.errors import WorkshopError
+from helpers.machine import doctor, host
 
 posix = pytest.mark.skipif(os.name == "nt", reason="HOME names the home folder on other systems alone")
 
@@ -152,7 +153,7 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
     done = helpers("run", "00", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.startswith("Part of the installation is missing: nbformat.gone\nWhy:  ")
-    assert doctor.reinstall(doctor.Host.here()) in done.stderr
+    assert host.reinstall(host.Host.here()) in done.stderr
 
 
 def caches(**changes):

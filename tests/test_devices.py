@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import devices
+from helpers import devices, processes
 from helpers.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
+from helpers.machine import host
 
 HERE = Path(__file__).parent
 REAL = ("opencl", "tensorflow", "jax")  # what the cpu lock installs
@@ -73,7 +74,7 @@ def test_a_real_framework_answers_with_its_version(answers, name):
 def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
     cpus = [device for device in answers[name].devices if device.kind == "cpu"]
     assert cpus[0].identifier == identifier
-    assert cpus[0].name == devices.cpu_name()
+    assert cpus[0].name == host.cpu_name()
 
 
 def test_opencl_tells_memory_units_and_version(answers):
@@ -90,7 +91,7 @@ def test_opencl_tells_memory_units_and_version(answers):
 def test_the_table_has_a_row_for_each_device_with_its_name(answers):
     shown = table(answers.values())
     assert len(shown.rows) >= sum(len(a.devices) or 1 for a in answers.values())
-    assert devices.cpu_name() in str(shown)
+    assert host.cpu_name() in str(shown)
     assert f"TensorFlow {answers['tensorflow'].version}" in str(shown)
 
 
@@ -103,7 +104,7 @@ def test_asking_leaves_the_environment_and_the_modules_alone(answers):
 
 
 def test_importing_is_light():
-    code = "import sys, helpers.devices, helpers.monitor; print(*sys.modules)"
+    code = "import sys, helpers.devices, helpers.machine.monitor; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parent)
     heavy = {"numpy", "tensorflow", "jax", "torch", "pyopencl", "matplotlib", "IPython", "tabulate", "psutil"}
     assert "helpers.devices" in done.stdout.split()
@@ -318,7 +319,7 @@ def test_a_descendant_that_left_the_group_does_not_hold_up_the_answer(tmp_path):
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(p.pid))\ntime.sleep(60)"
     )
     start = time.monotonic()
-    done = devices.run([sys.executable, "-c", code], 3)
+    done = processes.run_command([sys.executable, "-c", code], 3)
     try:
         assert done.status is None
         assert time.monotonic() - start < 30
@@ -393,14 +394,14 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
     ],
 )
 def test_the_processor_of_linux_gets_its_plain_name(text, name):
-    assert devices._tidy(devices._cpu_from_cpuinfo(text)) == name
+    assert host.tidy(host._cpu_from_cpuinfo(text)) == name
 
 
 def test_the_processor_has_a_name_even_where_the_system_tells_none(monkeypatch):
-    assert devices.cpu_name().strip() not in ("", "cpu")
-    devices.cpu_name.cache_clear()
-    monkeypatch.setattr(devices.platform, "system", lambda: "Plan 9")
-    monkeypatch.setattr(devices.platform, "processor", lambda: "")
-    monkeypatch.setattr(devices.platform, "machine", lambda: "riscv64")
-    assert devices.cpu_name() == "riscv64"
-    devices.cpu_name.cache_clear()
+    assert host.cpu_name().strip() not in ("", "cpu")
+    host.cpu_name.cache_clear()
+    monkeypatch.setattr(host.platform, "system", lambda: "Plan 9")
+    monkeypatch.setattr(host.platform, "processor", lambda: "")
+    monkeypatch.setattr(host.platform, "machine", lambda: "riscv64")
+    assert host.cpu_name() == "riscv64"
+    host.cpu_name.cache_clear()

@@ -20,11 +20,12 @@ import psutil
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from helpers import devices, doctor
+from helpers import devices, processes
+from helpers.machine import doctor, host
 
-HERE = doctor.Host.here()
+HERE = host.Host.here()
 HOSTS = [
-    doctor.Host(system, machine, (3, 12), route, nvidia)
+    host.Host(system, machine, (3, 12), route, nvidia)
     for (system, machine), route, nvidia in itertools.product(
         [("Linux", "x86_64"), ("Linux", "arm64"), ("Darwin", "arm64"), ("Darwin", "x86_64"), ("Windows", "x86_64")],
         ["venv", "conda", "binder", "own"],
@@ -97,7 +98,7 @@ def test_the_whole_examination_ends_and_says_that_the_workshop_can_run():
 def test_a_learner_reads_what_why_and_the_next_command():
     done = command_line("--quick", KERAS_BACKEND="nonsense")
     assert done.returncode == 0
-    take = doctor.set_variable(HERE, "KERAS_BACKEND", "tensorflow")
+    take = host.set_variable(HERE, "KERAS_BACKEND", "tensorflow")
     assert done.stdout.startswith(
         "The workshop can run here, with limits.\n\nLIMITS WHAT RUNS: The variable KERAS_BACKEND"
     )
@@ -111,7 +112,7 @@ def test_quick_imports_no_framework_and_uses_no_network():
 import sys
 used = []
 sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connect", "socket.getaddrinfo") else None)
-from helpers import doctor
+from helpers.machine import doctor
 findings = doctor.examine(quick=True)
 heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "sklearn", "requests"}
 print(sorted(heavy & set(sys.modules)), used, len(findings.fine) >= 6)
@@ -152,7 +153,7 @@ def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
 
     def hanging_driver(host):
         yield "begun"
-        devices.run([sys.executable, "-c", "import time; time.sleep(600)"], 600)
+        processes.run_command([sys.executable, "-c", "import time; time.sleep(600)"], 600)
         ended.set()
 
     monkeypatch.setattr(doctor, "PROBES", probes(hanging_driver))
@@ -169,11 +170,12 @@ def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
 def test_ctrl_c_leaves_no_process(tmp_path):
     code = f"""
 import sys
-from helpers import devices, doctor
+from helpers import devices, processes
+from helpers.machine import doctor
 def hangs(host):
     yield "begun"
     command = "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    devices.run([sys.executable, "-c", command], 600)
+    processes.run_command([sys.executable, "-c", command], 600)
 doctor.PROBES = (doctor.Probe("hangs", hangs),)
 doctor.examine()
 """
@@ -229,8 +231,8 @@ def test_prose_is_wrapped_and_a_command_never():
 
 @pytest.mark.parametrize("version", [(3, 9), (3, 10), (3, 14), (4, 0)])
 def test_a_python_out_of_range_stops(version):
-    for host in HOSTS:
-        found = one(doctor._python, doctor.Host(host.system, host.machine, version, host.route, host.nvidia))
+    for this in HOSTS:
+        found = one(doctor._python, host.Host(this.system, this.machine, version, this.route, this.nvidia))
         assert found.severity == "stops"
         assert found.what == f"This is Python {version[0]}.{version[1]}." and "3.11 to 3.13" in found.why
 
@@ -241,7 +243,7 @@ def test_the_range_of_pythons_is_that_of_the_project():
     inside = [(3, minor) for minor in range(30) if f"3.{minor}" in wanted]
     assert (inside[0], inside[-1]) == (oldest, newest)
     for version in inside:
-        assert look(doctor._python, doctor.Host("Linux", "x86_64", version, "venv", False))[0] == []
+        assert look(doctor._python, host.Host("Linux", "x86_64", version, "venv", False))[0] == []
 
 
 def lock(tmp_path, monkeypatch, *lines):
@@ -310,7 +312,7 @@ def test_the_lock_is_the_one_that_the_environment_was_built_from(route, files, e
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    found = doctor.lock_file(doctor.Host("Linux", "x86_64", (3, 12), route, False))
+    found = doctor.lock_file(host.Host("Linux", "x86_64", (3, 12), route, False))
     assert (found and found.name) == expected
     assert found is None or found.is_file()
 
@@ -338,7 +340,7 @@ def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_pat
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert doctor.Host.here().route == expected
+    assert host.Host.here().route == expected
 
 
 def distribution(folder, name, *modules):
@@ -358,7 +360,7 @@ def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
     modules = {name: name for name in ("ghost_all", "ghost_folder", "whole", "never_installed")}
     found = one(lambda host: doctor._files(host, modules))
     assert found.severity == "stops" and found.what.endswith(": ghost_all, ghost_folder.")
-    assert found.what.startswith("2 packages are missing") and found.next == doctor.reinstall(HERE)
+    assert found.what.startswith("2 packages are missing") and found.next == host.reinstall(HERE)
 
 
 def test_the_files_of_this_environment_are_there():
@@ -387,7 +389,7 @@ def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
         return
     (found,) = findings
     assert found.severity == "stops" and str(found_at) in found.what and "PYTHONPATH" in found.why
-    assert doctor.unset_variable(HERE, "PYTHONPATH") in found.next
+    assert host.unset_variable(HERE, "PYTHONPATH") in found.next
 
 
 @pytest.fixture
@@ -444,7 +446,7 @@ def test_nothing_beside_the_notebooks_is_in_the_way():
 def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
     found = one(lambda host: doctor._writable(host, (tmp_path, Path("/proc/self"))))
     assert found.severity == "limits" and found.what == "No answers can be saved: /proc/self cannot be written to."
-    assert found.next == doctor.copy_elsewhere(HERE)
+    assert found.next == host.copy_elsewhere(HERE)
     assert not list(tmp_path.iterdir())
 
 
@@ -456,7 +458,7 @@ def test_an_unknown_profile_limits(monkeypatch):
     monkeypatch.setenv("ANYGPU_PROFILE", "gigantic")
     found = one(doctor._profile)
     assert found.severity == "limits" and found.what == "There is no profile called 'gigantic'."
-    assert doctor.unset_variable(HERE, "ANYGPU_PROFILE") in found.next
+    assert host.unset_variable(HERE, "ANYGPU_PROFILE") in found.next
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
     assert look(doctor._profile) == ([], [])
 
@@ -467,7 +469,7 @@ def test_a_chosen_opencl_device_that_does_not_exist_limits(monkeypatch, opencl_d
     monkeypatch.setenv("PYOPENCL_CTX", "97:3")
     found = one(doctor._opencl_choice)
     assert found.severity == "limits" and found.what == "PYOPENCL_CTX=97:3 names no device here."
-    assert doctor.unset_variable(HERE, "PYOPENCL_CTX") in found.next
+    assert host.unset_variable(HERE, "PYOPENCL_CTX") in found.next
     monkeypatch.setenv("PYOPENCL_CTX", "0")
     assert look(doctor._opencl_choice) == ([], [])
 
@@ -517,7 +519,7 @@ def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monke
     monkeypatch.setattr(doctor, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
     found = one(doctor._opencl)
     assert found.severity == "limits" and found.what.startswith("There is no OpenCL device here: no OpenCL platform")
-    assert "Lessons 01 to 03 and 12" in found.why and found.next == doctor.opencl_driver(HERE)
+    assert "Lessons 01 to 03 and 12" in found.why and found.next == host.opencl_driver(HERE)
 
 
 def test_a_driver_that_hangs_is_said_so(monkeypatch):
@@ -552,7 +554,7 @@ def test_a_driver_older_than_the_processor_is_told_with_two_ways_out(monkeypatch
     monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
     found = one(doctor._opencl)
     assert found.severity == "limits" and "unknown target CPU 'generic'" in found.what
-    assert found.next == doctor.opencl_compiler(doctor.Host.here())
+    assert found.next == host.opencl_compiler(host.Host.here())
 
 
 # --- Dataset ---------------------------------------------------------------------------------------------------------
@@ -581,7 +583,7 @@ def test_no_dataset_and_no_network_limits(no_dataset):
     assert found.severity == "limits" and "none of its mirrors can be reached" in found.what
     assert "accuracies on it are not MNIST's" in found.why
     assert (
-        "https://" in found.next and doctor.set_variable(HERE, "ANYGPU_MNIST", doctor._example_path(HERE)) in found.next
+        "https://" in found.next and host.set_variable(HERE, "ANYGPU_MNIST", doctor._example_path(HERE)) in found.next
     )
 
 
@@ -609,7 +611,7 @@ def test_a_named_file_that_is_not_mnist_is_told(content, tmp_path, monkeypatch):
     monkeypatch.setenv("ANYGPU_MNIST", str(file))
     found = one(doctor._dataset)
     assert found.severity == "limits" and f"ANYGPU_MNIST names {file}" in found.what
-    assert doctor.unset_variable(HERE, "ANYGPU_MNIST") in found.next
+    assert host.unset_variable(HERE, "ANYGPU_MNIST") in found.next
     quick = look(doctor._dataset_file)[0]
     assert len(quick) == (0 if content else 1)  # reading it takes longer than a quick look may
 
@@ -623,7 +625,7 @@ def test_too_little_memory_limits(monkeypatch):
     monkeypatch.setenv("ANYGPU_PROFILE", "lab")
     found = one(doctor._memory)
     assert found.severity == "limits" and re.match(r"Only \d+\.\d GiB of memory", found.what)
-    assert doctor.set_variable(HERE, "ANYGPU_PROFILE", "preview") in found.next
+    assert host.set_variable(HERE, "ANYGPU_PROFILE", "preview") in found.next
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
     assert "preview" not in one(doctor._memory).next
 
@@ -641,21 +643,21 @@ def test_a_containers_own_limit_counts(tmp_path):
     own = tmp_path / "own"
     own.write_text("0::/user/container\n")
     fake_cgroup(tmp_path / "two" / "user" / "container", 2, "max", 10, 0)
-    assert doctor.cgroup_room(tmp_path / "two", own) == []
+    assert host.cgroup_room(tmp_path / "two", own) == []
     fake_cgroup(tmp_path / "two" / "user", 2, 1000, 700, 200)
-    assert doctor.cgroup_room(tmp_path / "two", own) == [500]
+    assert host.cgroup_room(tmp_path / "two", own) == [500]
     own.write_text("3:cpu:/x\n9:memory:/docker/abc\n")
     fake_cgroup(tmp_path / "one" / "memory", 1, 0x7FFFFFFFFFFFF000, 10, 0)
-    assert doctor.cgroup_room(tmp_path / "one", own) == []
+    assert host.cgroup_room(tmp_path / "one", own) == []
     fake_cgroup(tmp_path / "one" / "memory" / "docker" / "abc", 1, 2000, 1990, 20)
-    assert doctor.cgroup_room(tmp_path / "one", own) == [30]
-    assert doctor.cgroup_room(tmp_path, tmp_path / "missing") == []
+    assert host.cgroup_room(tmp_path / "one", own) == [30]
+    assert host.cgroup_room(tmp_path, tmp_path / "missing") == []
 
 
 def test_too_little_disk_limits(monkeypatch):
     monkeypatch.setattr(doctor, "LEAST_DISK", 1 << 60)
-    for host in HOSTS:
-        found = one(doctor._disk, host)
+    for this in HOSTS:
+        found = one(doctor._disk, this)
         assert found.severity == "limits" and "free on the disk" in found.what and "pip cache purge" in found.next
 
 
@@ -681,7 +683,7 @@ def test_a_backend_that_is_not_installed_limits(monkeypatch):
     if not absent:
         pytest.skip("every backend of Keras is installed here")
     monkeypatch.setenv("KERAS_BACKEND", absent[0])
-    found = one(doctor._keras_backend, doctor.Host("Windows", "x86_64", (3, 12), "venv", False))
+    found = one(doctor._keras_backend, host.Host("Windows", "x86_64", (3, 12), "venv", False))
     assert "is not installed" in found.what and '    $env:KERAS_BACKEND = "tensorflow"' in found.next
     if absent[0] == "torch":
         assert "    py workshop.py lab --with torch" in found.next
@@ -696,15 +698,15 @@ def test_a_backend_that_cannot_train_limits(monkeypatch):
 
 
 ADVICE = [
-    doctor.add_missing,
-    doctor.reinstall,
-    doctor.copy_elsewhere,
-    doctor.other_python,
-    doctor.opencl_driver,
-    lambda host: f"Now:\n    {doctor.command(host, 'doctor')}",
-    lambda host: f"Now:\n    {doctor.set_variable(host, 'A', 'b')}",
-    lambda host: f"Now:\n    {doctor.unset_variable(host, 'A')}",
-    lambda host: f"Now:\n    {doctor.python_command(host)}",
+    host.add_missing,
+    host.reinstall,
+    host.copy_elsewhere,
+    host.other_python,
+    host.opencl_driver,
+    lambda this: f"Now:\n    {host.command(this, 'doctor')}",
+    lambda this: f"Now:\n    {host.set_variable(this, 'A', 'b')}",
+    lambda this: f"Now:\n    {host.unset_variable(this, 'A')}",
+    lambda this: f"Now:\n    {host.python_command(this)}",
 ]
 FOREIGN = {
     "Windows": r"sudo|apt |brew |unset|export |python3 |rm -r|/bin/",
@@ -723,17 +725,17 @@ def test_advice_has_a_command_and_none_of_another_system(host):
 
 
 def advise(system, machine="x86_64", route="venv", nvidia=False):
-    return doctor.opencl_driver(doctor.Host(system, machine, (3, 12), route, nvidia)).splitlines()
+    return host.opencl_driver(host.Host(system, machine, (3, 12), route, nvidia)).splitlines()
 
 
 def test_where_opencl_comes_from_on_each_system():
     conda = "    conda env create -f environment-opencl.yml"
     assert "    sudo apt install pocl-opencl-icd" in advise("Linux") and conda not in advise("Linux")
-    assert conda in advise("Linux", "arm64") and f"    {doctor.binder_link()}" in advise("Linux", "arm64")
-    assert conda in advise("Windows") and f"    {doctor.binder_link()}" in advise("Windows")
+    assert conda in advise("Linux", "arm64") and f"    {host.binder_link()}" in advise("Linux", "arm64")
+    assert conda in advise("Windows") and f"    {host.binder_link()}" in advise("Windows")
     assert conda in advise("Darwin", "arm64")
     assert conda in advise("Linux", route="conda")
-    assert f"    {doctor.binder_link()}" in advise("Linux", route="binder") and conda not in advise(
+    assert f"    {host.binder_link()}" in advise("Linux", route="binder") and conda not in advise(
         "Linux", route="binder"
     )
     nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
@@ -764,15 +766,15 @@ def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
     (tmp_path / ".git" / "config").write_text(
         f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = x\n'
     )
-    assert doctor.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
+    assert host.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
 
 
 def test_without_a_known_repository_binder_asks_for_it(tmp_path):
-    assert "give it the address" in doctor.binder_link(tmp_path)
+    assert "give it the address" in host.binder_link(tmp_path)
 
 
 def test_where_a_newer_opencl_compiler_comes_from():
-    linux, arm = (doctor.opencl_compiler(doctor.Host("Linux", m, (3, 12), "venv", False)) for m in ("x86_64", "arm64"))
+    linux, arm = (host.opencl_compiler(host.Host("Linux", m, (3, 12), "venv", False)) for m in ("x86_64", "arm64"))
     assert "    python3 workshop.py lab --with intel-opencl" in linux.splitlines()
     assert "    sudo apt install pocl-opencl-icd" in linux.splitlines()
     assert "intel-opencl" not in arm

@@ -22,7 +22,18 @@ def modules_after(statement):
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".errors", ".profiles", ".devices", ".doctor", ".monitor", ".commands", ".quiet", ".cluster"]
+    "module",
+    [
+        "",
+        ".errors",
+        ".profiles",
+        ".devices",
+        ".machine.doctor",
+        ".machine.monitor",
+        ".commands",
+        ".quiet",
+        ".processes",
+    ],
 )
 def test_nothing_heavy_is_imported(module):
     assert modules_after(f"import helpers{module}") == []

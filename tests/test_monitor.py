@@ -1,4 +1,4 @@
-"""helpers.monitor: this process' own load for real; the vendors' tools by fakes, since their hardware is not here."""
+"""monitor: this process' own load for real; the vendors' tools by fakes, since their hardware is not here."""
 
 import hashlib
 import os
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import monitor
 from helpers.devices import Device
-from helpers.monitor import NoMonitor, Reading, Samples, find, sample, watch
+from helpers.machine import host, monitor
+from helpers.machine.monitor import NoMonitor, Reading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
 CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version="OpenCL 3.0 PoCL 3.1")
@@ -159,7 +159,7 @@ def test_a_container_s_quota_counts(tmp_path, files, cpus):
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert monitor._quota(tmp_path) == cpus
+    assert host._quota(tmp_path) == cpus
 
 
 # ---- verdicts

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from helpers import __main__, cluster, opencl, plaidml, tile
+from helpers import __main__, opencl, plaidml, processes, tile
 from helpers.commands import lock
 from helpers.commands import plaidml as command
 from helpers.errors import WorkshopError
@@ -47,7 +47,7 @@ def environment(tmp_path_factory):
 def run(environment, function, check=True, **arguments):
     """Run a function in PlaidML's environment."""
     python = plaidml.python(environment)
-    return cluster.run(
+    return processes.run(
         function, **{"seconds": LONG} | arguments, python=python, variables=plaidml.VARIABLES, check=check
     )
 

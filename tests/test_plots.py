@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers import monitor, opencl, plots, tables
+from helpers import opencl, plots, tables
+from helpers.machine import monitor
 from helpers.timing import Measurement
 
 ADD = "__kernel void add(__global const float *a, __global float *c) { int i = get_global_id(0); c[i] = a[i]; }"

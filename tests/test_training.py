@@ -17,7 +17,7 @@ import sample_lesson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import cluster, devices, execute, training
+from helpers import devices, execute, processes, training
 from helpers.errors import WorkshopError
 from helpers.timing import Measurement
 from helpers.training import check_data
@@ -533,7 +533,7 @@ def test_what_the_devices_exchange_is_read_from_the_compiled_program(cut):
         pytest.skip("JAX is not installed here")
     two = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     images, labels = np.zeros((12, 784), np.uint8), np.zeros(12, np.uint8)
-    added = cluster.run(exchange_on_jax, variables=two, images=images, labels=labels, cut=cut).result
+    added = processes.run(exchange_on_jax, variables=two, images=images, labels=labels, cut=cut).result
     exchanged = sorted(shape for line in added for shape in line.split())
     if cut:
         assert exchanged == ["f32[12,512]"]

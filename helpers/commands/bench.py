@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helpers import ROOT, devices, doctor
+from helpers import ROOT, devices, processes
 from helpers.commands.run import BUILD, end_as_ctrl_c_does, short, write
 from helpers.errors import WorkshopError
+from helpers.machine.host import Host, command, cpu_name, python_command, set_variable
 from helpers.tables import Table
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _backends(names: Sequence[str] | None) -> list[str]:
     from helpers.training import BACKENDS
 
     there = [name for name in BACKENDS if devices.installed(name)]
-    lab = doctor.command(doctor.Host.here(), "lab")
+    lab = command(Host.here(), "lab")
     for name in names or ():
         if name not in BACKENDS:
             raise WorkshopError(
@@ -152,7 +153,7 @@ def _process(
     arguments += ["--options", json.dumps(options)] if options else []
     row = {"backend": backend, "network": network, "way": way, "epochs": epochs, "seed": seed}
     row["arguments"] = shlex.join(arguments)
-    done = devices.run([sys.executable, "-P", *arguments], TIMEOUT, env=_environment(backend, way))
+    done = processes.run_command([sys.executable, "-P", *arguments], TIMEOUT, env=_environment(backend, way))
     row["process_seconds"] = done.seconds
     try:
         return row | json.loads(done.stdout.splitlines()[-1])
@@ -170,7 +171,7 @@ def _environment(backend: str, way: str) -> dict[str, str]:
     return found
 
 
-def _how_it_ended(done: devices.Finished) -> tuple[str, str, str]:
+def _how_it_ended(done: processes.Finished) -> tuple[str, str, str]:
     fewer = "Try fewer images (--images), or close other programs."
     if done.status is None:
         return f"It had not ended after {TIMEOUT:g} s and was ended.", "", fewer
@@ -185,10 +186,10 @@ def _how_it_ended(done: devices.Finished) -> tuple[str, str, str]:
 def _failure(row: dict[str, Any]) -> WorkshopError:
     """Return what became of a process that failed, in words."""
     what, why, following = row["error"]
-    host = doctor.Host.here()
+    host = Host.here()
     alone = (
-        f"Run it alone and see all that it says:\n    {doctor.set_variable(host, 'KERAS_BACKEND', row['backend'])}\n"
-        f"    {doctor.python_command(host)} {row['arguments']}"
+        f"Run it alone and see all that it says:\n    {set_variable(host, 'KERAS_BACKEND', row['backend'])}\n"
+        f"    {python_command(host)} {row['arguments']}"
     )
     return WorkshopError(f"{_label(row)} failed: {what}", why, following or alone)
 
@@ -443,7 +444,7 @@ def _machine() -> str:
     import psutil
 
     memory = f"{psutil.virtual_memory().total / 2**30:.1f} GiB of memory"
-    return f"{devices.cpu_name()}, {psutil.cpu_count()} logical cores, {memory}, {platform.system()}"
+    return f"{cpu_name()}, {psutil.cpu_count()} logical cores, {memory}, {platform.system()}"
 
 
 def _versions() -> dict[str, str]:

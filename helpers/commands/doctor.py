@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine this machine, print the findings, and return 0 unless one of them stops the workshop."""
-    from helpers import doctor
+    from helpers.machine import doctor
 
     findings = doctor.examine(quick=args.quick)
     print(doctor.report(findings))

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the machine quickly, then serve the lessons until Ctrl-C."""
-    from helpers import doctor
+    from helpers.machine import doctor
 
     if args.profile:
         os.environ[profiles.VARIABLE] = args.profile

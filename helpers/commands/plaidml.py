@@ -16,6 +16,7 @@ from pathlib import Path
 from helpers import plaidml
 from helpers.commands import lock
 from helpers.errors import WorkshopError
+from helpers.machine.host import cpu_name
 
 HELP = "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs"
 AGAIN = f"Build it anew: {plaidml.COMMAND} --remove, then {plaidml.COMMAND}"
@@ -181,10 +182,10 @@ def prove(environment: Path) -> None:
 
 
 def _run(environment: Path, function: object, variables: dict, **arguments: object) -> object:
-    from helpers import cluster
+    from helpers import processes
 
     try:
-        return cluster.run(function, python=plaidml.python(environment), variables=variables, **arguments).result
+        return processes.run(function, python=plaidml.python(environment), variables=variables, **arguments).result
     except WorkshopError as error:
         raise WorkshopError(error.what, error.why, AGAIN) from None
 
@@ -212,12 +213,12 @@ def record(environment: Path, path: Path | None = None, repeats: int = 15) -> No
     import datetime
     import platform
 
-    from helpers import devices, opencl
+    from helpers import opencl
 
     path = path or plaidml.RECORDED
     known = {
         "date": datetime.date.today().isoformat(),
-        "machine": f"{devices.cpu_name()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": f"{cpu_name()}, {os.cpu_count()} cores, {platform.system()}",
         "versions": _run(environment, _versions, {}),
         "device": plaidml.DEVICE,
         "tile_device": opencl.name(opencl.pick_device()),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from helpers import ROOT, execute, lessons, profiles
 from helpers.errors import WorkshopError
+from helpers.machine.host import cpu_name
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -262,12 +263,10 @@ def _lines(report: dict[str, Any], start: str) -> str:
 def _machine() -> dict[str, str]:
     import psutil
 
-    from helpers import devices
-
     memory = f"{psutil.virtual_memory().total / 2**30:.1f} GiB of memory"
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": devices.cpu_name(),
+        "processor": cpu_name(),
         "cores": f"{psutil.cpu_count()} logical cores",
         "memory": memory,
     }

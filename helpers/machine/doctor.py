@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import sys
@@ -20,12 +19,26 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from helpers import ROOT, devices
+from helpers import ROOT, devices, processes
+from helpers.machine.host import (
+    STAMP,
+    Host,
+    add_missing,
+    cgroup_room,
+    command,
+    copy_elsewhere,
+    opencl_compiler,
+    opencl_driver,
+    other_python,
+    python_command,
+    reinstall,
+    set_variable,
+    unset_variable,
+)
 
-LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
 PYTHONS = ((3, 11), (3, 13))  # the oldest and the newest that the locks are for, as in pyproject.toml
 LEAST_MEMORY = 2 << 30  # bytes: a lesson's kernel stays below 1.5 GiB, and JupyterLab wants its share
 LEAST_DISK = 3 << 30  # bytes: one accelerator family takes about that much
@@ -35,7 +48,6 @@ WHOLE_SECONDS = 18.0  # for everything
 WIDTH = 100  # characters of the report's lines; commands are never broken
 SEVERITIES = ("stops", "limits", "note")
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
-STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which family's lock it installed
 CANNOT_COMPILE = "cannot compile"  # as helpers.devices puts it
 NOT_INSTALLED, HANGS = "not installed", "hangs"
 TRAINING_BACKENDS = ("tensorflow", "jax", "torch")
@@ -81,33 +93,6 @@ class Findings(list[Finding]):
 
 
 @dataclass(frozen=True)
-class Host:
-    """The machine that a probe or an advice is for.
-
-    Attributes:
-        system: `Linux`, `Darwin` (macOS) or `Windows`.
-        machine: `x86_64` or `arm64`.
-        python: the running Python's version, as (3, 12).
-        route: how the packages came: `venv` (workshop.py), `conda`, `binder`, or `own` (an environment made by hand).
-        nvidia: whether NVIDIA's driver is installed.
-    """
-
-    system: str
-    machine: str
-    python: tuple[int, int]
-    route: str
-    nvidia: bool
-
-    @classmethod
-    def here(cls) -> Host:
-        """Return this machine."""
-        machine = platform.machine().lower()
-        machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(machine, machine)
-        nvidia = Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
-        return cls(platform.system(), machine, sys.version_info[:2], _route(), nvidia)
-
-
-@dataclass(frozen=True)
 class Probe:
     """One thing to look at.
 
@@ -139,7 +124,7 @@ def examine(quick: bool = False) -> Findings:
                 seen.append(_no_answer(probe))
     finally:
         if not all(done.is_set() for _, _, done in runs):  # Ctrl-C too: leave no process behind
-            devices.kill_all()
+            processes.kill_all()
     everything = [item for _, seen, _ in runs for item in list(seen)]
     found = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -218,139 +203,6 @@ def _indented(label: str, text: str) -> list[str]:
 
 
 # --- Advice: what to do next, by system and by how the packages came -------------------------------------------------
-
-
-def command(host: Host, name: str) -> str:
-    """Return how to type one of the workshop's commands on this machine."""
-    if host.route != "venv":
-        return f"python -m helpers {name}"
-    return f"{'py' if host.system == 'Windows' else 'python3'} workshop.py {name}"
-
-
-def python_command(host: Host) -> str:
-    """Return how to type the Python of the workshop's environment, from the workshop's folder."""
-    if host.route != "venv":
-        return "python"
-    return ".venv\\Scripts\\python" if host.system == "Windows" else ".venv/bin/python"
-
-
-def set_variable(host: Host, name: str, value: str) -> str:
-    """Return the command that sets an environment variable for the terminal in which it is typed."""
-    return f'$env:{name} = "{value}"' if host.system == "Windows" else f"export {name}={value}"
-
-
-def unset_variable(host: Host, name: str) -> str:
-    """Return the command that removes an environment variable from the terminal in which it is typed."""
-    return f"Remove-Item Env:{name}" if host.system == "Windows" else f"unset {name}"
-
-
-def add_missing(host: Host) -> str:
-    """Return how to install packages that the lock names and that are not there."""
-    return f"It installs what is missing:\n    {command(host, 'lab')}" if host.route == "venv" else reinstall(host)
-
-
-def reinstall(host: Host) -> str:
-    """Return how to bring the packages back to those of the lock."""
-    if host.route == "binder":
-        return f"Start again from the Binder link, which builds a whole environment:\n    {binder_link()}"
-    if host.route == "conda":
-        return (
-            "In the workshop's folder, with its environment active (environment-opencl.yml, if it came from that):\n"
-            "    conda env update -f environment.yml\n    pip install --no-deps -e ."
-        )
-    if host.route == "own":
-        return "In the workshop's folder, with its environment active:\n    python -m pip install --upgrade -e ."
-    remove = "Remove-Item -Recurse -Force .venv" if host.system == "Windows" else "rm -r .venv"
-    return f"In the workshop's folder, build its environment anew:\n    {remove}\n    {command(host, 'lab')}"
-
-
-def copy_elsewhere(host: Host) -> str:
-    """Return how to go on in a copy of the workshop that belongs to the learner."""
-    if host.system == "Windows":
-        copy, enter = 'Copy-Item -Recurse . "$HOME\\any-gpu-workshop"', 'cd "$HOME\\any-gpu-workshop"'
-    else:
-        copy, enter = "cp -R . ~/any-gpu-workshop", "cd ~/any-gpu-workshop"
-    lines = [f"    {line}" for line in (copy, enter, command(host, "lab"))]
-    return "\n".join(["In the workshop's folder, copy it to your home folder and work there:", *lines])
-
-
-def other_python(host: Host) -> str:
-    """Return how to get a Python that the workshop runs on."""
-    if host.route == "binder":
-        return f"Start again from the Binder link, which brings the right Python:\n    {binder_link()}"
-    if host.route == "conda":
-        return "Make the workshop's own environment:\n    conda env create -f environment.yml"
-    host = replace(host, route="venv")  # whatever made this environment, workshop.py finds or fetches a Python
-    install = {
-        "Linux": "sudo apt install python3.12 python3.12-venv",
-        "Darwin": "brew install python@3.12",
-        "Windows": "py install 3.12  (or: winget install Python.Python.3.12)",
-    }.get(host.system, "")
-    offer = f"{command(host, 'lab')} looks for a fitting Python and offers to fetch one. To install one yourself:"
-    return f"{offer}\n    {install}" if install else offer.removesuffix(" To install one yourself:")
-
-
-def binder_link(root: Path = ROOT) -> str:
-    """Return the address that opens the lessons on Binder: of the repository that this folder was cloned from.
-
-    A folder that came without git does not know where it is published; Binder's own page then asks for the address.
-    """
-    try:
-        text = (root / ".git" / "config").read_text(encoding="utf-8")
-    except (OSError, UnicodeError):
-        text = ""
-    found = re.search(r"url = \S*github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?\s*$", text, re.MULTILINE)
-    if not found:
-        return "https://mybinder.org   (give it the address of the workshop's repository)"
-    return f"https://mybinder.org/v2/gh/{found[1]}/{LESSONS_ON_BINDER}"
-
-
-def opencl_compiler(host: Host) -> str:
-    """Return how to get an OpenCL driver whose compiler is newer than the one that is here."""
-    if host.system != "Linux" or host.machine != "x86_64":
-        return opencl_driver(host)
-    apt = "Install your distribution's PoCL, which is newer:\n    sudo apt install pocl-opencl-icd"
-    if host.route != "venv":
-        return apt
-    intel = f"    {command(host, 'lab')} --with intel-opencl"
-    return f"Without root, Intel's OpenCL for processors, AMD's too (a download of about 300 MB):\n{intel}\nOr: {apt}"
-
-
-def opencl_driver(host: Host) -> str:
-    """Return how to get an OpenCL driver; PoCL makes the CPU an OpenCL device where no GPU's driver is there."""
-    if host.route == "binder":
-        return f"Start again from the Binder link, which brings PoCL:\n    {binder_link()}"
-    conda = (
-        "\n    conda env create -f environment-opencl.yml\n    conda activate any-gpu-workshop-opencl"
-        "\n    pip install --no-deps -e .\n    python -m helpers lab"
-    )
-    elsewhere = f"\nOr nothing to install, in a browser:\n    {binder_link()}"
-    if host.route == "conda":
-        return f"Take pyopencl and PoCL both from conda-forge (those from pip do not mix with them):{conda}{elsewhere}"
-    if host.system == "Linux":
-        apt = "Install PoCL, which makes the CPU an OpenCL device:\n    sudo apt install pocl-opencl-icd"
-        if host.nvidia:
-            apt = (
-                "NVIDIA's driver is here, but it is not registered with OpenCL, as in many containers. As root:\n"
-                "    mkdir -p /etc/OpenCL/vendors\n"
-                "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd\n"
-                "(A container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility too.) Or, for the CPU:\n"
-                "    sudo apt install pocl-opencl-icd"
-            )
-        if host.machine == "x86_64":
-            return f"{apt}\nOr, without root, by pip, which has PoCL for this processor:\n" + (
-                f"    {python_command(host)} -m pip install pocl-binary-distribution"
-            )
-        return (
-            f"{apt}\nOr, without root, take it from conda-forge (pip has no PoCL for this processor):{conda}{elsewhere}"
-        )
-    if host.system == "Windows":
-        first = "The driver of your graphics card brings OpenCL: install the newest from AMD, Intel or NVIDIA."
-        return f"{first} Or take PoCL, for the CPU, from conda-forge (pip has none for Windows):{conda}{elsewhere}"
-    if host.system == "Darwin":
-        first = "macOS has OpenCL built in, but not in a virtual machine. PoCL, for the CPU, comes from conda-forge:"
-        return f"{first}{conda}{elsewhere}"
-    return f"Use the Binder link:\n    {binder_link()}"
 
 
 # --- Probes ----------------------------------------------------------------------------------------------------------
@@ -473,7 +325,7 @@ def _helpers(host: Host) -> Iterator[Finding | str]:
         "import importlib.util as u; spec = u.find_spec('helpers')\n"
         "print(spec and (spec.origin or list(spec.submodule_search_locations)[0]) or '')"
     )
-    done = devices.run([sys.executable, "-c", code], CHILD_SECONDS)
+    done = processes.run_command([sys.executable, "-c", code], CHILD_SECONDS)
     if done.status != 0:
         raise RuntimeError(_complaint(done))
     found = Path(done.stdout.rstrip("\n").split("\n")[-1])
@@ -506,7 +358,7 @@ def _in_the_way(host: Host, found: Path) -> Finding:
     return Finding("helpers", "stops", f"Another package named helpers is in the way: {package}", why, next_step)
 
 
-def _complaint(done: devices.Finished) -> str:
+def _complaint(done: processes.Finished) -> str:
     """Return the last line of what a process complained of before it ended."""
     if done.status is None:
         return "a process that was to answer did not do so in time"
@@ -572,7 +424,7 @@ def _opencl_choice(host: Host) -> Iterator[Finding | str]:
         "except WorkshopError as error: wrong = [error.what, error.why]\n"
         "print(json.dumps(wrong))"
     )
-    done = devices.run([sys.executable, "-P", "-c", code], CHILD_SECONDS, env=_environment())
+    done = processes.run_command([sys.executable, "-P", "-c", code], CHILD_SECONDS, env=_environment())
     if done.status != 0:
         raise RuntimeError(_complaint(done))
     wrong = json.loads(done.stdout.strip().splitlines()[-1])
@@ -640,7 +492,7 @@ def _ask_opencl(changes: dict[str, str | None]) -> tuple[list[str], str]:
     if not devices.installed("opencl"):
         return [], NOT_INSTALLED
     asked = [sys.executable, "-P", "-m", "helpers.devices", "--ask", "opencl", "--timeout", str(CHILD_SECONDS)]
-    done = devices.run(asked, CHILD_SECONDS, env=_environment(changes))
+    done = processes.run_command(asked, CHILD_SECONDS, env=_environment(changes))
     if done.status is None:
         return [], HANGS
     try:
@@ -683,7 +535,7 @@ def _dataset(host: Host) -> Iterator[Finding | str]:
         "except WorkshopError as error: where, wrong = '', error.what\n"
         "print(json.dumps([where, wrong, data.MIRRORS[0]]))"
     )
-    done = devices.run([sys.executable, "-P", "-c", code], 2 * CHILD_SECONDS, env=_environment())
+    done = processes.run_command([sys.executable, "-P", "-c", code], 2 * CHILD_SECONDS, env=_environment())
     if done.status != 0:
         raise RuntimeError(_complaint(done))
     *remarks, answer = done.stdout.strip().splitlines()
@@ -719,42 +571,6 @@ def _memory(host: Host) -> Iterator[Finding | str]:
     if os.environ.get("ANYGPU_PROFILE") != "preview":
         next_step += f" Lessons can also do less work:\n    {set_variable(host, 'ANYGPU_PROFILE', 'preview')}"
     yield Finding("memory", "limits", what, why, next_step)
-
-
-def cgroup_room(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """Return how many bytes each cgroup above this process still allows; empty without a limit, or off Linux.
-
-    Containers set these limits, and psutil does not see them. Reads version 2 and version 1; files that programs read
-    (inactive_file) count as free. https://docs.kernel.org/admin-guide/cgroup-v2.html
-    """
-    rooms = []
-    for folder, limit, used in _cgroup_files(root, own):
-        try:
-            most, now = int((folder / limit).read_text()), int((folder / used).read_text())
-            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        except (OSError, ValueError):
-            continue
-        cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
-        if most < 1 << 60:  # version 1 says "no limit" with an enormous number, version 2 with "max"
-            rooms.append(max(0, most - now + cached))
-    return rooms
-
-
-def _cgroup_files(root: Path, own: Path) -> Iterator[tuple[Path, str, str]]:
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, inside = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        base = root if controllers == "" else root / "memory"
-        names = ("memory.max", "memory.current")
-        names = names if controllers == "" else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        folder = base / inside.strip("/")
-        for place in {base, folder, *(parent for parent in folder.parents if parent.is_relative_to(base))}:
-            yield (place, *names)
 
 
 def _disk(host: Host) -> Iterator[Finding | str]:
@@ -827,14 +643,6 @@ PROBES: tuple[Probe, ...] = (
 
 
 # --- Words -----------------------------------------------------------------------------------------------------------
-
-
-def _route() -> str:
-    if "BINDER_LAUNCH_HOST" in os.environ or "BINDER_REPO_URL" in os.environ:
-        return "binder"
-    if Path(sys.prefix, "conda-meta").is_dir():
-        return "conda"
-    return "venv" if Path(sys.prefix, STAMP).is_file() or Path(sys.prefix).resolve() == ROOT / ".venv" else "own"
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -1,4 +1,4 @@
-"""helpers.cluster on real processes: what travels, what is refused, and that nothing is left however a run ends."""
+"""helpers.processes on real processes: what travels, what is refused, and that nothing is left however a run ends."""
 
 import asyncio
 import contextlib
@@ -30,9 +30,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from helpers import cluster, execute, tables
-from helpers.cluster import Run
+from helpers import execute, processes, tables
 from helpers.errors import WorkshopError
+from helpers.processes import Run
 
 ROOT = Path(__file__).parent.parent
 LONG = 60  # seconds: a limit against hanging, that no run of a test reaches
@@ -71,13 +71,13 @@ def temporary(tmp_path, monkeypatch, request):
     if "notebook" not in request.node.name:  # the kernel's client keeps some for the next kernel
         assert me.num_fds() <= descriptors
     assert list(folder.iterdir()) == []
-    assert cluster._lent == set()
+    assert processes._lent == set()
 
 
 def refused(function, *words, **options):
     """Run what must be refused or fail, and return the message; it has to hold all the words."""
     with pytest.raises(WorkshopError) as caught:
-        cluster.run(function, **{"seconds": LONG} | options)
+        processes.run(function, **{"seconds": LONG} | options)
     message = str(caught.value)
     assert [word for word in words if word not in message] == [], message
     assert "Next: " in message
@@ -97,7 +97,7 @@ def add(a, b=2, *, c=3):
 
 
 def test_a_function_gets_its_arguments_and_its_result_comes_back():
-    run = cluster.run(add, a=1, c=10)
+    run = processes.run(add, a=1, c=10)
     assert (run.result, run.results, run.failures, run.logs, run.noise) == (13, [13], [""], [""], [""])
     assert 0 < run.seconds < LONG
 
@@ -109,7 +109,7 @@ def test_each_process_has_its_number_and_all_the_addresses():
         print("I am", process)
         return process + offset, addresses, os.getpid()
 
-    run = cluster.run(who, processes=3, offset=10)
+    run = processes.run(who, processes=3, offset=10)
     assert [result[0] for result in run.results] == [10, 11, 12]
     assert run.logs == ["I am 0\n", "I am 1\n", "I am 2\n"]
     assert run.results[0][1] == run.results[1][1] == run.results[2][1]
@@ -161,24 +161,24 @@ def same(one, other):
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(plain, min_size=5))
 def test_plain_data_comes_back_from_a_process_as_it_went(values):
-    assert same(cluster.run(echo, value=values).result, values)
+    assert same(processes.run(echo, value=values).result, values)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(plain)
 def test_plain_data_is_packed_and_unpacked_unchanged(value):
-    assert same(cluster._loads(cluster._dumps(value)), value)
+    assert same(processes._loads(processes._dumps(value)), value)
 
 
 def test_an_array_can_be_written_to_when_it_has_come_back():
-    result = cluster.run(echo, value=np.arange(3)).result
+    result = processes.run(echo, value=np.arange(3)).result
     result[0] = 7
     assert result.tolist() == [7, 1, 2]
 
 
 def test_a_large_result_and_a_large_argument_come_whole():
     value = np.random.default_rng(0).integers(0, 256, 30_000_000, np.uint8)
-    assert np.array_equal(cluster.run(echo, value=value).result, value)
+    assert np.array_equal(processes.run(echo, value=value).result, value)
 
 
 def code_of(kind):
@@ -274,8 +274,8 @@ def test_unpacking_calls_nothing_but_what_rebuilds_arrays(tmp_path, monkeypatch)
         def __reduce__(self):
             return os.mkdir, ("made-by-unpacking",)
 
-    with pytest.raises(cluster._NotPlain, match=r"posix\.mkdir"):
-        cluster._loads(pickle.dumps(Evil()))
+    with pytest.raises(processes._NotPlain, match=r"posix\.mkdir"):
+        processes._loads(pickle.dumps(Evil()))
     assert not (tmp_path / "made-by-unpacking").exists()
 
 
@@ -286,7 +286,7 @@ def test_arrays_of_numpy_1_are_read_without_its_names():
         b"\x88\x87\x94R\x94(K\x03\x8c\x01<\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94bK\x02\x85\x94\x8c\x01C\x94t\x94R\x94."
     )
     with warnings.catch_warnings(action="error"):  # NumPy 2 has those names too, and warns of some
-        assert same(cluster._loads(packed), np.float32([1, 2]))
+        assert same(processes._loads(packed), np.float32([1, 2]))
 
 
 # ---------------------------------------------------------------------------------------------- another environment
@@ -300,9 +300,9 @@ def test_another_environment_gives_its_packages_alone(tmp_path):
         return sys.prefix, [name for name in ("helpers", "numpy", "psutil") if importlib.util.find_spec(name)], value
 
     venv.create(tmp_path / "other")
-    run = cluster.run(look, python=str(tmp_path / "other/bin/python"), value=[1, "two"], seconds=LONG)
+    run = processes.run(look, python=str(tmp_path / "other/bin/python"), value=[1, "two"], seconds=LONG)
     assert run.result == (str(tmp_path / "other"), ["helpers"], [1, "two"])
-    assert "numpy" in cluster.run(look, value=0).result[1]
+    assert "numpy" in processes.run(look, value=0).result[1]
 
 
 def test_arrays_need_a_numpy_in_the_other_environment(tmp_path):
@@ -326,8 +326,8 @@ def test_annotations_and_defaults_may_use_names_of_the_caller():
     def work(a: "np.ndarray" = start, b: np.ndarray = start + 1, *more: Path, c: Path | None = None) -> np.ndarray:
         return a + b
 
-    assert cluster.run(work).result == 11
-    assert cluster.run(work, a=1).result == 7
+    assert processes.run(work).result == 11
+    assert processes.run(work, a=1).result == 7
 
 
 def test_an_indented_function_keeps_its_text_and_its_line_numbers():
@@ -359,7 +359,7 @@ def test_what_a_function_needs_for_itself_is_not_from_outside():
         local = sum(local)
         return work(n - 1) if n > 3 else inner(Box.twice) + int(math.sqrt(4)), __name__
 
-    assert cluster.run(work, n=4).result[0] == (11, "__script__")
+    assert processes.run(work, n=4).result[0] == (11, "__script__")
 
 
 def test_names_from_outside_are_named_all_at_once(monkeypatch):
@@ -399,7 +399,7 @@ def test_a_recursive_function_within_another_is_no_closure():
     def factorial(n):
         return n * factorial(n - 1) if n else 1
 
-    assert cluster.run(factorial, n=5).result == 120
+    assert processes.run(factorial, n=5).result == 120
 
 
 class Thing:
@@ -474,7 +474,7 @@ def test_a_function_without_a_source_is_refused():
     refused(names["made"], "The source of made cannot be found.", "python -c")
     if sys.version_info >= (3, 13):
         return  # there Python keeps what was typed into -c
-    code = "from helpers import cluster\ndef typed():\n    return 1\ncluster.run(typed)"
+    code = "from helpers import processes\ndef typed():\n    return 1\nprocesses.run(typed)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=LONG)
     assert "The source of typed cannot be found." in done.stderr
 
@@ -485,7 +485,7 @@ def test_a_file_that_changed_since_does_not_give_another_function(tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     import changing_module
 
-    assert cluster.run(changing_module.work).result == 1
+    assert processes.run(changing_module.work).result == 1
     file.write_text("def first():\n    return 2\n\ndef work():\n    return 1\n")
     refused(changing_module.work, "The source of work cannot be found.", "its file has changed")
 
@@ -509,7 +509,7 @@ def test_the_parameters_of_run_itself_cannot_be_the_functions():
         return seconds
 
     refused(work, "work has a parameter called seconds", "another name")
-    assert set(cluster.RESERVED) == {*inspect.signature(cluster.run).parameters} - {"arguments"}
+    assert set(processes.RESERVED) == {*inspect.signature(processes.run).parameters} - {"arguments"}
 
 
 def test_process_and_addresses_are_not_the_learners_to_give():
@@ -525,7 +525,7 @@ def test_a_number_of_processes_that_is_none_is_refused(processes):
 
 
 def test_numpys_whole_numbers_count_processes():
-    assert len(cluster.run(add, processes=np.int64(2), seconds=np.float32(LONG), a=1).results) == 2
+    assert len(processes.run(add, processes=np.int64(2), seconds=np.float32(LONG), a=1).results) == 2
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, math.nan, math.inf, "5", None, True])
@@ -559,7 +559,7 @@ def test_variables_are_set_and_removed_for_the_processes_alone(monkeypatch):
     monkeypatch.setenv("ANYGPU_GONE", "here")
     before = dict(os.environ)
     names = ["ANYGPU_KEPT", "ANYGPU_GONE", "ANYGPU_NEW", "PYTHONHASHSEED", "TF_CPP_MIN_LOG_LEVEL"]
-    got = cluster.run(read, variables={"ANYGPU_GONE": None, "ANYGPU_NEW": "é 1"}, names=names).result
+    got = processes.run(read, variables={"ANYGPU_GONE": None, "ANYGPU_NEW": "é 1"}, names=names).result
     assert got == {**{name: before.get(name) for name in names}, "ANYGPU_GONE": None, "ANYGPU_NEW": "é 1"}
     assert dict(os.environ) == before
 
@@ -577,7 +577,7 @@ def test_a_folder_of_the_callers_path_is_on_the_processs_path(tmp_path, monkeypa
 
         return beside_the_script.ANSWER
 
-    assert cluster.run(work).result == 42
+    assert processes.run(work).result == 42
 
 
 def test_no_free_port_is_told(monkeypatch):
@@ -587,20 +587,20 @@ def test_no_free_port_is_told(monkeypatch):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
-        monkeypatch.setattr(cluster, "PORTS", range(port, port + 1))
+        monkeypatch.setattr(processes, "PORTS", range(port, port + 1))
         refused(work, f"not 1 free ports between {port} and {port}")
-    assert cluster.run(work).failures == [""]
+    assert processes.run(work).failures == [""]
     refused(work, "not 2 free ports", processes=2)
 
 
 def test_a_port_is_not_lent_twice(monkeypatch):
-    pairs = (range(port, port + 2) for port in cluster.PORTS)
-    monkeypatch.setattr(cluster, "PORTS", next(pair for pair in pairs if all(map(cluster._free, pair))))
-    with cluster._ports(1) as one, cluster._ports(1) as other:
+    pairs = (range(port, port + 2) for port in processes.PORTS)
+    monkeypatch.setattr(processes, "PORTS", next(pair for pair in pairs if all(map(processes._free, pair))))
+    with processes._ports(1) as one, processes._ports(1) as other:
         assert one != other
-        with pytest.raises(WorkshopError, match="not 1 free ports"), cluster._ports(1):
+        with pytest.raises(WorkshopError, match="not 1 free ports"), processes._ports(1):
             pass
-    with cluster._ports(2) as both:
+    with processes._ports(2) as both:
         assert sorted(both) == sorted(one + other)
 
 
@@ -616,11 +616,11 @@ def test_no_room_for_temporary_files_is_told(tmp_path, monkeypatch):
 
 def test_processes_that_cannot_all_be_started_leave_none():
     code = (
-        "import resource, psutil; from helpers import cluster, devices\n"
+        "import resource, psutil; from helpers import processes, devices\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))\n"
-        "import tests.test_cluster as t\n"
-        "try:\n    cluster.run(t.echo, processes=20, value=1)\n"
-        "except cluster.WorkshopError as error:\n    print(error)\n"
+        "import tests.test_processes as t\n"
+        "try:\n    processes.run(t.echo, processes=20, value=1)\n"
+        "except processes.WorkshopError as error:\n    print(error)\n"
         "print('left:', psutil.Process().children(recursive=True), psutil.Process().num_fds())"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
@@ -652,7 +652,7 @@ def test_the_log_is_what_was_printed_and_the_noise_all_else():
         subprocess.run([sys.executable, "-c", "print('of a child')"], stdout=sys.stdout, check=True)
         return sys.stdin.read(), sys.stdout.isatty()
 
-    run = cluster.run(work)
+    run = processes.run(work)
     assert run.logs == ["printed é \\ud800\nwritten\nbytes\n"]
     assert run.result == ("", False)
     wanted = ["native 1\n", "native 2\n", "to standard error\n", "UserWarning: a warning\n", "of a child\n"]
@@ -665,7 +665,7 @@ def test_what_compiled_code_left_in_its_buffer_is_noise():
 
         ctypes.CDLL(None).printf(b"from printf\n")
 
-    assert cluster.run(work).noise == ["from printf\n"]
+    assert processes.run(work).noise == ["from printf\n"]
 
 
 def test_lines_of_threads_and_forks_are_not_mixed_up():
@@ -687,7 +687,7 @@ def test_lines_of_threads_and_forks_are_not_mixed_up():
             speaker.join()
         return os.waitpid(child, 0)[1]
 
-    run = cluster.run(work)
+    run = processes.run(work)
     assert run.result == 0
     assert sorted(run.logs[0].splitlines()) == sorted(
         f"{who}{number} " * 150 for who in ("a", "b", "child") for number in range(60)
@@ -695,7 +695,7 @@ def test_lines_of_threads_and_forks_are_not_mixed_up():
 
 
 def test_frames_of_threads_and_forks_are_not_torn(monkeypatch):
-    monkeypatch.setattr(cluster, "KEPT_BYTES", 10**7)
+    monkeypatch.setattr(processes, "KEPT_BYTES", 10**7)
 
     def work():
         import os
@@ -712,16 +712,16 @@ def test_frames_of_threads_and_forks_are_not_torn(monkeypatch):
             speaker.join()
         return os.waitpid(child, 0)[1] if child else None
 
-    run = cluster.run(work)
+    run = processes.run(work)
     assert (run.result, {letter: run.logs[0].count(letter) for letter in "abcd"}) == (0, dict.fromkeys("abcd", 10**6))
     assert len(run.logs[0]) == 4 * 10**6
 
 
 def test_what_is_not_kept_takes_no_memory():
-    kept = cluster._Kept()
+    kept = processes._Kept()
     for _ in range(10_000):
         kept.add(b"x" * 1_000)
-        assert len(kept.head) + len(kept.tail) <= 3 * cluster.KEPT_BYTES
+        assert len(kept.head) + len(kept.tail) <= 3 * processes.KEPT_BYTES
 
 
 def test_of_very_much_output_the_beginning_and_the_end_are_kept():
@@ -732,12 +732,12 @@ def test_of_very_much_output_the_beginning_and_the_end_are_kept():
             print(f"line {number} ".ljust(9_999, "."))
             os.write(2, f"noise {number} ".ljust(9_999, ".").encode() + b"\n")
 
-    run = cluster.run(work, lines=5_000)
+    run = processes.run(work, lines=5_000)
     for text, word in ((run.logs[0], "line"), (run.noise[0], "noise")):
         assert text.startswith(f"{word} 0 .")
         assert f"\n{word} 4999 ." in text
-        assert f"[... {50_000_000 - 2 * cluster.KEPT_BYTES:,} bytes left out ...]" in text
-        assert len(text) < 2 * cluster.KEPT_BYTES + 100
+        assert f"[... {50_000_000 - 2 * processes.KEPT_BYTES:,} bytes left out ...]" in text
+        assert len(text) < 2 * processes.KEPT_BYTES + 100
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -745,8 +745,8 @@ def test_of_very_much_output_the_beginning_and_the_end_are_kept():
 def test_what_is_kept_is_the_beginning_and_the_end(parts, size):
     whole = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "KEPT_BYTES", size)
-        kept = cluster._Kept()
+        patch.setattr(processes, "KEPT_BYTES", size)
+        kept = processes._Kept()
         for part in parts:
             kept.add(part)
         text = str(kept)
@@ -849,7 +849,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("how", FAILURES)
 def test_without_check_the_others_go_on_and_the_failure_is_told(how):
-    run = cluster.run(fail, processes=3, check=False, how=how)
+    run = processes.run(fail, processes=3, check=False, how=how)
     assert run.results == [0, None, 2]
     assert run.failures == ["", FAILURES[how], ""]
     assert run.logs == [f"before the end of {number}\n" for number in range(3)]
@@ -920,7 +920,7 @@ def test_a_message_of_the_workshop_is_shown_as_it_is():
 def timed_out(function, printed, **options):
     """Run what does not end without check, with a limit that lets it print so much first, however busy we are."""
     for seconds in (0.5, 2, 10, LONG):
-        run = cluster.run(function, seconds=seconds, check=False, **options)
+        run = processes.run(function, seconds=seconds, check=False, **options)
         if all(len(log) >= printed for log in run.logs):
             break
     return run, f"it had not ended after {seconds:g} s"
@@ -964,7 +964,7 @@ def test_an_endless_loop_that_prints_ends_at_the_time_out():
     run, late = timed_out(work, 1_000)
     assert late in run.failures[0]
     assert run.logs[0].startswith("again and again\nagain")
-    assert len(run.logs[0]) < 2 * cluster.KEPT_BYTES + 100
+    assert len(run.logs[0]) < 2 * processes.KEPT_BYTES + 100
 
 
 def hold(folder="", process=0):
@@ -1015,12 +1015,12 @@ def start_child(alone):
 
 
 def test_a_child_that_a_process_left_behind_ends_with_the_run():
-    child = cluster.run(start_child, alone=False).result
+    child = processes.run(start_child, alone=False).result
     assert in_the_end(lambda: not psutil.pid_exists(child) or not alive(psutil.Process(child)))
 
 
 def test_a_child_in_a_session_of_its_own_holds_nothing_up():
-    child = psutil.Process(cluster.run(start_child, alone=True).result)
+    child = psutil.Process(processes.run(start_child, alone=True).result)
     assert alive(child)  # as the module says
     child.kill()
 
@@ -1033,7 +1033,7 @@ def test_a_process_may_use_temporary_files_and_leaves_none():
         (pathlib.Path(tempfile.mkdtemp()) / "left").write_text("x")
         return tempfile.gettempdir()
 
-    assert not Path(cluster.run(work).result).exists()
+    assert not Path(processes.run(work).result).exists()
 
 
 def test_two_processes_talk_and_their_ports_are_free_again():
@@ -1057,7 +1057,7 @@ def test_two_processes_talk_and_their_ports_are_free_again():
         time.sleep(0.2)
         return connection.recv(100).decode(), addresses
 
-    run = cluster.run(work, processes=2)
+    run = processes.run(work, processes=2)
     assert [result[0] for result in run.results] == ["from 1", "from 0"]
     for address in run.results[0][1]:
         with socket.create_server(("127.0.0.1", int(address.split(":")[1]))):
@@ -1080,7 +1080,7 @@ def test_a_crash_leaves_no_core_file(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     try:
-        run = cluster.run(crash, seconds=LONG, check=False)
+        run = processes.run(crash, seconds=LONG, check=False)
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
     assert "SIGSEGV" in run.failures[0]
@@ -1120,7 +1120,7 @@ def test_a_process_that_has_answered_stays_until_all_have():
             except ConnectionRefusedError:
                 time.sleep(0.02)
 
-    assert cluster.run(work, processes=2).results[1] == "0 is there"
+    assert processes.run(work, processes=2).results[1] == "0 is there"
 
 
 def test_several_runs_at_a_time_do_not_meddle():
@@ -1132,7 +1132,7 @@ def test_several_runs_at_a_time_do_not_meddle():
         return number, addresses
 
     def start(number):
-        return cluster.run(work, processes=2, number=number)
+        return processes.run(work, processes=2, number=number)
 
     with ThreadPoolExecutor(4) as pool:
         runs = list(pool.map(start, range(6)))
@@ -1144,7 +1144,7 @@ def test_a_run_within_a_run_ends_with_it():
     def outer():
         import os
 
-        from helpers import cluster
+        from helpers import processes
 
         def inner():
             import os
@@ -1153,9 +1153,9 @@ def test_a_run_within_a_run_ends_with_it():
             os.write(2, f"{os.getpid()}".encode())
             time.sleep(600)
 
-        print(cluster.run(inner, seconds=0.3, check=False).failures[0].split(";")[0], end="")
+        print(processes.run(inner, seconds=0.3, check=False).failures[0].split(";")[0], end="")
         os.write(2, b"again")
-        cluster.run(inner)
+        processes.run(inner)
 
     run, _ = timed_out(outer, 1)
     assert run.logs == ["it had not ended after 0.3 s"]
@@ -1172,7 +1172,7 @@ def test_a_guard_that_somebody_killed_leaves_nothing_either(tmp_path):
         return "done"
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(cluster.run, work, folder=str(tmp_path))
+        running = pool.submit(processes.run, work, folder=str(tmp_path))
         assert in_the_end((tmp_path / "runs").exists)
         guards = [p for p in psutil.Process().children(recursive=True) if "_guard()" in " ".join(p.cmdline())]
         assert len(guards) == 2
@@ -1187,12 +1187,12 @@ PARENT = """
 import signal
 import sys
 
-from helpers import cluster
+from helpers import processes
 
 {hold}
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-cluster.run(hold, processes=2, folder=sys.argv[1])
+processes.run(hold, processes=2, folder=sys.argv[1])
 """
 
 
@@ -1229,7 +1229,7 @@ def test_an_interrupt_ends_the_run_and_is_passed_on(tmp_path):
     presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(KeyboardInterrupt):
-        cluster.run(hold, processes=2, folder=str(tmp_path))
+        processes.run(hold, processes=2, folder=str(tmp_path))
     presser.join()
 
 
@@ -1238,7 +1238,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing(delay):
     presser = threading.Timer(delay, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         presser.start()
-        cluster.run(fail, processes=3, how="", check=False)
+        processes.run(fail, processes=3, how="", check=False)
         time.sleep(LONG)
     presser.join()
 
@@ -1249,8 +1249,8 @@ def test_an_interrupt_while_it_starts_leaves_nothing(delay):
 def test_a_script_on_the_command_line_uses_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from helpers import cluster\n\n\ndef double(n):\n    print('doubling')\n    return 2 * n\n\n\n"
-        "if __name__ == '__main__':\n    run = cluster.run(double, processes=2, n=21)\n    print(run.results)\n"
+        "from helpers import processes\n\n\ndef double(n):\n    print('doubling')\n    return 2 * n\n\n\n"
+        "if __name__ == '__main__':\n    run = processes.run(double, processes=2, n=21)\n    print(run.results)\n"
         "    print(run)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -1270,14 +1270,14 @@ def press():  # as the button of the notebook does: the kernel's whole group get
 
 threading.Thread(target=press).start()
 try:
-    cluster.run(hold, folder=os.getcwd())
+    processes.run(hold, folder=os.getcwd())
 except KeyboardInterrupt:
     print("interrupted")
 """
 PRESSED = """
 pathlib.Path("holds-0").unlink()
 threading.Thread(target=press).start()
-cluster.run(hold, folder=os.getcwd())
+processes.run(hold, folder=os.getcwd())
 """
 
 
@@ -1285,17 +1285,17 @@ def test_a_notebook_uses_it_shows_it_and_interrupts_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     outside = 'HERE = 1\ndef show(n):\n    display(n)\n    with open("x") as file:\n        return HERE'
     made = sample_lesson.of(
-        "from helpers import cluster",
+        "from helpers import processes",
         "def greet(process):\n    print('<hello>', process)\n    return process / 0 if process > 4 else 7",
-        "run = cluster.run(greet, processes=2)\nprint(run.results)\nrun",
+        "run = processes.run(greet, processes=2)\nprint(run.results)\nrun",
         inspect.getsource(hold),
         INTERRUPTED,
         "import psutil\nprint(psutil.Process().children(recursive=True))",
         outside,
-        "cluster.run(show, n=1)",
+        "processes.run(show, n=1)",
         "%%time\ndef timed():\n    pass",
-        "cluster.run(timed)",
-        "cluster.run(greet, processes=6)",
+        "processes.run(timed)",
+        "processes.run(greet, processes=6)",
         PRESSED,
     )
     outcome = execute.execute(made, tmp_path, "preview", cell_seconds=LONG, allow_errors=True)
@@ -1323,7 +1323,7 @@ def test_jax_runs_with_two_devices_beside_the_caller():
 
         return jax.device_count(), float(jax.jit(lambda x: (x * x).sum())(jnp.arange(4.0)))
 
-    run = cluster.run(work, variables={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+    run = processes.run(work, variables={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
     assert run.result == (2, 14.0)
 
 
@@ -1340,7 +1340,7 @@ def test_two_jax_processes_work_together_though_one_ends_first():
         time.sleep(process)
         return gathered.ravel()
 
-    run = cluster.run(work, processes=2, variables={"JAX_PLATFORMS": "cpu"})
+    run = processes.run(work, processes=2, variables={"JAX_PLATFORMS": "cpu"})
     assert [result.tolist() for result in run.results] == [[0, 1], [0, 1]]
 
 
@@ -1358,13 +1358,13 @@ def test_autograph_finds_the_source_of_a_tensorflow_function_and_leaves_no_file(
         kinds = {operation.type for operation in graph.get_operations()}
         return float(double_or_turn(tf.constant(3.0))), float(double_or_turn(tf.constant(-3.0))), sorted(kinds)
 
-    positive, negative, kinds = cluster.run(work).result
+    positive, negative, kinds = processes.run(work).result
     assert (positive, negative) == (6.0, 3.0)
     assert "StatelessIf" in kinds or "If" in kinds
 
 
 def test_importing_it_is_light():
-    code = "import sys, helpers.cluster; print(*sys.modules)"
+    code = "import sys, helpers.processes; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     heavy = {"numpy", "tensorflow", "jax", "torch", "matplotlib", "IPython", "psutil", "tabulate"}
     assert not heavy & set(done.stdout.split())
@@ -1376,4 +1376,4 @@ def test_a_process_imports_numpy_only_for_arrays():
 
         return "numpy" in sys.modules
 
-    assert cluster.run(work).result is False
+    assert processes.run(work).result is False

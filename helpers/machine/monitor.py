@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from helpers import devices
+from helpers import processes
 from helpers.devices import Device
+from helpers.machine.host import usable_cpus
 
 TIMEOUT = 5.0  # seconds for one call of a vendor's tool; the first call after a driver has slept takes about one
 FAILURES = 3  # so many in a row end the sampling
@@ -382,7 +383,7 @@ def _output(command: Sequence[str], timeout: float | None = None) -> str:
     name = Path(command[0]).name
     timeout = TIMEOUT if timeout is None else timeout
     try:
-        done = devices.run(command, timeout)
+        done = processes.run_command(command, timeout)
     except OSError as error:
         raise NoReading(f"{name} cannot be started: {error.strerror}") from error
     if done.status is None:
@@ -474,7 +475,7 @@ class ProcessShare:
     lag = 0.0
 
     def __init__(self) -> None:
-        self.cpus = _usable_cpus()
+        self.cpus = usable_cpus()
         count = f"{self.cpus:g} CPU{'s' if self.cpus != 1 else ''}"
         self.description = f"this process' own share of the {count} that it may use; other programs do not count"
         self._last = (time.perf_counter(), time.process_time())
@@ -486,23 +487,6 @@ class ProcessShare:
         if passed <= 0:
             raise NoReading("no time has passed")
         return Reading(utilisation=100 * (self._last[1] - last[1]) / passed / self.cpus)
-
-
-def _usable_cpus() -> float:
-    """How many CPUs this process may use: its affinity, or a container's quota (cgroup v2 or v1) if that is less."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min([float(count), *_quota(Path("/sys/fs/cgroup"))])
-
-
-def _quota(root: Path) -> list[float]:
-    """The CPU quota of the control group mounted at `root`, as a number of CPUs; empty if there is none."""
-    for files in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
-        try:
-            quota, period = " ".join((root / file).read_text() for file in files).split()
-            return [int(quota) / int(period)] if int(quota) > 0 else []
-        except (OSError, ValueError):  # no such file, or "max 100000": no limit
-            continue
-    return []
 
 
 class NvidiaSmi:

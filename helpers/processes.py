@@ -9,7 +9,7 @@ processes of their own. A lesson shows their script as a function and runs it he
         print("process", os.getpid())
         return a + b
 
-    cluster.run(add, a=1, b=2).result
+    processes.run(add, a=1, b=2).result
 
 The function's source travels, nothing of the notebook's state: what it needs, it imports or receives. It is called with
 the given arguments and, if it has parameters of these names, with `process` (its number from 0) and `addresses` (one
@@ -38,8 +38,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
@@ -143,6 +144,103 @@ def run(
             error._render_traceback_ = lambda: [told]  # what a notebook shows instead of a traceback
             raise
     return _outcome(crew, script, seconds, time.perf_counter() - began)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A command that may hang
+
+
+def import_path() -> str:
+    """Return a PYTHONPATH with which a fresh process imports what this one would, the workshop's helpers among it."""
+    root = str(Path(__file__).resolve().parent.parent)
+    path = [folder for folder in sys.path if folder]
+    return os.pathsep.join(path if root in path else [*path, root])
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended.
+
+    Attributes:
+        status: its exit status, negative for a signal; None if it was killed because its time was up.
+        stdout: what it wrote, undecodable bytes replaced.
+        stderr: likewise.
+        seconds: how long it ran.
+    """
+
+    status: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+_running_lock = threading.Lock()
+
+
+def run_command(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a command in a process group of its own; when its time is up, kill it with all that it started.
+
+    Args:
+        command: program and arguments; no shell.
+        timeout: seconds.
+        env: its environment variables; None for ours.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if os.name == "nt" else {"start_new_session": True}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=env, encoding="utf-8", errors="replace", **pipes, **group)
+    with _running_lock:
+        _running.add(process)
+    status: int | None = None
+    try:
+        out, err = process.communicate(timeout=timeout)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        kill(process)
+        out, err = _drain(process)
+    except BaseException:
+        kill(process)
+        _drain(process)
+        raise
+    finally:
+        with _running_lock:
+            _running.discard(process)
+    return Finished(status, out, err, time.perf_counter() - start)
+
+
+def _drain(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Collect what a killed process wrote; do not wait for a descendant that left the group and holds the pipes."""
+    try:
+        return process.communicate(timeout=2)
+    except subprocess.TimeoutExpired:
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+        process.wait()
+        return "", ""
+
+
+def kill(process: subprocess.Popen) -> None:
+    """End the leader of a process group, and all that is in the group; on Windows it and its descendants."""
+    if os.name == "nt":
+        subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, timeout=10, check=False)
+        process.kill()
+    else:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_all() -> None:
+    """End every process that `run` started and that still runs, with all that it started itself."""
+    with _running_lock:
+        for process in _running:
+            kill(process)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -321,7 +419,7 @@ def _arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple
     if kept:
         raise WorkshopError(
             f"{name} has a parameter called {kept[0]}.",
-            "cluster.run has one of the same name, and would keep the value for itself.",
+            "processes.run has one of the same name, and would keep the value for itself.",
             f"Give the parameter of {name} another name.",
         )
     own = [one for one in ("process", "addresses") if one in signature.parameters]
@@ -329,7 +427,7 @@ def _arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple
         if one in arguments:
             raise WorkshopError(
                 f"The argument {one} is not yours to give.",
-                f"cluster.run gives each process its own {one}.",
+                f"processes.run gives each process its own {one}.",
                 "Leave it out, or give the parameter another name.",
             )
     try:
@@ -338,7 +436,7 @@ def _arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple
         names = [one for one in signature.parameters if one not in own]
         raise WorkshopError(
             f"{name} cannot be called with these arguments: {error}.",
-            next=f"Pass its parameters to cluster.run by name: {', '.join(names) or 'it has none'}.",
+            next=f"Pass its parameters to processes.run by name: {', '.join(names) or 'it has none'}.",
         ) from None
     bound.apply_defaults()
     packed = {}
@@ -586,7 +684,6 @@ class _Crew:
     def start(self) -> None:
         import inspect
         import tempfile
-        from pathlib import Path
 
         self.folder = Path(tempfile.gettempdir()) / f"anygpu-{os.getpid()}-{os.urandom(6).hex()}"
         guard = [sys.executable, "-I", "-S", "-c", f"{inspect.getsource(_guard)}\n_guard()"]
@@ -601,7 +698,7 @@ class _Crew:
                 group = {"process_group": self.leader.pid}
             for _ in self.jobs[1]:
                 process = subprocess.Popen(
-                    [self.python or sys.executable, "-P", "-u", "-m", "helpers.cluster"],
+                    [self.python or sys.executable, "-P", "-u", "-m", "helpers.processes"],
                     env=self.environment(),
                     stderr=subprocess.PIPE,
                     bufsize=1 << 16,
@@ -627,12 +724,9 @@ class _Crew:
         self.ready.set()
 
     def environment(self) -> dict[str, str]:
-        from pathlib import Path
-
-        from helpers import devices
 
         # Another environment gets the helpers, and none of the packages of this one.
-        path = str(Path(__file__).resolve().parent.parent) if self.python else devices.import_path()
+        path = str(Path(__file__).resolve().parent.parent) if self.python else import_path()
         changes = {"PYTHONPATH": path}
         changes |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder)) | self.variables
         return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
@@ -722,10 +816,8 @@ class _Crew:
         """End every process of the group, and leave no pipe, no zombie and no file."""
         import shutil
 
-        from helpers import devices
-
         if self.leader:
-            devices.kill(self.leader)  # the whole group; its number is ours until we wait for the leader
+            kill(self.leader)  # the whole group; its number is ours until we wait for the leader
             with contextlib.suppress(OSError):
                 self.leader.stdin.close()  # now the guard removes the folder, and ends
             self.leader.wait()
@@ -733,7 +825,7 @@ class _Crew:
         patience = time.perf_counter() + 1
         for worker in self.workers:
             if os.name == "nt":
-                devices.kill(worker.process)
+                kill(worker.process)
             for thread in worker.threads:  # a process that left the group may hold its noise open: until its own end
                 thread.join(max(0.1, patience - time.perf_counter()))
         if self.leader:
@@ -833,7 +925,7 @@ def _too_late(
     return WorkshopError(
         f"{name} did not end within {limit:g} s{which}.",
         _INDENTED.join(why),
-        "Find out what it waits for, or give cluster.run more seconds.",
+        "Find out what it waits for, or give processes.run more seconds.",
     )
 
 
