@@ -6,7 +6,6 @@ What is verified is each array's shape, dtype and SHA-256, so a repacked file is
 from __future__ import annotations
 
 import contextlib
-import csv
 import gzip
 import hashlib
 import io
@@ -31,7 +30,6 @@ from helpers import ROOT
 from helpers.errors import WorkshopError
 
 CACHE = ROOT / "data" / "cache"
-PUBLISHED = ROOT / "data" / "published_results.csv"
 VARIABLE = "ANYGPU_MNIST"
 # A kernel has the variables of the terminal that the workshop was started in, so a new kernel alone changes nothing.
 AGAIN = "stop the workshop with Ctrl-C, set or unset the variable in that terminal, and start the workshop again there"
@@ -83,32 +81,6 @@ class Dataset(NamedTuple):
     source: str
 
 
-class Figure(NamedTuple):
-    """One figure that an article published, and whether it can be true.
-
-    Attributes:
-        article: `A` to `E`, as in data/README.md.
-        year: of the article.
-        what: what was measured or claimed.
-        device: on which device, empty where the figure belongs to none.
-        value: the figure as published, in `unit`.
-        unit: of `value`.
-        source_wording_summary: what the article said about it, in our words.
-        plausible: `yes`, `no` or `unknown`.
-        why: the arithmetic or the reason behind `plausible`.
-    """
-
-    article: str
-    year: int
-    what: str
-    device: str
-    value: float
-    unit: str
-    source_wording_summary: str
-    plausible: str
-    why: str
-
-
 class _RefusedError(Exception):
     """A source cannot give MNIST; the text says why."""
 
@@ -142,28 +114,6 @@ def available() -> str:
     if dataset:
         return dataset.source
     return "a mirror, when a lesson first asks for it" if not all(_unreachable(MIRRORS).values()) else ""
-
-
-def published(article: str | None = None) -> list[Figure]:
-    """Return the figures that the workshop's source articles published, in the order of data/published_results.csv.
-
-    Args:
-        article: one of `A` to `E`; all of them by default.
-
-    Raises:
-        WorkshopError: there is no such article.
-    """
-    with PUBLISHED.open(newline="", encoding="utf-8") as file:
-        rows = [Figure(**row) for row in csv.DictReader(file)]
-    figures = [row._replace(year=int(row.year), value=float(row.value)) for row in rows]
-    articles = sorted({figure.article for figure in figures})
-    if article not in (None, *articles):
-        raise WorkshopError(
-            f"There is no article {article!r}.",
-            f"data/published_results.csv has figures of {', '.join(articles)}.",
-            f"Ask for one of them, for example published({articles[0]!r}).",
-        )
-    return [figure for figure in figures if article in (None, figure.article)]
 
 
 # --- Verify ----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import data
+from helpers import data, published
 from helpers.errors import WorkshopError
 
 REAL = os.environ.get("ANYGPU_MNIST", "")
@@ -664,14 +664,14 @@ def test_without_scikit_learn_the_message_names_it(place, monkeypatch):
 
 
 def test_every_published_figure_is_complete_and_judged():
-    figures = data.published()
+    figures = published.figures()
     with data.PUBLISHED.open(encoding="utf-8") as file:
-        assert next(csv.reader(file)) == list(data.Figure._fields)
+        assert next(csv.reader(file)) == list(published.Figure._fields)
     assert {figure.article for figure in figures} == set("ABCDE")
     for figure in figures:
         assert figure.plausible in {"yes", "no", "unknown"} and figure.what and figure.why
         assert isinstance(figure.value, float) and 2017 <= figure.year <= 2023
-    assert data.published("C") == [figure for figure in figures if figure.article == "C"]
+    assert published.figures("C") == [figure for figure in figures if figure.article == "C"]
 
 
 @pytest.mark.parametrize(
@@ -688,11 +688,11 @@ def test_every_published_figure_is_complete_and_judged():
     ],
 )
 def test_the_figures_are_those_of_the_articles(article, unit, values):
-    assert {figure.value for figure in data.published(article) if figure.unit == unit} == values
+    assert {figure.value for figure in published.figures(article) if figure.unit == unit} == values
 
 
 def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
-    impossible = [figure for figure in data.published() if figure.plausible == "no"]
+    impossible = [figure for figure in published.figures() if figure.plausible == "no"]
     assert {figure.value for figure in impossible} == {13.8, 15.0}
     for figure in impossible:
         needed = 18 * 2 * 10_000**3 / figure.value / 1e12
@@ -702,7 +702,7 @@ def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
 
 def test_an_unknown_article_is_an_error_that_lists_the_known():
     with pytest.raises(WorkshopError, match="A, B, C, D, E"):
-        data.published("Z")
+        published.figures("Z")
 
 
 # --- The real MNIST --------------------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
 
 
 def test_a_framework_that_is_not_installed_is_said_at_once(monkeypatch):
-    monkeypatch.setattr(devices, "run", lambda *_, **__: pytest.fail("it started a process"))
+    monkeypatch.setattr(devices.processes, "run_command", lambda *_, **__: pytest.fail("it started a process"))
     monkeypatch.setitem(sys.modules, "torch", None)
     answer = ask("torch")
     assert (answer.state, answer.devices) == ("not installed", ())
