@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers import lessons
+from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Problem:
 
     Attributes:
         what: what is wrong, and what mends it.
-        where: the cell, as `lessons.label` names it, or empty for the whole file.
+        where: the cell, as `lesson_files.label` names it, or empty for the whole file.
         serious: False for a note that fails nothing.
         file: the notebook's file name.
     """
@@ -123,7 +123,7 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _plain(text: str) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{lessons.FOLDER.parent}/", "")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{lesson_files.FOLDER.parent}/", "")
     return re.sub(r"(?:~|/)[^\s'\"<>]*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", text)
 
 
@@ -131,7 +131,7 @@ def problems(path: Path) -> list[Problem]:
     """Return everything that is wrong with the lesson in the file `path`; the lessons beside it are its neighbours."""
     try:
         raw = path.read_text(encoding="utf-8")
-        notebook = lessons.read(path)
+        notebook = lesson_files.read(path)
     except (WorkshopError, UnicodeDecodeError) as error:
         return [Problem(" ".join(str(error).splitlines()), file=path.name)]
     found = [*_file_rules(path, raw, notebook), *_size_rules(path, notebook), *_first_cell(notebook)]
@@ -143,7 +143,7 @@ def problems(path: Path) -> list[Problem]:
 def _file_rules(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Problem]:
     import nbformat
 
-    if not lessons.NAME.fullmatch(path.stem):
+    if not lesson_files.NAME.fullmatch(path.stem):
         yield Problem("a lesson is called NN-verb-object.ipynb, in small letters; rename the file")
     written = json.loads(raw)
     if (written.get("nbformat"), written.get("nbformat_minor")) != (4, 5):
@@ -156,7 +156,7 @@ def _file_rules(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Proble
             nbformat.validate(notebook)
         except nbformat.ValidationError as error:
             yield Problem(f"not a valid notebook: {str(error).splitlines()[0]}; mend that cell by hand")
-    if dump(normalise(lessons.read(path))) != raw:
+    if dump(normalise(lesson_files.read(path))) != raw:
         yield Problem(f"not in the workshop's form (metadata, indentation or line ends); run {_FIX}")
     if (size := len(raw.encode())) > NOTEBOOK_BYTES:
         yield Problem(f"{size / 1000:.0f} KB, and {NOTEBOOK_BYTES / 1000:.0f} KB is the most; draw smaller figures")
@@ -178,7 +178,7 @@ def _size_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
     for index, count in lines.items():
         if count > LINES_MOST:
             what = f"{count} lines of code, and {LINES_MOST} is the most; split the cell"
-            yield Problem(what, lessons.label(notebook, index))
+            yield Problem(what, lesson_files.label(notebook, index))
 
 
 def _limits(number: str) -> tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]]:
@@ -202,7 +202,7 @@ def count_words(notebook: NotebookNode) -> int:
     """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links."""
     total = 0
     for cell in notebook.cells:
-        if cell.cell_type == "markdown" and "solution" not in lessons.tags(cell):
+        if cell.cell_type == "markdown" and "solution" not in lesson_files.tags(cell):
             text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", _without_code_blocks(cell.source))
             total += sum(any(letter.isalnum() for letter in word) for word in text.split())
     return total
@@ -228,7 +228,7 @@ def _recap(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
         yield Problem("no heading with the word Recap among the last four cells; end the lesson with ## Recap")
         return
     links = {target for i, source in prose.items() if i >= recaps[-1] for target in _LINK.findall(source)}
-    there = [lesson.name for lesson in lessons.every(path.parent)]
+    there = [lesson.name for lesson in lesson_files.every(path.parent)]
     at = there.index(path.name) if path.name in there else len(there)
     for which, neighbours in (("previous", there[max(at - 1, 0) : at]), ("next", there[at + 1 : at + 2])):
         for other in neighbours:
@@ -240,7 +240,7 @@ def _prose_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
     for index, cell in enumerate(notebook.cells):
         if cell.cell_type != "markdown":
             continue
-        where = lessons.label(notebook, index)
+        where = lesson_files.label(notebook, index)
         for target in _LINK.findall(cell.source):
             if "://" not in target and not target.startswith("mailto:") and not (path.parent / target).exists():
                 yield Problem(f"a link leads to {target}, which is not there; mend or remove it", where)
@@ -251,7 +251,7 @@ def _prose_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
 
 def _exercise_rules(notebook: NotebookNode) -> Iterator[Problem]:
     try:
-        found = lessons.exercises(notebook)
+        found = lesson_files.exercises(notebook)
     except WorkshopError as error:
         yield Problem(" ".join(str(error).splitlines()))
         return
@@ -259,10 +259,10 @@ def _exercise_rules(notebook: NotebookNode) -> Iterator[Problem]:
         yield Problem(f"{len(found)} exercises, and a lesson has {EXERCISES[0]} to {EXERCISES[1]}")
     for one in found:
         for index, what in _exercise_faults(notebook.cells, one):
-            yield Problem(what, lessons.label(notebook, index))
+            yield Problem(what, lesson_files.label(notebook, index))
 
 
-def _exercise_faults(cells: list[NotebookNode], one: lessons.Exercise) -> Iterator[tuple[int, str]]:
+def _exercise_faults(cells: list[NotebookNode], one: lesson_files.Exercise) -> Iterator[tuple[int, str]]:
     for index, kind in ((one.cell, "code"), (one.check, "code"), (one.shown, "markdown")):
         if cells[index].cell_type != kind:
             yield index, f"this must be a {kind} cell; change its kind"
@@ -311,23 +311,23 @@ def _dependencies(notebook: NotebookNode) -> Iterator[Problem]:
     owner: dict[str, int] = {}
     solution_of = {one.shown: one for one in _exercises_or_none(notebook)}
     for index, cell in enumerate(notebook.cells):
-        marks = set(lessons.tags(cell)) & {"exercise", "check", "solution"}
+        marks = set(lesson_files.tags(cell)) & {"exercise", "check", "solution"}
         code = solution_of[index].solution if index in solution_of else cell.source if cell.cell_type == "code" else ""
         assigned, used = names(code)
         own = solution_of[index].cell if index in solution_of else index
         for name in sorted(used & owner.keys()) if "check" not in marks else []:
             if owner[name] != own:
-                what = f"it needs {name!r} from {lessons.label(notebook, owner[name])}, an exercise; define it outside"
-                yield Problem(what, lessons.label(notebook, index))
+                what = f"it needs {name!r} from {lesson_files.label(notebook, owner[name])}, an exercise; define it outside"
+                yield Problem(what, lesson_files.label(notebook, index))
         if "exercise" in marks:
             owner |= dict.fromkeys(assigned, index)
         elif not marks:
             owner = {name: cell for name, cell in owner.items() if name not in assigned}
 
 
-def _exercises_or_none(notebook: NotebookNode) -> list[lessons.Exercise]:
+def _exercises_or_none(notebook: NotebookNode) -> list[lesson_files.Exercise]:
     try:
-        return lessons.exercises(notebook)
+        return lesson_files.exercises(notebook)
     except WorkshopError:
         return []
 
@@ -344,10 +344,10 @@ def output_problems(notebook: NotebookNode) -> list[Problem]:
     if "widgets" in notebook.metadata:
         found.append(Problem(f"the state of widgets is stored; run {_FIX}"))
     for index in code:
-        cell, where = notebook.cells[index], lessons.label(notebook, index)
+        cell, where = notebook.cells[index], lesson_files.label(notebook, index)
         found += [Problem(what, where) for output in cell.outputs for what in _output_rules(output)]
         raised = any(output.output_type == "error" for output in cell.outputs)
-        may_raise = "raises-exception" in lessons.tags(cell)
+        may_raise = "raises-exception" in lesson_files.tags(cell)
         if raised and not may_raise:
             found.append(Problem("a stored error; mend the cell, or tag it raises-exception", where))
         if may_raise and not raised:

@@ -9,8 +9,8 @@ import psutil
 import pytest
 import sample_lesson
 
-from helpers import ROOT, lessons
-from helpers.commands import screenshots
+from helpers import ROOT
+from helpers.commands import lesson_files, screenshots
 from helpers.commands.run import page
 from helpers.errors import WorkshopError
 
@@ -30,7 +30,7 @@ def chromium():
 def open_and_run(chromium, path, pictures, seconds=SECONDS):
     with screenshots.served(path, "preview") as address, chromium.new_context(**screenshots.WINDOW) as context:
         tab = context.new_page()
-        seen = screenshots.run_all(tab, address, lessons.read(path), seconds)
+        seen = screenshots.run_all(tab, address, lesson_files.read(path), seconds)
         screenshots.photograph(tab, pictures)
     return seen
 
@@ -73,7 +73,7 @@ def test_an_expected_error_is_no_error(chromium, tmp_path):
 
 
 @needs_a_browser
-@pytest.mark.parametrize("path", lessons.every(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", lesson_files.every(), ids=lambda path: path.stem)
 def test_every_lesson_runs_in_jupyterlab(chromium, path, tmp_path):
     seen = open_and_run(chromium, path, tmp_path)
     assert (seen.noise, seen.dialogs) == ([], [])
@@ -81,11 +81,11 @@ def test_every_lesson_runs_in_jupyterlab(chromium, path, tmp_path):
 
 
 @needs_a_browser
-@pytest.mark.parametrize("path", [None, *lessons.every()], ids=lambda path: path.stem if path else "sample")
+@pytest.mark.parametrize("path", [None, *lesson_files.every()], ids=lambda path: path.stem if path else "sample")
 def test_a_page_needs_no_network(chromium, path, tmp_path):
     path = path or sample_lesson.save(tmp_path)
     file = tmp_path / "page.html"
-    file.write_text(page(lessons.read(path), path.stem), encoding="utf-8")
+    file.write_text(page(lesson_files.read(path), path.stem), encoding="utf-8")
     said = []
     with screenshots.offline(chromium) as (context, asked):
         tab = context.new_page()

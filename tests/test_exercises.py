@@ -9,11 +9,12 @@ import pytest
 import sample_lesson
 from nbformat import v4
 
-from helpers import execute, lessons, notebook_format
+from helpers import notebook_format
+from helpers.commands import execute, lesson_files
 from helpers.commands.run import BUILD, write
 
 MUTANTS = Path(__file__).parent / "mutants"
-LESSONS = lessons.every()
+LESSONS = lesson_files.every()
 CELL_SECONDS = 300  # against hanging
 GRADE = "import os as _os\n_os.environ['ANYGPU_GRADE'] = '1'"
 LEARN = "import os as _os\n_os.environ.pop('ANYGPU_GRADE', None)"
@@ -52,7 +53,7 @@ class Attempt:
 
 def needed(notebook):
     """Return the positions of the cells on which exercises, solutions and checks build: no need to train for them."""
-    exercises = lessons.exercises(notebook)
+    exercises = lesson_files.exercises(notebook)
     own = {position for one in exercises for position in (one.cell, one.check)}
     codes = [code for one in exercises for code in (one.starter, one.solution, notebook.cells[one.check].source)]
     wanted, kept = set().union(*(notebook_format.names(code)[1] for code in codes)), set()
@@ -69,7 +70,7 @@ def needed(notebook):
 def plan(notebook, mutants):
     """Return (a notebook that tries every wrong answer where its exercise stands, the attempts in it)."""
     cells, attempts = [v4.new_code_cell(GRADE)], []
-    exercises = {one.cell: one for one in lessons.exercises(notebook)}
+    exercises = {one.cell: one for one in lesson_files.exercises(notebook)}
     checks, kept = {one.check for one in exercises.values()}, needed(notebook)
     for index, cell in enumerate(notebook.cells[: max(checks, default=0)]):
         if cell.cell_type != "code" or index in checks:
@@ -80,7 +81,7 @@ def plan(notebook, mutants):
             continue
         answers = {"untouched": one.starter}
         for name, replacements in mutants.get(one.number, {}).items():
-            answers[name] = lessons.mutate(one.solution, replacements)
+            answers[name] = lesson_files.mutate(one.solution, replacements)
         for graded in (True, False):
             cells.append(v4.new_code_cell(GRADE if graded else LEARN))
             for name, code in answers.items():
@@ -92,27 +93,31 @@ def plan(notebook, mutants):
 
 def try_wrong_answers(path, mutants):
     """Try every wrong answer in one kernel; return (attempts, what stopped the kernel or an ordinary cell)."""
-    trial, attempts = plan(lessons.read(path), mutants)
+    trial, attempts = plan(lesson_files.read(path), mutants)
     outcome = execute.execute(trial, path.parent, "preview", cell_seconds=CELL_SECONDS, allow_errors=True)
     tried = {id(cell) for attempt in attempts for cell in (attempt.answer, attempt.check)}
-    stopped = [f"{lessons.label(trial, outcome.failure.cell)}: {outcome.failure.message}"] if outcome.failure else []
+    stopped = (
+        [f"{lesson_files.label(trial, outcome.failure.cell)}: {outcome.failure.message}"] if outcome.failure else []
+    )
     for index, cell in enumerate(trial.cells):
-        may_raise = id(cell) in tried or "raises-exception" in lessons.tags(cell)
-        stopped += [] if may_raise else [f"{lessons.label(trial, index)}: {e.evalue}" for e in execute.errors(cell)]
+        may_raise = id(cell) in tried or "raises-exception" in lesson_files.tags(cell)
+        stopped += (
+            [] if may_raise else [f"{lesson_files.label(trial, index)}: {e.evalue}" for e in execute.errors(cell)]
+        )
     return attempts, stopped
 
 
 def solve(path):
     """Execute a lesson with every exercise solved; return what is wrong with that."""
-    notebook = lessons.read(path)
-    exercises = lessons.exercises(notebook)
+    notebook = lesson_files.read(path)
+    exercises = lesson_files.exercises(notebook)
     for one in exercises:
         notebook.cells[one.cell].source = one.solution
     outcome = execute.execute(notebook, path.parent, "preview", grade=True, cell_seconds=CELL_SECONDS)
     if failure := outcome.failure:
-        at = "" if failure.cell is None else lessons.label(notebook, failure.cell)
+        at = "" if failure.cell is None else lesson_files.label(notebook, failure.cell)
         return [f"{at}: {failure.message}"]
-    wrong = [f"{lessons.label(notebook, cell)}: wrote to standard error" for cell in execute.loud(notebook)]
+    wrong = [f"{lesson_files.label(notebook, cell)}: wrote to standard error" for cell in execute.loud(notebook)]
     for one in exercises:
         said = execute.text(notebook.cells[one.check])
         if not any(line.startswith("right") for line in said.splitlines()):
@@ -164,7 +169,7 @@ def test_every_solution_passes_its_check_and_nothing_is_noisy(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_each_exercise_has_three_mutants(path):
-    numbers = [one.number for one in lessons.exercises(lessons.read(path))]
+    numbers = [one.number for one in lesson_files.exercises(lesson_files.read(path))]
     mutants = mutants_of(path)
     assert sorted(mutants) == numbers
     assert {number: len(mutants[number]) for number in numbers if len(mutants[number]) < 3} == {}

@@ -5,8 +5,8 @@ import re
 import pytest
 import sample_lesson
 
-from helpers import execute, lessons, notebook_format
-from helpers.commands import notebooks
+from helpers import notebook_format
+from helpers.commands import execute, lesson_files, notebooks
 from helpers.errors import WorkshopError
 
 
@@ -118,17 +118,17 @@ def test_one_refusal_stops_no_other_lesson(tmp_path, capsys):
 def test_a_training_lesson_runs_on_another_backend_too(number, monkeypatch):
     """nbval runs every lesson on TensorFlow; the same notebooks train with JAX."""
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    [path] = lessons.find([number])
-    notebook = lessons.read(path)
+    [path] = lesson_files.find([number])
+    notebook = lesson_files.read(path)
     outcome = execute.execute(notebook, profile="preview")
     assert outcome.failure is None
-    assert "(JAX, CPU)" in lessons.facts(notebook)["device"]
+    assert "(JAX, CPU)" in lesson_files.facts(notebook)["device"]
     assert execute.loud(notebook) == []
     claims = {
         index: execute.text(cell)
         for index, cell in enumerate(notebook.cells)
-        if "nbval-check-output" in lessons.tags(cell)
+        if "nbval-check-output" in lesson_files.tags(cell)
     }
-    stored = lessons.read(path)
+    stored = lesson_files.read(path)
     assert claims
     assert claims == {index: execute.text(stored.cells[index]) for index in claims}

@@ -30,7 +30,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from helpers import execute, processes, tables
+from helpers import processes, tables
+from helpers.commands import execute
 from helpers.errors import WorkshopError
 from helpers.processes import Run
 

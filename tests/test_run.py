@@ -15,8 +15,8 @@ import psutil
 import pytest
 import sample_lesson
 
-from helpers import ROOT, execute, lessons
-from helpers.commands import run
+from helpers import ROOT
+from helpers.commands import execute, lesson_files, run
 from helpers.errors import WorkshopError
 
 
@@ -37,22 +37,22 @@ def runs(pid):
 def test_a_lesson_is_found_by_number_name_or_path(tmp_path, name):
     path = sample_lesson.save(tmp_path)
     sample_lesson.save(tmp_path, name="02-add-letters")
-    assert lessons.find([name], tmp_path) == [path]
+    assert lesson_files.find([name], tmp_path) == [path]
 
 
 def test_without_names_every_lesson_is_found_in_order(tmp_path):
     names = ["10-add-tens", "02-add-letters", "01-add-numbers"]
     paths = [sample_lesson.save(tmp_path, name=name) for name in names]
     sample_lesson.save(tmp_path, name="scratch")
-    assert lessons.find([], tmp_path) == sorted(paths)
-    assert lessons.find(["10", "1"], tmp_path) == [paths[2], paths[0]]
+    assert lesson_files.find([], tmp_path) == sorted(paths)
+    assert lesson_files.find(["10", "1"], tmp_path) == [paths[2], paths[0]]
 
 
 @pytest.mark.parametrize("name", ["7", "nonsense", "", "01-add-numbers-2"])
 def test_an_unknown_lesson_is_told_with_those_that_exist(tmp_path, name):
     sample_lesson.save(tmp_path)
     with pytest.raises(WorkshopError, match="no lesson called") as told:
-        lessons.find([name], tmp_path)
+        lesson_files.find([name], tmp_path)
     assert "01-add-numbers" in str(told.value)
 
 
@@ -60,12 +60,12 @@ def test_a_name_that_fits_two_lessons_is_told(tmp_path):
     sample_lesson.save(tmp_path)
     sample_lesson.save(tmp_path, name="01-add-letters")
     with pytest.raises(WorkshopError, match="More than one"):
-        lessons.find(["01"], tmp_path)
+        lesson_files.find(["01"], tmp_path)
 
 
 def test_an_empty_folder_is_told(tmp_path):
     with pytest.raises(WorkshopError, match="no lessons"):
-        lessons.find([], tmp_path)
+        lesson_files.find([], tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [["--profile", "nonsense"], ["nonsense"]])
@@ -104,7 +104,7 @@ def ran(tmp_path_factory):
     quiet.cells[0].metadata["tags"] = ["raises-exception"]
     sample_lesson.save(folder, quiet, "07-raise-nothing")
     build = folder / "build"
-    status = run.run_lessons(lessons.find([], folder), "preview", build, cell_seconds=5)
+    status = run.run_lessons(lesson_files.find([], folder), "preview", build, cell_seconds=5)
     return status, report(build), build
 
 
@@ -284,21 +284,21 @@ def test_a_file_elsewhere_is_run_itself_and_a_missing_one_is_refused(tmp_path):
     copies.mkdir()
     for place in (folder, copies):
         nbformat.write(sample_lesson.of("print(1)"), place / "01-add-numbers.ipynb")
-    assert lessons.find([str(copies / "01-add-numbers.ipynb")], folder) == [copies / "01-add-numbers.ipynb"]
+    assert lesson_files.find([str(copies / "01-add-numbers.ipynb")], folder) == [copies / "01-add-numbers.ipynb"]
     with pytest.raises(WorkshopError, match="There is no file"):
-        lessons.find([str(tmp_path / "bob" / "01-add-numbers.ipynb")], folder)
+        lesson_files.find([str(tmp_path / "bob" / "01-add-numbers.ipynb")], folder)
 
 
 def test_a_copy_beside_a_lesson_does_not_hide_it(tmp_path):
     for name in ("01-add-numbers", "01-add-numbers-mine"):
         nbformat.write(sample_lesson.of("print(1)"), tmp_path / f"{name}.ipynb")
-    assert [path.stem for path in lessons.find(["1"], tmp_path)] == ["01-add-numbers"]
+    assert [path.stem for path in lesson_files.find(["1"], tmp_path)] == ["01-add-numbers"]
 
 
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
     code = "from helpers import checks\nchecks.function(lambda x: ..., lambda x: x, lambda rng: [(1,)])"
     nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
-    paths = lessons.find([], tmp_path)
+    paths = lesson_files.find([], tmp_path)
     assert run.run_lessons(paths, "preview", tmp_path / "build") == 0
     assert run.run_lessons(paths, "preview", tmp_path / "build", grade=True) == 1
     assert "CheckFailed: not done yet" in (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
@@ -307,7 +307,7 @@ def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
 def test_a_run_on_the_stand_in_says_so_in_its_last_lines(tmp_path, capsys):
     code = "from helpers import data, profiles\nprofiles.banner('here', data.STAND_IN)"
     nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
-    assert run.run_lessons(lessons.find([], tmp_path), "preview", tmp_path / "build") == 0
+    assert run.run_lessons(lesson_files.find([], tmp_path), "preview", tmp_path / "build") == 0
     said = capsys.readouterr().out
     assert "1 of 1 passed. Not on MNIST but on the stand-in: 01." in said
     assert "on here, digits stand-in" in said

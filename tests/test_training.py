@@ -17,7 +17,8 @@ import sample_lesson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import devices, execute, processes, training
+from helpers import devices, processes, training
+from helpers.commands import execute
 from helpers.errors import WorkshopError
 from helpers.timing import Measurement
 from helpers.training import check_data

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers import ROOT, lessons, notebook_format
+from helpers import ROOT, notebook_format
+from helpers.commands import lesson_files
 from helpers.commands.run import write
 from helpers.errors import WorkshopError
 
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Format everything; return ruff's status."""
     status = ruff("format")
-    for path in sorted(lessons.FOLDER.glob("*.ipynb")):
+    for path in sorted(lesson_files.FOLDER.glob("*.ipynb")):
         if normalise_file(path):
             print(f"{path.name}: brought into form")
     return status
@@ -34,7 +35,7 @@ def normalise_file(path: Path) -> bool:
     Raises:
         WorkshopError: the file is no notebook.
     """
-    text = notebook_format.dump(notebook_format.normalise(lessons.read(path)))
+    text = notebook_format.dump(notebook_format.normalise(lesson_files.read(path)))
     if text == path.read_text(encoding="utf-8"):
         return False
     write(path, text)

@@ -14,7 +14,8 @@ import webbrowser
 from pathlib import Path
 from urllib.parse import quote
 
-from helpers import ROOT, lessons, profiles
+from helpers import ROOT, profiles
+from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 
 HELP = "open the lessons in JupyterLab, at lesson 00 or at the one named"
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.profile:
         os.environ[profiles.VARIABLE] = args.profile
     profiles.current()  # a wrong name is told now, not in the first cell
-    lesson = lessons.find([args.lesson] if args.lesson else [])[0]
+    lesson = lesson_files.find([args.lesson] if args.lesson else [])[0]
     with take_port(args.port) as listening:
         findings = doctor.examine(quick=True)
         print(doctor.report(findings), flush=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from helpers import lessons, notebook_format
+from helpers import notebook_format
 from helpers.commands import format as formatting
+from helpers.commands import lesson_files
 
 HELP = "check code and notebooks, and change nothing"
 
@@ -17,5 +18,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check everything; return 0 if nothing serious is wrong."""
     status = formatting.ruff("check") | formatting.ruff("format", "--check")
-    notebooks = sorted(lessons.FOLDER.glob("*.ipynb"))
+    notebooks = sorted(lesson_files.FOLDER.glob("*.ipynb"))
     return status | notebook_format.tell([problem for path in notebooks for problem in notebook_format.problems(path)])

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from helpers import execute, lessons, notebook_format
+from helpers import notebook_format
+from helpers.commands import execute, lesson_files
 from helpers.commands.run import write
 from helpers.errors import WorkshopError
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Store the outputs of the lessons that `args` names; return 0 if that was possible for all of them."""
-    paths = lessons.find(args.lessons)
+    paths = lesson_files.find(args.lessons)
     if args.check:
         return notebook_format.tell([problem for path in paths for problem in notebook_format.problems(path)])
     return store_all(paths, PROFILE, args.allow_stand_in)
@@ -54,16 +55,16 @@ def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> N
     Raises:
         WorkshopError: a cell failed, an output must not be stored, or the dataset was the stand-in.
     """
-    notebook = lessons.read(path)
+    notebook = lesson_files.read(path)
     outcome = execute.execute(notebook, path.parent, profile)
     if outcome.failure:
         at = outcome.failure.cell
         raise WorkshopError(
-            f"The lesson {path.stem} stopped" + ("." if at is None else f" in {lessons.label(notebook, at)}."),
+            f"The lesson {path.stem} stopped" + ("." if at is None else f" in {lesson_files.label(notebook, at)}."),
             outcome.failure.message,
             "Mend the cell. The stored outputs are untouched.",
         )
-    dataset = lessons.facts(notebook).get("dataset", "")
+    dataset = lesson_files.facts(notebook).get("dataset", "")
     if dataset and not dataset.startswith("MNIST") and not allow_stand_in:
         raise WorkshopError(
             f"The lesson {path.stem} ran on {dataset}, and the stored outputs are those of real MNIST.",

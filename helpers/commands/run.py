@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import ROOT, execute, lessons, profiles
+from helpers import ROOT, profiles
+from helpers.commands import execute, lesson_files
 from helpers.errors import WorkshopError
 from helpers.machine.host import cpu_name
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     profile = profiles.named(args.profile) if args.profile else profiles.current()
     grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
     end_as_ctrl_c_does()
-    return run_lessons(lessons.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)
+    return run_lessons(lesson_files.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)
 
 
 def end_as_ctrl_c_does() -> None:
@@ -124,7 +125,7 @@ def _now() -> str:
 
 def _name(path: Path) -> str:
     """The lesson's name; a learner's copy of a shipped lesson carries its folder's name too."""
-    copied = path.parent != lessons.FOLDER and (lessons.FOLDER / path.name).exists()
+    copied = path.parent != lesson_files.FOLDER and (lesson_files.FOLDER / path.name).exists()
     return f"{path.parent.name}-{path.stem}" if copied else path.stem
 
 
@@ -136,20 +137,20 @@ def _new_row(path: Path, profile: str) -> dict[str, Any]:
 def _run_lesson(path: Path, row: dict[str, Any], build: Path, cell_seconds: int | None, grade: bool) -> None:
     """Execute one lesson, fill in its row, and write its notebook and its page."""
     try:
-        notebook = lessons.read(path)
+        notebook = lesson_files.read(path)
     except WorkshopError as error:
         row.update(verdict="failed", message=str(error))
         return
     with _progress(row["lesson"], len(notebook.cells)) as step:
         outcome = execute.execute(notebook, path.parent, row["profile"], grade, cell_seconds, progress=step)
     row.update(seconds=round(outcome.seconds, 1), peak_mib=round(outcome.peak_bytes / 2**20), verdict="passed")
-    row.update({key: value for key, value in lessons.facts(notebook).items() if key in ("device", "dataset")})
+    row.update({key: value for key, value in lesson_files.facts(notebook).items() if key in ("device", "dataset")})
     if failure := outcome.failure:
         row["verdict"] = "timed out" if failure.kind == "timed out" else "failed"
-        row["where"] = "" if failure.cell is None else lessons.label(notebook, failure.cell)
+        row["where"] = "" if failure.cell is None else lesson_files.label(notebook, failure.cell)
         row["message"] = failure.message
     elif noisy := execute.loud(notebook):
-        row["message"] = "Wrote to standard error: " + ", ".join(lessons.label(notebook, cell) for cell in noisy)
+        row["message"] = "Wrote to standard error: " + ", ".join(lesson_files.label(notebook, cell) for cell in noisy)
     import nbformat
 
     write(build / "notebooks" / f"{row['lesson']}.ipynb", nbformat.writes(notebook) + "\n")

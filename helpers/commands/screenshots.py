@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers import execute, lessons, profiles
-from helpers.commands import lab
+from helpers import profiles
+from helpers.commands import execute, lab, lesson_files
 from helpers.commands.run import BUILD, page, short
 from helpers.errors import WorkshopError
 
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Take pictures of the lessons that `args` names; return 0 if every cell ran and nothing noisy was shown."""
     profile = profiles.named(args.profile) if args.profile else profiles.current()
-    paths = lessons.find(args.lessons)
+    paths = lesson_files.find(args.lessons)
     status = 0
     with browser() as chromium:
         for path in paths:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             folder.mkdir(parents=True)
             with served(path, profile.name) as address, chromium.new_context(**WINDOW) as context:
                 tab = context.new_page()
-                seen = run_all(tab, address, lessons.read(path), execute.CELL_SECONDS[profile.name])
+                seen = run_all(tab, address, lesson_files.read(path), execute.CELL_SECONDS[profile.name])
                 pictures = photograph(tab, folder)
             good = seen.executed == seen.cells and not (seen.noise or seen.dialogs)
             print(
@@ -95,7 +95,7 @@ def _photograph_page(chromium: Browser, path: Path, folder: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="workshop-page-") as scratch, offline(chromium) as (context, asked):
         if not built.exists():
             built = Path(scratch) / built.name
-            built.write_text(page(lessons.read(path), path.stem), encoding="utf-8")
+            built.write_text(page(lesson_files.read(path), path.stem), encoding="utf-8")
         tab = context.new_page()
         tab.goto(built.as_uri())
         tab.screenshot(path=folder / "page.png", full_page=True)
@@ -192,7 +192,7 @@ def served(path: Path, profile: str) -> Iterator[str]:
 def _bare_copy(source: Path, target: Path) -> None:
     from helpers import notebook_format
 
-    notebook = lessons.read(source)
+    notebook = lesson_files.read(source)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -263,7 +263,7 @@ def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
     _wait_for_end(tab, len(code), seconds)
     tab.wait_for_timeout(1000)  # figures are drawn after their cell has its number
     seen.executed = tab.evaluate(_EXECUTED)
-    allowed = [index for index, cell in enumerate(code) if "raises-exception" in lessons.tags(cell)]
+    allowed = [index for index, cell in enumerate(code) if "raises-exception" in lesson_files.tags(cell)]
     seen.noise = tab.evaluate(_NOISE, allowed)
     seen.dialogs += tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
     seen.dialogs = list(dict.fromkeys(seen.dialogs))

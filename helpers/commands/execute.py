@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import lessons, profiles
+from helpers import profiles
+from helpers.commands import lesson_files
 
 if TYPE_CHECKING:
     import psutil
@@ -148,7 +149,7 @@ def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str], t
 
 def execute(
     notebook: NotebookNode,
-    folder: Path = lessons.FOLDER,
+    folder: Path = lesson_files.FOLDER,
     profile: str = "",
     grade: bool = False,
     cell_seconds: int | None = None,
@@ -202,7 +203,7 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
             return Failure(
                 "kernel died", index, "The kernel ended while it ran the cell: killed, crashed, or no memory."
             )
-        if "raises-exception" in lessons.tags(cell) and not errors(cell) and not client.allow_errors:
+        if "raises-exception" in lesson_files.tags(cell) and not errors(cell) and not client.allow_errors:
             return Failure("did not raise", index, "The cell is tagged raises-exception, and it raised nothing.")
         progress(index)
     return None
