@@ -23,6 +23,7 @@ import numpy as np
 
 from helpers import data, devices, models, timing, training
 from helpers.errors import WorkshopError
+from helpers.lessons import lesson_05
 
 if TYPE_CHECKING:
     import keras
@@ -159,7 +160,7 @@ def choose(images: int | None = None) -> dict[str, object]:
         )
 
     began = time.perf_counter()
-    kept, trials = training.keep_what_pays(measure, candidates)
+    kept, trials = lesson_05.greedy_ablation(measure, candidates)
     return {
         "kept": kept,
         "trials": [

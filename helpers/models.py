@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import data, training
-from helpers.errors import WorkshopError
+from helpers.lessons import lesson_05
 
 if TYPE_CHECKING:
     import keras
@@ -83,9 +82,9 @@ def cnn(
     order = f"channels_{channels}"
     convolution, pooling = layers.Conv2D, layers.MaxPooling2D
     if matrix:
-        convolution = matrix_convolution()
+        convolution = lesson_05.im2col_convolution()
     if four:
-        pooling = largest_of_four()
+        pooling = lesson_05.slice_max_pooling()
     policy = keras.config.dtype_policy()
     try:
         keras.config.set_dtype_policy(precision)
@@ -105,61 +104,6 @@ def cnn(
         )
     finally:
         keras.config.set_dtype_policy(policy)
-
-
-@functools.cache
-def matrix_convolution() -> type[keras.layers.Conv2D]:
-    """Return a Conv2D that computes one matrix product; a class that can only be made once Keras is there."""
-    from keras import layers, ops
-
-    class MatrixConv2D(layers.Conv2D):
-        """A convolution with step 1 and without padding: the neighbours of each pixel in a row, times the filters."""
-
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)
-            same = {"strides": (1, 1), "padding": "valid", "dilation_rate": (1, 1), "groups": 1, "use_bias": True}
-            _refuse_unless(self, data_format="channels_last", **same)
-
-        def call(self, images: object) -> object:
-            (high, wide), (height, width) = self.kernel_size, images.shape[1:3]
-            shifts = [(y, x) for y in range(high) for x in range(wide)]
-            parts = [images[:, y : height - high + 1 + y, x : width - wide + 1 + x] for y, x in shifts]
-            rows = ops.concatenate(parts, axis=-1)
-            return self.activation(ops.matmul(rows, ops.reshape(self.kernel, (-1, self.filters))) + self.bias)
-
-    return MatrixConv2D
-
-
-@functools.cache
-def largest_of_four() -> type[keras.layers.MaxPooling2D]:
-    """Return a MaxPooling2D(2) that takes the larger of images; a class that can only be made once Keras is there."""
-    from keras import layers, ops
-
-    class LargestOfFour(layers.MaxPooling2D):
-        """Max-pooling by 2: four images, each of every other row and column, and of them the largest."""
-
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)
-            _refuse_unless(self, data_format="channels_last", pool_size=(2, 2), strides=(2, 2), padding="valid")
-
-        def call(self, images: object) -> object:
-            height, width = (size // 2 * 2 for size in images.shape[1:3])  # a last odd row or column does not count
-            rows = ops.maximum(images[:, :height:2], images[:, 1:height:2])
-            return ops.maximum(rows[:, :, :width:2], rows[:, :, 1:width:2])
-
-    return LargestOfFour
-
-
-def _refuse_unless(layer: keras.Layer, **settings: object) -> None:
-    """Refuse what a layer's other way to compute does not know; when it is made, where Keras adds nothing to errors."""
-    for name, value in settings.items():
-        if getattr(layer, name) != value:
-            kind = type(layer).__name__
-            raise WorkshopError(
-                f"{kind} cannot compute with {name}={getattr(layer, name)!r}.",
-                f"It computes what {type(layer).__base__.__name__} does with {name}={value!r}, in another way.",
-                f"Build the network with {name}={value!r}, or with the layer that Keras has.",
-            )
 
 
 # ---------------------------------------------------------------------------------------------- the trained CNN

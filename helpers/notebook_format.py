@@ -317,7 +317,8 @@ def _dependencies(notebook: NotebookNode) -> Iterator[Problem]:
         own = solution_of[index].cell if index in solution_of else index
         for name in sorted(used & owner.keys()) if "check" not in marks else []:
             if owner[name] != own:
-                what = f"it needs {name!r} from {lesson_files.label(notebook, owner[name])}, an exercise; define it outside"
+                where = lesson_files.label(notebook, owner[name])
+                what = f"it needs {name!r} from {where}, an exercise; define it outside"
                 yield Problem(what, lesson_files.label(notebook, index))
         if "exercise" in marks:
             owner |= dict.fromkeys(assigned, index)

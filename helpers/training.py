@@ -8,17 +8,15 @@ from __future__ import annotations
 import faulthandler
 import functools
 import logging
-import operator
 import os
 import random
-import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +25,6 @@ from helpers import devices
 from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command, set_variable
 from helpers.quiet import caught_stderr
-from helpers.timing import Measurement, is_clear
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
@@ -194,67 +191,6 @@ def seed(number: int) -> None:
         sys.modules["torch"].manual_seed(number)
 
 
-def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
-    """Train one epoch in the order of the images, and return the mean loss of the steps so far, after each step.
-
-    That is the number that Keras shows while it trains: each step's loss is taken before the step changes the weights,
-    and the mean begins anew with the epoch.
-
-    Args:
-        model: compiled; it is trained.
-        images: array of shape (n, ...), as the model takes them.
-        labels: array of shape (n,).
-        batch_size: images a step.
-
-    Returns:
-        One entry a step.
-    """
-    import keras
-
-    seen: list[float] = []
-    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(float(logs["loss"])))
-    model.fit(images, labels, batch_size=batch_size, shuffle=False, verbose=0, callbacks=[note])
-    return seen
-
-
-def means_so_far(values: Sequence[float]) -> list[float]:
-    """Return for each step the mean of the values up to it, as `losses` does for a training of Keras' own.
-
-    Args:
-        values: one a step, such as losses; numbers, or tensors of one number.
-    """
-    return (np.cumsum([float(value) for value in values]) / np.arange(1, len(values) + 1)).tolist()
-
-
-def all_reduces(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> list[str]:
-    """Return what the devices exchange in one training step on JAX: for each all-reduce the arrays that it adds up.
-
-    It compiles the gradient of the loss (not the whole step, which Keras keeps to itself) for images that lie as
-    `keras.distribution` lays them, and reads the program that XLA made of it.
-
-    Args:
-        model: built under the distribution in question.
-        images: array of shape (n, ...), as the model takes them; one batch.
-        labels: array of shape (n,), numbers of classes.
-
-    Returns:
-        For each all-reduce the arrays' types and shapes, such as "f32[512,10] f32[10]".
-    """
-    import jax
-    import keras
-
-    def loss(weights: list[jax.Array], images: jax.Array, labels: jax.Array) -> jax.Array:
-        answers, _ = model.stateless_call(weights, [], images)
-        return keras.losses.sparse_categorical_crossentropy(labels, answers).mean()
-
-    layout = keras.distribution.distribution().get_data_layout
-    batch = [jax.device_put(array, layout(array.shape).backend_layout) for array in (images, labels)]
-    weights = [weight.value for weight in model.trainable_variables]
-    program = jax.jit(jax.grad(loss)).lower(weights, *batch).compile().as_text()
-    added = [line.split(" all-reduce(")[0] for line in program.splitlines() if " all-reduce(" in line]
-    return [" ".join(re.findall(r"[a-z]+\d+\[[\d,]*\]", line)) for line in added]
-
-
 def steps_at_once(wanted: int = 16) -> int:
     """Return how many training steps Keras may hand over together: `wanted`, but always 1 on PyTorch."""
     import keras
@@ -265,179 +201,7 @@ def steps_at_once(wanted: int = 16) -> int:
 # ---------------------------------------------------------------------------------------------- data
 
 
-def check_data(
-    images: np.ndarray, labels: np.ndarray, shape: Sequence[int], batch_size: int = 1, classes: int = 10
-) -> None:
-    """Look at the data before a training does: most of what is wrong with data raises no error in a training.
-
-    Args:
-        images: array of shape (n, *shape), pixels from 0 to 255 of any numeric dtype.
-        labels: array of shape (n,), whole numbers from 0 to classes - 1.
-        shape: the shape of one image, as the network takes it.
-        batch_size: images a step.
-        classes: how many different labels there are.
-
-    Raises:
-        WorkshopError: names what is wrong, where, and what mends it.
-    """
-    images, labels = _array(images, "images"), _array(labels, "labels")
-    shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
-    if images.ndim == 1 and labels.ndim > 1:
-        shapes = f"Their shapes are {images.shape} and {labels.shape}."
-        raise WorkshopError("The images look like labels, and the labels like images.", shapes, "Swap them.")
-    n = len(images) if images.ndim else 0
-    if n == 0 or images.size == 0:
-        raise WorkshopError(
-            "There are no images to train with.",
-            f"The array has the shape {images.shape}.",
-            "Look at the slice that made it.",
-        )
-    if images.shape[1:] != shape:
-        raise WorkshopError(
-            f"The network takes images of shape {shape}; these have {images.shape[1:]}.",
-            "The first number of an array's shape counts the images; the rest must be what the network was built for.",
-            _new_shape(images, shape),
-        )
-    _check_labels(labels, n, classes)
-    if images.dtype.kind == "f" and not np.isfinite([images.min(), images.max()]).all():  # no array of their size
-        bad = np.flatnonzero(~np.isfinite(images).reshape(n, -1).all(axis=1))
-        raise WorkshopError(
-            f"{len(bad):,} of {n:,} images hold NaN or infinity, the first of them is image {bad[0]}.",
-            "A single step with such a pixel, and the network gives every image the same answer; no error is raised.",
-            "Look where they come from, or leave those images out.",
-        )
-    if images.dtype.kind == "f" and 0 < images.max() <= 1:
-        raise WorkshopError(
-            f"The pixels lie between 0 and {images.max():.3g}: somebody has scaled them already.",
-            "The lessons' networks take pixels from 0 to 255 and scale them themselves; to them this is blank paper.",
-            "Take the bytes as load_mnist() returns them.",
-        )
-    _check_batch_size(batch_size, n)
-
-
-def _array(values: object, what: str) -> np.ndarray:
-    """Take what the learner gave as an array of numbers."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different lengths
-        array = np.empty(0, object)
-    if array.dtype.kind not in "buif":
-        raise WorkshopError(
-            f"The {what} are no array of numbers.",
-            f"NumPy makes {array.dtype} of them." if array.size else "NumPy can make no array of them.",
-            "Take the arrays that load_mnist() returns.",
-        )
-    return array
-
-
-def _new_shape(images: np.ndarray, shape: tuple[int, ...]) -> str:
-    """Say how to give images the shape that the network takes, if their pixels stand in that order already."""
-    if images.shape == shape:
-        return "This is a single image: images[None]"
-    have, want = ([size for size in one if size != 1] for one in (images.shape[1:], shape))
-    flat = min(len(have), len(want)) == 1 and np.prod(have) == np.prod(want)
-    if have == want or flat:
-        return f"images.reshape({', '.join(map(str, (-1, *shape)))})"
-    return "Build the network for these images."
-
-
-def _check_labels(labels: np.ndarray, n: int, classes: int) -> None:
-    if labels.ndim == 2 and labels.shape[1] == classes > 1:
-        raise WorkshopError(
-            f"The labels have the shape {labels.shape}: one column for each class.",
-            "This lesson's loss takes the numbers of the classes themselves (sparse_categorical_crossentropy).",
-            "labels.argmax(axis=1)",
-        )
-    if labels.shape != (n,):
-        raise WorkshopError(
-            f"There are {n:,} images, and labels of shape {labels.shape}.",
-            "Every image needs one label, in the same order.",
-            "labels.reshape(-1)" if labels.size == n else "Slice images and labels alike.",
-        )
-    if labels.dtype.kind not in "ui":
-        raise WorkshopError(
-            f"The labels are {labels.dtype}, not whole numbers.",
-            f"A label is the number of a class, from 0 to {classes - 1}.",
-            'labels.astype("uint8"), once you know that no label is lost',
-        )
-    outside = np.flatnonzero((labels < 0) | (labels >= classes))
-    if len(outside):
-        first = outside[0]
-        raise WorkshopError(
-            f"{len(outside):,} of {n:,} labels lie outside 0 to {classes - 1}; "
-            f"the first is labels[{first}] = {labels[first]}.",
-            "TensorFlow stops at it with a long error on a CPU; JAX raises nothing and learns nothing from that image.",
-            "Mend those labels, or leave their images out.",
-        )
-
-
-def _check_batch_size(batch_size: int, n: int) -> None:
-    choose = f"Choose a whole number from 1 to {n:,}."
-    try:
-        size = operator.index(batch_size)
-    except TypeError:
-        raise WorkshopError(
-            f"The batch size is {batch_size!r}, not a whole number.", "It counts the images of one step.", choose
-        ) from None
-    if size < 1:
-        raise WorkshopError(f"A batch of {size:,} images teaches nothing.", "A step needs an image at least.", choose)
-    if size > n:
-        raise WorkshopError(
-            f"A batch of {size:,} images cannot be taken from {n:,}.",
-            "Keras would quietly make one smaller batch of them all, so that each epoch were a single step.",
-            choose,
-        )
-
-
 # ---------------------------------------------------------------------------------------------- speed
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One form of a training that was tried.
-
-    Attributes:
-        name: what was changed.
-        run: what was measured; None if this form cannot run here.
-        verdict: "start", "kept", "dropped: no clear gain", "dropped: slower", or why it cannot run.
-    """
-
-    name: str
-    run: Measurement | None
-    verdict: str
-
-
-def keep_what_pays(
-    measure: Callable[..., Measurement], candidates: Mapping[str, Mapping[str, object]]
-) -> tuple[dict[str, object], list[Trial]]:
-    """Try changes one after another, each on top of those that were kept, and keep what is clearly faster.
-
-    Args:
-        measure: given the options of a form, measures it; without options it measures the form to start from.
-        candidates: for each change its name and the options that make it.
-
-    Returns:
-        The options that were kept, and every trial in its order, the starting form first.
-    """
-    kept: dict[str, object] = {}
-    best = measure()
-    trials = [Trial("start", best, "start")]
-    for name, change in candidates.items():
-        try:
-            with caught_stderr():  # TensorFlow's log lines of the first use of a compiler
-                run = measure(**{**kept, **change})
-        except Exception as error:  # an operation that this device or backend does not have
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
-            trials.append(Trial(name, None, f"not possible here: {reason}"))
-            continue
-        if not is_clear(best, run):
-            verdict = "dropped: no clear gain"
-        elif run.median > best.median:
-            verdict = "dropped: slower"
-        else:
-            kept, best, verdict = {**kept, **change}, run, "kept"
-        trials.append(Trial(name, run, verdict))
-    return kept, trials
 
 
 # ---------------------------------------------------------------------------------------------- progress

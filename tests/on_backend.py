@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from helpers import data, models, training
+from helpers.lessons import lesson_05, lesson_08
 
 rng = np.random.default_rng(0)
 PIXELS = rng.integers(0, 256, (32, 28, 28, 1), dtype=np.uint8)
@@ -249,7 +250,7 @@ def layers_alone():
     import keras
 
     images = rng.random((2, 7, 9, 3), np.float32)
-    convolution, pooling = models.matrix_convolution(), models.largest_of_four()
+    convolution, pooling = lesson_05.im2col_convolution(), lesson_05.slice_max_pooling()
     theirs, ours = keras.layers.Conv2D(4, (3, 2)), convolution(4, (3, 2))
     expected = np.asarray(theirs(images))
     ours.build(images.shape)
@@ -290,7 +291,7 @@ def without_chance():
     trainings = []
     for _ in range(2):
         model.set_weights(initial)
-        trainings.append(training.losses(model, images, LABELS, 8))
+        trainings.append(lesson_08.losses(model, images, LABELS, 8))
     return {"parameters": model.count_params(), "before": first, "trainings": trainings}
 
 

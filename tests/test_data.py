@@ -665,7 +665,7 @@ def test_without_scikit_learn_the_message_names_it(place, monkeypatch):
 
 def test_every_published_figure_is_complete_and_judged():
     figures = published.figures()
-    with data.PUBLISHED.open(encoding="utf-8") as file:
+    with published.PUBLISHED.open(encoding="utf-8") as file:
         assert next(csv.reader(file)) == list(published.Figure._fields)
     assert {figure.article for figure in figures} == set("ABCDE")
     for figure in figures:

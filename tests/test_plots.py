@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from helpers import opencl, plots, tables
+from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08, lesson_12
 from helpers.machine import monitor
 from helpers.timing import Measurement
 
@@ -39,12 +40,12 @@ def draw_digits():
 def draw_idle_and_busy():
     phases, none = ("idle", "idle", "busy", "busy"), (None,) * 4
     samples = monitor.Samples("test", "a test", (0, 1, 2, 3), phases, (1.0, 2.0, 90.0, None), none, none, none)
-    plots.idle_and_busy(samples, "some device")
+    lesson_00.idle_and_busy(samples, "some device")
 
 
 def draw_work_items():
     floats = np.zeros(10, np.float32)
-    plots.work_items(opencl.trace(ADD, "add", (12,), (4,), [floats, floats]), "two too many")
+    lesson_01.work_items(opencl.trace(ADD, "add", (12,), (4,), [floats, floats]), "two too many")
 
 
 def draw_time_against_size():
@@ -54,7 +55,7 @@ def draw_time_against_size():
 
 def draw_roofline():
     points = {"naive": (0.25, 4.0), "blocked": (2.5, 200.0)}
-    plots.roofline(points, 70.0, {"peak": 460.0, "one chain": 4.0}, "under the roof")
+    lesson_02.roofline(points, 70.0, {"peak": 460.0, "one chain": 4.0}, "under the roof")
 
 
 RUNS = {
@@ -69,22 +70,22 @@ RUNS = {
         (draw_digits, ["ones", "20 handwritten digits"]),
         (draw_idle_and_busy, ["some device", "idle", "busy"]),
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
-        (lambda: plots.where_time_goes({"copy": 1e-3, "kernel": 2e-3}, "split"), ["copy 1 ms", "kernel 2 ms"]),
+        (lambda: lesson_01.where_time_goes({"copy": 1e-3, "kernel": 2e-3}, "split"), ["copy 1 ms", "kernel 2 ms"]),
         (draw_time_against_size, ["NumPy", "device", "elements"]),
         (
             lambda: plots.timeline(RUNS, "who waits?"),
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
         ),
         (
-            lambda: plots.repeated({"racing": [900, 5_000], "atomic": [10_000] * 2}, 10_000, "a race", "sum"),
+            lambda: lesson_12.repeated({"racing": [900, 5_000], "atomic": [10_000] * 2}, 10_000, "a race", "sum"),
             ["a race", "Right would be 10,000", "racing: 900 to 5,000", "atomic: 10,000 to 10,000"],
         ),
         (
-            lambda: plots.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
+            lambda: lesson_08.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
             ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
         ),
         (
-            lambda: plots.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks"),
+            lambda: lesson_02.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks"),
             ["larger blocks", "an element: 1 rows of A", "0.2 loads"],
         ),
         (
@@ -92,7 +93,7 @@ RUNS = {
             ["under the roof", "memory 70 GB/s", "one chain 4 GFLOP/s", "blocked: 200 GFLOP/s at 2.5 FLOP/byte"],
         ),
         (
-            lambda: plots.bars({"1 x 1": (1.0, 1.2, 1.3), "6 x 32": (300.0, 310.0, 330.0)}, "sizes", "GFLOP/s"),
+            lambda: lesson_03.bars({"1 x 1": (1.0, 1.2, 1.3), "6 x 32": (300.0, 310.0, 330.0)}, "sizes", "GFLOP/s"),
             ["sizes", "1 x 1: 1.2", "6 x 32: 310"],
         ),
     ],
@@ -107,7 +108,7 @@ def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
 
 
 def test_without_samples_the_figure_says_why(capsys, shown):
-    plots.idle_and_busy(monitor.Samples("none", "no monitor here, evidence by placement and time only"), "a device")
+    lesson_00.idle_and_busy(monitor.Samples("none", "no monitor here, evidence by placement and time only"), "a device")
     assert shown == []
     assert "no monitor here" in capsys.readouterr().out
 
@@ -138,7 +139,7 @@ def test_a_table_is_text_and_html():
 
 def test_blocks_are_as_large_as_they_say(shown):
     """The blue block of 6 x 32 is about 32 / 6 times as wide as high."""
-    plots.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks")
+    lesson_02.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks")
     pixels = np.asarray(shown[0][0].convert("RGB")).astype(int)
     blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
     right = blue[:, pixels.shape[1] // 2 :]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from helpers import devices, processes, training
 from helpers.commands import execute
 from helpers.errors import WorkshopError
+from helpers.lessons import lesson_05, lesson_08
 from helpers.timing import Measurement
 from helpers.training import check_data
 
@@ -514,7 +515,7 @@ def test_interrupts_in_the_middle_of_matrix_products_do_no_harm():
 def exchange_on_jax(images, labels, cut):
     import keras
 
-    from helpers import models, training
+    from helpers import models
 
     if cut:
         layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 2), ["batch", "model"]))
@@ -524,7 +525,7 @@ def exchange_on_jax(images, labels, cut):
     else:
         distribution = keras.distribution.DataParallel()
     keras.distribution.set_distribution(distribution)
-    return training.all_reduces(models.plain_mlp(0.1), images, labels)
+    return lesson_08.all_reduces(models.plain_mlp(0.1), images, labels)
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -544,8 +545,8 @@ def test_what_the_devices_exchange_is_read_from_the_compiled_program(cut):
 
 
 def test_means_so_far_are_those_that_keras_shows():
-    assert training.means_so_far([1.0, 3.0, np.float32(5.0)]) == [1.0, 2.0, 3.0]
-    assert training.means_so_far([]) == []
+    assert lesson_08.running_mean([1.0, 3.0, np.float32(5.0)]) == [1.0, 2.0, 3.0]
+    assert lesson_08.running_mean([]) == []
 
 
 # ---------------------------------------------------------------------------------------------- what pays
@@ -572,7 +573,7 @@ def form(*options):
 def test_a_clear_gain_is_kept_and_the_next_is_tried_on_top():
     measure, asked = measured({form(): 1.0, form("a"): 0.8, form("a", "b"): 0.79, form("a", "c"): 0.5})
     candidates = {"first": {"a": 1}, "second": {"b": 2}, "third": {"c": 3}}
-    kept, trials = training.keep_what_pays(measure, candidates)
+    kept, trials = lesson_05.greedy_ablation(measure, candidates)
     assert kept == {"a": 1, "c": 3}
     assert asked == [{}, {"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3}]
     assert [(trial.name, trial.verdict) for trial in trials] == [
@@ -583,7 +584,7 @@ def test_a_clear_gain_is_kept_and_the_next_is_tried_on_top():
 
 def test_what_is_slower_and_what_lies_within_the_spread_is_dropped():
     measure, _ = measured({form(): 1.0, form("slow"): 2.0, form("same"): 0.9}, spread=0.2)
-    kept, trials = training.keep_what_pays(measure, {"slow": {"slow": 1}, "same": {"same": 1}})
+    kept, trials = lesson_05.greedy_ablation(measure, {"slow": {"slow": 1}, "same": {"same": 1}})
     assert kept == {}
     assert [trial.verdict for trial in trials[1:]] == ["dropped: slower", "dropped: no clear gain"]
 
@@ -594,9 +595,9 @@ def test_what_is_slower_and_what_lies_within_the_spread_is_dropped():
 )
 def test_what_is_not_possible_is_told_and_the_others_are_tried(error, reason):
     measure, _ = measured({form(): 1.0, form("a"): error, form("b"): 0.5})
-    kept, trials = training.keep_what_pays(measure, {"broken": {"a": 1}, "better": {"b": 1}})
+    kept, trials = lesson_05.greedy_ablation(measure, {"broken": {"a": 1}, "better": {"b": 1}})
     assert kept == {"b": 1}
-    assert trials[1] == training.Trial("broken", None, f"not possible here: {reason}")
+    assert trials[1] == lesson_05.Trial("broken", None, f"not possible here: {reason}")
 
 
 def test_an_interrupt_ends_the_trials():
@@ -604,18 +605,18 @@ def test_an_interrupt_ends_the_trials():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        training.keep_what_pays(measure, {"any": {"a": 1}})
+        lesson_05.greedy_ablation(measure, {"any": {"a": 1}})
 
 
 def test_without_candidates_the_start_is_all():
     measure, _ = measured({form(): 1.0})
-    kept, trials = training.keep_what_pays(measure, {})
+    kept, trials = lesson_05.greedy_ablation(measure, {})
     assert kept == {} and [trial.name for trial in trials] == ["start"]
 
 
 def test_a_change_may_take_back_what_was_kept():
     times = {form("size"): 0.5, form(): 1.0}
-    kept, _ = training.keep_what_pays(measured(times)[0], {"large": {"size": 2}, "small": {"size": 1}})
+    kept, _ = lesson_05.greedy_ablation(measured(times)[0], {"large": {"size": 2}, "small": {"size": 1}})
     assert kept == {"size": 2}
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helpers import ROOT
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+FOLDER = ROOT / "notebooks"
 NAME = re.compile(r"(\d\d)-[a-z0-9]+(-[a-z0-9]+)+")
 _FENCE = re.compile(r"^```python\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 

@@ -5,22 +5,24 @@ import sys
 
 import pytest
 
-from helpers import devices, load
+from helpers import devices
 from helpers.devices import Device
 from helpers.errors import WorkshopError
+from helpers.lessons import lesson_00
 
 WORK = """
 import sys, time
-from helpers import devices, load
+from helpers import devices
+from helpers.lessons import lesson_00
 device = devices.pick([devices.ask(sys.argv[1])])
-work = load.prepare(device)
+work = lesson_00.keep_busy(device)
 before = time.process_time()
 assert work() is None
 print("seconds of processor time:", time.process_time() - before, "on", device.kind)
 """
 
 
-@pytest.mark.parametrize("framework", load.LOADS)
+@pytest.mark.parametrize("framework", lesson_00.LOADS)
 def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
     if not devices.installed(framework):
         pytest.skip(f"{framework} is not installed here")
@@ -34,5 +36,5 @@ def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
 
 def test_a_framework_without_a_load_says_what_to_choose():
     with pytest.raises(WorkshopError, match="no load for onnxruntime") as caught:
-        load.prepare(Device("onnxruntime", "CPUExecutionProvider", "AMD EPYC", "cpu"))
+        lesson_00.keep_busy(Device("onnxruntime", "CPUExecutionProvider", "AMD EPYC", "cpu"))
     assert "opencl" in caught.value.next

@@ -4,7 +4,8 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import opencl, products
+from helpers import opencl
+from helpers.lessons import lesson_02
 
 NAIVE = """
 __kernel void naive(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
@@ -21,7 +22,7 @@ __kernel void naive(__global const float *a, __global const float *b, __global f
 @pytest.fixture(scope="module")
 def bench():
     context = cl.Context([opencl.pick_device()])
-    made = products.Bench(cl.CommandQueue(context), 64)
+    made = lesson_02.MatmulBenchmark(cl.CommandQueue(context), 64)
     yield made
     del context  # Intel's driver forgets a context that only its queue still holds
 
@@ -38,7 +39,7 @@ def launch_of(bench, source=NAIVE):
 def test_a_right_kernel_is_right_for_every_size(bench, capsys):
     bench.test(launch_of(bench))
     verdicts = capsys.readouterr().out.splitlines()
-    assert len(verdicts) == len(products.AWKWARD)
+    assert len(verdicts) == len(lesson_02.AWKWARD)
     assert all(verdict.endswith(": right") for verdict in verdicts)
     assert verdicts[2] == "5 x 33 by 33 x 40: right"
 
@@ -77,8 +78,8 @@ def test_speed_is_operations_over_time(bench, capsys):
 
 def test_accesses_are_counted_for_one_multiply_add(bench):
     """Two reads of four bytes for two operations, and one write for all TRACED of them."""
-    bench.trace("naive", NAIVE, "naive", (products.TRACED, products.TRACED), (8, 8))
-    reads_and_write = 2 + 1 / products.TRACED
+    bench.trace("naive", NAIVE, "naive", (lesson_02.TRACED, lesson_02.TRACED), (8, 8))
+    reads_and_write = 2 + 1 / lesson_02.TRACED
     assert bench.flop_per_byte("naive") == pytest.approx(2 / (4 * reads_and_write))
     assert bench.counts().rows == [("naive", f"{reads_and_write:.3f}", "0.000", f"{0.5 / reads_and_write:.2f}")]
     bench.measure("naive", launch_of(bench), repeats=3)
@@ -86,4 +87,4 @@ def test_accesses_are_counted_for_one_multiply_add(bench):
 
 
 def test_rounding_up():
-    assert [products.round_up(n, 16) for n in (1, 16, 17)] == [16, 16, 32]
+    assert [lesson_02.round_up(n, 16) for n in (1, 16, 17)] == [16, 16, 32]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from helpers import checks, exercises
+from helpers import checks
 from helpers.checks import CheckFailed
 from helpers.errors import WorkshopError
+from helpers.lessons import lesson_12
 
 HEAD = """
 __kernel void group_sums(__global const int *x, __global int *sums, const int n) {
@@ -110,7 +111,7 @@ def test_what_is_handed_in_as_it_was_handed_out_is_not_done(capsys):
 
 @pytest.mark.parametrize("body", [TREE, ATOMIC])
 def test_right_sums_pass(capsys, body):
-    exercises.check_group_sums(HEAD + body)
+    lesson_12.check_group_sums(HEAD + body)
     assert said(capsys).startswith("right (8 sizes from 1 to 3200, no race, on ")
 
 
@@ -130,7 +131,7 @@ def test_right_sums_pass(capsys, body):
 )  # fmt: skip
 def test_wrong_sums_are_refused(capsys, old, new, complaint):
     assert (HEAD + TREE).count(old) == 1
-    exercises.check_group_sums((HEAD + TREE).replace(old, new))
+    lesson_12.check_group_sums((HEAD + TREE).replace(old, new))
     told = said(capsys)
     assert told.startswith("not yet: ") and complaint in told
 
@@ -142,5 +143,5 @@ def test_a_kernel_that_never_ends_is_refused(capsys):
 
 
 def test_a_kernel_that_writes_nothing_is_not_done(capsys):
-    exercises.check_group_sums(HEAD + "}")
+    lesson_12.check_group_sums(HEAD + "}")
     assert said(capsys) == "not done yet: the kernel writes nothing."

@@ -1,15 +1,17 @@
-"""The bench of lessons 02 and 03: test and time anything that multiplies two matrices on an OpenCL device."""
+"""Lesson 02, Multiply matrices with OpenCL: the checks of its exercises, its figures, its machinery."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import opencl, timing
+from helpers import checks, opencl, timing
 from helpers.errors import WorkshopError
+from helpers.lessons.lesson_01 import smooth
 from helpers.machine.host import cpu_name
+from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.tables import Table
 
 if TYPE_CHECKING:
@@ -17,6 +19,111 @@ if TYPE_CHECKING:
 
     # Queues what computes C = A B; takes the buffers of A (m x k), B (k x n), C (m x n), float32 in rows, and m, n, k.
     Launch = Callable[[cl.Buffer, cl.Buffer, cl.Buffer, int, int, int], object]
+
+
+def check_fewest_loads(learner: Callable[[int], float]) -> None:
+    """Lesson 02, exercise 1: the fewest loads for one multiply-add of a block that fits into so many registers."""
+
+    def right(registers: int) -> float:
+        blocks = ((rows, vectors) for rows in range(1, registers) for vectors in range(1, registers))
+        fitting = ((r, v) for r, v in blocks if r * v + v + 1 <= registers)
+        return min((r + v) / (r * v) for r, v in fitting)
+
+    checks.function(
+        learner, right, lambda rng: [(3,), (4,), (16,), (32,), *((int(n),) for n in rng.integers(5, 99, 9))]
+    )
+
+
+def check_smooth_locally(source: str) -> None:
+    """Lesson 02, exercise 2: `smooth` again, reading each element from global memory once for each work-group."""
+    advice = (
+        "(Do all work-items reach the barrier, also those with i >= n? Is all of `near` that is read filled before?)"
+    )
+    checks.every(
+        lambda: checks.judge_kernel(source, "smooth", ("float[]",), smooth, reach=1, groups=(64, 16), advice=advice),
+        lambda: checks.judge_accesses(source, "smooth", lambda n, groups: 2 * n + 2 * groups),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ its figures
+
+
+def blocks(steps: Mapping[str, tuple[int, int]], size: int, title: str) -> None:
+    """Draw what a block of C = A B needs: some rows of A and as many columns of B as the block has.
+
+    Args:
+        steps: for each step the rows and the columns of C that are computed together.
+        size: rows and columns of the matrices.
+        title: the message of the figure.
+    """
+    from matplotlib.patches import Rectangle
+
+    words = []
+    with figure(7.5, 2.9, ncols=len(steps)) as (drawn, axes):
+        for panel, (name, (rows, columns)) in zip(axes, steps.items(), strict=True):
+            gap, top, left = size * 0.25, 0.4 * size, 0.3 * size
+            matrices = {"A": (0, size + gap), "B": (size + gap, 0), "C": (size + gap, size + gap)}
+            needed = {"A": (0, top, size, rows), "B": (left, 0, columns, size), "C": (left, top, columns, rows)}
+            for matrix, (x, y) in matrices.items():
+                right, down, wide, high = needed[matrix]
+                colour = BLUE if matrix == "C" else ORANGE
+                panel.add_patch(Rectangle((x, y), size, size, facecolor="none", edgecolor=GREY))
+                panel.add_patch(Rectangle((x + right, y + down), wide, high, facecolor=colour, edgecolor=colour))
+                panel.text(x + 2, y + size - 2, matrix, fontsize=10, va="bottom")
+            loads = (rows + columns) / (rows * columns)
+            panel.set_title(f"{name}\n{rows} x {columns}: {loads:.2g} loads\nfor one multiply-add", fontsize=9.5)
+            panel.set(xlim=(-1, 2 * size + gap + 1), ylim=(2 * size + gap + 1, -1), aspect="equal")
+            panel.axis("off")
+            words.append(f"{name}: {rows} rows of A and {columns} columns of B, {loads:.2g} loads for one multiply-add")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}. {'; '.join(words)}.")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share > 0.1 else f"{100 * share:.1g} %"
+
+
+def roofline(
+    points: Mapping[str, tuple[float, float]], bandwidth: float, ceilings: Mapping[str, float], title: str
+) -> None:
+    """Draw how fast each program is under the device's measured ceilings (Williams, Waterman, Patterson, 2009).
+
+    Args:
+        points: for each program the operations for each byte that it asks of global memory, and its GFLOP/s.
+        bandwidth: what the device's memory delivers, in GB/s.
+        ceilings: what arithmetic delivers, in GFLOP/s: first the peak, then lower ones, which are dashed.
+        title: the message of the figure, with the device.
+    """
+    looks = ((ORANGE, "o"), (SKY, "v"), (PINK, "^"), (GREEN, "D"), (BLUE, "s"), (RED, "P"))
+    peak = next(iter(ceilings.values()))
+    ridge = peak / bandwidth
+    reach = [ridge, *(x for x, _ in points.values())]
+    left, right = min(reach) / 4, max(reach) * 4
+    with figure(7.5, 4.8) as (drawn, axes):
+        axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
+        for number, (name, speed) in enumerate(ceilings.items()):
+            side = "top" if number else "bottom"
+            axes.annotate(f"{name}: {speed:.3g} GFLOP/s", (right, speed), xytext=(0, -3 if number else 2),
+                          textcoords="offset points", ha="right", va=side, fontsize=9)  # fmt: skip
+            if number:
+                axes.plot([speed / bandwidth, right], [speed, speed], color="black", lw=1, ls="--")
+        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (left, left * bandwidth), xytext=(2, 40), fontsize=9,
+                      textcoords="offset points", va="bottom")  # fmt: skip
+        for (name, (x, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
+            label = f"{name}: {speed:.3g} GFLOP/s, {_percent(speed / peak)} of the peak"
+            axes.plot(x, speed, color=colour, marker=marker, ms=9, ls="", label=label)
+        axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
+        axes.set(xlabel="operations for each byte asked of global memory (FLOP/byte)", ylabel="speed (GFLOP/s)")
+        lowest = min([left * bandwidth, *ceilings.values(), *(speed for _, speed in points.values())])
+        axes.set_ylim(lowest / 2.5, peak * 3)
+        drawn.legend(loc="outside lower center", ncols=2)
+    words = "; ".join(f"{name}: {speed:.3g} GFLOP/s at {x:.3g} FLOP/byte" for name, (x, speed) in points.items())
+    roofs = ", ".join(f"{name} {speed:.3g} GFLOP/s" for name, speed in ceilings.items())
+    show(drawn, f"{title}. Ceilings: memory {bandwidth:.3g} GB/s, {roofs}. {words}.")
+
+
+# ---------------------------------------------------------------------------------------------------- its machinery
+
 
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250), (1000, 1000, 1000))  # rows, columns, inner size
 TRACED = 96  # rows of the matrices whose accesses are counted
@@ -27,7 +134,7 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-class Bench:
+class MatmulBenchmark:
     """Two random matrices in NumPy and on the device, and what was measured with them.
 
     Attributes:
@@ -156,5 +263,5 @@ class Bench:
         return Table(rows, ("step", f"global accesses {once}", f"local accesses {once}", "FLOP per byte asked"))
 
     def points(self) -> dict[str, tuple[float, float]]:
-        """For `plots.roofline`: of each label that was traced and measured, its FLOP per byte and its GFLOP/s."""
+        """For `lesson_02.roofline`: of each label that was traced and measured, its FLOP per byte and its GFLOP/s."""
         return {label: (self.flop_per_byte(label), self.gflops(label)) for label in self.traces}

@@ -1,0 +1,159 @@
+"""Lesson 08, Train on several devices: the checks of its exercises, its figures, its machinery."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers import checks
+from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
+
+if TYPE_CHECKING:
+    import jax
+    import keras
+
+
+def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) -> None:
+    """Lesson 08, exercise 1: the whole batch's mean gradient from those of parts of different sizes."""
+
+    def right(gradients: list[np.ndarray], sizes: list[int]) -> np.ndarray:
+        return np.average(np.stack(gradients), axis=0, weights=sizes)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [([np.array([1.0, 4.0]), np.array([5.0, 0.0])], [3, 1]), ([np.array([2.0])], [7])]
+        drawn = []
+        for shape in [(3,), (4,), (2, 3), (5, 2), (1, 1), (2, 2, 2)]:
+            parts = int(rng.integers(2, 6))
+            drawn.append(([rng.normal(size=shape) for _ in range(parts)], rng.integers(1, 90, parts).tolist()))
+        return plain + drawn
+
+    checks.function(learner, right, cases)
+
+
+def check_break_even_batch(learner: Callable[[float, int, float], int]) -> None:
+    """Lesson 08, exercise 2: the smallest batch for which two devices take less time than one.
+
+    On two devices a ring all-reduce moves 2 (n - 1) / n = 1 time the gradient's bytes to and from each.
+    """
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [
+            (47e-6, 2_678_824, 1.25e9),
+            (47e-6, 2_678_824, 0.125e9),
+            (2.0**-10, 2**20, 2.0**30),
+        ]  # a tie at the end
+        drawn = []
+        for batch in rng.uniform(2, 5000, 20):
+            gradient_bytes, bytes_per_second = int(rng.integers(10_000, 10**8)), float(10 ** rng.uniform(8, 11))
+            drawn.append((2 * gradient_bytes / bytes_per_second / float(batch), gradient_bytes, bytes_per_second))
+        return plain + drawn
+
+    def right(per_image: float, gradient_bytes: int, bytes_per_second: float) -> int:
+        return math.floor(2 * gradient_bytes / bytes_per_second / per_image) + 1
+
+    checks.function(learner, right, cases)
+
+
+def check_busy_share(learner: Callable[[int, int], float]) -> None:
+    """Lesson 08, exercise 3: how much of a pipelined step each of several devices works.
+
+    Source: Huang et al., "GPipe" (2019): the bubble takes (devices - 1) of (parts + devices - 1) turns.
+    """
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        drawn = [tuple(int(n) for n in rng.integers(1, 65, 2)) for _ in range(20)]
+        return [(2, 1), (2, 4), (4, 1), (1, 5), (4, 8), *drawn]
+
+    checks.function(learner, lambda devices, parts: parts / (parts + devices - 1), cases)
+
+
+# ------------------------------------------------------------------------------------------------------ its figures
+
+
+def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw how many times as fast 1, 2, 3 ... devices are as one, beside the best that there could be.
+
+    Args:
+        lines: for each case the factor for 1 device, 2 devices and so on.
+        title: the message of the figure; it says whether the factors were measured or computed.
+    """
+    most = max(len(factors) for factors in lines.values())
+    looks = ((BLUE, "s"), (ORANGE, "o"), (GREEN, "^"), (PINK, "D"))
+    with figure(7.5, 3.8) as (drawn, axes):
+        axes.plot([1, most], [1, most], color=GREY, ls="--", lw=1.2, label="ideal: as many times as devices")
+        axes.axhline(1, color=GREY, lw=0.8)
+        for (name, factors), (colour, marker) in zip(lines.items(), looks, strict=False):
+            axes.plot(range(1, len(factors) + 1), factors, color=colour, marker=marker, ms=5, label=name)
+        axes.set(xlabel="devices", ylabel="times as fast as one", title=title, ylim=(0, None))
+        axes.set_xticks(range(1, most + 1))
+        axes.legend()
+    words = "; ".join(f"{name}: {factors[-1]:.2g} with {len(factors)}" for name, factors in lines.items())
+    show(drawn, f"{title}. Times as fast as one device: {words}.")
+
+
+# ---------------------------------------------------------------------------------------------------- its machinery
+
+
+def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
+    """Train one epoch in the order of the images, and return the mean loss of the steps so far, after each step.
+
+    That is the number that Keras shows while it trains: each step's loss is taken before the step changes the weights,
+    and the mean begins anew with the epoch.
+
+    Args:
+        model: compiled; it is trained.
+        images: array of shape (n, ...), as the model takes them.
+        labels: array of shape (n,).
+        batch_size: images a step.
+
+    Returns:
+        One entry a step.
+    """
+    import keras
+
+    seen: list[float] = []
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(float(logs["loss"])))
+    model.fit(images, labels, batch_size=batch_size, shuffle=False, verbose=0, callbacks=[note])
+    return seen
+
+
+def running_mean(values: Sequence[float]) -> list[float]:
+    """Return for each step the mean of the values up to it, as `losses` does for a training of Keras' own.
+
+    Args:
+        values: one a step, such as losses; numbers, or tensors of one number.
+    """
+    return (np.cumsum([float(value) for value in values]) / np.arange(1, len(values) + 1)).tolist()
+
+
+def all_reduces(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Return what the devices exchange in one training step on JAX: for each all-reduce the arrays that it adds up.
+
+    It compiles the gradient of the loss (not the whole step, which Keras keeps to itself) for images that lie as
+    `keras.distribution` lays them, and reads the program that XLA made of it.
+
+    Args:
+        model: built under the distribution in question.
+        images: array of shape (n, ...), as the model takes them; one batch.
+        labels: array of shape (n,), numbers of classes.
+
+    Returns:
+        For each all-reduce the arrays' types and shapes, such as "f32[512,10] f32[10]".
+    """
+    import jax
+    import keras
+
+    def loss(weights: list[jax.Array], images: jax.Array, labels: jax.Array) -> jax.Array:
+        answers, _ = model.stateless_call(weights, [], images)
+        return keras.losses.sparse_categorical_crossentropy(labels, answers).mean()
+
+    layout = keras.distribution.distribution().get_data_layout
+    batch = [jax.device_put(array, layout(array.shape).backend_layout) for array in (images, labels)]
+    weights = [weight.value for weight in model.trainable_variables]
+    program = jax.jit(jax.grad(loss)).lower(weights, *batch).compile().as_text()
+    added = [line.split(" all-reduce(")[0] for line in program.splitlines() if " all-reduce(" in line]
+    return [" ".join(re.findall(r"[a-z]+\d+\[[\d,]*\]", line)) for line in added]
