@@ -7,7 +7,7 @@ import sys
 import pytest
 from IPython.testing.globalipapp import start_ipython
 
-from helpers import profiles
+from helpers import workload
 from helpers.errors import WorkshopError
 from helpers.quiet import caught_stderr
 
@@ -26,7 +26,7 @@ def modules_after(statement):
     [
         "",
         ".errors",
-        ".profiles",
+        ".workload",
         ".devices",
         ".machine.doctor",
         ".machine.monitor",
@@ -59,35 +59,35 @@ def test_a_notebook_shows_the_message_without_a_traceback(capsys):
 
 
 def test_the_profile_comes_from_the_environment(monkeypatch):
-    monkeypatch.setenv(profiles.VARIABLE, "full")
-    assert profiles.current().name == "full"
+    monkeypatch.setenv(workload.VARIABLE, "full")
+    assert workload.current().name == "full"
     for unset in ("", None):
-        monkeypatch.setenv(profiles.VARIABLE, unset) if unset is not None else monkeypatch.delenv(profiles.VARIABLE)
-        assert profiles.current().name == "lab"
+        monkeypatch.setenv(workload.VARIABLE, unset) if unset is not None else monkeypatch.delenv(workload.VARIABLE)
+        assert workload.current().name == "lab"
 
 
 def test_an_unknown_profile_gives_the_way_out(monkeypatch):
-    monkeypatch.setenv(profiles.VARIABLE, "turbo")
+    monkeypatch.setenv(workload.VARIABLE, "turbo")
     with pytest.raises(WorkshopError, match="no profile called 'turbo'") as caught:
-        profiles.current()
+        workload.current()
     assert "preview, lab, full" in str(caught.value)
     assert "Next:" in str(caught.value)
 
 
 def test_larger_profiles_do_more():
-    small, middle, large = profiles.PROFILES.values()
+    small, middle, large = workload.PROFILES.values()
     for amount in ("repeats", "load_seconds", "largest_vector"):
         assert getattr(small, amount) < getattr(middle, amount) < getattr(large, amount)
 
 
 @pytest.mark.parametrize("amount", ["train_images", "mlp_epochs", "cnn_epochs", "trial_steps"])
 def test_preview_trains_less_than_the_whole(amount):
-    small, middle, large = (getattr(profile, amount) for profile in profiles.PROFILES.values())
+    small, middle, large = (getattr(profile, amount) for profile in workload.PROFILES.values())
     assert small < middle <= large
 
 
 def test_a_shortened_training_says_by_how_much():
-    preview, lab = profiles.named("preview"), profiles.named("lab")
+    preview, lab = workload.named("preview"), workload.named("lab")
     assert preview.shortened(2, 10) == (
         "preview profile, far from the whole training: 2 of 10 epochs, 3,200 of 60,000 images"
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import profiles
+from helpers import workload
 from helpers.commands import lesson_files
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ def execute(
         KeyboardInterrupt: as pressed; the kernel has ended by then.
         WorkshopError: there is no such profile.
     """
-    profile = profiles.named(profile).name if profile else profiles.current().name
+    profile = workload.named(profile).name if profile else workload.current().name
     environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
-    environment |= {profiles.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {})
+    environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {})
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

@@ -14,7 +14,7 @@ import webbrowser
 from pathlib import Path
 from urllib.parse import quote
 
-from helpers import ROOT, profiles
+from helpers import ROOT, workload
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 
@@ -28,7 +28,7 @@ DISABLED = {"@jupyterlab/apputils-extension:announcements": True}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("lesson", nargs="?", help="a lesson's number or name (default: the first)")
-    parser.add_argument("--profile", choices=list(profiles.PROFILES), help="how much work the lessons do")
+    parser.add_argument("--profile", choices=list(workload.PROFILES), help="how much work the lessons do")
     parser.add_argument("--port", type=int, help=f"the port to listen on (default: {FIRST_PORT}, or the next free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
     from helpers.machine import doctor
 
     if args.profile:
-        os.environ[profiles.VARIABLE] = args.profile
-    profiles.current()  # a wrong name is told now, not in the first cell
+        os.environ[workload.VARIABLE] = args.profile
+    workload.current()  # a wrong name is told now, not in the first cell
     lesson = lesson_files.find([args.lesson] if args.lesson else [])[0]
     with take_port(args.port) as listening:
         findings = doctor.examine(quick=True)

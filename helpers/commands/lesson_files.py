@@ -180,7 +180,7 @@ def mutate(solution: str, replacements: Sequence[tuple[str, str]]) -> str:
 
 
 def facts(notebook: NotebookNode) -> dict[str, str]:
-    """Return what `profiles.banner` left in the outputs: device, dataset and profile of the run, or nothing."""
+    """Return what `workload.banner` left in the outputs: device, dataset and profile of the run, or nothing."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if "anygpu" in output.get("metadata", {}):

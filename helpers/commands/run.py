@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import ROOT, profiles
+from helpers import ROOT, workload
 from helpers.commands import execute, lesson_files
 from helpers.errors import WorkshopError
 from helpers.machine.host import cpu_name
@@ -64,13 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a number such as 01, a name, or a notebook file; all by default",
     )
     parser.add_argument("--grade", action="store_true", help="a wrong or untouched exercise fails its lesson")
-    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(profiles.PROFILES)}")
+    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.PROFILES)}")
     parser.add_argument("--cell-seconds", type=int, metavar="N", help="the longest that one cell may take, in seconds")
 
 
 def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
-    profile = profiles.named(args.profile) if args.profile else profiles.current()
+    profile = workload.named(args.profile) if args.profile else workload.current()
     grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
     end_as_ctrl_c_does()
     return run_lessons(lesson_files.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers import profiles
+from helpers import workload
 from helpers.commands import execute, lab, lesson_files
 from helpers.commands.run import BUILD, page, short
 from helpers.errors import WorkshopError
@@ -62,12 +62,12 @@ class Seen:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
-    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(profiles.PROFILES)}")
+    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.PROFILES)}")
 
 
 def run(args: argparse.Namespace) -> int:
     """Take pictures of the lessons that `args` names; return 0 if every cell ran and nothing noisy was shown."""
-    profile = profiles.named(args.profile) if args.profile else profiles.current()
+    profile = workload.named(args.profile) if args.profile else workload.current()
     paths = lesson_files.find(args.lessons)
     status = 0
     with browser() as chromium:
@@ -224,7 +224,7 @@ def _environment(scratch: Path, profile: str, token: str) -> dict[str, str]:
     own = {f"JUPYTER_{name}": str(scratch / folder) for name, folder in folders.items()}
     own |= {f"JUPYTERLAB_{name}_DIR": str(scratch / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
     others = {key: value for key, value in os.environ.items() if key not in ("ANYGPU_GRADE", "MPLBACKEND")}
-    return others | own | {"JUPYTER_TOKEN": token, profiles.VARIABLE: profile}
+    return others | own | {"JUPYTER_TOKEN": token, workload.VARIABLE: profile}
 
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:

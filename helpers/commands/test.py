@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 import os
 
-from helpers import ROOT, profiles
+from helpers import ROOT, workload
 from helpers.errors import WorkshopError
 
 HELP = "run every test (arguments go to pytest, for example: test -k opencl)"
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         )
     import pytest
 
-    os.environ.setdefault(profiles.VARIABLE, "preview")
+    os.environ.setdefault(workload.VARIABLE, "preview")
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in args.rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
     return int(pytest.main([*LESSONS, *everything, *args.rest]))

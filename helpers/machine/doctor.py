@@ -404,13 +404,13 @@ def _writable(host: Host, folders: tuple[Path, ...] = (ROOT / "notebooks", ROOT)
 
 def _profile(host: Host) -> Iterator[Finding | str]:
     """Is ANYGPU_PROFILE one of the profiles."""
-    from helpers import profiles
+    from helpers import workload
     from helpers.errors import WorkshopError
 
     try:
-        profiles.current()
+        workload.current()
     except WorkshopError as error:
-        forget = _forget(host, [profiles.VARIABLE])
+        forget = _forget(host, [workload.VARIABLE])
         yield Finding("profile", "limits", error.what, f"{error.why} Lessons do not start with it.", forget)
 
 
