@@ -125,8 +125,7 @@ def commands() -> Dict[str, str]:
     """Return the commands and their one-line help, read from helpers/commands without importing it."""
     folder = os.path.join(ROOT, "helpers", "commands")
     try:
-        names = ast.literal_eval(assigned("NAMES", os.path.join(folder, "__init__.py")))
-        return {name: ast.literal_eval(assigned("HELP", os.path.join(folder, name + ".py"))) for name in names}
+        return ast.literal_eval(assigned("COMMANDS", os.path.join(folder, "__init__.py")))
     except (OSError, AttributeError) as error:
         print(Stop("The workshop is not complete here.", str(error), "Get the whole folder, not only workshop.py."))
         raise SystemExit(2) from None
@@ -135,7 +134,7 @@ def commands() -> Dict[str, str]:
 def assigned(name: str, path: str) -> str:
     """Return the source of the literal that the file assigns to `name`: on one line, or in brackets."""
     with open(path, encoding="utf-8") as file:
-        return re.search(rf"^{name}(?:: \w+)? = (\([^)]*\)|.+)$", file.read(), re.MULTILINE).group(1)
+        return re.search(r"^" + name + r"(?:: \w+)? = (\{[^}]*\}|.+)$", file.read(), re.MULTILINE).group(1)
 
 
 def overview(names: Dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from helpers.machine.host import Host, command, copy_elsewhere, reinstall
 
 # Keras 3 has two backends more, numpy and openvino, but they cannot train.
 BACKENDS = ("tensorflow", "jax", "torch")
-USE_KERAS = ("lab", "run", "test", "notebooks")
+USE_KERAS = ("lab", "run", "test", "store")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,7 +119,7 @@ def _can_write(folder: str) -> bool:
 
 def overview() -> str:
     """Return the list of all commands, one line each."""
-    lines = [f"  {name:<12} {commands.load(name).HELP}" for name in commands.NAMES]
+    lines = [f"  {name:<12} {text}" for name, text in commands.COMMANDS.items()]
     head = "usage: python -m helpers COMMAND [...]\n\nThe commands (COMMAND --help says more about one):\n"
     return head + "\n".join(lines)
 
@@ -158,17 +158,19 @@ def _forget_output() -> None:
 
 
 def _run(name: str, rest: list[str]) -> int:
-    if name not in commands.NAMES:
-        close = difflib.get_close_matches(name, commands.NAMES, n=1)
+    if name not in commands.COMMANDS:
+        close = difflib.get_close_matches(name, commands.COMMANDS, n=1)
         raise WorkshopError(
             f"There is no command called {name!r}.",
-            f"The commands are {', '.join(commands.NAMES)}.",
+            f"The commands are {', '.join(commands.COMMANDS)}.",
             f"Did you mean: {close[0]}" if close else "See them all: python -m helpers --help",
         )
     if name in USE_KERAS:
         check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
     module = commands.load(name)
-    parser = argparse.ArgumentParser(prog=f"python -m helpers {name}", description=module.HELP, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m helpers {name}", description=commands.COMMANDS[name], allow_abbrev=False
+    )
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 from nbformat import v4
 
-from helpers import notebook_format
+from helpers.maintain import rules
 
 WORDS = " ".join(["word"] * 66)
 FIGURE = """import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ figure, axes = plt.subplots(figsize=(3, 2))
 axes.plot([1, 2])
 plt.close(figure)
 display(figure, metadata={"image/png": {"alt": "A line that rises from 1 to 2"}})"""
-SETUP = 'from helpers import profiles\n\nprofiles.banner("the device of the test", "MNIST of the test")'
+SETUP = 'from helpers import workload\n\nworkload.banner("the device of the test", "MNIST of the test")'
 HELPER = """import os
 
 from helpers.checks import CheckFailed
@@ -72,7 +72,7 @@ def notebook(lesson_cells=None):
     made = v4.new_notebook(cells=cells() if lesson_cells is None else lesson_cells)
     for number, cell in enumerate(made.cells):
         cell["id"] = f"cell-{number}"
-    return notebook_format.normalise(made)
+    return rules.normalise(made)
 
 
 def of(*sources):
@@ -82,7 +82,7 @@ def of(*sources):
 
 def save(folder: Path, made=None, name="01-add-numbers") -> Path:
     path = folder / f"{name}.ipynb"
-    path.write_text(notebook_format.dump(made or notebook()), encoding="utf-8")
+    path.write_text(rules.dump(made or notebook()), encoding="utf-8")
     return path
 
 

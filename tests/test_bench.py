@@ -13,7 +13,7 @@ import pytest
 
 from helpers import ROOT, devices, processes
 from helpers.__main__ import main
-from helpers.commands import bench
+from helpers.maintain import bench
 
 LARGE = "glibc.malloc.hugetlb=1"
 needs_both = pytest.mark.skipif(
@@ -101,7 +101,8 @@ def test_without_a_choice_of_options_the_article_is_measured_alone(broken, tmp_p
 SAME = """
 import contextlib, json, sys
 import numpy as np
-from helpers import bench, training
+from helpers import training
+from helpers.maintain import trials as bench
 with contextlib.redirect_stdout(sys.stderr):
     training.start()
     rng = np.random.default_rng(0)

@@ -10,9 +10,10 @@ import pytest
 import sample_lesson
 
 from helpers import ROOT
-from helpers.commands import lesson_files, screenshots
+from helpers.commands import lesson_files
 from helpers.commands.run import page
 from helpers.errors import WorkshopError
+from helpers.maintain import screenshots
 
 needs_a_browser = pytest.mark.skipif(
     screenshots.find_browser() is None or importlib.util.find_spec("playwright") is None,

@@ -9,9 +9,9 @@ import pytest
 import sample_lesson
 from nbformat import v4
 
-from helpers import notebook_format
 from helpers.commands import execute, lesson_files
 from helpers.commands.run import BUILD, write
+from helpers.maintain import rules
 
 MUTANTS = Path(__file__).parent / "mutants"
 LESSONS = lesson_files.every()
@@ -56,11 +56,11 @@ def needed(notebook):
     exercises = lesson_files.exercises(notebook)
     own = {position for one in exercises for position in (one.cell, one.check)}
     codes = [code for one in exercises for code in (one.starter, one.solution, notebook.cells[one.check].source)]
-    wanted, kept = set().union(*(notebook_format.names(code)[1] for code in codes)), set()
+    wanted, kept = set().union(*(rules.names(code)[1] for code in codes)), set()
     for index in reversed(range(len(notebook.cells))):
         cell = notebook.cells[index]
         if cell.cell_type == "code" and index not in own:
-            assigned, used = notebook_format.names(cell.source)
+            assigned, used = rules.names(cell.source)
             if assigned & wanted:
                 kept.add(index)
                 wanted |= used

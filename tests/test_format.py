@@ -12,8 +12,8 @@ import sample_lesson
 from nbformat import v4
 from sample_lesson import WORDS, code, markdown
 
-from helpers import notebook_format
-from helpers.commands import format as formatting
+from helpers.maintain import format as formatting
+from helpers.maintain import rules
 
 PNG = base64.b64encode(b"\x89PNG" + bytes(1000)).decode()
 
@@ -38,7 +38,7 @@ EXERCISE = next(i for i, cell in enumerate(GOOD.cells) if "exercise" in cell.met
 
 
 def found(tmp_path, notebook, name="01-add-numbers"):
-    return [str(problem) for problem in notebook_format.problems(sample_lesson.save(tmp_path, notebook, name))]
+    return [str(problem) for problem in rules.problems(sample_lesson.save(tmp_path, notebook, name))]
 
 
 def changed(change):
@@ -163,7 +163,7 @@ def test_the_good_lesson_has_no_problem(tmp_path):
     ],
 )
 def test_each_fault_is_found(tmp_path, change, message):
-    notebook = notebook_format.normalise(changed(change))
+    notebook = rules.normalise(changed(change))
     problems = found(tmp_path, notebook)
     assert any(message in problem for problem in problems), problems
     assert all(problem.startswith("01-add-numbers.ipynb: ") for problem in problems)
@@ -201,7 +201,7 @@ def test_lessons_link_to_their_neighbours(tmp_path):
 def test_long_lessons_may_have_fifty_cells(tmp_path):
     notebook = changed(lambda n: n.cells.extend(markdown("x") for _ in range(15)))
     notebook.cells.append(notebook.cells.pop(26))
-    notebook_format.normalise(notebook)
+    rules.normalise(notebook)
     for folder in ("long", "short"):
         (tmp_path / folder).mkdir()
     assert found(tmp_path / "long", notebook, "08-train-devices") == []
@@ -217,7 +217,7 @@ def test_a_wrong_name_is_found(tmp_path, name):
 def test_a_broken_file_is_one_problem_and_no_crash(tmp_path, text):
     path = tmp_path / "01-add-numbers.ipynb"
     path.write_text(text, encoding="utf-8")
-    assert notebook_format.problems(path)
+    assert rules.problems(path)
 
 
 def test_the_fix_mends_the_form_and_leaves_outputs_and_ids_alone(tmp_path):
@@ -228,9 +228,9 @@ def test_the_fix_mends_the_form_and_leaves_outputs_and_ids_alone(tmp_path):
     notebook.metadata = nbformat.from_dict({"widgets": {}, "language_info": {"name": "python", "version": "3.9"}})
     path = tmp_path / "01-add-numbers.ipynb"
     path.write_text(json.dumps(notebook, indent=4), encoding="utf-8")
-    assert [problem for problem in notebook_format.problems(path) if "form" in str(problem)]
+    assert [problem for problem in rules.problems(path) if "form" in str(problem)]
     assert formatting.normalise_file(path)
-    assert notebook_format.problems(path) == []
+    assert rules.problems(path) == []
     assert sample_lesson.load(path) == GOOD
     assert not formatting.normalise_file(path)
 
@@ -241,9 +241,9 @@ def test_the_fix_gives_an_id_to_each_cell(tmp_path):
     notebook.cells[4]["id"] = notebook.cells[5]["id"]
     path = tmp_path / "01-add-numbers.ipynb"
     path.write_text(json.dumps(notebook), encoding="utf-8")
-    assert any("without an id" in str(problem) for problem in notebook_format.problems(path))
+    assert any("without an id" in str(problem) for problem in rules.problems(path))
     formatting.normalise_file(path)
-    assert notebook_format.problems(path) == []
+    assert rules.problems(path) == []
     assert sample_lesson.load(path).cells[2]["id"] == GOOD.cells[2]["id"]
 
 
@@ -253,4 +253,4 @@ def test_ruff_and_the_fix_agree_on_a_notebook(tmp_path):
     path = sample_lesson.save(tmp_path, notebook)
     subprocess.run([sys.executable, "-m", "ruff", "format", str(path)], check=True, capture_output=True)
     assert sample_lesson.load(path).cells[5].source == "WANTED = [2, 3, 6, 101]  # é"
-    assert notebook_format.problems(path) == []
+    assert rules.problems(path) == []

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from helpers import __main__, opencl, plaidml, processes, tile
-from helpers.commands import lock
 from helpers.commands import plaidml as command
 from helpers.errors import WorkshopError
+from helpers.maintain import lock
 
 ROOT = Path(__file__).parent.parent
 LONG = 120  # seconds: against hanging alone
@@ -356,7 +356,7 @@ BUILD = """
 import sys
 from pathlib import Path
 from helpers import __main__, plaidml
-from helpers.commands import lock
+from helpers.maintain import lock
 plaidml.ENVIRONMENT = Path(sys.argv[1])
 plaidml.unfit = str
 lock.find_uv = lambda: sys.argv[2]

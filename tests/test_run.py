@@ -305,7 +305,7 @@ def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
 
 
 def test_a_run_on_the_stand_in_says_so_in_its_last_lines(tmp_path, capsys):
-    code = "from helpers import data, profiles\nprofiles.banner('here', data.STAND_IN)"
+    code = "from helpers import data, workload\nworkload.banner('here', data.STAND_IN)"
     nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
     assert run.run_lessons(lesson_files.find([], tmp_path), "preview", tmp_path / "build") == 0
     said = capsys.readouterr().out

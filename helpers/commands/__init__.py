@@ -1,4 +1,4 @@
-"""The workshop's commands: one small module each, with HELP, add_arguments and run.
+"""The workshop's commands: a small module each, with `add_arguments` and `run`, here or in helpers/maintain.
 
 A module whose PASSES_ON is true gets every argument that it does not know itself in `args.rest`.
 """
@@ -8,22 +8,24 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-NAMES = (
-    "lab",
-    "run",
-    "test",
-    "doctor",
-    "devices",
-    "notebooks",
-    "screenshots",
-    "bench",
-    "plaidml",
-    "lock",
-    "lint",
-    "format",
-)
+# What each command does, in one line; workshop.py reads this literal without importing anything.
+COMMANDS = {
+    "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
+    "run": "execute lessons without a browser and write build/: notebooks, pages, a report",
+    "test": "run every test (arguments go to pytest, for example: test -k opencl)",
+    "doctor": "say what is wrong here, why, and what to type next",
+    "devices": "list what can compute here, as each framework sees it",
+    "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
+    "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
+    "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",
+    "bench": "for maintainers: time the lessons' training against the articles' code",
+    "lock": "for maintainers: compile the lock files from pyproject.toml",
+    "lint": "for maintainers: check code and notebooks, and change nothing",
+    "format": "for maintainers: bring code and notebooks into the workshop's form (outputs stay as they are)",
+}
+MAINTAIN = ("store", "screenshots", "bench", "lock", "lint", "format")
 
 
 def load(name: str) -> ModuleType:
-    """Return the module of the command called `name`, one of NAMES."""
-    return importlib.import_module(f"{__name__}.{name}")
+    """Return the module of the command called `name`, one of COMMANDS."""
+    return importlib.import_module(f"helpers.{'maintain' if name in MAINTAIN else 'commands'}.{name}")

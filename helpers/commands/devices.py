@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "list what can compute here, as each framework sees it"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""

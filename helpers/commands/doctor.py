@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "say what is wrong here, why, and what to type next"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""

@@ -18,7 +18,6 @@ from helpers import ROOT, workload
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 
-HELP = "open the lessons in JupyterLab, at lesson 00 or at the one named"
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
 # A beginner should meet a lesson, not a question about news.

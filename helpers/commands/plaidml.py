@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from helpers import plaidml
-from helpers.commands import lock
 from helpers.errors import WorkshopError
 from helpers.machine.host import cpu_name
+from helpers.maintain import lock
 
-HELP = "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs"
 AGAIN = f"Build it anew: {plaidml.COMMAND} --remove, then {plaidml.COMMAND}"
 RUNS = 3  # in turn with ours, while recording
 

@@ -24,7 +24,6 @@ from helpers.machine.host import cpu_name
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-HELP = "execute lessons without a browser and write build/: notebooks, pages, a report"
 BUILD = ROOT / "build"
 PACKAGES = (
     *("jupyterlab", "ipykernel", "numpy", "matplotlib", "pyopencl", "pocl-binary-distribution", "keras"),

@@ -9,7 +9,6 @@ import os
 from helpers import ROOT, workload
 from helpers.errors import WorkshopError
 
-HELP = "run every test (arguments go to pytest, for example: test -k opencl)"
 PASSES_ON = True
 LESSONS = (
     "--nbval-lax",

@@ -25,7 +25,6 @@ from helpers.tables import Table
 if TYPE_CHECKING:
     from helpers.timing import Measurement
 
-HELP = "time the lessons' training against the articles' code; write build/bench.md"
 DEFAULT_BACKENDS = ("tensorflow", "jax")
 NETWORKS = ("mlp", "cnn")
 WAYS = ("article", "ours")
@@ -147,8 +146,8 @@ def _process(
     images: int | None = None,
     options: dict[str, object] | None = None,
 ) -> dict[str, Any]:
-    """Run one process of helpers.bench; return what it measured, or what, why and next under "error"."""
-    arguments = ["-m", "helpers.bench", way, network, str(epochs), str(seed)]
+    """Run one process of helpers.maintain.trials; return what it measured, or what, why and next under "error"."""
+    arguments = ["-m", "helpers.maintain.trials", way, network, str(epochs), str(seed)]
     arguments += ["--images", str(images)] if images else []
     arguments += ["--options", json.dumps(options)] if options else []
     row = {"backend": backend, "network": network, "way": way, "epochs": epochs, "seed": seed}

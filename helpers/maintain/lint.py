@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from helpers import notebook_format
-from helpers.commands import format as formatting
 from helpers.commands import lesson_files
-
-HELP = "check code and notebooks, and change nothing"
+from helpers.maintain import format as formatting
+from helpers.maintain import rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,4 +17,4 @@ def run(args: argparse.Namespace) -> int:
     """Check everything; return 0 if nothing serious is wrong."""
     status = formatting.ruff("check") | formatting.ruff("format", "--check")
     notebooks = sorted(lesson_files.FOLDER.glob("*.ipynb"))
-    return status | notebook_format.tell([problem for path in notebooks for problem in notebook_format.problems(path)])
+    return status | rules.tell([problem for path in notebooks for problem in rules.problems(path)])

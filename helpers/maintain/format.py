@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers import ROOT, notebook_format
+from helpers import ROOT
 from helpers.commands import lesson_files
 from helpers.commands.run import write
 from helpers.errors import WorkshopError
+from helpers.maintain import rules
 
-HELP = "bring code and notebooks into the workshop's form (outputs stay as they are)"
 PLACES = ("helpers", "tests", "notebooks", "workshop.py")
 
 
@@ -35,7 +35,7 @@ def normalise_file(path: Path) -> bool:
     Raises:
         WorkshopError: the file is no notebook.
     """
-    text = notebook_format.dump(notebook_format.normalise(lesson_files.read(path)))
+    text = rules.dump(rules.normalise(lesson_files.read(path)))
     if text == path.read_text(encoding="utf-8"):
         return False
     write(path, text)

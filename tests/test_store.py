@@ -1,13 +1,13 @@
-"""`notebooks` stores what a lesson shows, all of it or none, and the same way each time."""
+"""`store` stores what a lesson shows, all of it or none, and the same way each time."""
 
 import re
 
 import pytest
 import sample_lesson
 
-from helpers import notebook_format
-from helpers.commands import execute, lesson_files, notebooks
+from helpers.commands import execute, lesson_files
 from helpers.errors import WorkshopError
+from helpers.maintain import rules, store
 
 
 def with_cell(source, *tags):
@@ -20,7 +20,7 @@ def refused(path, **options):
     """Try to store; return the message, after making sure that the file stayed as it was."""
     before = path.read_bytes()
     with pytest.raises(WorkshopError) as told:
-        notebooks.store(path, "preview", **options)
+        store.store(path, "preview", **options)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     return str(told.value)
@@ -30,12 +30,12 @@ def refused(path, **options):
 def stored(tmp_path_factory):
     path = sample_lesson.save(tmp_path_factory.mktemp("lessons"))
     before = sample_lesson.load(path)
-    notebooks.store(path, "preview")
+    store.store(path, "preview")
     return path, before, sample_lesson.load(path)
 
 
 def test_a_stored_lesson_keeps_every_rule(stored):
-    assert notebook_format.problems(stored[0]) == []
+    assert rules.problems(stored[0]) == []
 
 
 def test_only_outputs_and_counts_change(stored):
@@ -43,7 +43,7 @@ def test_only_outputs_and_counts_change(stored):
     assert [(cell.id, cell.source, cell.metadata) for cell in after.cells] == [
         (cell.id, cell.source, cell.metadata) for cell in before.cells
     ]
-    assert after.metadata == before.metadata == notebook_format.METADATA
+    assert after.metadata == before.metadata == rules.METADATA
     counts = [cell.execution_count for cell in after.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
 
@@ -51,7 +51,7 @@ def test_only_outputs_and_counts_change(stored):
 def test_storing_again_changes_nothing(stored):
     path = stored[0]
     before = path.read_text()
-    notebooks.store(path, "preview")
+    store.store(path, "preview")
     # A figure's bytes may hold the version of the library that drew it, not the time.
     assert path.read_text() == before
 
@@ -61,7 +61,7 @@ def test_streams_are_merged_and_numbers_follow_each_other(tmp_path):
         tmp_path,
         with_cell("import sys\nfor n in range(3):\n    print(n)\n    sys.stdout.flush()\nWANTED = [2, 3, 6, 101]"),
     )
-    notebooks.store(path, "preview")
+    store.store(path, "preview")
     outputs = sample_lesson.load(path).cells[5].outputs
     assert [(out.output_type, out.text) for out in outputs] == [("stream", "0\n1\n2\n")]
 
@@ -92,15 +92,15 @@ def test_the_stand_in_is_refused_unless_allowed(tmp_path):
     path = sample_lesson.save(tmp_path, sample_lesson.of(setup, sample_lesson.FIGURE))
     told = refused(path)
     assert stand_in in told and "ANYGPU_MNIST" in told
-    notebooks.store(path, "preview", allow_stand_in=True)
+    store.store(path, "preview", allow_stand_in=True)
     assert stand_in in path.read_text()
 
 
 def test_an_expected_error_is_stored_without_paths_and_colours(tmp_path):
     source = "WANTED = [2, 3, 6, 101]\nimport json\njson.loads('nonsense')"
     path = sample_lesson.save(tmp_path, with_cell(source, "raises-exception"))
-    notebooks.store(path, "preview")
-    assert notebook_format.problems(path) == []
+    store.store(path, "preview")
+    assert rules.problems(path) == []
     error = sample_lesson.load(path).cells[5].outputs[0]
     assert error.ename == "JSONDecodeError" and "\x1b" not in "".join(error.traceback)
 
@@ -108,10 +108,10 @@ def test_an_expected_error_is_stored_without_paths_and_colours(tmp_path):
 def test_one_refusal_stops_no_other_lesson(tmp_path, capsys):
     bad = sample_lesson.save(tmp_path, sample_lesson.of("1 / 0"), "01-fail-early")
     good = sample_lesson.save(tmp_path, sample_lesson.of(sample_lesson.FIGURE), "02-draw-line")
-    assert notebooks.store_all([bad, good], "preview") == 1
+    assert store.store_all([bad, good], "preview") == 1
     assert "01-fail-early.ipynb: not stored" in capsys.readouterr().out
     assert sample_lesson.load(good).cells[0].outputs
-    assert notebooks.store_all([good], "preview") == 0
+    assert store.store_all([good], "preview") == 0
 
 
 @pytest.mark.parametrize("number", ["04", "05"])

@@ -18,7 +18,6 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.errors import WorkshopError
 
-HELP = "compile the lock files from pyproject.toml, for maintainers"
 HASHED = ("--universal", "--generate-hashes")
 LIKE_CPU = ("--constraint", "requirements/cpu.txt")
 CPU = ("pyproject.toml", "--extra", "cpu")

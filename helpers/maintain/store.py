@@ -6,12 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from helpers import notebook_format
 from helpers.commands import execute, lesson_files
 from helpers.commands.run import write
 from helpers.errors import WorkshopError
+from helpers.maintain import rules
 
-HELP = "execute lessons anew and store their outputs in notebooks/"
 PROFILE = "lab"  # stored outputs come from this profile, on a CPU, with real MNIST
 
 
@@ -28,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Store the outputs of the lessons that `args` names; return 0 if that was possible for all of them."""
     paths = lesson_files.find(args.lessons)
     if args.check:
-        return notebook_format.tell([problem for path in paths for problem in notebook_format.problems(path)])
+        return rules.tell([problem for path in paths for problem in rules.problems(path)])
     return store_all(paths, PROFILE, args.allow_stand_in)
 
 
@@ -71,12 +70,12 @@ def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> N
             "No MNIST was found, so the built-in stand-in took its place.",
             "Set ANYGPU_MNIST to a copy of mnist.npz. The stored outputs are untouched.",
         )
-    notebook_format.clean_outputs(notebook_format.normalise(notebook))
-    wrong = [problem for problem in notebook_format.output_problems(notebook) if problem.serious]
+    rules.clean_outputs(rules.normalise(notebook))
+    wrong = [problem for problem in rules.output_problems(notebook) if problem.serious]
     if wrong:
         raise WorkshopError(
             f"The lesson {path.stem} shows what must not be stored.",
             "\n      ".join(str(problem) for problem in wrong),
             "Mend the cells. The stored outputs are untouched.",
         )
-    write(path, notebook_format.dump(notebook))
+    write(path, rules.dump(notebook))

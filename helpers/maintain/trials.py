@@ -1,6 +1,6 @@
 """One training in a fresh process, timed: the articles' code run as it is, or what the lessons do.
 
-    python -m helpers.bench WAY NETWORK EPOCHS SEED
+    python -m helpers.maintain.trials WAY NETWORK EPOCHS SEED
 
 prints one line of JSON; `python -m helpers bench` starts such processes one after another and compares them. Time and
 memory of a training can only be told apart from what ran before it in a process of its own.
@@ -271,7 +271,7 @@ def peak_mib() -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments ask for and print one line of JSON; after a failure it holds what, why and next."""
-    parser = argparse.ArgumentParser(prog="python -m helpers.bench")
+    parser = argparse.ArgumentParser(prog="python -m helpers.maintain.trials")
     parser.add_argument("way", choices=("article", "ours", "choose"))
     parser.add_argument("network", choices=("mlp", "cnn"))
     parser.add_argument("epochs", type=int)

@@ -339,7 +339,7 @@ def output_problems(notebook: NotebookNode) -> list[Problem]:
     code = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
     counts = [notebook.cells[index].execution_count for index in code]
     if counts != list(range(1, len(code) + 1)):
-        found.append(Problem("outputs are missing or come from several runs; run python -m helpers notebooks"))
+        found.append(Problem("outputs are missing or come from several runs; run python -m helpers store"))
     if not any(_images(output) for index in code for output in notebook.cells[index].outputs):
         found.append(Problem("no figure in the stored outputs; every lesson has at least one"))
     if "widgets" in notebook.metadata:

@@ -28,7 +28,6 @@ from helpers.errors import WorkshopError
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-HELP = "open lessons in JupyterLab and a browser, run every cell, keep pictures in build/screenshots"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 PLACES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -190,13 +189,13 @@ def served(path: Path, profile: str) -> Iterator[str]:
 
 
 def _bare_copy(source: Path, target: Path) -> None:
-    from helpers import notebook_format
+    from helpers.maintain import rules
 
     notebook = lesson_files.read(source)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    target.write_text(notebook_format.dump(notebook), encoding="utf-8")
+    target.write_text(rules.dump(notebook), encoding="utf-8")
 
 
 def _free_port() -> int:
