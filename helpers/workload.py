@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TypeVar
 
 from helpers.errors import WorkshopError
 
@@ -95,6 +96,23 @@ PROFILES = {
         2**28,
     ),
 }
+
+
+T = TypeVar("T")
+
+
+def pick(*, preview: T, lab: T, full: T) -> T:
+    """Return the amount of work that belongs to the workload of this run, written where the lesson uses it.
+
+    Args:
+        preview: little, for Binder and the tests.
+        lab: for a laptop in a classroom.
+        full: for a real GPU.
+
+    Raises:
+        WorkshopError: ANYGPU_PROFILE names a workload that does not exist.
+    """
+    return {"preview": preview, "lab": lab, "full": full}[current().name]
 
 
 def named(name: str) -> Profile:
