@@ -5,22 +5,15 @@ What is verified is each array's shape, dtype and SHA-256, so a repacked file is
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
-import io
-import math
 import operator
 import os
-import secrets
-import socket
 import sys
-import threading
-import time
+import tempfile
 import warnings
-import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -54,32 +47,18 @@ EXPECTED: dict[str, tuple[tuple[int, ...], str]] = {
     "x_test": ((10000, 28, 28), "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161"),
     "y_test": ((10000,), "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5"),
 }
-
-CONNECT_SECONDS = 5.0  # to reach any mirror at all; a machine without a network gets no further
-STALL_SECONDS = 15.0  # without a new chunk, then the mirror is given up
-MIRROR_SECONDS = 300.0  # for everything that one mirror sends
-CHUNK = 1 << 14  # bytes; less than this in STALL_SECONDS could never finish within MIRROR_SECONDS
-LARGEST = 64 << 20  # bytes; the largest of MNIST's files has 47 million when unpacked
+TIMEOUT = (5.0, 15.0)  # seconds: to reach a mirror, and without a byte from it
 
 
 class Dataset(NamedTuple):
-    """Images of handwritten digits and what they show.
+    """Images of handwritten digits and what they show; every array is uint8."""
 
-    Attributes:
-        name: `MNIST`, or `digits stand-in (scikit-learn, not MNIST)`.
-        x_train: uint8 images (n, 28, 28), 0 is paper and 255 is ink.
-        y_train: uint8 labels (n,), 0 to 9.
-        x_test: likewise, for testing.
-        y_test: likewise, for testing.
-        source: where the arrays came from, in words.
-    """
-
-    name: str
-    x_train: np.ndarray
-    y_train: np.ndarray
+    name: str  # `MNIST`, or `digits stand-in (scikit-learn, not MNIST)`
+    x_train: np.ndarray  # images (n, 28, 28), 0 is paper and 255 is ink
+    y_train: np.ndarray  # labels (n,), 0 to 9
     x_test: np.ndarray
     y_test: np.ndarray
-    source: str
+    source: str  # where the arrays came from, in words
 
 
 class _RefusedError(Exception):
@@ -111,10 +90,17 @@ def available() -> str:
     Raises:
         WorkshopError: ANYGPU_MNIST names something that is not MNIST.
     """
-    dataset = _local()
-    if dataset:
+    import requests
+
+    if dataset := _local():
         return dataset.source
-    return "a mirror, when a lesson first asks for it" if not all(_unreachable(MIRRORS).values()) else ""
+    for mirror in MIRRORS:
+        try:
+            requests.head(mirror, timeout=TIMEOUT)  # any answer will do: the host is there
+        except requests.RequestException:
+            continue
+        return "a mirror, when a lesson first asks for it"
+    return ""
 
 
 # --- Verify ----------------------------------------------------------------------------------------------------------
@@ -131,10 +117,11 @@ def _verified(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _read_npz(file: Path | io.BytesIO) -> dict[str, np.ndarray]:
+def _read_npz(file: Path) -> dict[str, np.ndarray]:
     """Return MNIST's four arrays from an npz, never unpickling anything."""
     try:
-        start = file.getvalue()[:20] if isinstance(file, io.BytesIO) else _start_of(file)
+        with file.open("rb") as opened:
+            start = opened.read(20)
         if start and not start.startswith((b"PK", b"\x93NUMPY")):  # such as the page of a network's login
             raise _RefusedError(f"it is no npz, it begins with {start.decode('utf-8', 'replace')!r}")
         opened = np.load(file, allow_pickle=False)
@@ -143,34 +130,26 @@ def _read_npz(file: Path | io.BytesIO) -> dict[str, np.ndarray]:
         with opened as archive:
             missing = [name for name in EXPECTED if name not in archive.files]
             arrays = {name: archive[name] for name in EXPECTED if not missing}
-    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise _RefusedError(f"it cannot be read as an npz ({_first_line(error)})") from error
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:  # zipfile raises all of them
-        raise _RefusedError(f"it is damaged ({_first_line(error)})") from error
+    except _RefusedError:
+        raise
+    except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds for a damaged file
+        raise _RefusedError(f"it is damaged or no npz ({_first_line(error)})") from error
     if missing:
         raise _RefusedError(f"it lacks {', '.join(missing)}")
     return _verified(arrays)
 
 
-def _start_of(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(20)
-
-
-def _read_idx(packed: bytes) -> np.ndarray:
+def _read_idx(file: Path) -> np.ndarray:
     """Return the uint8 array of one idx file, gzipped or not: http://yann.lecun.com/exdb/mnist described the format."""
+    raw = file.read_bytes()
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
-            raw = file.read(LARGEST) if packed.startswith(b"\x1f\x8b") else packed
-    except (OSError, EOFError, zlib.error) as error:
+        raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+        if raw[:4] not in (b"\x00\x00\x08\x01", b"\x00\x00\x08\x03"):
+            raise _RefusedError("what came is no idx file of bytes")
+        start = 4 + 4 * raw[3]
+        return np.frombuffer(bytearray(raw[start:]), np.uint8).reshape(np.frombuffer(raw[4:start], ">u4"))
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _RefusedError(f"what came is damaged ({_first_line(error)})") from error
-    if raw[:4] not in (b"\x00\x00\x08\x01", b"\x00\x00\x08\x03") or len(raw) < 4 + 4 * raw[3]:
-        raise _RefusedError("what came is no idx file of bytes")
-    start = 4 + 4 * raw[3]
-    shape = tuple(int(size) for size in np.frombuffer(raw[4:start], ">u4"))
-    if len(raw) - start != math.prod(shape):
-        raise _RefusedError(f"what came has {len(raw) - start:,} bytes for an array of shape {shape}")
-    return np.frombuffer(bytearray(raw[start:]), np.uint8).reshape(shape)
 
 
 def _expectation() -> str:
@@ -239,16 +218,15 @@ def _keras_cache() -> Path | None:
 
 def _download() -> Dataset | None:
     """Return MNIST from the first mirror that gives it and keep it in data/cache; None, and say why, if none does."""
-    failures = _unreachable(MIRRORS)
+    failures = {}
     for mirror in MIRRORS:
-        if failures[mirror]:
-            continue
-        try:
-            arrays, packed = _from_mirror(mirror)
-        except _RefusedError as refused:
-            failures[mirror] = str(refused)
-            continue
-        kept = _keep(packed)
+        with _scratch() as folder:
+            try:
+                arrays = _from_mirror(mirror, Path(folder))
+            except _RefusedError as refused:
+                failures[mirror] = str(refused)
+                continue
+            kept = _keep(Path(folder) / "mnist.npz")
         return Dataset("MNIST", **arrays, source=_host(mirror) + (", now kept in data/cache" if kept else ""))
     print(
         "MNIST could not be had:",
@@ -264,97 +242,63 @@ def _download() -> Dataset | None:
     return None
 
 
-def _from_mirror(mirror: str) -> tuple[dict[str, np.ndarray], bytes]:
-    """Return the verified arrays of one mirror, and the bytes of an npz that holds them."""
-    deadline = time.monotonic() + MIRROR_SECONDS
+def _scratch() -> tempfile.TemporaryDirectory:
+    """Return a folder that goes with what is in it; beside the cache, so that a move from it is one step."""
+    try:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(dir=CACHE, prefix="download-")
+    except OSError:
+        return tempfile.TemporaryDirectory()
+
+
+def _from_mirror(mirror: str, folder: Path) -> dict[str, np.ndarray]:
+    """Return the verified arrays of one mirror, and leave them in `folder` as mnist.npz."""
     if mirror.endswith(".npz"):
-        packed = _fetch(mirror, deadline)
+        file = _fetch(mirror, folder / "mnist.npz")
         try:
-            return _read_npz(io.BytesIO(packed)), packed
+            return _read_npz(file)
         except _RefusedError as refused:
             raise _RefusedError(f"what came is not MNIST: {refused}") from None
-    arrays = _verified({name: _read_idx(_fetch(mirror + file, deadline)) for name, file in IDX_FILES.items()})
-    repacked = io.BytesIO()
-    np.savez_compressed(repacked, **arrays)
-    return arrays, repacked.getvalue()
+    arrays = _verified({name: _read_idx(_fetch(mirror + file, folder / file)) for name, file in IDX_FILES.items()})
+    np.savez_compressed(folder / "mnist.npz", **arrays)
+    return arrays
 
 
-def _fetch(url: str, deadline: float) -> bytes:
-    """Return what `url` sends, with a progress bar on standard output.
-
-    The download runs in a thread of its own, so that a mirror that stalls or trickles is given up in time.
-    """
+def _fetch(url: str, file: Path) -> Path:
+    """Download `url` to `file`, with a progress bar on standard output, and return the file."""
+    import requests
     from tqdm import tqdm
 
     with warnings.catch_warnings(action="ignore"):  # in a notebook pooch's import warns that ipywidgets is not there
         import pooch
 
-    responses = []
-    downloader = pooch.HTTPDownloader(
-        chunk_size=CHUNK,
-        timeout=(CONNECT_SECONDS, 2 * STALL_SECONDS),  # ends a thread that was given up before it got any answer
-        headers={"Accept-Encoding": "identity"},
-        hooks={"response": lambda response, *_, **__: responses.append(response)},
-    )
-    received, failed, done = _Received(), [], threading.Event()
-
-    def work() -> None:
-        try:
-            downloader(url, received, None)
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=work, name="mnist-download", daemon=True).start()
+    pooch.get_logger().setLevel("ERROR")  # it would advise a checksum: what is verified is the arrays
+    bar = tqdm(desc=_host(url), total=1, unit="B", unit_scale=True, file=sys.stdout, leave=False, delay=0.5)
+    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=bar, headers={"Accept-Encoding": "identity"})
     try:
-        with tqdm(desc=_host(url), unit="B", unit_scale=True, file=sys.stdout, leave=False) as bar:
-            last = time.monotonic()
-            while not done.wait(0.1):
-                now = time.monotonic()
-                if received.tell() > bar.n:
-                    last, bar.total = now, int(responses[-1].headers.get("content-length", 0)) or None
-                    bar.update(received.tell() - bar.n)
-                if now > deadline:
-                    raise _RefusedError(f"it had not sent everything after {MIRROR_SECONDS:g} s")
-                if now - last > STALL_SECONDS:
-                    raise _RefusedError(f"it stalled: less than {CHUNK >> 10} KB came in {STALL_SECONDS:g} s")
+        return Path(pooch.retrieve(url, None, file.name, file.parent, downloader=downloader))
+    except (requests.RequestException, OSError) as error:
+        raise _RefusedError(_in_words(error)) from error
     finally:
-        received.abandoned = True
-        for response in responses:
-            with contextlib.suppress(Exception):  # wakes the thread if it still waits; urllib3 before 2.3 cannot
-                response.raw.shutdown()
-    if failed:
-        raise _RefusedError(_in_words(failed[0])) from failed[0]
-    return received.getvalue()
+        bar.close()
 
 
-class _Received(io.BytesIO):
-    """Takes what a mirror sends until nobody wants it any more, or until it is too much."""
-
-    abandoned = False
-
-    def write(self, chunk: bytes) -> int:
-        if self.abandoned or self.tell() + len(chunk) > LARGEST:
-            raise _RefusedError(f"it sent more than {LARGEST >> 20} MB")
-        return super().write(chunk)
-
-
-def _in_words(error: BaseException) -> str:
+def _in_words(error: OSError) -> str:
     """Say for a learner what went wrong with a download."""
     import requests
 
-    if isinstance(error, _RefusedError):
-        return str(error)
     if isinstance(error, requests.HTTPError):
         return f"it answered {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.ConnectTimeout):
+        return f"no connection within {TIMEOUT[0]:g} s"
     kinds: list[tuple[type[BaseException], str]] = [
-        (requests.Timeout, "it did not answer in time"),
         (requests.exceptions.SSLError, "its certificate was not accepted, perhaps because of a proxy"),
         (requests.exceptions.ProxyError, "the proxy refused"),
         (requests.exceptions.ChunkedEncodingError, "the connection broke before everything had come"),
-        (requests.ConnectionError, "the connection failed"),
+        (requests.ConnectionError, "no connection"),
     ]
+    if "timed out" in str(error):  # requests calls a read that times out after the headers a ConnectionError
+        return f"it stalled: nothing came in {TIMEOUT[1]:g} s"
     return next((words for kind, words in kinds if isinstance(error, kind)), _first_line(error))
 
 
@@ -362,51 +306,16 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or url
 
 
-def _unreachable(urls: tuple[str, ...]) -> dict[str, str]:
-    """Return for each address why no connection to its host can be made, empty where one can; all are asked at once."""
-    answers = {url: f"no connection within {CONNECT_SECONDS:g} s" for url in urls}
-
-    def ask(url: str) -> None:
-        from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
-
-        parts = urlsplit(prepend_scheme_if_needed(select_proxy(url, get_environ_proxies(url)) or url, "http"))
-        port = parts.port or {"https": 443}.get(parts.scheme, 80)
-        try:
-            socket.create_connection((parts.hostname, port), CONNECT_SECONDS).close()
-            answers[url] = ""
-        except (OSError, UnicodeError) as error:
-            answers[url] = f"no connection ({_first_line(error)})"
-
-    _at_once([lambda url=url: ask(url) for url in urls], CONNECT_SECONDS)
-    return dict(answers)
-
-
-def _at_once(tasks: list[Callable[[], None]], seconds: float) -> None:
-    """Run tasks side by side and wait for them, but no longer than `seconds`: looking up a name has no time-out."""
-    threads = [threading.Thread(target=task, daemon=True) for task in tasks]
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _keep(packed: bytes) -> bool:
-    """Put an npz into data/cache in one step, so that no other process ever sees half of it; False if that fails."""
-    temporary = CACHE / f"mnist-{os.getpid()}-{secrets.token_hex(4)}.part"
+def _keep(npz: Path) -> bool:
+    """Move an npz into data/cache in one step, so that no other process ever sees half of it; False if that fails."""
     try:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(packed)
-        temporary.replace(CACHE / "mnist.npz")
+        npz.replace(CACHE / "mnist.npz")
     except OSError as error:
         print(
             f"MNIST cannot be kept in {CACHE} ({_first_line(error)}); every lesson will download it again. "
             "Next: make that folder writable and free some space."
         )
         return False
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
     return True
 
 

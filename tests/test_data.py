@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -197,22 +196,6 @@ def damaged_inside(path):
     path.write_bytes(raw)
 
 
-def encrypted(path):
-    raw = bytearray(npz(path, **ARRAYS).read_bytes())
-    directory = raw.index(b"PK\x01\x02")
-    raw[directory + 8] |= 1  # the bit that says "encrypted", in the directory and in the first file's own header
-    raw[6] |= 1
-    path.write_bytes(raw)
-
-
-def endless_array(path):
-    """An array whose header promises more than any memory holds."""
-    head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000, 28, 28), }".ljust(117) + b"\n"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in ARRAYS:
-            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head)
-
-
 def one_array(path):
     with path.open("wb") as file:
         np.save(file, ARRAYS["x_test"])
@@ -221,24 +204,20 @@ def one_array(path):
 BAD_FILES = {
     "missing": (lambda path: None, "there is no such file"),
     "a folder": (lambda path: path.mkdir(), "it is a folder"),
-    "empty": (lambda path: path.touch(), "cannot be read as an npz"),
+    "empty": (lambda path: path.touch(), "damaged or no npz"),
     "text": (
         lambda path: path.write_text("<html>Not found, please log in</html>"),
         "it is no npz, it begins with '<html>Not found, ple'",
     ),
     "one array": (one_array, "it is a single array"),
-    "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "it is damaged"),
-    "damaged inside": (damaged_inside, "it is damaged"),
-    "encrypted": (encrypted, "it is damaged"),
+    "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "it is damaged or no npz"),
+    "damaged inside": (damaged_inside, "it is damaged or no npz"),
     "pickled": (pickled, "allow_pickle=False"),
-    "a pickle itself": (lambda path: path.write_bytes(b"\x80\x04N."), "it is no npz"),
     "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "lacks y_test"),
     "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "y_test is int64"),
     "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "of shape (7, 28, 28)"),
-    "swapped": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_test"]}), "x_train is uint8 of shape (20,"),
     "reordered": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_train"][::-1]}), "checksum is not MNIST's"),
     "wrong bytes": (wrong_bytes, "x_test has the right shape, but its checksum"),
-    "endless": (endless_array, "cannot be read as an npz"),
 }
 
 
@@ -263,7 +242,7 @@ def test_a_named_file_that_cannot_be_read_is_an_error(place, monkeypatch):
     if not Path("/proc/self/mem").exists():
         pytest.skip("only Linux has a file that even root cannot read from its beginning")
     monkeypatch.setenv("ANYGPU_MNIST", "/proc/self/mem")
-    with pytest.raises(WorkshopError, match="cannot be read as an npz"):
+    with pytest.raises(WorkshopError, match="damaged or no npz"):
         data.load_mnist()
 
 
@@ -331,46 +310,11 @@ def test_a_cache_that_cannot_be_written_costs_one_line_and_nothing_else(mirror, 
     assert lines[1] == "MNIST: 120 images to train and 20 to test (from 127.0.0.1)"
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_no_half_one(mirror, place, monkeypatch):
-    data.CACHE.mkdir(parents=True)
-    (data.CACHE / "mnist.npz").write_bytes(b"old")
-    mirror.answers["/mnist.npz"] = packed(place)
-
-    def interrupted(path, payload, write=Path.write_bytes):
-        write(path, payload[: len(payload) // 2])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "write_bytes", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        data.load_mnist()
-    assert files_below(data.CACHE) == ["mnist.npz"] and (data.CACHE / "mnist.npz").read_bytes() == b"old"
-
-
-def test_nobody_ever_sees_half_a_cache_file(place):
-    payload = bytes(20_000_000)
-    assert data._keep(payload)
-    sizes, ending = set(), threading.Event()
-
-    def watch():
-        while not ending.is_set():
-            sizes.add((data.CACHE / "mnist.npz").stat().st_size)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        for _ in range(20):
-            data._keep(payload)
-    finally:
-        ending.set()
-        watcher.join()
-    assert sizes == {len(payload)}
-
-
 # --- Mirrors ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_download_shows_its_progress_on_standard_output_and_nothing_on_standard_error(mirror, place, capsys):
-    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 40_000, 40_000, 0.3)
+    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 40_000, 20_000, 0.6)
     assert is_mnist(data.load_mnist())
     output = capsys.readouterr()
     assert "127.0.0.1: " in output.out and "%" in output.out and output.err == ""
@@ -409,29 +353,21 @@ def longer_than_sent(payload):
 
 BAD_ANSWERS = {
     "404": (lambda mirror, good: 404, "it answered 404 Not Found"),
-    "500": (lambda mirror, good: 500, "it answered 500 Internal Server Error"),
     "error page with status 200": (lambda mirror, good: b"<html>Quota exceeded</html>", "what came is not MNIST"),
     "nothing": (lambda mirror, good: b"", "what came is not MNIST"),
     "truncated": (lambda mirror, good: good[:-3000], "what came is not MNIST: it is damaged"),
     "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "the connection broke before"),
-    "right length, wrong bytes": (lambda mirror, good: bytes(len(good)), "what came is not MNIST"),
-    "pickled": (lambda mirror, good: b"\x80\x04N.", "what came is not MNIST: it is no npz, it begins with"),
-    "more than MNIST has": (lambda mirror, good: bytes(300_000), "it sent more than 0 MB"),
     "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "it stalled"),
     "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "it stalled"),
-    "trickles byte by byte": (lambda mirror, good: mirror.slowly(good, 20_000, 1, 0.05), "it stalled"),
-    "trickles in pieces": (
-        lambda mirror, good: mirror.slowly(good, 0, 20_000, 0.35),
-        "it had not sent everything after 1.5 s",
-    ),
-    "breaks off": (lambda mirror, good: lambda handler: handler.connection.close(), "the connection"),
+    "breaks off": (lambda mirror, good: lambda handler: handler.connection.close(), "no connection"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_ANSWERS)
 def test_a_bad_mirror_is_given_up_and_the_next_one_serves(kind, mirror, place, monkeypatch, capsys):
     make, _ = BAD_ANSWERS[kind]
-    shorten(monkeypatch, kind)
+    if "stalls" in kind:
+        monkeypatch.setattr(data, "TIMEOUT", (60.0, 2.0))
     mirror.answers.update(idx_files(ARRAYS))
     mirror.answers["/mnist.npz"] = make(mirror, packed(place))
     assert is_mnist(data.load_mnist())
@@ -443,40 +379,14 @@ def test_a_bad_mirror_is_given_up_and_the_next_one_serves(kind, mirror, place, m
 @pytest.mark.parametrize("kind", BAD_ANSWERS)
 def test_bad_mirrors_alone_lead_to_the_stand_in_with_reasons_and_no_file(kind, mirror, place, monkeypatch, capsys):
     make, reason = BAD_ANSWERS[kind]
-    shorten(monkeypatch, kind)
+    if "stalls" in kind:
+        monkeypatch.setattr(data, "TIMEOUT", (60.0, 1.0))
     monkeypatch.setattr(data, "MIRRORS", data.MIRRORS[:1])
     mirror.answers["/mnist.npz"] = make(mirror, packed(place))
     assert data.load_mnist().name == data.STAND_IN
     output = capsys.readouterr()
     assert f"  127.0.0.1: {reason}" in output.out and output.err == ""
     assert files_below(place / "data") == []
-    mirror.ending.set()
-    no_download_goes_on()
-
-
-def no_download_goes_on():
-    deadline = time.monotonic() + 30
-    while any(thread.name == "mnist-download" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline, "the download's thread outlived the download"
-        time.sleep(0.01)
-
-
-def test_the_thread_of_a_mirror_that_was_given_up_ends_while_the_mirror_still_trickles(mirror, place, monkeypatch):
-    import urllib3
-
-    if not hasattr(urllib3.response.HTTPResponse, "shutdown"):
-        pytest.skip("urllib3 before 2.3 cannot end a download from outside; its thread then ends with the program")
-    shorten(monkeypatch, "trickles byte by byte")
-    mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 20_000, 1, 0.05)
-    assert data.load_mnist().name == data.STAND_IN
-    no_download_goes_on()
-
-
-def shorten(monkeypatch, kind):
-    """Short limits, each only where it is what is tested, so that a busy machine changes no verdict."""
-    monkeypatch.setattr(data, "MIRROR_SECONDS", 1.5 if kind == "trickles in pieces" else 60.0)
-    monkeypatch.setattr(data, "STALL_SECONDS", 1.0 if "stalls" in kind or "byte by byte" in kind else 60.0)
-    monkeypatch.setattr(data, "LARGEST", 200_000)
 
 
 @pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape", "text", "not bytes", "strange shape"])
@@ -509,9 +419,8 @@ def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_o
     monkeypatch.setattr(data, "MIRRORS", mirrors)
     assert data.load_mnist().name == data.STAND_IN
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  127.0.0.1: no connection (") and lines[2].startswith(
-        "  no-such-host.invalid: no conn"
-    )
+    assert lines[1].startswith("  127.0.0.1: no connection")
+    assert lines[2].startswith("  no-such-host.invalid: no connection")
     text = "\n".join(lines)
     assert "Errno" not in text and "Accuracies on it are not MNIST's" in text
     assert mirrors[0] in text and "set ANYGPU_MNIST" in text and "browser" in text
@@ -520,39 +429,9 @@ def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_o
     assert lines[-1] == expected
 
 
-def test_a_host_that_swallows_every_packet_does_not_hold_the_learner_up(place, monkeypatch):
-    """A listening socket whose queue is full accepts no more connections, just as a firewall that drops them."""
-    monkeypatch.setattr(data, "CONNECT_SECONDS", 0.5)
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        address = full.getsockname()
-        fillers = [socket.socket() for _ in range(8)]
-        for filler in fillers:
-            filler.setblocking(False)
-            filler.connect_ex(address)
-        url = f"http://127.0.0.1:{address[1]}/mnist.npz"
-        try:
-            assert data._unreachable((url,))[url] or sys.platform != "linux"
-        finally:
-            for filler in fillers:
-                filler.close()
-
-
-def test_a_proxy_is_what_must_be_reachable_where_one_is_set(place, monkeypatch):
-    """The proxy is there, the host behind it is not known here: that is no reason to give up."""
-    with socket.socket() as proxy:
-        proxy.bind(("127.0.0.1", 0))
-        proxy.listen()
-        for value in (f"http://127.0.0.1:{proxy.getsockname()[1]}", f"127.0.0.1:{proxy.getsockname()[1]}"):
-            monkeypatch.setenv("https_proxy", value)
-            assert data._unreachable(("https://no-such-host.invalid/mnist.npz",)) == {
-                "https://no-such-host.invalid/mnist.npz": ""
-            }
-
-
 def test_available_says_where_without_downloading(mirror, place, monkeypatch):
-    assert data.available() == "a mirror, when a lesson first asks for it" and mirror.asked == []
+    assert data.available() == "a mirror, when a lesson first asks for it"
+    assert mirror.asked == []
     monkeypatch.setattr(data, "MIRRORS", ())
     assert data.available() == ""
     data.CACHE.mkdir(parents=True)
