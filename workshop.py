@@ -82,7 +82,7 @@ TensorFlow for Radeon RX 7000 and 9000 and Instinct MI300 and newer, if you want
 NETWORK = "Check the network (behind a proxy set HTTPS_PROXY)"
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
-    ("(hash|checksum).* mismatch|not match the hashes", "Look for a proxy that changes files: this is not the lock's"),
+    ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
     ("not a virtual environment", "Move .venv away: the set-up would have to delete what is in it"),
     ("access is denied|used by another process", "Stop what runs from .venv (JupyterLab?)"),
     ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
@@ -183,7 +183,8 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
             return wanted
         began = time.monotonic()
         size = FAMILIES[wanted["family"]].download
-        print("Setting up." if os.path.exists(STAMP) else f"Setting up: some minutes, once; downloads about {size}.")
+        first = f"Setting up: this takes some minutes once, and downloads about {size}."
+        print("Setting up." if os.path.exists(STAMP) else first, flush=True)
         bring_uv()
         build(wanted, command, options)
         print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
@@ -398,7 +399,8 @@ def run(title: str, command: Sequence[str]) -> None:
         process.terminate()
         process.wait()
         raise
-    print(("\r" if moving else "") + f"  {title}: {time.monotonic() - began:.0f} s".ljust(width), flush=True)
+    line = f"  {title}: {time.monotonic() - began:.0f} s"
+    print("\r" + line.ljust(width) if moving else line, flush=True)
     if status:
         step = next(step for pattern, step in STEPS if re.search(pattern, "".join(said), re.IGNORECASE))
         again = ", then repeat the same command; what was downloaded is kept."
@@ -406,10 +408,11 @@ def run(title: str, command: Sequence[str]) -> None:
 
 
 def reason(said: Sequence[str]) -> str:
-    """Return up to three lines of what a tool said, each of at most 160 characters: its errors and their causes."""
+    """Return up to three lines of what a tool said, the middle of long ones left out: its errors and their causes."""
     lines = list(dict.fromkeys(line.strip() for line in said if line.strip()))
     errors = [line for line in lines if re.match(r"\W*(error|cause)\b", line, re.IGNORECASE)] or lines[-3:]
-    return "\n      ".join(line[:160] for line in errors[:2] + errors[2:][-1:])
+    shown = errors[:2] + errors[2:][-1:]
+    return "\n      ".join(line if len(line) <= 160 else line[:78] + " ... " + line[-77:] for line in shown)
 
 
 def clean_environment() -> Dict[str, str]:
