@@ -188,7 +188,7 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
         bring_uv()
         build(wanted, command, options)
         print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
-    offer(wanted["family"], bool(options.accel), command)
+    suggest_gpu(wanted["family"], bool(options.accel), command)
     return wanted
 
 
@@ -244,7 +244,7 @@ def bring_uv() -> None:
                 "Debian and Ubuntu put pip, venv and ensurepip into packages of their own.",
                 f"{sudo}apt install {package}   then repeat the command.",
             )
-        folder = os.path.join(FETCHED, "pip")
+        folder = os.path.join(FETCHED, "venv")
         run("Making room for pip", [python, "-m", "venv", "--clear", folder])
         python = python_in(folder)
     pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
@@ -296,7 +296,7 @@ def last_change() -> int:
 def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]]:
     """Return the calls of uv, with their titles, that bring into .venv what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
-    names = [family] + ["test"] * (command in NEED_TEST_TOOLS) + ["intel-opencl"] * ("intel-opencl" in extras)
+    names = ["uv", family] + ["test"] * (command in NEED_TEST_TOOLS) + ["intel-opencl"] * ("intel-opencl" in extras)
     locks = [os.path.join("requirements", name + ".txt") for name in names]
     install = [UV, "pip", "install", "--python", python_in(VENV)]
     locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]
@@ -427,15 +427,14 @@ def clean_environment() -> Dict[str, str]:
     environment.update(PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0")  # pip's own settings may say otherwise
     environment["UV_PYTHON_DOWNLOADS"] = "manual"  # no Python is fetched unasked
     environment.setdefault("UV_PYTHON_INSTALL_DIR", os.path.join(FETCHED, "python"))
-    scripts = [os.path.dirname(python_in(VENV)), os.path.dirname(UV)]
     environment["VIRTUAL_ENV"] = VENV
-    environment["PATH"] = os.pathsep.join([*scripts, environment.get("PATH", os.defpath)])
+    environment["PATH"] = os.path.dirname(python_in(VENV)) + os.pathsep + environment.get("PATH", os.defpath)
     if WINDOWS:
         environment.setdefault("PYTHONUTF8", "1")
     return environment
 
 
-def offer(family: str, asked: bool, command: str) -> None:
+def suggest_gpu(family: str, asked: bool, command: str) -> None:
     """Name a GPU that this machine seems to have and that was not asked for; nothing is installed for it unasked."""
     system = platform.system()
     if system == "Linux" and (os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi")):

@@ -126,7 +126,7 @@ def fresh(bare, built):
 @pytest.fixture
 def ready(fresh, built):
     """A folder that is set up; a copied .venv is as good as one built in its place."""
-    shutil.copytree(built / ".venv", fresh / ".venv", symlinks=True)
+    shutil.copytree(built / ".venv", fresh / ".venv", symlinks=True, copy_function=os.link)
     return fresh
 
 
@@ -249,7 +249,7 @@ def test_what_is_new_or_gone_is_added_and_the_rest_is_left(ready):
     assert "Set-up finished" in call(ready)[1]
     assert "Set-up finished" in call(ready, "lint")[1]  # the test tools
     after = times(ready)
-    assert sorted(name.split("-")[0] for name in after) == ["iniconfig", "tabulate", "tqdm"]
+    assert sorted(name.split("-")[0] for name in after) == ["iniconfig", "pip", "tabulate", "tqdm", "uv"]
     assert before.items() <= after.items()
     assert "Setting up" not in call(ready)[1] and times(ready) == after
     gone = next((ready / ".venv").rglob("tabulate-*.dist-info"))
@@ -287,7 +287,7 @@ def test_a_download_that_differs_from_the_lock_is_refused(fresh):
 @posix
 def test_a_killed_set_up_is_waited_for_and_repaired(slow, built):
     folder, gate, at_gate = slow
-    shutil.copytree(built / ".venv", folder / ".venv", symlinks=True)
+    shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
     first = start(folder, "lint")
     until(at_gate.exists)
     first.kill()
