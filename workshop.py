@@ -29,7 +29,8 @@ ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 STAMP = os.path.join(VENV, "workshop.json")  # the family, the extras and the Python that .venv was built for
 UNFINISHED = os.path.join(ROOT, ".venv.unfinished")  # the next stamp, there while .venv is being changed
-FETCHED = os.path.join(ROOT, ".uv")  # uv, and a Python that it fetched
+MACHINE = f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
+FETCHED = os.path.join(ROOT, ".uv", MACHINE)  # uv, and a Python that it fetched
 UV = os.path.join(FETCHED, "bin", "uv")
 UV_LOCK, UV_HERE = os.path.join(ROOT, "requirements", "uv.txt"), os.path.join(FETCHED, "uv.txt")  # wanted, installed
 WINDOWS = os.name == "nt"
@@ -194,7 +195,7 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
 
 def read_stamp() -> Dict[str, Any]:
     """Return what .venv was built for, or was being built for when that was interrupted; empty if nothing says it."""
-    for path in (UNFINISHED, STAMP):
+    for path in (UNFINISHED, STAMP) if os.path.isdir(VENV) else ():
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
             return json.load(file)
     return {}
