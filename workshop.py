@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Set the workshop up and hand over: `python3 workshop.py lab` opens the lessons, `... test` runs every test.
 
-This file needs Python 3.6 or newer and nothing else. It builds `.venv` from the lock files in requirements/, installs
-the project itself into it, and calls `python -m helpers COMMAND` there. While nothing has changed it installs nothing.
+This file needs Python 3.8 or newer and nothing else. It brings uv into `.uv`, lets it build `.venv` from the lock files
+in requirements/, and calls `python -m helpers COMMAND` there. While nothing has changed it installs nothing.
 """
 
 import argparse
 import ast
 import contextlib
 import difflib
-import hashlib
+import filecmp
+import glob
+import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -20,32 +23,39 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
-OLD = VENV + ".old"  # what .venv was, while another is built in its place
-PLACE = os.fsencode(ROOT).decode("utf-8", "surrogateescape")  # the same in every locale
-STAMP = os.path.join(VENV, "workshop.json")  # what .venv holds; says "installing" until all of it is there
-FETCHED = os.path.join(ROOT, ".uv")  # a Python that uv fetched, and the uv that fetched it
+STAMP = os.path.join(VENV, "workshop.json")  # the family, the extras and the Python that .venv was built for
+UNFINISHED = os.path.join(ROOT, ".venv.unfinished")  # the next stamp, there while .venv is being changed
+MACHINE = f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
+FETCHED = os.path.join(ROOT, ".uv", MACHINE)  # uv, and a Python that it fetched
+UV = os.path.join(FETCHED, "bin", "uv")
+UV_LOCK, UV_HERE = os.path.join(ROOT, "requirements", "uv.txt"), os.path.join(FETCHED, "uv.txt")  # wanted, installed
 WINDOWS = os.name == "nt"
+if WINDOWS:
+    import msvcrt
+else:
+    import fcntl
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
 EXTRAS = {"torch": "PyTorch", "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB"}
 NEED_TEST_TOOLS = ("test", "screenshots", "lint", "format")
 
 
 class Family(NamedTuple):
-    """One kind of accelerator: the newest Python that its packages run on, Keras' backend there, what it downloads."""
+    """One kind of accelerator, and what its lock is made for."""
 
-    newest: Tuple[int, int]
-    backend: str
+    newest: Tuple[int, int]  # Python
+    backend: str  # Keras' default
     download: str
+    torch: Optional[str] = None  # the build of PyTorch, as uv names it
 
 
 OLDEST = (3, 11)
 FAMILIES = {
-    "cpu": Family((3, 13), "tensorflow", "0.6 GB"),
-    "cuda": Family((3, 13), "jax", "4.2 GB"),  # the sum of the wheels in requirements/cuda.txt
+    "cpu": Family((3, 13), "tensorflow", "0.6 GB", "cpu"),
+    "cuda": Family((3, 13), "jax", "4.2 GB", "cu126"),  # the sum of the wheels in requirements/cuda.txt
     "metal": Family((3, 12), "torch", "0.6 GB"),
     "intel-mac": Family((3, 12), "tensorflow", "0.6 GB"),
 }
@@ -70,6 +80,17 @@ TensorFlow for Radeon RX 7000 and 9000 and Instinct MI300 and newer, if you want
 """
 
 
+NETWORK = "Check the network (behind a proxy set HTTPS_PROXY)"
+STEPS = (  # what to do if a tool says this
+    ("no space left|disk quota|not enough space", "Make room on the disk"),
+    ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
+    ("not a virtual environment", "Move .venv away: the set-up would have to delete what is in it"),
+    ("access is denied|used by another process", "Stop what runs from .venv (JupyterLab?)"),
+    ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
+    ("", "Mend what it says"),
+)
+
+
 class Stop(Exception):
     """Say what is wrong, why, and what to do next; ends the program with status 2."""
 
@@ -80,12 +101,19 @@ class Stop(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Set up what the command needs, run it, and return its exit status."""
-    options, rest = own_options().parse_known_args(list(arguments))
-    names = commands()
-    if not rest or rest[0] in ("-h", "--help") or (rest[-1] in ("-h", "--help") and not os.path.exists(STAMP)):
-        print(overview(names))
-        return 0 if rest else 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no tool is left running alone
     try:
+        if sys.version_info < (3, 8):
+            raise Stop(
+                f"The set-up needs Python 3.8 or newer; this one is {platform.python_version()}.",
+                "The lessons need Python 3.11 to 3.13.",
+                how_to_install(),
+            )
+        options, rest = own_options().parse_known_args(list(arguments))
+        names = commands()
+        if not rest or rest[0] in ("-h", "--help") or (rest[-1] in ("-h", "--help") and not os.path.exists(STAMP)):
+            print(overview(names))
+            return 0 if rest else 2
         if rest[0] not in names:
             near = difflib.get_close_matches(rest[0], names, 1)
             guess = f"Did you mean {near[0]}? " if near else ""
@@ -97,8 +125,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.accel == "rocm":
             print(ROCM)
             return 2  # the command itself was not run
-        stamp = set_up(options, rest[0])
-        return hand_over(rest, stamp)
+        return hand_over(rest, set_up(options, rest[0]))
     except Stop as problem:
         print(problem, file=sys.stderr)
         return 2
@@ -116,25 +143,24 @@ def own_options() -> argparse.ArgumentParser:
     parser.add_argument("--accel", choices=["cpu", "cuda", "metal", "rocm"], help="packages for this accelerator")
     extras = "add " + " or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
-    parser.add_argument("--python", metavar="PATH", help="build .venv with this Python")
+    parser.add_argument("--python", metavar="PATH", type=full_path, help="build .venv with this Python")
     parser.add_argument("--yes", action="store_true", help="agree to let uv fetch a Python, if none here fits")
     return parser
 
 
+def full_path(python: str) -> str:
+    """Return where the Python of this name or path is."""
+    return os.path.abspath(shutil.which(python) or python)
+
+
 def commands() -> Dict[str, str]:
     """Return the commands and their one-line help, read from helpers/commands without importing it."""
-    folder = os.path.join(ROOT, "helpers", "commands")
     try:
-        return ast.literal_eval(assigned("COMMANDS", os.path.join(folder, "__init__.py")))
-    except (OSError, AttributeError) as error:
-        print(Stop("The workshop is not complete here.", str(error), "Get the whole folder, not only workshop.py."))
-        raise SystemExit(2) from None
-
-
-def assigned(name: str, path: str) -> str:
-    """Return the source of the literal that the file assigns to `name`: on one line, or in brackets."""
-    with open(path, encoding="utf-8") as file:
-        return re.search(r"^" + name + r"(?:: \w+)? = (\{[^}]*\}|.+)$", file.read(), re.MULTILINE).group(1)
+        with open(os.path.join(ROOT, "helpers", "commands", "__init__.py"), encoding="utf-8") as file:
+            assigned = [node for node in ast.parse(file.read()).body if isinstance(node, ast.Assign)]
+    except OSError as error:
+        raise Stop("The workshop is incomplete.", str(error), "Get the whole folder, not this file alone.") from None
+    return next(ast.literal_eval(node.value) for node in assigned if node.targets[0].id == "COMMANDS")
 
 
 def overview(names: Dict[str, str]) -> str:
@@ -149,66 +175,143 @@ def overview(names: Dict[str, str]) -> str:
 
 def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
     """Bring .venv to what this call needs, if it is not there already, and return its stamp."""
-    stamp = read_stamp()
-    wanted = wish(options, command, stamp)
-    if compare(stamp, wanted) is None:
-        return stamp
-    with only_one() as lock:
-        stamp = read_stamp()  # another call may have done it while this one waited
-        wanted = wish(options, command, stamp)
-        todo = compare(stamp, wanted)
-        if todo is None:
-            return stamp
-        rebuild, why = todo
-        print(f"Setting up: {why}.", flush=True)
-        build(wanted, stamp, rebuild, options, lock)
-    offer(wanted["family"], bool(options.accel), command)
-    return read_stamp()
+    wanted = desired_state(options)
+    if is_there(wanted, command):
+        return wanted
+    with only_one():
+        wanted = desired_state(options)
+        if is_there(wanted, command):  # another call has done it while this one waited
+            return wanted
+        began = time.monotonic()
+        size = FAMILIES[wanted["family"]].download
+        first = f"Setting up: this takes some minutes once, and downloads about {size}."
+        print("Setting up." if os.path.exists(STAMP) else first, flush=True)
+        bring_uv()
+        build(wanted, command, options)
+        print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
+    suggest_gpu(wanted["family"], bool(options.accel), command)
+    return wanted
 
 
 def read_stamp() -> Dict[str, Any]:
-    """Return what .venv says that it holds; empty if it says nothing."""
-    try:
-        with open(STAMP, encoding="utf-8") as file:
-            stamp = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return stamp if isinstance(stamp, dict) else {}
+    """Return what .venv was built for, or was being built for when that was interrupted; empty if nothing says it."""
+    for path in (UNFINISHED, STAMP) if os.path.isdir(VENV) else ():
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            return json.load(file)
+    return {}
 
 
-def write_stamp(stamp: Dict[str, Any]) -> None:
-    """Replace the stamp in one step."""
-    with open(STAMP + ".new", "w", encoding="utf-8") as file:
-        json.dump(stamp, file, indent=1)
-    os.replace(STAMP + ".new", STAMP)
-
-
-def wish(options: argparse.Namespace, command: str, stamp: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the stamp that .venv should have: what was asked for now or before."""
-    family = family_for(options.accel or stamp.get("family") or "cpu")
-    tools = command in NEED_TEST_TOOLS or bool(stamp.get("tools"))
-    extras = {name: name in options.extras or bool(stamp.get(name)) for name in EXTRAS}
-    if extras["intel-opencl"]:
+def desired_state(options: argparse.Namespace) -> Dict[str, Any]:
+    """Return the stamp that .venv should have: what is asked for now, or was before."""
+    stamp = read_stamp()
+    extras = sorted({*options.extras, *stamp.get("extras", [])})
+    if "intel-opencl" in extras:
         check_intel_opencl()
-    locks = ["uv.txt", family + ".txt"] + (["test.txt"] if tools else [])
-    locks += ["intel-opencl.txt"] if extras["intel-opencl"] else []
     return {
-        "state": "ready",
-        "place": PLACE,
-        "family": family,
-        "tools": tools,
-        **extras,
-        "python": full_path(options.python) if options.python else stamp.get("python"),
-        "locks": {name: digest(os.path.join(ROOT, "requirements", name)) for name in locks},
+        "family": family_for(options.accel or stamp.get("family", "cpu")),
+        "extras": extras,
+        "python": options.python or stamp.get("python"),
     }
 
 
-def check_intel_opencl() -> None:
-    """Refuse where Intel's OpenCL is known not to work.
+def is_there(wanted: Dict[str, Any], command: str) -> bool:
+    """Say whether .venv holds all that is wanted; changes nothing, needs no network and no folder to write to."""
+    if os.path.exists(UNFINISHED) or read_stamp() != wanted or not uv_is_there():
+        return False
+    for _, arguments in installs(wanted, command):
+        audit = [*arguments, "--dry-run", "--offline", "--no-cache"]
+        done = subprocess.run(audit, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
+        if b"Would make no changes" not in done.stderr:
+            return False
+    return True
 
-    Raises:
-        Stop: this is no Linux on x86-64, or the folder's path has a space.
+
+def uv_is_there() -> bool:
+    """Say whether .uv holds the uv of the lock."""
+    return os.path.exists(UV_HERE) and filecmp.cmp(UV_LOCK, UV_HERE, shallow=False)
+
+
+def bring_uv() -> None:
+    """Let pip install uv into .uv, for uv does everything else; Stop if this Python has no pip and cannot make one."""
+    if uv_is_there():
+        return
+    python = sys.executable
+    if not importlib.util.find_spec("pip"):
+        if not importlib.util.find_spec("ensurepip"):
+            sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
+            package = "python{}.{}-venv".format(*sys.version_info)
+            raise Stop(
+                "Your Python cannot make virtual environments.",
+                "Debian and Ubuntu put pip, venv and ensurepip into packages of their own.",
+                f"{sudo}apt install {package}   then repeat the command.",
+            )
+        folder = os.path.join(FETCHED, "venv")
+        run("Making room for pip", [python, "-m", "venv", "--clear", folder])
+        python = python_in(folder)
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    lock = ["--require-hashes", "--only-binary", ":all:", "-r", UV_LOCK]
+    run("Installing uv", [*pip, "--upgrade", "--target", FETCHED, *lock])
+    shutil.copy(UV_LOCK, UV_HERE)
+
+
+def build(wanted: Dict[str, Any], command: str, options: argparse.Namespace) -> None:
+    """Install what is wanted into .venv, a new one if need be; the file UNFINISHED is there as long as that takes.
+
+    It also stays if this fails or is killed, unless nothing was changed, and the next call then makes a new .venv.
     """
+    interrupted, stamp, before = os.path.exists(UNFINISHED), read_stamp(), last_change()
+    same = all(stamp.get(name) == wanted[name] for name in ("family", "python"))
+    keep = os.path.exists(STAMP) and not interrupted and same and version_of(python_in(VENV))
+    python = None if keep else find_python(options, wanted)
+    with open(UNFINISHED, "w", encoding="utf-8") as file:
+        json.dump(wanted, file)
+    try:
+        if not keep:  # what is no virtual environment is deleted only if an interrupted call left it
+            clear = ["--clear", *["--force"] * interrupted]
+            run("Making .venv", [UV, "venv", *clear, "--relocatable", "--python", python, VENV])
+            add_this_folder()
+        for title, arguments in installs(wanted, command):
+            run(title, arguments)
+    except Stop:
+        if last_change() == before and not interrupted:
+            os.remove(UNFINISHED)
+        raise
+    os.replace(UNFINISHED, STAMP)
+
+
+def add_this_folder() -> None:
+    """Let .venv's Python import the workshop from anywhere.
+
+    An editable install would write the whole path, in UTF-8: Python reads it in the locale's encoding, and would not
+    find a folder called Jörg in the locale C. A relative one also stays right when the folder is moved.
+    """
+    with open(os.path.join(site_packages(), "any_gpu_workshop.pth"), "w", encoding="utf-8") as file:
+        file.write(os.path.relpath(ROOT, site_packages()) + "\n")
+
+
+def last_change() -> int:
+    """Return when a package was last added to .venv or taken away, in nanoseconds; 0 if there is none."""
+    return os.stat(site_packages()).st_mtime_ns if site_packages() else 0
+
+
+def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]]:
+    """Return the calls of uv, with their titles, that bring into .venv what is wanted and is not there."""
+    family, extras = wanted["family"], wanted["extras"]
+    names = ["uv", family] + ["test"] * (command in NEED_TEST_TOOLS) + ["intel-opencl"] * ("intel-opencl" in extras)
+    locks = [os.path.join("requirements", name + ".txt") for name in names]
+    install = [UV, "pip", "install", "--python", python_in(VENV)]
+    locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]
+    # PyTorch's builds for CPU and CUDA share a version, so no lock names it: the pin of pyproject.toml, and elsewhere
+    # than on CUDA the locks as limits. There it names its own CUDA libraries, of the same generation.
+    torch = [*install, "--requirements=pyproject.toml", "--extra=torch"]
+    torch += ["--constraints=" + lock for lock in locks if family != "cuda"]
+    torch += ["--torch-backend", FAMILIES[family].torch] if FAMILIES[family].torch else []
+    calls = [(f"Installing the packages ({family})", locked)]
+    return calls + [("Installing PyTorch", torch)] * ("torch" in extras)
+
+
+def check_intel_opencl() -> None:
+    """Stop where Intel's OpenCL is known not to work."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise Stop("Intel's OpenCL comes by pip for Linux on x86-64 alone.", next=f"{CALL} doctor")
     if " " in ROOT:
@@ -219,17 +322,8 @@ def check_intel_opencl() -> None:
         )
 
 
-def full_path(python: str) -> str:
-    """Return the file behind the name or path of a Python."""
-    return os.path.realpath(shutil.which(python) or python)
-
-
 def family_for(asked: str) -> str:
-    """Return the family whose lock fits this machine.
-
-    Raises:
-        Stop: the family that was asked for has no packages for it.
-    """
+    """Return the family whose lock fits this machine; Stop if the one that was asked for has no packages for it."""
     system, machine = platform.system(), platform.machine().lower()
     if asked == "cuda" and system != "Linux":
         raise Stop(
@@ -242,344 +336,84 @@ def family_for(asked: str) -> str:
     return "intel-mac" if asked == "cpu" and (system, machine) == ("Darwin", "x86_64") else asked
 
 
-def digest(path: str) -> str:
-    """Return the SHA-256 of a file."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except OSError as error:
-        raise Stop("A lock file is missing.", str(error), "Get the whole workshop again.") from None
-
-
-def compare(stamp: Dict[str, Any], wanted: Dict[str, Any]) -> Optional[Tuple[bool, str]]:
-    """Return None if .venv is as wanted, else whether it must be built anew, and why."""
-    if not os.path.isdir(VENV):
-        return True, "this takes some minutes once, and downloads about " + FAMILIES[wanted["family"]].download
-    if not stamp:
-        return True, "the folder .venv is not one that this program finished, so it is built anew"
-    if stamp.get("place") != PLACE:
-        return True, "the folder was moved or copied, so .venv is built anew"
-    if stamp.get("state") != "ready":
-        return True, "the last set-up was interrupted, so .venv is built anew"
-    here = probe(venv_python())
-    if here is None:
-        return True, "the Python in .venv no longer starts, so .venv is built anew"
-    if unfit(here, wanted["family"]) or stamp.get("family") != wanted["family"]:
-        return True, f".venv does not suit the {wanted['family']} family, so it is built anew"
-    if stamp.get("python") != wanted["python"]:
-        return True, "another Python was asked for, so .venv is built anew"
-    gone = sorted(set(stamp.get("packages", [])) - installed())
-    if gone:
-        return False, f"{', '.join(gone[:3])} {'is' if len(gone) == 1 else 'are'} missing from .venv"
-    if any(stamp["locks"].get(name, value) != value for name, value in wanted["locks"].items()):
-        return False, "the lock has changed"
-    if stamp.get("tools") != wanted["tools"]:
-        return False, "adding the test tools"
-    added = [what for name, what in EXTRAS.items() if bool(stamp.get(name)) != wanted[name]]
-    return (False, "adding " + " and ".join(added)) if added else None
-
-
-def build(wanted: Dict[str, Any], stamp: Dict[str, Any], rebuild: bool, options: argparse.Namespace, lock: int) -> None:
-    """Install what is wanted into .venv; the stamp says "installing" from the first change to the last."""
-    tool = Tool(lock)
-    if rebuild:
-        python = find_python(options, wanted["family"], tool)
-        with old_venv_kept():
-            os.mkdir(VENV)
-            write_stamp({**wanted, "state": "installing"})
-            tool.run("Making .venv", [python, "-m", "venv", VENV])
-            wanted["python"] = wanted["python"] if options.python else full_path(python)
-            fill(wanted, tool)
-    else:
-        before = fingerprint()
-        try:
-            fill(wanted, tool)
-        except Stop:
-            if fingerprint() == before:
-                write_stamp(stamp)  # a download failed before anything was changed: what was there is still whole
-            raise
-    shutil.rmtree(OLD, ignore_errors=True)
-    print(f"Set-up finished after {tool.seconds():.0f} s.", flush=True)
-
-
-def fill(wanted: Dict[str, Any], tool: "Tool") -> None:
-    """Install what is wanted into the .venv that is there."""
-    write_stamp({**wanted, "state": "installing"})
-    install(wanted, tool)
-    write_stamp({**wanted, "packages": sorted(installed())})
-
-
-def install(wanted: Dict[str, Any], tool: "Tool") -> None:
-    """Install uv by pip, then the locked packages, PyTorch and the project itself by uv."""
-    python = venv_python()
-    first, *others = [os.path.join("requirements", name) for name in wanted["locks"]]
-    quiet = ["--quiet", "--no-input", "--disable-pip-version-check"]
-    tool.run("Installing uv", [python, "-m", "pip", "install", *quiet, "--require-hashes", "-r", first])
-    uv = [os.path.join(os.path.dirname(python), "uv"), "pip", "install", "--python", python]
-    files = [word for name in others for word in ("-r", name)]
-    tool.run(f"Installing the packages ({wanted['family']})", [*uv, "--require-hashes", *files])
-    if wanted["torch"]:
-        tool.run("Installing PyTorch", [*uv, *torch_arguments(wanted["family"], others)])
-    if wanted["intel-opencl"]:
-        register_intel_opencl()
-    tool.run("Installing the workshop itself", [*uv, "--no-deps", "--editable", "."])
-    make_path_relative()
-
-
-def make_path_relative() -> None:
-    """Name the project's folder in site-packages as seen from there.
-
-    uv writes the whole path in UTF-8, but Python's `site` reads the file in the locale's encoding, and in the locale C
-    no Python would start in a folder called Jörg. `site` resolves a relative path against the file's own folder.
-    """
-    folder = site_packages()
-    for name in os.listdir(folder):
-        if re.match(r"(__editable__.*)?any[_-]gpu[_-]workshop.*\.pth$", name):
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(os.path.relpath(ROOT, folder) + "\n")
-
-
 def register_intel_opencl() -> None:
     """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place."""
-    with open(os.path.join(site_packages(), "pyopencl", ".libs", "intel.icd"), "w", encoding="utf-8") as file:
-        file.write(os.path.join(VENV, "lib", "libintelocl.so") + "\n")
+    path = os.path.join(site_packages(), "pyopencl", ".libs", "intel.icd")
+    driver = os.path.join(VENV, "lib", "libintelocl.so") + "\n"
+    with open(path, "a+", encoding="utf-8") as file:
+        file.seek(0)
+        if file.read() != driver:  # new, or the folder was moved
+            file.truncate(0)
+            file.write(driver)
 
 
-def torch_arguments(family: str, locks: Sequence[str]) -> List[str]:
-    """Return what tells uv to add PyTorch: the pin of pyproject.toml, and the build that suits the family.
-
-    Elsewhere than on CUDA the lock constrains it; there PyTorch names its own CUDA libraries, of the same generation.
-    """
-    backend = {"cpu": "cpu", "cuda": "cu126"}.get(family)
-    arguments = ["-r", "pyproject.toml", "--extra", "torch"]
-    if family != "cuda":
-        arguments += [word for name in locks for word in ("-c", name)]
-    return arguments + (["--torch-backend", backend] if backend else [])
-
-
-@contextlib.contextmanager
-def old_venv_kept() -> Iterator[None]:
-    """Put .venv aside while another is built in its place, and put it back if that fails."""
-    put_aside()
-    try:
-        yield
-    except BaseException:
-        if os.path.isdir(OLD):
-            with contextlib.suppress(OSError):  # if it cannot be put back now, it stays aside for the next call
-                remove(VENV)
-                os.rename(OLD, VENV)
-                print("  The .venv that was here before is back.", flush=True)
-        raise
-
-
-def put_aside() -> None:
-    """Rename .venv to .venv.old, or delete it if it is only a beginning, which nobody can use.
-
-    Raises:
-        Stop: it is no virtual environment of this folder, or something that runs keeps it.
-    """
-    if os.path.islink(VENV) or (os.path.isdir(VENV) and not looks_like_venv()):
-        raise Stop(
-            "There is something called .venv here that is no virtual environment of this folder.",
-            "The set-up would have to delete it, and does not do that unasked.",
-            "Move it away, then repeat the command.",
-        )
-    state = read_stamp().get("state")
-    try:
-        if state == "installing" or (state != "ready" and os.path.isdir(OLD)):
-            remove(VENV)  # a .venv.old that a killed set-up left is worth more
-        elif os.path.isdir(VENV):
-            remove(OLD)
-            os.rename(VENV, OLD)
-    except OSError as error:
-        raise Stop(
-            "The old .venv cannot be put aside.", str(error), "Stop what runs from it (JupyterLab?), then repeat."
-        ) from None
-
-
-def remove(folder: str) -> None:
-    """Delete a folder, if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-
-
-def looks_like_venv() -> bool:
-    """Say whether the folder .venv is empty, or was begun by this program or by venv."""
-    names = os.listdir(VENV)
-    return not names or "pyvenv.cfg" in names or any(name.startswith("workshop.json") for name in names)
-
-
-def venv_python() -> str:
-    """Return the path of the Python in .venv."""
-    return os.path.join(VENV, "Scripts", "python.exe") if WINDOWS else os.path.join(VENV, "bin", "python")
+def python_in(venv: str) -> str:
+    """Return the path of the Python in a virtual environment."""
+    return os.path.join(venv, "Scripts", "python.exe") if WINDOWS else os.path.join(venv, "bin", "python")
 
 
 def site_packages() -> str:
-    """Return the folder of the packages in .venv; it may not exist."""
-    if WINDOWS:
-        return os.path.join(VENV, "Lib", "site-packages")
-    folder = os.path.join(VENV, "lib")
-    found = [name for name in os.listdir(folder) if name.startswith("python3.")] if os.path.isdir(folder) else []
-    return os.path.join(folder, found[0] if found else "none", "site-packages")
-
-
-def installed() -> Set[str]:
-    """Return the names of the packages in .venv, without their versions."""
-    folder = site_packages()
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return {name.split("-")[0].lower() for name in names if name.endswith(".dist-info")}
-
-
-def fingerprint() -> List[Tuple[str, int]]:
-    """Return what changes in .venv as soon as a package is added or removed."""
-    folder = site_packages()
-    if not os.path.isdir(folder):
-        return []
-    with os.scandir(folder) as entries:
-        return sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries)
+    """Return the folder of the packages in .venv; empty if there is none."""
+    inner = "Lib" if WINDOWS else os.path.join("lib", "python3.*")
+    return "".join(glob.glob(os.path.join(glob.escape(VENV), inner, "site-packages"))[:1])
 
 
 @contextlib.contextmanager
-def only_one() -> Iterator[int]:
+def only_one() -> Iterator[None]:
     """Hold the right to install into this folder; the operating system gives it back if this process dies."""
     with open(os.path.join(ROOT, ".venv.lock"), "a+b") as file:
-        waiting = False
-        while not try_lock(file.fileno()):
-            if not waiting:
-                print("Another call is installing here; waiting for it.", flush=True)
-            waiting = True
-            time.sleep(0.2)
-        yield file.fileno()
-
-
-def try_lock(number: int) -> bool:
-    """Lock an open file for this process, and say whether that succeeded."""
-    try:
-        if WINDOWS:
-            import msvcrt
-
-            os.lseek(number, 0, os.SEEK_SET)
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-class Tool:
-    """Runs the tools of one set-up, shows that they are alive, and keeps what they said for the case of a failure."""
-
-    def __init__(self, lock: int) -> None:
-        self.lock, self.began = lock, time.monotonic()
-
-    def seconds(self) -> float:
-        """Return the seconds since the set-up began."""
-        return time.monotonic() - self.began
-
-    def run(self, title: str, command: Sequence[str]) -> str:
-        """Run one tool to its end and return what it said.
-
-        Raises:
-            Stop: it failed; the message holds the last lines that it said.
-        """
-        began, said = time.monotonic(), []
-        # The tool holds the lock too: if this process is killed, the next one waits until the tool has ended.
-        # In a group of its own it can be stopped with all that it started.
-        keep = {} if WINDOWS else {"pass_fds": (self.lock,), "start_new_session": True}
-        try:
-            process = subprocess.Popen(
-                list(command), cwd=ROOT, env=clean_environment(), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **keep,
-            )  # fmt: skip
-        except OSError as error:
-            raise Stop(f"{title} failed.", str(error), failed_next("")) from None
-        reader = threading.Thread(target=self.read, args=(process.stdout, said), daemon=True)
-        reader.start()
-        try:
-            with terminate_raises():
-                shown = 0.0
-                while reader.is_alive():
-                    reader.join(0.2)
-                    shown = self.show(title, began, said, shown)
-                status = process.wait()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate() if WINDOWS else os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-            raise
-        self.end(title, began)
-        text = "\n".join(said)
-        if status:
-            raise Stop(f"{title} failed.", tail(said) or f"exit status {status}", failed_next(text))
-        return text
-
-    @staticmethod
-    def read(stream: Iterable[bytes], said: List[str]) -> None:
-        """Collect the lines of a tool as they come."""
-        for line in stream:
-            said.append(line.decode("utf-8", "replace").rstrip())
-
-    @staticmethod
-    def show(title: str, began: float, said: List[str], shown: float) -> float:
-        """Show how long the tool has run: in place on a terminal, every 20 s elsewhere. Returns when it last did."""
-        now = time.monotonic()
-        news = [line.strip() for line in said[-40:] if re.match(r"\s*(Downloading|Building|Downloaded|Prepared)", line)]
-        line = f"  {title} ... {now - began:.0f} s" + (f"   {news[-1]}" if news else "")
-        if sys.stdout.isatty():
-            width = shutil.get_terminal_size().columns - 1
-            print("\r" + line[:width].ljust(width), end="", flush=True)
-        elif now - max(shown, began) > 20:
-            print(line, flush=True)
-            return now
-        return shown
-
-    @staticmethod
-    def end(title: str, began: float) -> None:
-        """Replace the moving line by a last one."""
-        line = f"  {title}: {time.monotonic() - began:.0f} s"
-        width = shutil.get_terminal_size().columns - 1
-        print("\r" + line.ljust(width) if sys.stdout.isatty() else line, flush=True)
-
-
-@contextlib.contextmanager
-def terminate_raises() -> Iterator[None]:
-    """Turn SIGTERM into Ctrl-C, so that a tool is not left running alone."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+        os.set_inheritable(file.fileno(), True)  # and not before the tool that it started has ended
+        for attempt in itertools.count():
+            try:
+                if WINDOWS:
+                    msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                else:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except (BlockingIOError, PermissionError):
+                if not attempt:
+                    print("Another call is installing here; waiting for it.", flush=True)
+                time.sleep(0.2)
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
-def tail(said: Sequence[str]) -> str:
-    """Return three lines that say something, each of at most 160 characters, without Python's objects.
+def run(title: str, command: Sequence[str]) -> None:
+    """Run one tool to its end, and show on a terminal that it is alive; Stop with what it said if it failed."""
+    began, said = time.monotonic(), []
+    moving = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns - 1
+    print(f"  {title} ...", end="" if moving else "\n", flush=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", close_fds=False,
+    )  # fmt: skip
+    reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
+    reader.start()
+    try:
+        while reader.is_alive():
+            reader.join(0.2)
+            if moving:
+                line = f"  {title} ... {time.monotonic() - began:.0f} s   {said[-1].strip() if said else ''}"
+                print("\r" + line[:width].ljust(width), end="", flush=True)
+        status = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    line = f"  {title}: {time.monotonic() - began:.0f} s"
+    print("\r" + line.ljust(width) if moving else line, flush=True)
+    if status:
+        step = next(step for pattern, step in STEPS if re.search(pattern, "".join(said), re.IGNORECASE))
+        again = ", then repeat the same command; what was downloaded is kept."
+        raise Stop(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
 
-    They are the last ones; but uv names the address in its first `error:` and then only causes, so that one is kept.
-    """
-    plain = (re.sub(r"'?<[^<>]* object at 0x[0-9A-Fa-f]+>(: |'|)", "", line).strip() for line in said)
-    lines = list(dict.fromkeys(line for line in plain if line))
-    first = [line for line in lines[:-2] if re.match(r"(\W )?error\b", line, re.IGNORECASE)][:1]
-    lines = (first or lines[-3:-2]) + lines[-2:]
-    return "\n      ".join(line if len(line) <= 160 else line[:157] + "..." for line in lines)
 
-
-def failed_next(said: str) -> str:
-    """Return what to do after a failed step, judged by what the tool said."""
-    again = "then repeat the same command; what was downloaded is kept."
-    if re.search(r"no space left|disk quota|not enough space", said, re.IGNORECASE):
-        return "Make room on the disk, " + again
-    if re.search(r"hash|checksum", said, re.IGNORECASE) and "mismatch" in said.lower():
-        return "A download differs from the lock: look for a proxy that changes files, " + again
-    if re.search(
-        r"no matching distribution|connect|network|resolv|timed? ?out|fetch|ssl|certificate|offline|proxy",
-        said,
-        re.IGNORECASE,
-    ):
-        return "Check the network (behind a proxy set HTTPS_PROXY), " + again
-    return "Mend what it says, " + again
+def reason(said: Sequence[str]) -> str:
+    """Return up to three lines of what a tool said, the middle of long ones left out: its errors and their causes."""
+    lines = list(dict.fromkeys(line.strip() for line in said if line.strip()))
+    errors = [line for line in lines if re.match(r"\W*(error|cause)\b", line, re.IGNORECASE)] or lines[-3:]
+    shown = errors[:2] + errors[2:][-1:]
+    return "\n      ".join(line if len(line) <= 160 else line[:78] + " ... " + line[-77:] for line in shown)
 
 
 def clean_environment() -> Dict[str, str]:
@@ -588,178 +422,66 @@ def clean_environment() -> Dict[str, str]:
     What a teacher may set for a room without a network stays: PIP_NO_INDEX, PIP_FIND_LINKS, UV_OFFLINE and their like.
     """
     dropped = {"PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"}
-    dropped |= {"PIP_" + name for name in ("USER", "TARGET", "PREFIX", "ROOT", "PYTHON", "DRY_RUN", "NO_BINARY")}
+    dropped |= {"PIP_" + name for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "DRY_RUN", "NO_BINARY")}
     dropped |= {"UV_" + name for name in ("TARGET", "PREFIX", "PYTHON", "SYSTEM_PYTHON", "NO_BINARY", "EXCLUDE_NEWER")}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
-    scripts = os.path.dirname(venv_python())
+    environment.update(PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0")  # pip's own settings may say otherwise
+    environment["UV_PYTHON_DOWNLOADS"] = "manual"  # no Python is fetched unasked
+    environment.setdefault("UV_PYTHON_INSTALL_DIR", os.path.join(FETCHED, "python"))
     environment["VIRTUAL_ENV"] = VENV
-    environment["PATH"] = scripts + os.pathsep + environment.get("PATH", os.defpath)
+    environment["PATH"] = os.path.dirname(python_in(VENV)) + os.pathsep + environment.get("PATH", os.defpath)
     if WINDOWS:
         environment.setdefault("PYTHONUTF8", "1")
     return environment
 
 
-def offer(family: str, asked: bool, command: str) -> None:
-    """Name a GPU that was seen and not asked for; nothing is installed for it unasked."""
-    seen = gpu_seen()
-    if asked or family == "intel-mac" or seen is None:
-        return
-    name, accel = seen
-    if accel == family:
-        return
-    size = f"would download about {FAMILIES[accel].download}" if accel in FAMILIES else "shows the commands for it"
-    extra = " --with torch" if accel == "metal" else ""
-    print(f"{name} was seen: `{CALL} {command} --accel {accel}{extra}` {size}.", flush=True)
-
-
-def gpu_seen() -> Optional[Tuple[str, str]]:
-    """Return the name and the family of a GPU that this machine seems to have, or None."""
+def suggest_gpu(family: str, asked: bool, command: str) -> None:
+    """Name a GPU that this machine seems to have and that was not asked for; nothing is installed for it unasked."""
     system = platform.system()
     if system == "Linux" and (os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi")):
-        return "An NVIDIA GPU", "cuda"
-    if system == "Linux" and os.path.exists("/dev/kfd"):
-        return "An AMD GPU", "rocm"
-    if (system, platform.machine()) == ("Darwin", "arm64"):
-        return "An Apple GPU", "metal"
-    return None
+        name, accel, more = "An NVIDIA GPU", "cuda", f" would download about {FAMILIES['cuda'].download}"
+    elif system == "Linux" and os.path.exists("/dev/kfd"):
+        name, accel, more = "An AMD GPU", "rocm", " shows the commands for it"
+    elif (system, platform.machine()) == ("Darwin", "arm64"):
+        name, accel, more = "An Apple GPU", "metal --with torch", f" would download about {FAMILIES['metal'].download}"
+    else:
+        return
+    if not asked and accel.split()[0] != family:
+        print(f"{name} was seen: `{CALL} {command} --accel {accel}`{more}.", flush=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A Python that fits
 
-PROBE_SECONDS = 60  # a virus scanner or a network drive can make the first start of a Python slow
-PROBE = """
-import json, struct, sys
-try:
-    import venv, ensurepip
-    whole = True
-except ImportError:
-    whole = False
-base = getattr(sys, "_base_executable", None) or sys.executable
-free = "free-threading" in sys.version
-fast = struct.calcsize("P") == 8 and sys.implementation.name == "cpython" and not free
-print(json.dumps({"version": list(sys.version_info[:2]), "base": base, "whole": whole, "usual": fast}))
-"""
 
-
-def probe(python: str) -> Optional[Dict[str, Any]]:
-    """Ask a Python what it is; None if it does not start.
-
-    Raises:
-        Stop: it did not answer in time, which does not mean that it is broken.
-    """
-    try:
-        done = subprocess.run(
-            [python, "-I", "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL, env=clean_environment(), timeout=PROBE_SECONDS, check=True,
-        )  # fmt: skip
-        return json.loads(done.stdout.decode("utf-8"))
-    except subprocess.TimeoutExpired:
-        raise Stop(
-            f"{python} did not answer within {PROBE_SECONDS} s.",
-            "The machine may be busy, or a virus scanner or a network drive slow. Nothing was changed.",
-            "Repeat the command. If that does not help, restart the machine.",
-        ) from None
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-
-
-def unfit(answer: Dict[str, Any], family: str) -> str:
-    """Return why a Python does not suit a family, or nothing if it does."""
-    version = tuple(answer["version"])
-    if not OLDEST <= version <= FAMILIES[family].newest:
-        return "it is Python {}.{}".format(*version)
-    return "" if answer["usual"] else "it is not an ordinary 64-bit Python"
-
-
-def find_python(options: argparse.Namespace, family: str, tool: Tool) -> str:
-    """Return the path of a Python that fits the family and can make a virtual environment.
-
-    Raises:
-        Stop: there is none, with what to install.
-    """
-    newest = "{}.{}".format(*FAMILIES[family].newest)
-    needs = f"The {family} lessons need Python 3.11 to {newest}."
-    lacking = None
-    candidates = [options.python] if options.python else candidate_pythons()
-    for candidate in candidates:
-        try:
-            answer = probe(candidate)
-        except Stop:
-            if options.python:
-                raise
-            continue  # another one may answer
-        if answer and not unfit(answer, family):
-            if answer["whole"]:
-                return answer["base"]
-            lacking = lacking or tuple(answer["version"])
-        elif options.python:
-            raise Stop(
-                f"{candidate} does not fit.", f"{needs} " + (unfit(answer, family) if answer else "It does not start.")
-            )
-    if lacking:
-        package = "python{}.{}-venv".format(*lacking)
-        sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
-        raise Stop(
-            "Your Python cannot make virtual environments.",
-            "Debian and Ubuntu put the modules venv and ensurepip into a package of their own.",
-            f"{sudo}apt install {package}   then repeat the command.",
-        )
-    return fetch_python(options, needs, tool)
-
-
-def candidate_pythons() -> Iterator[str]:
-    """Yield Pythons that may fit, the likeliest first."""
-    yield sys.executable
-    for minor in (12, 13, 11):
-        found = shutil.which(f"python3.{minor}")
-        if found:
-            yield found
-        if WINDOWS and shutil.which("py"):
-            asked = [shutil.which("py"), f"-3.{minor}", "-c", "import sys; print(sys.executable)"]
-            done = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-            if done.returncode == 0:
-                yield done.stdout.decode("utf-8", "replace").strip()
-
-
-def fetch_python(options: argparse.Namespace, needs: str, tool: Tool) -> str:
-    """Let uv fetch Python 3.12 into this folder, if the learner agrees.
-
-    Raises:
-        Stop: the learner did not agree, or it failed.
-    """
+def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
+    """Return a Python that fits the family: a path, or a version for uv; Stop if there is none."""
+    newest = FAMILIES[wanted["family"]].newest
+    needs = f"The {wanted['family']} lessons need Python 3.11 to {newest[0]}.{newest[1]}."
+    this_one = sys.executable if sys.maxsize > 2**32 else None  # there are no packages for 32 bits
+    requests = [options.python] if options.python else [wanted["python"], this_one, f"cpython>=3.11,<3.{newest[1] + 1}"]
+    for request in filter(None, requests):
+        version = version_of(request)
+        if version and OLDEST <= version[:2] <= newest:
+            return request
+    if options.python:
+        found = "it is Python " + ".".join(map(str, version)) if version else "it was not found, or does not start"
+        raise Stop(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
     if not (options.yes or agreed(f"{needs} None was found. Fetch Python 3.12 with uv into this folder (30 MB)?")):
         raise Stop(
             f"No fitting Python was found; this one is {platform.python_version()}.",
             needs,
             f"{how_to_install()}\n      Or let uv fetch one into this folder: {CALL} lab --yes",
         )
-    uv = shutil.which("uv") or own_uv(tool)
-    place = ["--install-dir", os.path.join(FETCHED, "python")]
-    tool.run("Fetching Python 3.12", [uv, "python", "install", *place, "--no-bin", "3.12"])
-    for folder, _, files in os.walk(os.path.join(FETCHED, "python")):
-        for name in files:
-            path = os.path.join(folder, name)
-            if name in ("python3.12", "python.exe") and probe(path):
-                return path
-    raise Stop("uv fetched a Python, but it does not start here.", next=how_to_install())
+    run("Fetching Python 3.12", [UV, "python", "install", "--no-bin", "--no-registry", "3.12"])
+    return "3.12"
 
 
-def own_uv(tool: Tool) -> str:
-    """Install uv beside the Python that it shall fetch, with the Python that runs this, and return its path."""
-    try:
-        import ensurepip  # noqa: F401
-        import venv  # noqa: F401
-    except ImportError:
-        raise Stop("uv cannot be installed with this Python.", "It has no venv.", how_to_install()) from None
-    folder = os.path.join(FETCHED, "bootstrap")
-    shutil.rmtree(folder, ignore_errors=True)
-    tool.run("Making room for uv", [sys.executable, "-m", "venv", folder])
-    scripts = os.path.join(folder, "Scripts" if WINDOWS else "bin")
-    lock = os.path.join("requirements", "uv.txt")
-    python = os.path.join(scripts, "python.exe" if WINDOWS else "python")
-    tool.run("Installing uv", [python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", lock])
-    return os.path.join(scripts, "uv")
+def version_of(request: str) -> Tuple[int, ...]:
+    """Return the version of the Python that uv finds for a path, a name or a range of versions; empty if none."""
+    find = [UV, "python", "find", "--system", "--no-project", "--show-version", "--no-cache", request]
+    done = subprocess.run(find, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
+    return tuple(map(int, re.findall(rb"\d+", done.stdout)[:3]))
 
 
 def agreed(question: str) -> bool:
@@ -774,13 +496,11 @@ def agreed(question: str) -> bool:
 
 def how_to_install() -> str:
     """Return how one gets a fitting Python on this system."""
-    return {
-        "Windows": "Install Python 3.12: winget install Python.Python.3.12   then: py -3.12 workshop.py lab",
-        "Darwin": "Install Python 3.12: brew install python@3.12   (or from python.org), then repeat the command.",
-    }.get(
-        platform.system(),
-        "Install Python 3.12: sudo apt install python3.12 python3.12-venv   (Fedora: sudo dnf install python3.12)",
-    )
+    linux = "sudo apt install python3.12 python3.12-venv   (Fedora: sudo dnf install python3.12)"
+    return "Install Python 3.12: " + {
+        "Windows": "winget install Python.Python.3.12   then: py -3.12 workshop.py lab",
+        "Darwin": "brew install python@3.12   (or from python.org), then repeat the command.",
+    }.get(platform.system(), linux)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -788,40 +508,25 @@ def how_to_install() -> str:
 
 
 def hand_over(arguments: Sequence[str], stamp: Dict[str, Any]) -> int:
-    """Run `python -m helpers` in .venv, pass signals on, and return its exit status."""
+    """Run `python -m helpers` in .venv: in place of this process, or on Windows below it."""
+    if "intel-opencl" in stamp["extras"]:
+        register_intel_opencl()
     environment = clean_environment()
     if "KERAS_BACKEND" not in os.environ:
         environment["KERAS_BACKEND"] = keras_backend(stamp)
-    process: List[subprocess.Popen] = []
-
-    def pass_on(number: int, _: object) -> None:
-        # A terminal's Ctrl-C reaches the command without us; a second one would cut its tidying up short.
-        if process and not (number == signal.SIGINT and terminal_is_ours()):
-            process[0].send_signal(signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
-
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), pass_on)
-    process.append(subprocess.Popen([venv_python(), "-m", "helpers", *arguments], cwd=ROOT, env=environment))
-    status = process[0].wait()
-    return status if status >= 0 else 128 - status
-
-
-def terminal_is_ours() -> bool:
-    """Say whether this process and what it started get Ctrl-C from a terminal."""
-    if WINDOWS:
-        return True
-    try:
-        with open("/dev/tty", "rb") as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
+    command = [python_in(VENV), "-m", "helpers", *arguments]
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    if not WINDOWS:
+        os.execve(command[0], command, environment)
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends Ctrl-C to the command too
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def keras_backend(stamp: Dict[str, Any]) -> str:
     """Return Keras' default backend for what is installed."""
     backend = FAMILIES[stamp["family"]].backend
-    if backend == "torch" and not stamp.get("torch"):
+    if backend == "torch" and "torch" not in stamp["extras"]:
         print(f"Keras would use this GPU through PyTorch, which is not installed: {CALL} lab --with torch")
         return "tensorflow"
     return backend
