@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers import commands
+from helpers import ROOT, commands
 
-ROOT = commands.ROOT
 LIMIT = 300  # seconds, against hanging alone
 OFFLINE = "http://127.0.0.1:9/simple"  # nothing listens there
 PYTHON = getattr(sys, "_base_executable", sys.executable)  # what a learner calls python3, and no virtual environment
