@@ -118,7 +118,7 @@ class Function:
         for name in named:
             if name in given or name not in names:
                 what = f"the input {name} is given twice." if name in given else f"the function has no input {name}."
-                raise program.error(program.brackets, what, listing("Its inputs", names))
+                raise program.error(None, what, listing("Its inputs", names))
         given |= named
         missing = [one for one in program.inputs if one.text not in given]
         check_inputs(program, missing, len(arrays) + len(named))

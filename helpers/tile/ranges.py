@@ -181,7 +181,7 @@ def check_inputs(program: Program, missing: Sequence[Node], came: int) -> None:
     if missing:
         raise program.error(missing[0], f"the input {missing[0]} is missing: expected {expected}, came {came}.")
     if came > expected:
-        raise program.error(program.brackets, f"expected {expected} inputs, came {came}.")
+        raise program.error(None, f"expected {expected} inputs, came {came}.")
 
 
 def _bind(program: Program, one: Node, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
