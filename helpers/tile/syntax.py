@@ -209,9 +209,8 @@ def parse(source: str) -> Program:
     except UnexpectedInput as error:
         raise _misfit(source, error) from None
     inputs, outputs, *statements = tree.children
-    program = Program(
-        source, _nodes(inputs), tuple(map(str, outputs.children)), tuple(_statement(source, one) for one in statements)
-    )
+    names, made = tuple(map(str, outputs.children)), tuple(_statement(source, one) for one in statements)
+    program = Program(source, _nodes(inputs), names, made)
     _check(program, _nodes(outputs))
     return program
 
@@ -235,12 +234,10 @@ def _misfit(source: str, error: UnexpectedInput) -> TileError:
 
 
 def _allowed(beginning: str) -> set[str]:
-    """With which words the grammar could go on. (Lark's error lacks some: those that came too late.)"""
+    """With which words the grammar could go on. (Lark's error has fewer: it has applied rules before it gave up.)"""
     parser = _parser().parse_interactive(beginning)
     parser.exhaust_lexer()
-    signs = {
-        terminal.name: terminal.pattern.value for terminal in _parser().terminals if terminal.pattern.type == "str"
-    }
+    signs = {one.name: one.pattern.value for one in _parser().terminals if one.pattern.type == "str"}
     return {signs.get(name, name) for name in parser.accepts()}
 
 
@@ -252,11 +249,9 @@ def _in_words(allowed: set[str]) -> str:
     elif "-" in allowed:  # an expression begins
         words = ["a number" if "FLOAT" in allowed else "a whole number", "a name", "`(`"]
         allowed = allowed - {"INT", "FLOAT", "UPPER", "LOWER", "-", "("}
-    signs = sorted(allowed - {"UPPER", "$END"}, key=lambda sign: (sign in ")]};", sign))
-    words += [f"`{sign}`" for sign in signs]
-    words += ["a name that starts with a capital letter"] * ("UPPER" in allowed) + ["nothing more"] * (
-        "$END" in allowed
-    )
+    names = {"UPPER": "a name that starts with a capital letter", "$END": "nothing more"}
+    order = sorted(allowed, key=lambda sign: (sign in names, sign in ")]};", sign))
+    words += [names.get(sign, f"`{sign}`") for sign in order]
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
