@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from helpers.tile.blocks import Block, Tiles
 from helpers.tile.loops import Flat, Guard, Nest
-from helpers.tile.ranges import Array, Linear, Place, dtype_of
+from helpers.tile.ranges import Affine, Array, Place, dtype_of
 from helpers.tile.syntax import Node
 
 GROUP = 64  # work-items of a work-group where each computes one element
@@ -89,9 +89,9 @@ def spelling(name: str) -> str:
     """Return a name as OpenCL C has it.
 
     A name of the source that is longer than two letters gets a _ at its end: so it is none of the words of C or OpenCL,
-    of which only `do` and `if` are that short, and none of the kernels' own names, which start with a dot here.
+    of which only `do` and `if` are that short, and none of the kernels' own names. Those lose the _ at their beginning.
     """
-    if name.startswith("."):
+    if name.startswith("_"):
         return name[1:]
     return name if re.fullmatch(r"[A-Za-z]{1,2}\d*", name) and name not in ("do", "if") else name + "_"
 
@@ -132,7 +132,7 @@ class _Lines(list):
 def _panels(name: str, nest: Nest, block: Block) -> Kernel:
     """Copy a tensor so that the columns of a block lie side by side, and fill up the last panel with zeros."""
     place = next(place for place in nest.inputs if place.at == block.panels.at)
-    along, columns = place.indices.index(Linear({block.column: 1})), block.columns
+    along, columns = place.indices.index(Affine({block.column: 1})), block.columns
     size, stride = place.array.shape[along], place.array.strides[along]
     rest = place.array.size // size
     start = f"{size} * rest" if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride}"
@@ -238,7 +238,7 @@ def _load(
     """Load what serves every row, then open the rows and load what serves every column; return what is then read."""
     once = next(place for place in inputs if place is not block.panels)
     # What is the same in every turn of the loops is a pointer: the compiler then keeps one address for each row.
-    fixed = Linear({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
+    fixed = Affine({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
     address, inner = fixed.text(spelling), (once.offset - fixed).text(spelling)
     row, last = spelling(block.row), nest.outputs[block.row] - 1
     lines.extend(f"const {vector} column{n} = {texts[block.panels.at]};" for n, texts in enumerate(reads))
@@ -253,7 +253,7 @@ def _read(place: Place, block: Block | None = None, n: int = 0) -> str:
     tensor, offset = spelling(place.tensor), place.offset
     if not block or block.width == 1 or block.column not in offset.terms:
         return f"{tensor}[{offset.text(spelling)}]"
-    return f"vload{block.width}(0, {tensor} + {(offset + Linear({}, n * block.width)).text(spelling)})"
+    return f"vload{block.width}(0, {tensor} + {(offset + Affine({}, n * block.width)).text(spelling)})"
 
 
 def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> None:
@@ -265,13 +265,13 @@ def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> No
         lines.append(f"if (first + slot < {nest.outputs[block.row]}) {{")
         lines.append(f"const int {spelling(block.row)} = first + slot;")
     for n, value in enumerate(values):
-        to = f"{spelling(nest.output.tensor)} + {(offset + Linear({}, n * width * stride)).text(spelling)}"
+        to = f"{spelling(nest.output.tensor)} + {(offset + Affine({}, n * width * stride)).text(spelling)}"
         if width == 1:
             lines.append(f"{_read(nest.output)} = {value};")
         elif stride == 1 and (not block.row or size % block.columns == 0):
             lines.append(f"vstore{width}({value}, 0, {to});")
         else:
-            left = Linear({block.column: -1}, size - n * width).text(spelling)
+            left = Affine({block.column: -1}, size - n * width).text(spelling)
             lines.append(f"store_{nest.output.array.dtype}{width}({value}, {to}, {left}, {stride});")
 
 
