@@ -197,18 +197,10 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
 
 def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:
     """Write the loops that combine values, and return what they make of the elements."""
-    statement, dtype, count = nest.statement, nest.output.array.dtype, block.columns // block.width
+    statement, dtype = nest.statement, nest.output.array.dtype
     word, starts, step = COMBINE[statement.aggregate]
-    names = [word + str(n) * (count > 1) for n in range(count)]
-    vector, start = dtype + str(block.width) * (block.width > 1), starts[dtype]
-    if block.row:
-        lines.append(f"{vector} {', '.join(f'{name}[{block.rows}]' for name in names)};  // in registers")
-        names = [f"{name}[slot]" for name in names]
-        lines.rows(block)
-        lines.extend(f"{name} = {start};" for name in names)
-        lines.close()
-    else:
-        lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
+    vector = dtype + str(block.width) * (block.width > 1)
+    names = _declare(lines, block, vector, word, starts[dtype])
     found = statement.aggregate in "*><" and not nest.full
     if found:
         lines.append("int found = 0;  // whether a valid point reaches this place")
@@ -218,7 +210,7 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
         lines.append(f"for (int {spelling(loop)} = {r.start}; {spelling(loop)} < {r.stop}; {spelling(loop)}++) {{")
         known.add(loop)
         lines.guards(pending, known)
-    reads = [{place.at: _read(place, block, n) for place in inputs} for n in range(count)]
+    reads = [{place.at: _read(place, block, n) for place in inputs} for n in range(len(names))]
     if block.row:
         reads = _load(lines, nest, block, reads, inputs, vector)
         lines.guards(pending, known | {block.row})
@@ -230,6 +222,20 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
     lines.close()
     zero = f"({vector})(0)" if block.width > 1 else "0"
     return [f"found ? {name} : {zero}" if found else name for name in names]
+
+
+def _declare(lines: _Lines, block: Block, vector: str, word: str, start: str) -> list[str]:
+    """Declare a variable for each vector of a block, or one for each row too, and return how they are read."""
+    count = block.columns // block.width
+    names = [word + str(n) * (count > 1) for n in range(count)]
+    if not block.row:
+        lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
+        return names
+    lines.append(f"{vector} {', '.join(f'{name}[{block.rows}]' for name in names)};  // in registers")
+    lines.rows(block)
+    lines.extend(f"{name}[slot] = {start};" for name in names)
+    lines.close()
+    return [f"{name}[slot]" for name in names]
 
 
 def _load(
