@@ -70,17 +70,14 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
     Raises:
         WorkshopError: a tile that cannot be; rows: 1 to 64; columns: 1, 2, 4, 8, or a multiple of 16 up to 128.
     """
-    if tile is not None and not (isinstance(tile, tuple | list) and len(tile) == 2):
+    pair = isinstance(tile, tuple | list) and len(tile) == 2
+    if tile is not None and not (pair and tile[0] in range(1, 65) and tile[1] in (1, 2, 4, 8, *range(16, 129, 16))):
         raise WorkshopError(
-            f"A tile of {tile!r} cannot be.", "It has rows and columns.", "Write both, for example tile=(6, 16)."
+            f"A tile of {tile!r} cannot be.",
+            "A block of registers has 1 to 64 rows; its columns are 1, 2, 4, 8, or a multiple of 16 up to 128.",
+            "Write rows and columns, for example tile=(6, 16), or leave it to the device.",
         )
     rows, columns = tile or default_tile(device)
-    if not (rows in range(1, 65) and columns in (1, 2, 4, 8, *range(16, 129, 16))):
-        raise WorkshopError(
-            f"A tile of {rows} rows and {columns} columns cannot be.",
-            "A block of registers has 1 to 64 rows; its columns are 1, 2, 4, 8, or a multiple of 16 up to 128.",
-            "Try tile=(6, 16), or leave it to the device.",
-        )
     cpu = opencl.kind(device) == "cpu"
     blocks = []
     for number, nest in enumerate(flat.parts, 1):
