@@ -670,7 +670,7 @@ def test_a_measurement_names_the_device_and_the_statement():
 
 
 def test_nothing_heavy_is_imported():
-    heavy = "pyopencl", "matplotlib", "tensorflow", "jax"
+    heavy = "pyopencl", "matplotlib", "tensorflow", "jax", "lark"
     code = f"import sys, helpers.tile; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LARGEST = 2**31 - 1  # whole numbers, offsets and indices are OpenCL's 32-bit int
 LARGEST_FLOAT = 3.4028234e38
-LONGEST = 100  # operators and calls in one statement
+LONGEST = 100  # operators and calls in one statement: expressions are walked recursively
 
 AGGREGATES = {"+": "sum of", "*": "product of", ">": "largest of", "<": "smallest of", "=": "only"}
 FUNCTIONS = {"exp": 1, "log": 1, "sqrt": 1, "tanh": 1, "sin": 1, "cos": 1, "pow": 2, "abs": 1, "max": 2, "min": 2}
