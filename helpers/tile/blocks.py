@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from helpers import opencl
 from helpers.errors import WorkshopError
 from helpers.tile.loops import Flat, Nest
-from helpers.tile.ranges import Array, Linear, Place
+from helpers.tile.ranges import Affine, Array, Place
 from helpers.tile.syntax import LARGEST
 
 if TYPE_CHECKING:
@@ -70,17 +70,14 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
     Raises:
         WorkshopError: a tile that cannot be; rows: 1 to 64; columns: 1, 2, 4, 8, or a multiple of 16 up to 128.
     """
-    if tile is not None and not (isinstance(tile, tuple | list) and len(tile) == 2):
+    pair = isinstance(tile, tuple | list) and len(tile) == 2
+    if tile is not None and not (pair and tile[0] in range(1, 65) and tile[1] in (1, 2, 4, 8, *range(16, 129, 16))):
         raise WorkshopError(
-            f"A tile of {tile!r} cannot be.", "It has rows and columns.", "Write both, for example tile=(6, 16)."
+            f"A tile of {tile!r} cannot be.",
+            "A block of registers has 1 to 64 rows; its columns are 1, 2, 4, 8, or a multiple of 16 up to 128.",
+            "Write rows and columns, for example tile=(6, 16), or leave it to the device.",
         )
     rows, columns = tile or default_tile(device)
-    if not (rows in range(1, 65) and columns in (1, 2, 4, 8, *range(16, 129, 16))):
-        raise WorkshopError(
-            f"A tile of {rows} rows and {columns} columns cannot be.",
-            "A block of registers has 1 to 64 rows; its columns are 1, 2, 4, 8, or a multiple of 16 up to 128.",
-            "Try tile=(6, 16), or leave it to the device.",
-        )
     cpu = opencl.kind(device) == "cpu"
     blocks = []
     for number, nest in enumerate(flat.parts, 1):
@@ -126,13 +123,13 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
     if fit:  # as many rows in every block, and no more columns than there are
         rows = math.ceil(size / math.ceil(size / rows))
         columns = min(columns, 1 << (wide - 1).bit_length() if wide <= WIDEST else -(-wide // WIDEST) * WIDEST)
-    along = place.indices.index(Linear({column: 1}))
+    along = place.indices.index(Affine({column: 1}))
     shape, indices = list(place.array.shape), list(place.indices)
     del shape[along], indices[along]
     array = Array((-(-wide // columns), *shape, columns), place.array.dtype)
     if array.size > LARGEST:
         return "the panels would be too large"
-    panels = Place(f".panels_{number}", array, (Linear({column: Fraction(1, columns)}), *indices, Linear()), place.at)
+    panels = Place(f"_panels_{number}", array, (Affine({column: Fraction(1, columns)}), *indices, Affine()), place.at)
     what = f"{rows} ({row}) x {columns} ({column}) elements a work-item"
     text = f"{nest.statement.name}: {what}; {place.tensor} in panels of {columns} columns"
     return Block(text, column, columns, row, rows, panels)
@@ -145,7 +142,7 @@ def _candidates(nest: Nest) -> Iterator[tuple[Place, Place, str, str]]:
     several = [name for name, size in nest.outputs.items() if size > 1]
     for mine, other in (nest.inputs, nest.inputs[::-1]):
         for column in several:
-            alone = [e for e in mine.indices if column in e.terms] == [Linear({column: 1})]
+            alone = [e for e in mine.indices if column in e.terms] == [Affine({column: 1})]
             if alone and column not in other.names and not nest.guarded(column):
                 for row in several:
                     if row in other.names - mine.names:

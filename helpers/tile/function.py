@@ -12,7 +12,7 @@ from helpers import opencl, timing
 from helpers.tile.blocks import Tiles, choose_tile
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten
-from helpers.tile.ranges import Ranges, check_inputs, infer, shown
+from helpers.tile.ranges import Ranges, check_inputs, infer
 from helpers.tile.syntax import Program, listing, parse
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Function:
         for name in named:
             if name in given or name not in names:
                 what = f"the input {name} is given twice." if name in given else f"the function has no input {name}."
-                raise program.error(program.brackets, what, listing("Its inputs", names))
+                raise program.error(None, what, listing("Its inputs", names))
         given |= named
         missing = [one for one in program.inputs if one.text not in given]
         check_inputs(program, missing, len(arrays) + len(named))
@@ -127,9 +127,9 @@ class Function:
     def _key(self, arrays: Sequence[np.ndarray]) -> Key:
         """The shape and the type of each array."""
         for one, array in zip(self.program.inputs, arrays, strict=False):
-            came = str(getattr(array, "dtype", type(array).__name__))
-            if came not in DTYPES:
-                raise self.program.error(one, f"{one} takes an array of float32 or int32, came {came}.",
+            actual = str(getattr(array, "dtype", type(array).__name__))
+            if actual not in DTYPES:
+                raise self.program.error(one, f"{one} takes an array of float32 or int32, came {actual}.",
                                          "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
         return tuple((array.shape, DTYPES[str(array.dtype)]) for array in arrays)
 
@@ -177,7 +177,7 @@ class Function:
         what = "all tensors together need"
         if 4 * code.arrays[largest].size > self.device.max_mem_alloc_size:
             needed, most = 4 * code.arrays[largest].size, self.device.max_mem_alloc_size
-            what = f"{shown(largest)} needs"
+            what = f"{largest} needs"
         if needed > most:
             made = [*self.program.inputs, *(statement.output for statement in self.program.statements)]
             node = next((node for node in made if node.text == largest), made[0])

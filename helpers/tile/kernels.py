@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from helpers.tile.blocks import Block, Tiles
 from helpers.tile.loops import Flat, Guard, Nest
-from helpers.tile.ranges import Array, Linear, Place, dtype_of
+from helpers.tile.ranges import Affine, Array, Place, dtype_of
 from helpers.tile.syntax import Node
 
 GROUP = 64  # work-items of a work-group where each computes one element
@@ -89,9 +89,9 @@ def spelling(name: str) -> str:
     """Return a name as OpenCL C has it.
 
     A name of the source that is longer than two letters gets a _ at its end: so it is none of the words of C or OpenCL,
-    of which only `do` and `if` are that short, and none of the kernels' own names, which start with a dot here.
+    of which only `do` and `if` are that short, and none of the kernels' own names. Those lose the _ at their beginning.
     """
-    if name.startswith("."):
+    if name.startswith("_"):
         return name[1:]
     return name if re.fullmatch(r"[A-Za-z]{1,2}\d*", name) and name not in ("do", "if") else name + "_"
 
@@ -132,7 +132,7 @@ class _Lines(list):
 def _panels(name: str, nest: Nest, block: Block) -> Kernel:
     """Copy a tensor so that the columns of a block lie side by side, and fill up the last panel with zeros."""
     place = next(place for place in nest.inputs if place.at == block.panels.at)
-    along, columns = place.indices.index(Linear({block.column: 1})), block.columns
+    along, columns = place.indices.index(Affine({block.column: 1})), block.columns
     size, stride = place.array.shape[along], place.array.strides[along]
     rest = place.array.size // size
     start = f"{size} * rest" if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride}"
@@ -197,18 +197,10 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
 
 def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:
     """Write the loops that combine values, and return what they make of the elements."""
-    statement, dtype, count = nest.statement, nest.output.array.dtype, block.columns // block.width
+    statement, dtype = nest.statement, nest.output.array.dtype
     word, starts, step = COMBINE[statement.aggregate]
-    names = [word + str(n) * (count > 1) for n in range(count)]
-    vector, start = dtype + str(block.width) * (block.width > 1), starts[dtype]
-    if block.row:
-        lines.append(f"{vector} {', '.join(f'{name}[{block.rows}]' for name in names)};  // in registers")
-        names = [f"{name}[slot]" for name in names]
-        lines.rows(block)
-        lines.extend(f"{name} = {start};" for name in names)
-        lines.close()
-    else:
-        lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
+    vector = dtype + str(block.width) * (block.width > 1)
+    names = _declare(lines, block, vector, word, starts[dtype])
     found = statement.aggregate in "*><" and not nest.full
     if found:
         lines.append("int found = 0;  // whether a valid point reaches this place")
@@ -218,7 +210,7 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
         lines.append(f"for (int {spelling(loop)} = {r.start}; {spelling(loop)} < {r.stop}; {spelling(loop)}++) {{")
         known.add(loop)
         lines.guards(pending, known)
-    reads = [{place.at: _read(place, block, n) for place in inputs} for n in range(count)]
+    reads = [{place.at: _read(place, block, n) for place in inputs} for n in range(len(names))]
     if block.row:
         reads = _load(lines, nest, block, reads, inputs, vector)
         lines.guards(pending, known | {block.row})
@@ -232,13 +224,27 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
     return [f"found ? {name} : {zero}" if found else name for name in names]
 
 
+def _declare(lines: _Lines, block: Block, vector: str, word: str, start: str) -> list[str]:
+    """Declare a variable for each vector of a block, or one for each row too, and return how they are read."""
+    count = block.columns // block.width
+    names = [word + str(n) * (count > 1) for n in range(count)]
+    if not block.row:
+        lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
+        return names
+    lines.append(f"{vector} {', '.join(f'{name}[{block.rows}]' for name in names)};  // in registers")
+    lines.rows(block)
+    lines.extend(f"{name}[slot] = {start};" for name in names)
+    lines.close()
+    return [f"{name}[slot]" for name in names]
+
+
 def _load(
     lines: _Lines, nest: Nest, block: Block, reads: list[dict[int, str]], inputs: Sequence[Place], vector: str
 ) -> list[dict[int, str]]:
     """Load what serves every row, then open the rows and load what serves every column; return what is then read."""
     once = next(place for place in inputs if place is not block.panels)
     # What is the same in every turn of the loops is a pointer: the compiler then keeps one address for each row.
-    fixed = Linear({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
+    fixed = Affine({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
     address, inner = fixed.text(spelling), (once.offset - fixed).text(spelling)
     row, last = spelling(block.row), nest.outputs[block.row] - 1
     lines.extend(f"const {vector} column{n} = {texts[block.panels.at]};" for n, texts in enumerate(reads))
@@ -253,7 +259,7 @@ def _read(place: Place, block: Block | None = None, n: int = 0) -> str:
     tensor, offset = spelling(place.tensor), place.offset
     if not block or block.width == 1 or block.column not in offset.terms:
         return f"{tensor}[{offset.text(spelling)}]"
-    return f"vload{block.width}(0, {tensor} + {(offset + Linear({}, n * block.width)).text(spelling)})"
+    return f"vload{block.width}(0, {tensor} + {(offset + Affine({}, n * block.width)).text(spelling)})"
 
 
 def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> None:
@@ -265,13 +271,13 @@ def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> No
         lines.append(f"if (first + slot < {nest.outputs[block.row]}) {{")
         lines.append(f"const int {spelling(block.row)} = first + slot;")
     for n, value in enumerate(values):
-        to = f"{spelling(nest.output.tensor)} + {(offset + Linear({}, n * width * stride)).text(spelling)}"
+        to = f"{spelling(nest.output.tensor)} + {(offset + Affine({}, n * width * stride)).text(spelling)}"
         if width == 1:
             lines.append(f"{_read(nest.output)} = {value};")
         elif stride == 1 and (not block.row or size % block.columns == 0):
             lines.append(f"vstore{width}({value}, 0, {to});")
         else:
-            left = Linear({block.column: -1}, size - n * width).text(spelling)
+            left = Affine({block.column: -1}, size - n * width).text(spelling)
             lines.append(f"store_{nest.output.array.dtype}{width}({value}, {to}, {left}, {stride});")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from helpers.tile.ranges import Array, Domain, Linear, Place, Ranges, shown, solve
+from helpers.tile.ranges import Affine, Array, Domain, Place, Ranges, solve
 from helpers.tile.syntax import LARGEST, Program, Statement
 
 
@@ -13,15 +13,15 @@ from helpers.tile.syntax import LARGEST, Program, Statement
 class Guard:
     """A condition for a point to count: the expression is not negative, or it is a multiple of the divisor."""
 
-    expression: Linear
+    expression: Affine
     divisor: int | None = None  # the only multiple of 0 is 0
 
-    def text(self, spelling: Callable[[str], str] = shown) -> str:
+    def text(self, spelling: Callable[[str], str] = str) -> str:
         """Return it as a condition of C, without minus signs where that can be."""
         if self.divisor:
             return f"({self.expression.text(spelling)}) % {self.divisor} == 0"
         plus, minus = (
-            Linear({name: sign * n for name, n in self.expression.terms.items() if sign * n > 0},
+            Affine({name: sign * n for name, n in self.expression.terms.items() if sign * n > 0},
                    max(sign * self.expression.constant, 0))
             for sign in (1, -1)
         )  # fmt: skip
@@ -38,7 +38,7 @@ class Nest:
 
     statement: Statement
     outputs: dict[str, int]  # the coordinates of an output element and their sizes; the last one runs fastest
-    solved: dict[str, Linear]  # the indices that follow from the coordinates
+    solved: dict[str, Affine]  # the indices that follow from the coordinates
     loops: dict[str, range]  # the indices that are left to run over for each element
     guards: tuple[Guard, ...]  # what is still to be asked of each point; what the ranges exclude is not asked again
     output: Place  # in coordinates and loops, as the inputs
@@ -54,7 +54,7 @@ class Nest:
         return any(name in guard.expression.terms for guard in self.guards)
 
     def __str__(self) -> str:
-        lines = ["for each element: " + ", ".join(f"{shown(name)} < {size}" for name, size in self.outputs.items())]
+        lines = ["for each element: " + ", ".join(f"{name} < {size}" for name, size in self.outputs.items())]
         lines += [f"where {name} = {value}" for name, value in self.solved.items()]
         lines += [f"run over {r.start} <= {name} < {r.stop}" for name, r in self.loops.items()]
         lines += [f"only if {guard}" for guard in self.guards]
@@ -87,7 +87,7 @@ def flatten(program: Program, ranges: Ranges) -> Flat:
 def _nest(program: Program, domain: Domain) -> Nest:
     """Work-items run over the elements of the output; the indices that remain become loops."""
     outputs, solved, guards = _coordinates(domain)
-    output = replace(domain.output, indices=tuple(Linear({name: 1}) for name in outputs))
+    output = replace(domain.output, indices=tuple(Affine({name: 1}) for name in outputs))
     inputs = [replace(place, indices=tuple(e.replace(solved) for e in place.indices)) for place in domain.inputs]
     rest = domain.limits[len(outputs) :]  # those of the output hold for every work-item
     order = dict.fromkeys(name for e, _ in rest for name in e.terms) | domain.ranges
@@ -97,20 +97,20 @@ def _nest(program: Program, domain: Domain) -> Nest:
         e = e.replace(solved)
         low, high = e.bounds(known)
         e, divisor = e * e.divisor, e.divisor
-        guards += [Guard(e)] * (low < 0) + [Guard(Linear({}, (size - 1) * divisor) - e)] * (high >= size)
+        guards += [Guard(e)] * (low < 0) + [Guard(Affine({}, (size - 1) * divisor) - e)] * (high >= size)
     guards = [guard for number, guard in enumerate(guards) if guard not in guards[:number]]
     statement = domain.statement
     for e in [place.offset for place in (output, *inputs)] + [guard.expression for guard in guards]:
         _check_counts(program, statement, e * e.divisor, known)
     for name, r in loops.items():
-        _check_counts(program, statement, Linear({name: 1}), known)
+        _check_counts(program, statement, Affine({name: 1}), known)
         if statement.aggregate == "=" and len(r) > 1:
             what = f"`=(...)` needs one value for each element, the index {name} gives {len(r)}."
             raise program.error(statement.output, what, "Combine them with +, *, > or <, or bound the index.")
-    return Nest(statement, outputs or {".item": 1}, solved, loops, tuple(guards), output, tuple(inputs))
+    return Nest(statement, outputs or {"_item": 1}, solved, loops, tuple(guards), output, tuple(inputs))
 
 
-def _coordinates(domain: Domain) -> tuple[dict[str, int], dict[str, Linear], list[Guard]]:
+def _coordinates(domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
     """Express indices by the coordinates of the output element.
 
     An index alone is itself the coordinate. `O[x + k: N]` makes a coordinate out0 = x + k, so x = out0 - k needs no
@@ -122,21 +122,21 @@ def _coordinates(domain: Domain) -> tuple[dict[str, int], dict[str, Linear], lis
     coordinates: list[str] = []
     for d, e in enumerate(domain.output.indices):
         name = next(iter(e.terms), "")
-        coordinates.append(name if e == Linear({name: 1}) and name not in coordinates else f".out{d}")
-    solved: dict[str, Linear] = {}
+        coordinates.append(name if e == Affine({name: 1}) and name not in coordinates else f"_out{d}")
+    solved: dict[str, Affine] = {}
     guards = []
     for coordinate, e in zip(coordinates, domain.output.indices, strict=True):
-        zero = Linear({coordinate: 1}) - e.replace(solved)
+        zero = Affine({coordinate: 1}) - e.replace(solved)
         free = [name for name in zero.terms if name not in coordinates]
         if free:
             solved = solve(solved, zero, min(free, key=lambda n: (abs(zero.terms[n]) != 1, -len(domain.ranges[n]))))
-        elif zero != Linear():
+        elif zero != Affine():
             guards.append(Guard(zero * zero.divisor, 0))
     guards += [Guard(e * e.divisor, e.divisor) for e in solved.values() if e.divisor > 1]
     return dict(zip(coordinates, domain.output.array.shape, strict=True)), solved, guards
 
 
-def _check_counts(program: Program, statement: Statement, e: Linear, known: Mapping[str, range]) -> None:
+def _check_counts(program: Program, statement: Statement, e: Affine, known: Mapping[str, range]) -> None:
     """Refuse what does not fit OpenCL's int, also on the way to a sum."""
     largest = abs(e.constant)
     for name, factor in e.terms.items():

@@ -14,38 +14,36 @@ from helpers.tile.syntax import COMPARISONS, LARGEST, Node, Program, Statement
 
 FLOAT_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos", "pow")  # their result is float whatever they are given
 
-Limit = tuple["Linear", int]  # an expression and a size: 0 <= expression < size
-
-
-def shown(name: str) -> str:
-    """Return a name as it is printed: names that are not the source's own start with a dot, which falls away."""
-    return name.lstrip(".")
+Limit = tuple["Affine", int]  # an expression and a size: 0 <= expression < size
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A sum of multiples of indices and a constant: `2*i + d - 1` is Linear({"i": 2, "d": 1}, -1)."""
+class Affine:
+    """A sum of multiples of indices and a constant: `2*i + d - 1` is Affine({"i": 2, "d": 1}, -1).
+
+    The names of Tile start with a letter; those that the compiler adds start with _.
+    """
 
     terms: Mapping[str, int | Fraction] = field(default_factory=dict)
     constant: int | Fraction = 0
 
-    def __add__(self, other: Linear) -> Linear:
+    def __add__(self, other: Affine) -> Affine:
         terms = dict(self.terms)
         for name, factor in other.terms.items():
             terms[name] = terms.get(name, 0) + factor
-        return Linear({name: n for name, n in terms.items() if n}, self.constant + other.constant)
+        return Affine({name: n for name, n in terms.items() if n}, self.constant + other.constant)
 
-    def __mul__(self, factor: int | Fraction) -> Linear:
-        return Linear({name: factor * n for name, n in self.terms.items() if factor}, factor * self.constant)
+    def __mul__(self, factor: int | Fraction) -> Affine:
+        return Affine({name: factor * n for name, n in self.terms.items() if factor}, factor * self.constant)
 
-    def __sub__(self, other: Linear) -> Linear:
+    def __sub__(self, other: Affine) -> Affine:
         return self + other * -1
 
-    def replace(self, values: Mapping[str, Linear]) -> Linear:
+    def replace(self, values: Mapping[str, Affine]) -> Affine:
         """Return this with expressions in the place of indices."""
-        total = Linear({}, self.constant)
+        total = Affine({}, self.constant)
         for name, factor in self.terms.items():
-            total += values.get(name, Linear({name: 1})) * factor
+            total += values.get(name, Affine({name: 1})) * factor
         return total
 
     @property
@@ -61,7 +59,7 @@ class Linear:
             low, high = low + min(ends), high + max(ends)
         return math.ceil(low), math.floor(high)
 
-    def text(self, spelling: Callable[[str], str] = shown) -> str:
+    def text(self, spelling: Callable[[str], str] = str) -> str:
         """Return it as an expression of C, each name as `spelling` writes it."""
         if self.divisor > 1:
             return f"({(self * self.divisor).text(spelling)}) / {self.divisor}"
@@ -101,13 +99,13 @@ class Place:
 
     tensor: str
     array: Array
-    indices: tuple[Linear, ...]  # one for each dimension
+    indices: tuple[Affine, ...]  # one for each dimension
     at: int  # where the access stands in the source
 
     @cached_property
-    def offset(self) -> Linear:
+    def offset(self) -> Affine:
         """The element's position in flat memory: the sum of strides times indices."""
-        return sum((e * stride for e, stride in zip(self.indices, self.array.strides, strict=True)), Linear())
+        return sum((e * stride for e, stride in zip(self.indices, self.array.strides, strict=True)), Affine())
 
     @property
     def names(self) -> set[str]:
@@ -115,7 +113,7 @@ class Place:
         return {name for index in self.indices for name in index.terms}
 
     def __str__(self) -> str:
-        return f"{shown(self.tensor)}[{self.offset}]"
+        return f"{self.tensor}[{self.offset}]"
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Domain:
     ranges: dict[str, range]  # for each index a range outside which it has no valid point
 
     def __str__(self) -> str:
-        lines = [f"    {r.start} <= {shown(name)} < {r.stop}" for name, r in self.ranges.items()]
+        lines = [f"    {r.start} <= {name} < {r.stop}" for name, r in self.ranges.items()]
         return "\n".join([self.statement.text, *lines])
 
 
@@ -175,13 +173,13 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[
     return found
 
 
-def check_inputs(program: Program, missing: Sequence[Node], came: int) -> None:
+def check_inputs(program: Program, missing: Sequence[Node], actual: int) -> None:
     """Refuse too few or too many inputs."""
     expected = len(program.inputs)
     if missing:
-        raise program.error(missing[0], f"the input {missing[0]} is missing: expected {expected}, came {came}.")
-    if came > expected:
-        raise program.error(program.brackets, f"expected {expected} inputs, came {came}.")
+        raise program.error(missing[0], f"the input {missing[0]} is missing: expected {expected}, came {actual}.")
+    if actual > expected:
+        raise program.error(None, f"expected {expected} inputs, came {actual}.")
 
 
 def _bind(program: Program, one: Node, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -212,7 +210,7 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     if len(output.parts) != len(statement.sizes):
         counts = f"{len(output.parts)} indices and {len(statement.sizes)} sizes"
         raise program.error(output, f"{output} has {counts}.", "Write as many sizes after the colon: O[i, j: M, N].")
-    shape = tuple(linear(program, size, found.sizes).constant for size in statement.sizes)
+    shape = tuple(affine(program, size, found.sizes).constant for size in statement.sizes)
     for size, node in zip(shape, statement.sizes, strict=True):
         if size < 1:
             what = f"the size {node} of {statement.name} is {size}."
@@ -227,11 +225,11 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     arrays[output.at] = _add(program, found, output, Array(shape, dtype_of(statement.value, arrays)))
     places, limits = [], []
     for node in (output, *inputs):
-        indices = tuple(linear(program, part, found.sizes) for part in node.parts)
+        indices = tuple(affine(program, part, found.sizes) for part in node.parts)
         places.append(Place(node.text, arrays[node.at], indices, node.at))
         limits += zip(indices, arrays[node.at].shape, strict=True)
     for index, size in statement.constraints:
-        limits.append((linear(program, index, found.sizes), linear(program, size, found.sizes).constant))
+        limits.append((affine(program, index, found.sizes), affine(program, size, found.sizes).constant))
     ranges = bound(limits)
     for node in (output, *inputs, *(index for index, _ in statement.constraints)):
         for name in node.all("name"):
@@ -241,7 +239,7 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
 
 
-def linear(program: Program, node: Node, sizes: Mapping[str, int]) -> Linear:
+def affine(program: Program, node: Node, sizes: Mapping[str, int]) -> Affine:
     """Turn an index expression into a sum of multiples of indices.
 
     Division is that of whole numbers, towards zero as in C, and is for sizes alone.
@@ -250,11 +248,11 @@ def linear(program: Program, node: Node, sizes: Mapping[str, int]) -> Linear:
         TileError: it is not such a sum: an index times an index, a division of an index.
     """
     if node.kind == "number":
-        return Linear({}, int(node.text))
+        return Affine({}, int(node.text))
     if node.kind == "name":
-        return Linear({}, sizes[node.text]) if node.text in sizes else Linear({node.text: 1})
-    *first, two = (linear(program, part, sizes) for part in node.parts)
-    one = first[0] if first else Linear()  # -x is 0 - x
+        return Affine({}, sizes[node.text]) if node.text in sizes else Affine({node.text: 1})
+    *first, two = (affine(program, part, sizes) for part in node.parts)
+    one = first[0] if first else Affine()  # -x is 0 - x
     if node.text in ("+", "-"):
         return one + two if node.text == "+" else one - two
     if node.text == "*":
@@ -265,12 +263,12 @@ def linear(program: Program, node: Node, sizes: Mapping[str, int]) -> Linear:
         raise program.error(node, f"`{node}` divides by or through an index.", "Only sizes are divided.")
     if two.constant == 0:
         raise program.error(node, f"`{node}` divides by zero.")
-    return Linear({}, int(Fraction(one.constant, two.constant)))
+    return Affine({}, int(Fraction(one.constant, two.constant)))
 
 
-def solve(solved: Mapping[str, Linear], zero: Linear, name: str) -> dict[str, Linear]:
+def solve(solved: Mapping[str, Affine], zero: Affine, name: str) -> dict[str, Affine]:
     """Return the solutions and one more: that for `name` of the equation `zero` = 0."""
-    value = Linear({name: 1}) - zero * Fraction(1, zero.terms[name])
+    value = Affine({name: 1}) - zero * Fraction(1, zero.terms[name])
     return {**{other: e.replace({name: value}) for other, e in solved.items()}, name: value}
 
 
@@ -281,11 +279,11 @@ def bound(limits: Sequence[Limit]) -> dict[str, range]:
     expression = value, which is solved for an index; an index is bounded if its solution holds values alone.
     """
     values: dict[str, range] = {}
-    solved: dict[str, Linear] = {}
+    solved: dict[str, Affine] = {}
     for number, (e, size) in enumerate(limits):
-        value = f".value{number}"
+        value = f"_value{number}"
         values[value] = range(size)
-        zero = e.replace(solved) - Linear({value: 1})
+        zero = e.replace(solved) - Affine({value: 1})
         name = next((name for name in zero.terms if name not in values), None)
         solved = solve(solved, zero, name) if name else solved
     ends = {name: e.bounds(values) for name, e in solved.items() if e.terms.keys() <= values.keys()}
@@ -299,7 +297,7 @@ def tighten(limits: Sequence[Limit], bounds: Mapping[str, range]) -> dict[str, r
         before = dict(ranges)
         for e, size in limits:
             for name, factor in e.terms.items():
-                low, high = (e - Linear({name: factor})).bounds(ranges)
+                low, high = (e - Affine({name: factor})).bounds(ranges)
                 ends = (-high, size - 1 - low) if factor > 0 else (low - size + 1, high)  # of |factor| * name
                 start = max(ranges[name].start, -(-ends[0] // abs(factor)))
                 ranges[name] = range(start, min(ranges[name].stop, ends[1] // abs(factor) + 1))
@@ -328,14 +326,14 @@ def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
     arrays[statement.output.at] = _add(
         program, found, statement.output, Array(shape, dtype_of(statement.value, arrays))
     )
-    ranges = {f".at{d}": range(size) for d, size in enumerate(shape)}
+    ranges = {f"_at{d}": range(size) for d, size in enumerate(shape)}
     if all(array.shape == shape or array.size == 1 for array in arrays.values()):
         arrays = {at: Array((array.size,), array.dtype) for at, array in arrays.items()}
-        ranges = {".item": range(math.prod(shape))}
+        ranges = {"_item": range(math.prod(shape))}
     places = []
     for node in (statement.output, *inputs):
         aligned = zip(list(ranges)[::-1], arrays[node.at].shape[::-1], strict=False)
-        indices = [Linear({name: 1} if size > 1 or node is statement.output else {}) for name, size in aligned]
+        indices = [Affine({name: 1} if size > 1 or node is statement.output else {}) for name, size in aligned]
         places.append(Place(node.text, arrays[node.at], tuple(indices[::-1]), node.at))
     statement = replace(statement, value=statement.value.fill(found.sizes))
     return Domain(statement, places[0], tuple(places[1:]), (), ranges)

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NoReturn
+from functools import cache
+from typing import TYPE_CHECKING
 
 from helpers.errors import WorkshopError
 
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree, UnexpectedInput
+
 LARGEST = 2**31 - 1  # whole numbers, offsets and indices are OpenCL's 32-bit int
 LARGEST_FLOAT = 3.4028234e38
-LONGEST = 100  # operators, brackets and calls in one expression
-PLAIN = "Indices and sizes are made of whole numbers, names, brackets and + - * / alone."
+LONGEST = 100  # operators and calls in one statement: expressions are walked recursively
 
 AGGREGATES = {"+": "sum of", "*": "product of", ">": "largest of", "<": "smallest of", "=": "only"}
 FUNCTIONS = {"exp": 1, "log": 1, "sqrt": 1, "tanh": 1, "sin": 1, "cos": 1, "pow": 2, "abs": 1, "max": 2, "min": 2}
 COMPARISONS = ("==", "!=", "<", ">", "<=", ">=")
-STRENGTH = {"?": 0, "==": 1, "!=": 1, "<": 2, ">": 2, "<=": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4}
 
 
 class TileError(WorkshopError):
-    """A mistake in a Tile function or in what it was called with, with the place in the source that it concerns.
-
-    Attributes:
-        line: its line, counted from 1.
-        column: its column, counted from 1.
-    """
+    """A mistake in a Tile function or in what it was called with, with the place in the source that it concerns."""
 
     def __init__(self, source: str, at: int, what: str, next: str = "") -> None:
-        self.line = source.count("\n", 0, at) + 1
+        self.line = source.count("\n", 0, at) + 1  # lines and columns are counted from 1
         self.column = at - source.rfind("\n", 0, at)
         start = max(0, self.column - 80)  # of a very long line the part around the caret
         text = source.split("\n")[self.line - 1][start : start + 160]
@@ -41,13 +37,9 @@ class TileError(WorkshopError):
 
 @dataclass(frozen=True)
 class Node:
-    """A word of the source, or the tree of an expression.
+    """A word of the source, or the tree of an expression."""
 
-    The kind is `number`, `name`, `operator` or `call`, or `access` for a tensor and its indices, such as `B[k, j]`;
-    of a word alone also `symbol` or `end`.
-    """
-
-    kind: str
+    kind: str  # `number`, `name`, `operator` or `call`, or `access` for a tensor and its indices, such as `B[k, j]`
     text: str  # the number, the name, the sign, or what is called or accessed
     at: int  # where it stands in the source
     parts: tuple[Node, ...] = ()  # what the sign or the function works on, or the indices
@@ -94,6 +86,16 @@ class Statement:
         """The tensor that it makes."""
         return self.output.text
 
+    def expressions(self) -> Iterator[tuple[Node, str]]:
+        """Every expression and where it stands: as `element`, `index` or `size`."""
+        if not self.aggregate:
+            yield self.value, "element"
+        for access in (self.output, *self.value.all("access")):
+            yield from ((index, "index") for index in access.parts)
+        for index, size in self.constraints:
+            yield from ((index, "index"), (size, "size"))
+        yield from ((size, "size") for size in self.sizes)
+
     def show(self, output: object, known: Mapping[int, object]) -> str:
         """Return in words what an element is."""
         words = f"the {AGGREGATES[self.aggregate]} " if self.aggregate else ""
@@ -121,297 +123,224 @@ class Program:
 
     __repr__ = __str__
 
-    @property
-    def brackets(self) -> Node:
-        """Where the inputs begin."""
-        return Node("symbol", "(", self.source.index("("))
-
-    def error(self, node: Node, what: str, next: str = "") -> TileError:
-        """Return the error to raise for the place where a node stands."""
-        return TileError(self.source, node.at, what, next)
+    def error(self, node: Node | None, what: str, next: str = "") -> TileError:
+        """Return the error to raise for the place where a node stands; None is the bracket before the inputs."""
+        return TileError(self.source, node.at if node else self.source.index("("), what, next)
 
 
-TOKEN = re.compile(
-    r"(?P<space>\s+|//[^\n]*)|(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?|\d+)"
-    r"|(?P<name>[A-Za-z]\w*)|(?P<symbol>->|<=|>=|==|!=|[-+*/<>=?:;,(){}\[\]])|(?P<wrong>.)",
-    re.ASCII,
-)
+GRAMMAR = r"""  // how it reads: ? leaves out a rule that has one part alone, ! keeps its signs, -> names what it makes
+start: "function" "(" inputs ")" "->" "(" outputs ")" "{" (contraction | elementwise)* "}"
+inputs: _list{input}
+outputs: _list{UPPER}
+?input: UPPER | access{UPPER}
+
+elementwise: UPPER "=" element ";"
+contraction: UPPER "[" indices sizes "]" "=" aggregate "(" value ")" constraint* ";"
+indices: _list{index}
+sizes: (":" _list{index})?
+!aggregate: "+" | "*" | ">" | "<" | "="
+!?value: access{index} | access{index} ("*" | "+") access{index} -> operator
+constraint: "," index "<" index
+
+!?element: equality | equality "?" element ":" element -> operator
+!?equality: comparison | comparison ("==" | "!=") comparison -> operator
+!?comparison: sum{operand} | sum{operand} ("<" | ">" | "<=" | ">=") sum{operand} -> operator
+?operand: _name | INT | FLOAT | "(" element ")" | negative{operand} | call
+call: _name "(" _list{element} ")"
+
+?index: sum{limited}
+?limited: _name | INT | "(" index ")" | negative{limited}
+
+!?sum{what}: product{what} | sum{what} ("+" | "-") product{what} -> operator
+!?product{what}: what | product{what} ("*" | "/") what -> operator
+!negative{what}: "-" what
+access{what}: UPPER "[" _list{what} "]"
+_list{what}: (what ("," what)*)?
+_name: UPPER | LOWER
+
+UPPER: /[A-Z][A-Za-z0-9_]*/
+LOWER: /[a-z][A-Za-z0-9_]*/
+INT: /[0-9]+/
+FLOAT.1: /([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+/
+%ignore /\s+|\/\/[^\n]*/
+"""
+
+PLAIN = "Indices and sizes are made of whole numbers, names, brackets and + - * / alone."
+SUM = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...);"
+TWO = "A contraction takes one tensor, or two with * or + between them."
+HABITS = {  # of other languages, with ^ before the word that does not fit: what Tile writes instead
+    r"\*\s*\^\*|\^\^": "For a square, write A * A or pow(A, 2.0).",
+    r"\]\s*\^\[": "All indices stand in one pair of brackets: A[i, j].",
+    r"\]\s*\^\+\s*=": SUM,
+    r"\)\s*\^[-+*/]": "A contraction stands alone: give it a name, and go on in the next statement, as in O = S / N;",
+    r"\b\d+\s*\^[a-z]": "To multiply, write *, as in 2 * x.",
+    r"\w\s*=\s*\^[+*<>=]": "A contraction names the indices and sizes of its output: O[i: N] = +(...);",
+    r"(=\s*[+*<>=]\s*\(|\]\s*[+*])\s*\^([.\d]|[a-z]+\()": "Numbers and functions belong in a statement of their own.",
+    r"[a-z]\w*\s*\^\(|\^\d*\.": PLAIN,
+    r"//[^\n]*\s*\^": "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down.",
+}
+HINTS = {  # for all that does not fit behind these words
+    "O[] =": SUM,
+    "O[] = +(I[]": TWO,
+    "O[] = +(I[] * I[]": TWO,
+    "O[] = +(I[]), k": "A constraint reads `index expression < size`, and 0 <= index expression comes with it.",
+}
+GOING_ON = {"+", "-", "*", "/", "<", ">", "==", "!=", "<=", ">=", "?", "("}  # behind a number or a name
 
 
-def tokens(source: str) -> list[Node]:
-    """Cut the source into words; spaces and `// comments` fall away, and the last word is the end."""
-    words, end = [], 0
-    for match in TOKEN.finditer(source):
-        if match.lastgroup == "wrong":
-            hint = HABITS[r"\*\s*\*"] if match[0] == "^" else ""
-            raise TileError(source, match.start(), f"Tile has no character {match[0]!r}.", hint)
-        if match.lastgroup != "space":
-            words.append(Node(match.lastgroup, match[0], match.start()))
-            end = match.end()
-    return [*words, Node("end", "the end of the source", end)]
+@cache
+def _parser() -> Lark:
+    """The parser of Tile. Lark is imported here, as it takes a tenth of a second."""
+    from lark import Lark
+
+    return Lark(GRAMMAR, parser="lalr", lexer="basic", propagate_positions=True)
 
 
 def parse(source: str) -> Program:
     """Read a Tile function.
 
-    The parser descends: one method for each rule of the grammar, which looks at the next word and calls the methods of
-    the rules inside it. Nothing is ever read twice, so a name has to be made before it is used.
-
     Raises:
         TileError: the source is not a Tile function, or a name in it is unknown or given twice.
     """
-    return _Parser(source).function()
+    from lark import UnexpectedInput
+
+    try:
+        tree = _parser().parse(source)
+    except UnexpectedInput as error:
+        raise _misfit(source, error) from None
+    inputs, outputs, *statements = tree.children
+    names, made = tuple(map(str, outputs.children)), tuple(_statement(source, one) for one in statements)
+    program = Program(source, _nodes(inputs), names, made)
+    _check(program, _nodes(outputs))
+    return program
 
 
-HABITS = {  # of other languages, from the word before the one that does not fit: what Tile writes instead
-    r"\*\s*\*": "For a square, write A * A or pow(A, 2.0).",
-    r"\]\s*\[": "All indices stand in one pair of brackets: A[i, j].",
-    r"\]\s*\+\s*=": "For a sum, write = +(...);",
-    r"\)\s*[-+*/]": "A contraction stands alone: give it a name, and go on in the next statement, as in O = S / N;",
-    r"\d+\s*[a-z]": "To multiply, write *, as in 2 * x.",
-}
+def _misfit(source: str, error: UnexpectedInput) -> TileError:
+    """The error for a word with which the grammar cannot go on."""
+    from lark import UnexpectedCharacters
+
+    if isinstance(error, UnexpectedCharacters):
+        at, hint, what = error.pos_in_stream, "", f"Tile has no character {source[error.pos_in_stream]!r}."
+    else:
+        word = error.token
+        at = word.start_pos if word else word.end_pos or 0  # the end stands where the last word ends
+        allowed = _allowed(source[:at])
+        what = f"expected {_in_words(allowed)}, came {f'`{word}`' if word else 'the end of the source'}."
+        hint = next((say for words, say in HINTS.items() if _allowed(f"function () -> () {{ {words}") == allowed), "")
+        if word in COMPARISONS and "/" in allowed and not hint:
+            hint = "Put brackets around the first comparison." if "?" in allowed else PLAIN
+    marked = f"{source[:at]}^{source[at:]}"
+    return TileError(source, at, what, next((say for habit, say in HABITS.items() if re.search(habit, marked)), hint))
 
 
-class _Parser:
-    """The grammar of Tile, a method for each rule.
+def _allowed(beginning: str) -> set[str]:
+    """With which words the grammar could go on. (Lark's error has fewer: it has applied rules before it gave up.)"""
+    parser = _parser().parse_interactive(beginning)
+    parser.exhaust_lexer()
+    signs = {one.name: one.pattern.value for one in _parser().terminals if one.pattern.type == "str"}
+    return {signs.get(name, name) for name in parser.accepts()}
 
-    function     function (input, ...) -> (NAME, ...) { statement ... }
-    input        NAME, or NAME[SIZE, ...]
-    statement    contraction, or elementwise
-    elementwise  NAME = expression;
-    contraction  NAME[index, ...: size, ...] = sign(access), index < size, ...; with * or + between two accesses
-    access       NAME[index, ...]
+
+def _in_words(allowed: set[str]) -> str:
+    """Say with which words the grammar could go on; where an expression may end, only with what it may end."""
+    words = []
+    if "/" in allowed:
+        allowed = allowed - GOING_ON or {"<"}
+    elif "-" in allowed:  # an expression begins
+        words = ["a number" if "FLOAT" in allowed else "a whole number", "a name", "`(`"]
+        allowed = allowed - {"INT", "FLOAT", "UPPER", "LOWER", "-", "("}
+    names = {"UPPER": "a name that starts with a capital letter", "$END": "nothing more"}
+    order = sorted(allowed, key=lambda sign: (sign in names, sign in ")]};", sign))
+    words += [names.get(sign, f"`{sign}`") for sign in order]
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _node(tree: Tree | Token) -> Node:
+    """An expression, or one word, without Lark."""
+    if not hasattr(tree, "children"):
+        return Node("number" if tree.type in ("INT", "FLOAT") else "name", str(tree), tree.start_pos)
+    first, *rest = tree.children
+    if tree.data == "operator":  # every other child is a sign; the second one of `? :` says nothing new
+        first, rest = tree.children[1], tree.children[::2]
+    kind = "operator" if tree.data == "negative" else str(tree.data)
+    return Node(kind, str(first), first.start_pos, tuple(map(_node, rest)))
+
+
+def _statement(source: str, tree: Tree) -> Statement:
+    """A statement without Lark."""
+    signs = [part for part in tree.iter_subtrees() if part.data in ("operator", "negative", "call")]
+    if len(signs) > LONGEST:
+        what = f"a statement of more than {LONGEST} operators and calls."
+        raise TileError(source, tree.meta.start_pos, what, "Split it into several statements.")
+    text = re.sub(r"//[^\n]*", "", source[tree.meta.start_pos : tree.meta.end_pos])
+    text = " ".join(text.split())  # on one line
+    if tree.data == "elementwise":
+        name, value = map(_node, tree.children)
+        return Statement(name, value, text)
+    name, indices, sizes, aggregate, combined, *constraints = tree.children
+    output = Node("access", str(name), name.start_pos, _nodes(indices))
+    limits = tuple((_node(index), _node(size)) for index, size in (one.children for one in constraints))
+    return Statement(output, _node(combined), text, str(aggregate.children[0]), _nodes(sizes), limits)
+
+
+def _nodes(tree: Tree) -> tuple[Node, ...]:
+    return tuple(map(_node, tree.children))
+
+
+def _check(program: Program, outputs: Sequence[Node]) -> None:
+    """Refuse names that are unknown or given twice, and what the grammar cannot know of numbers and functions.
+
+    A name has to be made before it is used, so the statements are read in their order.
     """
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.words = tokens(source)
-        self.position = 0
-        self.sizes: set[str] = set()
-        self.tensors: set[str] = set()
-        self.place = ""  # where the expression that is being read stands: `element`, `index` or `size`
-        self.length = 0  # its operators, brackets and calls
-        self.index, self.size = partial(self.expression, "index"), partial(self.expression, "size")
-
-    @property
-    def word(self) -> Node:
-        return self.words[self.position]
-
-    @property
-    def taken(self) -> Node:
-        return self.words[self.position - 1]
-
-    def accept(self, *texts: str) -> Node | None:
-        """Take the next word if it is one of `texts`."""
-        return self.take() if self.word.text in texts else None
-
-    def take(self) -> Node:
-        self.position += 1
-        return self.taken
-
-    def expect(self, *texts: str) -> Node:
-        return self.accept(*texts) or self.fail(" or ".join(f"`{text}`" for text in texts))
-
-    def fail(self, expected: str, next: str = "") -> NoReturn:
-        came = self.word.text if self.word.kind == "end" else f"`{self.word.text}`"
-        if "//" in self.source[self.taken.at : self.word.at]:  # Python's division of whole numbers is a comment here
-            next = "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down."
-        for habit, hint in HABITS.items():
-            if re.match(habit, self.source[self.taken.at :]):
-                next = hint
-        self.error(self.word, f"expected {expected}, came {came}.", next)
-
-    def error(self, where: Node, what: str, next: str = "") -> NoReturn:
-        raise TileError(self.source, where.at, what, next)
-
-    def listed(self, rule: Callable, *closing: str) -> tuple:
-        """Take what `rule` reads, with commas between, and a closing sign."""
-        found: list = []
-        while not self.accept(*closing):
-            if found:
-                self.expect(",", *closing)
-            found.append(rule())
-        return tuple(found)
-
-    def capital(self, what: str) -> Node:
-        """Take a name that starts with a capital letter."""
-        if self.word.kind == "name" and self.word.text[0].isupper():
-            return self.take()
-        self.fail(f"the name of {what}, which starts with a capital letter")
-
-    def function(self) -> Program:
-        self.expect("function")
-        self.expect("(")
-        inputs = self.listed(self.input, ")")
-        for one in inputs:
-            if one.text in self.tensors | self.sizes:
-                self.error(one, f"the name {one.text} is given twice.", "Choose another name.")
-            self.tensors.add(one.text)
-        self.expect("->")
-        self.expect("(")
-        outputs = self.listed(lambda: self.capital("an output"), ")")
-        self.expect("{")
-        statements = []
-        while not self.accept("}"):
-            if self.word.kind == "end":
-                self.fail("a statement or `}`")
-            statements.append(self.statement())
-        if self.word.kind != "end":
-            self.fail("nothing after the function's `}`")
-        written = [statement.name for statement in statements]
-        for number, word in enumerate(outputs):
-            if word.text not in written:
-                hint = f"Add a statement that makes it: {word.text} = ...;"
-                self.error(word, f"the output {word.text} is never written.", hint)
-            if word.text in map(str, outputs[:number]):
-                self.error(word, f"the output {word.text} is listed twice.")
-        return Program(self.source, inputs, tuple(map(str, outputs)), tuple(statements))
-
-    def input(self) -> Node:
-        name = self.capital("an input")
-        if not self.accept("["):
-            return name
-        sizes = self.listed(lambda: self.capital("a size"), "]")
-        self.sizes.update(size.text for size in sizes)
-        return Node("access", name.text, name.at, sizes)
-
-    def statement(self) -> Statement:
-        name = self.capital("a tensor")
-        if name.text in self.tensors | self.sizes:
+    sizes = {size.text for one in program.inputs for size in one.parts}
+    tensors: set[str] = set()
+    for one in program.inputs:
+        if one.text in tensors | sizes:
+            raise program.error(one, f"the name {one.text} is given twice.", "Choose another name.")
+        tensors.add(one.text)
+    for statement in program.statements:
+        if statement.name in tensors | sizes:
             hint = "A tensor is made once and never changed: choose a new name."
-            self.error(name, f"the name {name.text} is assigned twice.", hint)
-        made = self.contraction(name) if self.accept("[") else self.elementwise(name)
-        self.tensors.add(name.text)
-        return made
+            raise program.error(statement.output, f"the name {statement.name} is assigned twice.", hint)
+        for access in statement.value.all("access"):
+            if access.text not in tensors:
+                hint = listing("Tensors so far", tensors)
+                raise program.error(access, f"unknown tensor {access.text}.", hint)
+        for expression, place in statement.expressions():
+            known = tensors | sizes if place == "element" else sizes
+            _check_expression(program, expression, place, known)
+        tensors.add(statement.name)
+    for number, word in enumerate(outputs):
+        if word.text not in [statement.name for statement in program.statements]:
+            hint = f"Add a statement that makes it: {word.text} = ...;"
+            raise program.error(word, f"the output {word.text} is never written.", hint)
+        if word.text in program.outputs[:number]:
+            raise program.error(word, f"the output {word.text} is listed twice.")
 
-    def elementwise(self, name: Node) -> Statement:
-        if not self.accept("="):
-            self.fail("`=`, or `[` and the indices of a contraction")
-        if self.word.text in AGGREGATES:
-            hint = f"A contraction names the indices and sizes of its output: {name.text}[i: N] = +(...);"
-            self.fail("an expression", hint)
-        value = self.expression("element")
-        self.expect(";")
-        return Statement(name, value, self.text_from(name))
 
-    def contraction(self, name: Node) -> Statement:
-        output = Node("access", name.text, name.at, self.listed(self.index, ":", "]"))
-        sizes = self.listed(self.size, "]") if self.taken.text == ":" else ()
-        self.expect("=")
-        aggregate = self.accept(*AGGREGATES)
-        if not aggregate:
-            hint = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...);"
-            self.fail("how to combine the values: `+`, `*`, `>`, `<` or `=`", hint)
-        self.expect("(")
-        value, sign = self.access(), self.accept("*", "+")
-        if sign:
-            value = replace(sign, kind="operator", parts=(value, self.access()))
-        if not self.accept(")"):
-            expected = "`)`" if sign else "`*`, `+` or `)`"
-            self.fail(expected, "A contraction takes one tensor, or two with * or + between them.")
-        constraints = []
-        while not self.accept(";"):
-            self.expect(",", ";")
-            index = self.index()
-            if not self.accept("<"):
-                hint = "A constraint reads `index expression < size`, and 0 <= index expression comes with it."
-                self.fail("`<`", hint)
-            constraints.append((index, self.size()))
-        return Statement(output, value, self.text_from(name), aggregate.text, sizes, tuple(constraints))
-
-    def access(self) -> Node:
-        if self.word.kind == "number" or self.word.text in FUNCTIONS:
-            self.fail("the name of a tensor", "Numbers and functions belong in a statement of their own.")
-        name = self.capital("a tensor")
-        if name.text not in self.tensors:
-            self.error(name, f"unknown tensor {name.text}.", listing("Tensors so far", self.tensors))
-        self.expect("[")
-        return Node("access", name.text, name.at, self.listed(self.index, "]"))
-
-    def text_from(self, first: Node) -> str:
-        """The source from a word to the one just taken, on one line and without comments."""
-        source = self.source[first.at : self.taken.at + len(self.taken.text)]
-        return " ".join(re.sub(r"//[^\n]*", "", source).split())
-
-    def expression(self, place: str) -> Node:
-        self.place, self.length = place, 0
-        return self.operators()
-
-    def operators(self, weakest: int = 0) -> Node:
-        """Operators that bind at least as strongly as `weakest`; of two equal ones the left is done first.
-
-        Indices and sizes know + - * / alone.
-        """
-        weakest = weakest if self.place == "element" else max(weakest, STRENGTH["+"])
-        left = self.operand()
-        while STRENGTH.get(self.word.text, -1) >= weakest:
-            sign = self.count(self.take())
-            strength = STRENGTH[sign.text]
-            parts = [left, self.operators(strength + (sign.text != "?"))]
-            if sign.text == "?":
-                self.expect(":")
-                parts.append(self.operators())
-            left = replace(sign, kind="operator", parts=tuple(parts))
-            if sign.text in COMPARISONS and STRENGTH.get(self.word.text) == strength:
-                self.fail("no second comparison", "Put brackets around the first one.")
-        return left
-
-    @property
-    def hint(self) -> str:
-        return "" if self.place == "element" else PLAIN
-
-    def count(self, word: Node) -> Node:
-        self.length += 1
-        if self.length > LONGEST:
-            what = f"an expression of more than {LONGEST} operators and brackets."
-            self.error(word, what, "Split it into several statements.")
-        return word
-
-    def operand(self) -> Node:
-        """-operand, (expression), a number, a name or a function's call."""
-        word = self.word
-        if self.accept("-"):
-            return replace(self.count(word), kind="operator", parts=(self.operand(),))
-        if self.accept("("):
-            self.count(word)
-            inside = self.operators()
-            return inside if self.accept(")") else self.fail("`)`", self.hint)
-        if word.kind == "number":
-            whole = word.text.isdecimal()
-            if self.place != "element" and not whole:
-                self.fail("a whole number", self.hint)
-            if float(word.text) > (LARGEST if whole else LARGEST_FLOAT):
-                hint = "Write it as 1e10." if whole and self.place == "element" else ""
-                self.error(word, f"{word.text} is too large for {'int32' if whole else 'float32'}.", hint)
-            return self.take()
-        if word.kind != "name":
-            self.fail("a number, a name or `(`")
-        self.take()
-        if self.place != "element" and self.word.text == "(":
-            self.fail("an operator", self.hint)
-        return self.call(word) if self.accept("(") else self.known(word)
-
-    def call(self, name: Node) -> Node:
-        if self.count(name).text not in FUNCTIONS:
-            self.error(name, f"Tile has no function {name.text}.", f"It has {', '.join(FUNCTIONS)}.")
-        parts = self.listed(self.operators, ")")
-        if len(parts) != FUNCTIONS[name.text]:
-            self.error(name, f"{name.text} takes {FUNCTIONS[name.text]} arguments, {len(parts)} came.")
-        return replace(name, kind="call", parts=parts)
-
-    def known(self, name: Node) -> Node:
-        """Refuse a name that is unknown, or an index where it has no place."""
-        known, what = self.sizes, "a size"
-        if self.place == "element":
-            known, what = self.tensors | self.sizes, "a tensor or a size"
-        if name.text[0].islower() and self.place != "index":
-            hint = "Indices (small letters) live in the brackets and constraints of one contraction."
-            if self.place == "size":
-                hint = "A size is a number or a capital letter. For k <= i write i - k < N; for k < i, i - k - 1 < N."
-            self.error(name, f"the index {name.text} means nothing here: expected {what}.", hint)
+def _check_expression(program: Program, expression: Node, place: str, known: set[str]) -> None:
+    """Refuse what is wrong in an expression; its place is `element`, `index` or `size`."""
+    for name in expression.all("name"):
+        what = "a tensor or a size" if place == "element" else "a size"
         if name.text[0].isupper() and name.text not in known:
-            self.error(name, f"unknown name {name.text}: expected {what}.", listing("Known here", known))
-        return name
+            hint = listing("Known here", known)
+            raise program.error(name, f"unknown name {name.text}: expected {what}.", hint)
+        if name.text[0].islower() and place != "index":
+            hint = "Indices (small letters) live in the brackets and constraints of one contraction."
+            if place == "size":
+                hint = "A size is a number or a capital letter. For k <= i write i - k < N; for k < i, i - k - 1 < N."
+            raise program.error(name, f"the index {name.text} means nothing here: expected {what}.", hint)
+    for number in expression.all("number"):
+        whole = number.text.isdecimal()
+        if float(number.text) > (LARGEST if whole else LARGEST_FLOAT):
+            hint = "Write it as 1e10." if whole and place == "element" else ""
+            raise program.error(number, f"{number.text} is too large for {'int32' if whole else 'float32'}.", hint)
+    for call in expression.all("call"):
+        if call.text not in FUNCTIONS:
+            raise program.error(call, f"Tile has no function {call.text}.", f"It has {', '.join(FUNCTIONS)}.")
+        if len(call.parts) != FUNCTIONS[call.text]:
+            what = f"{call.text} takes {FUNCTIONS[call.text]} arguments, {len(call.parts)} came."
+            raise program.error(call, what)
 
 
 def listing(what: str, names: Iterable[str]) -> str:
