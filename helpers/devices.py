@@ -79,7 +79,7 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
     command = [sys.executable, "-P", "-m", "helpers.frameworks", framework, str(timeout)]
     # JAX takes most of a GPU's memory otherwise, beside the lesson that asks.
     done = processes.run_command(
-        command, timeout, env=_environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(variables or {})})
+        command, timeout, env=environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(variables or {})})
     )
     answered = functools.partial(Answer, framework, seconds=done.seconds)
     try:
@@ -155,8 +155,9 @@ def _known(framework: str) -> Framework:
     return FRAMEWORKS[framework]
 
 
-def _environment(variables: Mapping[str, str | None]) -> dict[str, str]:
-    changed = {**os.environ, "PYTHONPATH": processes.import_path(), **variables}
+def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """Return the environment of a subprocess that imports the helpers, with some variables set or, if None, removed."""
+    changed = {**os.environ, "PYTHONPATH": processes.import_path(), **(variables or {})}
     return {name: value for name, value in changed.items() if value is not None}
 
 
