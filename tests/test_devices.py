@@ -294,38 +294,3 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
     for wrong in ({"framework": "plaidml"}, {"kind": "tpu"}):
         with pytest.raises(WorkshopError, match="Choose one of"):
             pick(there, **wrong)
-
-
-# ---- the processor's name
-
-
-@pytest.fixture
-def other_machine(monkeypatch):
-    host.cpu_name.cache_clear()
-    yield monkeypatch
-    host.cpu_name.cache_clear()
-
-
-@posix
-@pytest.mark.parametrize(
-    ("cpuinfo", "name"),
-    [
-        ("processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz\n", "Intel Core i7-8550U"),
-        ("model name\t: AMD Ryzen 9 5950X 16-Core Processor\n", "AMD Ryzen 9 5950X"),
-        ("processor: 0\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n", "Raspberry Pi 5 Model B Rev 1.0"),
-        ("processor\t: 0\nmodel\t\t: 142\nCPU part\t: 0xd08\n", "Neoverse-V2"),  # as lscpu names it
-    ],
-)
-def test_the_processor_of_linux_gets_its_plain_name(cpuinfo, name, other_machine, tmp_path):
-    (tmp_path / "lscpu").write_text("#!/bin/sh\necho 'Architecture: aarch64'\necho 'Model name:   Neoverse-V2'\n")
-    (tmp_path / "lscpu").chmod(0o755)
-    other_machine.setenv("PATH", str(tmp_path))
-    other_machine.setattr(host.platform, "system", lambda: "Linux")
-    other_machine.setattr(host.Path, "read_text", lambda *_, **__: cpuinfo)
-    assert host.cpu_name() == name
-
-
-def test_the_processor_has_a_name_even_where_the_system_tells_none(other_machine):
-    for ask_for, answer in (("system", "Plan 9"), ("processor", ""), ("machine", "riscv64")):
-        other_machine.setattr(host.platform, ask_for, lambda answer=answer: answer)
-    assert host.cpu_name() == "riscv64"

@@ -126,31 +126,33 @@ print(sorted(heavy & set(sys.modules)), used, len(findings.fine) >= 6)
     assert done.stdout.strip() == "[] [] True", done.stdout + done.stderr
 
 
+def finding(severity):
+    return doctor.Finding("thing", severity, "Something is wrong.", "Because.", "Do this:\n    a command")
+
+
 def probes(*functions):
     return tuple(doctor.Probe(function.__name__.replace("_", " "), function) for function in functions)
 
 
-def test_a_probe_that_breaks_becomes_a_note_and_the_others_still_count(monkeypatch):
+def test_a_probe_that_breaks_becomes_a_note_and_the_others_still_count_the_worst_first(monkeypatch):
     def broken_one(host):
         yield "seen before it broke"
         raise ZeroDivisionError("a driver's fault\nwith details")
 
     def silent_exit(host):
-        yield from ()
+        yield finding("limits")
         sys.exit(3)
 
     def healthy(host):
         yield "healthy"
+        yield finding("stops")
 
     monkeypatch.setattr(doctor, "PROBES", probes(broken_one, silent_exit, healthy))
     findings = doctor.examine()
-    assert [(finding.name, finding.severity) for finding in findings] == [
-        ("broken one", "note"),
-        ("silent exit", "note"),
-    ]
-    assert "ZeroDivisionError: a driver's fault" in findings[0].why and "details" not in findings[0].why
+    assert [item.severity for item in findings] == ["stops", "limits", "note", "note"]
+    assert [item.name for item in findings[2:]] == ["broken one", "silent exit"]
+    assert "ZeroDivisionError: a driver's fault" in findings[2].why and "details" not in findings[2].why
     assert findings.fine == ("seen before it broke", "healthy")
-    assert doctor.status(findings) == 0
 
 
 def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatch):
@@ -173,32 +175,29 @@ def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
 def test_ctrl_c_leaves_no_process(tmp_path):
+    pid = tmp_path / "pid"
     code = f"""
 import sys
-from helpers import devices, processes
+from helpers import processes
 from helpers.machine import doctor
 def hangs(host):
     yield "begun"
-    command = "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    command = "import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
     processes.run_command([sys.executable, "-c", command], 600)
-doctor.PROBES = (doctor.Probe("hangs", hangs),)
+doctor.PROBES, doctor.WHOLE_SECONDS = (doctor.Probe("hangs", hangs),), 600
 doctor.examine()
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < deadline and process.poll() is None
+    while not pid.exists() or not pid.read_text():
+        assert process.poll() is None
         time.sleep(0.02)
-    child = int((tmp_path / "pid").read_text())
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+    deadline = time.monotonic() + 60
+    child = int(pid.read_text())
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "a process of the doctor outlived it"
         time.sleep(0.02)
-
-
-def finding(severity, what="Something is wrong."):
-    return doctor.Finding("thing", severity, what, "Because.", "Do this:\n    a command")
 
 
 @pytest.mark.parametrize(
@@ -214,14 +213,6 @@ def test_only_what_stops_the_workshop_makes_the_status_1(severities, expected, v
     findings = [finding(severity) for severity in severities]
     assert doctor.status(findings) == expected
     assert doctor.report(findings).splitlines()[0] == verdict
-
-
-def test_the_worst_comes_first(monkeypatch):
-    def everything(host):
-        yield from (finding("note"), finding("limits"), finding("stops"))
-
-    monkeypatch.setattr(doctor, "PROBES", probes(everything))
-    assert [item.severity for item in doctor.examine()] == ["stops", "limits", "note"]
 
 
 def test_prose_is_wrapped_and_a_command_never():
@@ -291,6 +282,8 @@ def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
 def test_this_environment_is_the_one_that_its_lock_describes():
     findings, fine = look(packages.versions)
     assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])
+    assert look(packages.files) == look(packages.shadows) == look(computer.folder) == ([], [])
+    assert set(packages.MODULES) <= {name.lower() for name in metadata.packages_distributions()}
 
 
 @pytest.mark.parametrize(
@@ -323,40 +316,12 @@ def test_the_stamps_name_is_the_one_that_the_bootstrap_writes():
     assert f'"{host.STAMP}"' in text and '"family": family' in text
 
 
-@pytest.mark.parametrize(
-    ("variables", "files", "expected"),
-    [
-        ({"BINDER_REPO_URL": "x"}, ["conda-meta/history"], "binder"),
-        ({}, ["conda-meta/history"], "conda"),
-        ({}, ["workshop.json"], "venv"),
-        ({}, [], "own"),
-    ],
-)
-def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_path, monkeypatch):
-    for name in ("BINDER_REPO_URL", "BINDER_LAUNCH_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    for name in files:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert host.Host.here().installed_by == expected
-
-
-def distribution(folder, name, *modules):
-    (folder / f"{name}-1.0.dist-info").mkdir()
-    (folder / f"{name}-1.0.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    for module in modules:
-        (folder / module).mkdir()
-    return folder
-
-
 def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
-    distribution(tmp_path, "ghost_all")
-    distribution(tmp_path, "ghost_folder", "ghost_folder")  # an empty folder is no package
-    distribution(tmp_path, "whole", "whole")
-    (tmp_path / "whole" / "__init__.py").write_text("raise SystemExit('imported by the doctor')")
+    for name in ("ghost_all", "ghost_folder", "whole"):
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()
+        (tmp_path / f"{name}-1.0.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+    (tmp_path / "ghost_folder").mkdir()  # an empty folder is no package
+    (tmp_path / "whole.py").write_text("raise SystemExit('imported by the doctor')")
     monkeypatch.syspath_prepend(tmp_path)
     modules = {name: name for name in ("ghost_all", "ghost_folder", "whole", "never_installed")}
     found = one(lambda host: packages.files(host, modules))
@@ -364,33 +329,18 @@ def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
     assert found.what.startswith("2 packages are missing") and found.next == host.reinstall(HERE)
 
 
-def test_the_files_of_this_environment_are_there():
-    assert look(packages.files) == ([], [])
-    known = {name.lower() for name in metadata.packages_distributions()}
-    assert set(packages.MODULES) <= known
-
-
 # --- Another package named helpers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["package", "module", "folder without __init__"])
+@pytest.mark.parametrize("kind", ["package", "module"])
 def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
-    place = tmp_path / "some folder"
-    place.mkdir()
-    found_at = place / ("helpers.py" if kind == "module" else "helpers")
-    if kind == "module":
-        found_at.write_text("raise SystemExit('run by the doctor')")
-    else:
-        found_at.mkdir()
-        (found_at / ("__init__.py" if kind == "package" else "other.py")).write_text("raise SystemExit")
-    monkeypatch.setenv("PYTHONPATH", str(place))
-    findings, fine = look(packages.our_helpers)
-    if kind == "folder without __init__":  # Python prefers our regular package, wherever it comes on the path
-        assert not findings and fine
-        return
-    (found,) = findings
-    assert found.severity == "stops" and str(found_at) in found.what and "PYTHONPATH" in found.why
-    assert host.unset_variable(HERE, "PYTHONPATH") in found.next
+    file = tmp_path / "some folder" / ("helpers.py" if kind == "module" else "helpers/__init__.py")
+    file.parent.mkdir(parents=True)
+    file.write_text("raise SystemExit('run by the doctor')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "some folder"))
+    found = one(packages.our_helpers)
+    assert found.severity == "stops" and str(tmp_path / "some folder" / "helpers") in found.what
+    assert "PYTHONPATH" in found.why and host.unset_variable(HERE, "PYTHONPATH") in found.next
 
 
 @pytest.fixture
@@ -436,10 +386,6 @@ def test_a_file_beside_the_notebooks_that_hides_a_module_is_named(name, tmp_path
     assert found.severity == "limits" and found.what.startswith("1 file is ") and found.what.endswith(f": {name}.")
 
 
-def test_nothing_beside_the_notebooks_is_in_the_way():
-    assert look(packages.shadows) == ([], [])
-
-
 # --- The folder and the variables of the workshop ---------------------------------------------------------------------
 
 
@@ -449,10 +395,6 @@ def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
     assert found.severity == "limits" and found.what == "No answers can be saved: /proc/self cannot be written to."
     assert found.next == host.copy_elsewhere(HERE)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_can_be_written_to_is_no_finding(tmp_path):
-    assert look(lambda host: computer.folder(host, (tmp_path, tmp_path / "none"))) == ([], [])
 
 
 def test_an_unknown_profile_limits(monkeypatch):
@@ -648,33 +590,6 @@ def test_too_little_memory_limits(monkeypatch):
     assert "preview" not in one(computer.memory).next
 
 
-def fake_cgroup(root, version, most, used, cached):
-    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    root.mkdir(parents=True, exist_ok=True)
-    for name, value in zip(names, (most, used), strict=True):
-        (root / name).write_text(f"{value}\n")
-    stat = "inactive_file" if version == 2 else "inactive_file 0\ntotal_inactive_file"
-    (root / "memory.stat").write_text(f"anon 5\n{stat} {cached}\n")
-
-
-@pytest.mark.parametrize(
-    ("own", "folder", "version", "most", "used", "cached", "room"),
-    [
-        ("0::/user/container", "user/container", 2, "max", 10, 0, []),
-        ("0::/user/container", "user", 2, 1000, 700, 200, [500]),
-        ("3:cpu:/x\n9:memory:/docker/abc", "memory", 1, 0x7FFFFFFFFFFFF000, 10, 0, []),
-        ("3:cpu:/x\n9:memory:/docker/abc", "memory/docker/abc", 1, 2000, 1990, 20, [30]),
-        ("", "", 2, 1000, 10, 0, []),
-    ],
-)
-def test_a_containers_own_limit_counts(own, folder, version, most, used, cached, room, tmp_path, monkeypatch):
-    (tmp_path / "own").write_text(own)
-    fake_cgroup(tmp_path / folder, version, most, used, cached)
-    monkeypatch.setattr(host, "CGROUPS", tmp_path)
-    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "own")
-    assert host.cgroup_room() == room
-
-
 def test_too_little_disk_limits(monkeypatch):
     monkeypatch.setattr(computer, "LEAST_DISK", 1 << 60)
     for this in HOSTS:
@@ -753,26 +668,6 @@ def test_where_opencl_comes_from_on_each_system():
     nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
     assert nvidia in driver("Linux", nvidia=True) and nvidia not in driver("Linux")
     assert nvidia not in driver("Windows", nvidia=True)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://github.com/some-one/gpu.course.git",
-        "git@github.com:some-one/gpu.course",
-        "https://github.com/some-one/gpu.course/",
-    ],
-)
-def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git" / "config").write_text(
-        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = x\n'
-    )
-    assert host.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
-
-
-def test_without_a_known_repository_binder_asks_for_it(tmp_path):
-    assert "give it the address" in host.binder_link(tmp_path)
 
 
 def test_where_a_newer_opencl_compiler_comes_from():

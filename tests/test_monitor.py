@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.devices import Device
-from helpers.machine import host, vendor_tools
+from helpers.machine import vendor_tools
 from helpers.machine.monitor import NoMonitor, Reading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
@@ -141,29 +141,6 @@ def test_the_work_runs_at_least_once_and_until_the_time_is_up():
     assert calls == [1]
     watch(NoMonitor("none"), lambda: calls.append(time.sleep(0.01)), busy_seconds=0.2)
     assert len(calls) > 2
-
-
-@pytest.mark.parametrize(
-    ("own", "files", "cpus"),
-    [
-        ("0::/", {"cpu.max": "50000 100000\n"}, 0.5),
-        ("0::/", {"cpu.max": "max 100000\n"}, None),
-        ("0::/pod/box", {"pod/cpu.max": "25000 100000", "pod/box/cpu.max": "max 100000"}, 0.25),
-        ("4:cpu,cpuacct:/docker/x", {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
-        ("4:cpu,cpuacct:/", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ("", {}, None),
-    ],
-)
-def test_a_containers_quota_counts(tmp_path, monkeypatch, own, files, cpus):
-    (tmp_path / "own").write_text(own)
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(host, "CGROUPS", tmp_path)
-    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "missing")
-    without = host.usable_cpus()
-    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "own")
-    assert host.usable_cpus() == (cpus or without)
 
 
 # ---- verdicts
