@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import os
 import re
 import signal
@@ -79,6 +78,14 @@ def one(probe, host=HERE):
     assert not fine
     assert finding.severity in doctor.SEVERITIES and finding.what and finding.why and finding.next
     return finding
+
+
+def only(look, monkeypatch):
+    """What a whole examination finds by one probe, which runs in a subprocess."""
+    (probe,) = (probe for probe in doctor.PROBES if probe.look is look)
+    assert probe.in_subprocess and probe.when == "full"
+    monkeypatch.setattr(doctor, "PROBES", (probe,))
+    return doctor.examine()
 
 
 # --- The frame -------------------------------------------------------------------------------------------------------
@@ -431,13 +438,11 @@ def test_a_variable_that_hides_every_driver_is_the_finding(tmp_path, monkeypatch
     assert quick.next == found.next
 
 
-@needs_linux_opencl
-def test_a_variable_that_hides_nothing_is_no_finding(monkeypatch):
-    before = look(opencl.drivers)
-    assert all("OCL_ICD_VENDORS" not in finding.what for finding in before[0])
-    monkeypatch.setenv("OCL_ICD_VENDORS", "")
-    assert look(opencl.drivers) == before
-    assert look(opencl.variables) == ([], [])
+def test_a_variable_that_hides_nothing_is_no_finding(answers, monkeypatch):
+    for name in opencl.LOADER_VARIABLES:
+        monkeypatch.setenv(name, "")
+    answers(EPYC, without=[EPYC])
+    assert look(opencl.drivers) == ([], [f"OpenCL: {EPYC}"]) and look(opencl.variables) == ([], [])
 
 
 @needs_linux_opencl
@@ -459,11 +464,12 @@ def test_a_driver_that_hangs_is_said_so(monkeypatch):
 
 
 def test_pyopencl_that_cannot_be_imported_is_told_with_its_own_words(tmp_path, monkeypatch):
-    (tmp_path / "pyopencl").mkdir()
-    (tmp_path / "pyopencl" / "__init__.py").write_text("raise ImportError('libOpenCL.so.1: cannot open shared object')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "pyopencl.py").write_text("raise ImportError('libOpenCL.so.1: cannot open shared object')")
     monkeypatch.syspath_prepend(tmp_path)
     assert "libOpenCL.so.1: cannot open shared object" in one(opencl.drivers).what
+    monkeypatch.setenv("PYOPENCL_CTX", "0")
+    (note,) = only(opencl.choice, monkeypatch)  # in a subprocess, which fails
+    assert note.severity == "note" and "PYOPENCL_CTX itself broke" in note.what and "libOpenCL.so.1" in note.why
 
 
 EPYC = Device("opencl", "0:0", "AMD EPYC", "cpu", version="OpenCL 3.0 PoCL 3.1")
@@ -532,17 +538,8 @@ def no_dataset(tmp_path, monkeypatch):
     return cache
 
 
-def dataset(monkeypatch):
-    """What the whole examination says of the dataset alone: asked in a subprocess."""
-    (probe,) = (probe for probe in doctor.PROBES if probe.look is data.dataset)
-    assert probe.in_subprocess and probe.when == "full"
-    monkeypatch.setattr(doctor, "PROBES", (probe,))
-    findings = doctor.examine()
-    return list(findings), list(findings.fine)
-
-
 def test_no_dataset_and_no_network_limits(no_dataset, monkeypatch):
-    (found,), _ = dataset(monkeypatch)
+    (found,) = only(data.dataset, monkeypatch)
     assert found.severity == "limits" and "none of its mirrors can be reached" in found.what
     assert "accuracies on it are not MNIST's" in found.why and "https://" in found.next
     assert host.set_variable(HERE, "ANYGPU_MNIST", data.example_path(HERE)) in found.next
@@ -551,7 +548,7 @@ def test_no_dataset_and_no_network_limits(no_dataset, monkeypatch):
 def test_a_corrupt_cache_without_a_network_is_told_too(no_dataset, monkeypatch):
     no_dataset.mkdir()
     (no_dataset / "mnist.npz").write_bytes(b"not MNIST")
-    (found,), _ = dataset(monkeypatch)
+    (found,) = only(data.dataset, monkeypatch)
     assert f"{no_dataset / 'mnist.npz'} is not used" in found.why
 
 
@@ -561,7 +558,8 @@ def test_a_network_is_enough(no_dataset, monkeypatch):
         proxy.listen()
         for name in ("https_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        assert dataset(monkeypatch) == ([], ["MNIST: from a mirror, when a lesson first asks for it"])
+        findings = only(data.dataset, monkeypatch)
+    assert not findings and findings.fine == ("MNIST: from a mirror, when a lesson first asks for it",)
 
 
 @pytest.mark.parametrize("content", [None, b"not MNIST"])
@@ -597,34 +595,32 @@ def test_too_little_disk_limits(monkeypatch):
         assert found.severity == "limits" and "free on the disk" in found.what and "pip cache purge" in found.next
 
 
-def test_a_backend_that_keras_does_not_have_limits(monkeypatch, tmp_path):
-    assert look(keras.backend) == ([], ["Keras backend: tensorflow"])
-    monkeypatch.setenv("KERAS_BACKEND", "nonsense")
-    found = one(keras.backend)
-    assert found.severity == "limits" and "KERAS_BACKEND asks for the Keras backend 'nonsense'" in found.what
-    monkeypatch.delenv("KERAS_BACKEND")
-    (tmp_path / "keras").mkdir()
-    (tmp_path / "keras" / "keras.json").write_text(json.dumps({"backend": "plaidml"}))
-    found = one(keras.backend)
-    assert str(tmp_path / "keras" / "keras.json") in found.what and "'plaidml'" in found.what
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert look(keras.backend) == ([], ["Keras backend: jax"])
-    monkeypatch.delenv("KERAS_BACKEND")
-    (tmp_path / "keras" / "keras.json").write_text("not json")
-    assert look(keras.backend) == ([], ["Keras backend: tensorflow"])
-
-
-def test_a_backend_that_is_not_installed_limits(monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
+@pytest.mark.parametrize(
+    ("variable", "settings", "wrong"),
+    [
+        (None, None, ""),
+        (None, "not json", ""),
+        ("jax", '{"backend": "plaidml"}', ""),
+        ("nonsense", None, "The variable KERAS_BACKEND asks for the Keras backend 'nonsense', .* it does not exist"),
+        ("numpy", None, "it cannot train"),
+        (None, '{"backend": "plaidml"}', "Keras' own settings, .*keras.json, asks for the Keras backend 'plaidml'"),
+        ("torch", None, "'torch', and that package is not installed"),
+    ],
+)
+def test_a_backend_with_which_no_lesson_can_train_limits(variable, settings, wrong, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
+    if variable:
+        monkeypatch.setenv("KERAS_BACKEND", variable)
+    if settings:
+        (tmp_path / "keras").mkdir()
+        (tmp_path / "keras" / "keras.json").write_text(settings)
+    if not wrong:
+        assert look(keras.backend) == ([], [f"Keras backend: {variable or 'tensorflow'}"])
+        return
     found = one(keras.backend, WINDOWS)
-    assert "is not installed" in found.what and '    $env:KERAS_BACKEND = "tensorflow"' in found.next
-    assert "    py workshop.py lab --with torch" in found.next
-
-
-def test_a_backend_that_cannot_train_limits(monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
-    assert "it cannot train" in one(keras.backend).what
+    assert found.severity == "limits" and re.search(wrong, found.what)
+    assert '    $env:KERAS_BACKEND = "tensorflow"' in found.next
+    assert ("    py workshop.py lab --with torch" in found.next) == (variable == "torch")
 
 
 # --- Advice for every system -----------------------------------------------------------------------------------------
