@@ -162,6 +162,12 @@ def test_a_probe_that_breaks_becomes_a_note_and_the_others_still_count_the_worst
     assert findings.fine == ("seen before it broke", "healthy")
 
 
+def test_a_subprocess_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(doctor, "CHILD_SECONDS", 0.01)
+    (note,) = only(data.dataset, monkeypatch)
+    assert note.severity == "note" and note.what.startswith("The check of dataset did not finish in time")
+
+
 def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatch):
     ended = threading.Event()
 

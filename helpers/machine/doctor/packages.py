@@ -16,8 +16,9 @@ from helpers.machine.doctor.findings import CHILD_SECONDS, Finding, Seen, count,
 from helpers.machine.host import STAMP, Host, command, python_command, reinstall
 
 # What the lessons import, and the distribution that brings it.
-MODULES = {name: name for name in "jupyterlab ipykernel numpy matplotlib pyopencl keras jax pooch tabulate".split()}
-MODULES["sklearn"] = "scikit-learn"
+_SAME_NAME = ("jupyterlab", "ipykernel", "numpy", "matplotlib", "pyopencl", "keras", "jax", "pooch", "tabulate")
+MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
+
 
 
 def versions(host: Host) -> Seen:
