@@ -20,7 +20,6 @@ _SAME_NAME = ("jupyterlab", "ipykernel", "numpy", "matplotlib", "pyopencl", "ker
 MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
 
 
-
 def versions(host: Host) -> Seen:
     """Are the packages there, and are they those of the lock."""
     from packaging.requirements import Requirement
