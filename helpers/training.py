@@ -96,7 +96,7 @@ def import_tensorflow() -> ModuleType:
             "This lesson needs TensorFlow, and it is not installed here.",
             "Not every family of accelerators comes with it; the default one, for every processor, does.",
             "Set the workshop up for the processor, in a copy of its folder if you want to keep this one:\n"
-            f"    {command(replace(Host.here(), route='venv'), 'lab --accel cpu')}",
+            f"    {command(replace(Host.here(), installed_by='venv'), 'lab --accel cpu')}",
         )
 
     def import_it() -> None:

@@ -12,20 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import devices, processes
+from helpers import devices
 from helpers.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
 from helpers.machine import host
 
-HERE = Path(__file__).parent
+FAKES = Path(__file__).parent / "fakes"
+ROOT = FAKES.parent.parent
 REAL = ("opencl", "tensorflow", "jax")  # what the cpu lock installs
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
 
 
 @pytest.fixture(scope="module")
 def answers():
-    """Each framework is asked once."""
-    return dict(zip(REAL, find(REAL), strict=True))
+    """Each framework is asked once, which changes nothing in this process."""
+    before = dict(os.environ), set(REAL) & set(sys.modules)
+    found = dict(zip(REAL, find(REAL), strict=True))
+    assert (dict(os.environ), set(REAL) & set(sys.modules)) == before
+    return found
 
 
 @pytest.fixture
@@ -43,20 +48,15 @@ def framework(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gpu_machine(monkeypatch):
-    monkeypatch.syspath_prepend(HERE / "fakes" / "fake_gpu_frameworks")
+    monkeypatch.syspath_prepend(FAKES / "fake_gpu_frameworks")
 
 
-def gone(pid, seconds=10):
-    """Whether the process ends within some seconds; one that waits for init to collect it has ended."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
+def end_of(pid):
+    """Wait until a process has ended; one that waits for init to collect it has ended."""
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"process {pid} is left"
         time.sleep(0.05)
-    return False
 
 
 # ---- the real frameworks
@@ -64,26 +64,21 @@ def gone(pid, seconds=10):
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_framework_answers_with_its_version(answers, name):
-    assert answers[name].state == "ok", answers[name].message
-    assert answers[name].framework == name
-    assert answers[name].version[0].isdigit()
-    assert answers[name].seconds > 0
+    assert (answers[name].framework, answers[name].state) == (name, "ok"), answers[name].message
+    assert answers[name].version[0].isdigit() and answers[name].seconds > 0
 
 
 @pytest.mark.parametrize(("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0")])
 def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
     cpus = [device for device in answers[name].devices if device.kind == "cpu"]
-    assert cpus[0].identifier == identifier
-    assert cpus[0].name == host.cpu_name()
+    assert (cpus[0].identifier, cpus[0].name) == (identifier, host.cpu_name())
 
 
 def test_opencl_tells_memory_units_and_version(answers):
     if not answers["opencl"].devices:
         pytest.skip(f"no OpenCL device here: {answers['opencl'].message}")
     for device in answers["opencl"].devices:
-        assert device.version.startswith("OpenCL ")
-        assert device.memory_bytes > 2**20
-        assert device.compute_units >= 1
+        assert device.version.startswith("OpenCL ") and device.memory_bytes > 2**20 and device.compute_units >= 1
         assert not device.name.startswith("pthread")
     assert len({d.identifier for d in answers["opencl"].devices}) == len(answers["opencl"].devices)
 
@@ -91,58 +86,31 @@ def test_opencl_tells_memory_units_and_version(answers):
 def test_the_table_has_a_row_for_each_device_with_its_name(answers):
     shown = table(answers.values())
     assert len(shown.rows) >= sum(len(a.devices) or 1 for a in answers.values())
-    assert host.cpu_name() in str(shown)
-    assert f"TensorFlow {answers['tensorflow'].version}" in str(shown)
+    assert host.cpu_name() in str(shown) and f"TensorFlow {answers['tensorflow'].version}" in str(shown)
 
 
-def test_asking_leaves_the_environment_and_the_modules_alone(answers):
-    code = (
-        "import os, sys; from helpers import devices; before = dict(os.environ); devices.ask('jax');"
-        "assert dict(os.environ) == before; assert 'jax' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=HERE.parent)
+# ---- drivers and GPUs
 
 
-def test_importing_is_light():
-    code = "import sys, helpers.devices, helpers.machine.monitor; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parent)
-    heavy = {"numpy", "tensorflow", "jax", "torch", "pyopencl", "matplotlib", "IPython", "tabulate", "psutil"}
-    assert "helpers.devices" in done.stdout.split()
-    assert not heavy & set(done.stdout.split())
-
-
-# ---- OpenCL's drivers
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
+@linux
 def test_no_opencl_platform_is_an_answer_without_devices(monkeypatch, tmp_path):
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "nothing-here"))
     answer = ask("opencl")
     assert (answer.state, answer.devices) == ("ok", ())
-    assert "no OpenCL platform" in answer.message
-    assert "OCL_ICD_VENDORS" in answer.message
+    assert "no OpenCL platform" in answer.message and "OCL_ICD_VENDORS" in answer.message
     assert "no device" in str(table([answer]))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
+@linux
 def test_a_driver_reached_by_two_paths_is_listed_once(monkeypatch):
     found = [Path(folder) / "pyopencl" / ".libs" for folder in sys.path]
     vendors = next((folder for folder in found if (folder / "pocl.icd").exists()), None)
     if vendors is None:
         pytest.skip("no PoCL from pip here")
-    monkeypatch.setenv("OCL_ICD_VENDORS", str(vendors))
-    answer = ask("opencl")
+    answer = ask("opencl", variables={"OCL_ICD_VENDORS": str(vendors)})
     listed = [device.identifier for device in answer.devices]
     assert listed == ["0:0"] or (listed == [] and "0:0 (PoCL 3.0-rc2) is left out, it cannot compile" in answer.message)
     assert "platform 1 is platform 0 listed again" in answer.message
-
-
-def test_two_versions_of_a_driver_are_kept_apart():
-    versions = ("OpenCL 3.0 PoCL 3.0-rc2", "OpenCL 3.0 PoCL 3.1+debian")
-    cpus = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=v) for n, v in enumerate(versions)]
-    assert str(cpus[0]) == "AMD EPYC (PoCL 3.0-rc2, OpenCL, CPU)"
-    names = [row[3] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
-    assert names == ["AMD EPYC, PoCL 3.0-rc2", "AMD EPYC, PoCL 3.1+debian"]
 
 
 def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed_over(gpu_machine):
@@ -153,82 +121,70 @@ def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed
         ("1:1", "AMD Radeon RX 6600 XT", "gpu", "0000:2f:00.0"),  # two alike in one platform are two
         ("2:0", "NVIDIA GeForce RTX 4090", "gpu", "0000:01:00.0"),
     ]
-    assert "rusticl" in answer.message
-    assert "broken" in answer.message
+    assert "rusticl" in answer.message and "broken" in answer.message
     assert "2:1 (CUDA 12.4.131) is left out, it cannot compile: error: unknown target" in answer.message
     assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
 
 
-@pytest.mark.parametrize(("name", "gpu"), [("torch", "cuda:0"), ("jax", "cuda:0")])
-def test_a_framework_that_has_started_names_the_gpu_that_it_takes(name, gpu):
-    code = f"from helpers import devices; print(devices.in_this_process({name!r}).identifier)"
-    path = os.pathsep.join([str(HERE / "fakes" / "fake_gpu_frameworks"), str(HERE.parent)])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
-    assert (done.stdout.strip(), done.stderr) == (gpu, "")
+def test_two_versions_of_a_driver_are_kept_apart():
+    versions = ("OpenCL 3.0 PoCL 3.0-rc2", "OpenCL 3.0 PoCL 3.1+debian")
+    cpus = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=v) for n, v in enumerate(versions)]
+    names = [row[3] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
+    assert names == ["AMD EPYC, PoCL 3.0-rc2", "AMD EPYC, PoCL 3.1+debian"]
 
 
 def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     torch, jax = find(("torch", "jax"))
     assert [d.identifier for d in torch.devices] == ["cpu", "cuda:0", "cuda:1"]
-    assert (torch.devices[2].name, torch.devices[2].vendor, torch.devices[2].compute_units) == (
-        "NVIDIA H200",
-        "NVIDIA",
-        132,
-    )
-    assert torch.devices[2].pci == "0000:30:00.0"
+    last = torch.devices[2]
+    assert (last.name, last.vendor, last.compute_units) == ("NVIDIA H200", "NVIDIA", 132)
+    assert last.pci == "0000:30:00.0"
     assert [d.identifier for d in jax.devices] == ["cuda:0", "cpu:0"]
-    assert pick([torch, jax]).identifier == "cuda:0"
-    assert pick([torch, jax], "jax", "cpu").identifier == "cpu:0"
+    assert pick([torch, jax]).identifier == "cuda:0" and pick([torch, jax], "jax", "cpu").identifier == "cpu:0"
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_framework_that_has_started_names_the_gpu_that_it_takes(name):
+    code = f"from helpers import devices; print(devices.in_this_process({name!r}).identifier)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES / "fake_gpu_frameworks"), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.stdout.strip(), done.stderr) == ("cuda:0", "")
 
 
 # ---- frameworks that do not answer
 
 
-def test_a_framework_that_is_not_installed_is_said_at_once(monkeypatch):
+def test_a_framework_that_is_not_installed_is_told_without_starting_a_process(monkeypatch):
     monkeypatch.setattr(devices.processes, "run_command", lambda *_, **__: pytest.fail("it started a process"))
     monkeypatch.setitem(sys.modules, "torch", None)
     answer = ask("torch")
-    assert (answer.state, answer.devices) == ("not installed", ())
-    assert "--with torch" in answer.message
+    assert (answer.state, answer.devices) == ("not installed", ()) and "--with torch" in answer.message
 
 
 def test_a_folder_that_an_uninstaller_left_does_not_count(tmp_path, monkeypatch):
-    (tmp_path / "onnxruntime" / "capi").mkdir(parents=True)
-    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *[p for p in sys.path if "site-packages" not in p]])
-    assert ask("onnxruntime").state == "not installed"
+    (tmp_path / "leftover" / "capi").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not devices.installed("leftover") and devices.installed("opencl") == devices.installed("pyopencl")
 
 
-def test_a_broken_install_says_why(framework):
+def test_one_that_fails_says_why_and_does_not_disturb_the_others(framework):
     framework("torch", "print('noise')\nraise ImportError('libcudart.so.12: cannot open shared object file')")
-    answer = ask("torch")
-    assert answer.state == "failed"
-    assert "ImportError: libcudart.so.12" in answer.message
-
-
-def test_a_framework_without_what_we_ask_for_fails_with_a_message(framework):
-    framework("torch", "__version__ = '0'")
-    answer = ask("torch")
-    assert answer.state == "failed"
-    assert "AttributeError" in answer.message
+    torch, jax = find(("torch", "jax"))
+    assert (torch.state, jax.state) == ("failed", "ok")
+    assert torch.message == "ImportError: libcudart.so.12: cannot open shared object file"
 
 
 def test_a_process_that_ends_without_an_answer_has_failed(framework):
     framework("torch", "import os, sys\nprint('out of cheese', file=sys.stderr, flush=True)\nos._exit(3)")
     answer = ask("torch")
-    assert answer.state == "failed"
-    assert "status 3" in answer.message
-    assert "out of cheese" in answer.message
+    assert answer.state == "failed" and "status 3" in answer.message and "out of cheese" in answer.message
 
 
 @posix
 def test_a_crash_is_told_by_its_signal(framework):
     framework("torch", "import ctypes\nctypes.string_at(0)")
     answer = ask("torch")
-    assert answer.state == "failed"
-    assert "SIGSEGV" in answer.message
-    assert "Segmentation fault" in answer.message
+    assert answer.state == "failed" and "SIGSEGV" in answer.message and "Segmentation fault" in answer.message
 
 
 def test_noise_on_both_streams_does_not_break_the_answer(framework):
@@ -241,117 +197,78 @@ sys.stdout.flush()
 os.write(1, b'\\xff\\x00{"half a line')
 atexit.register(print, "late noise")
 """
-    framework(
-        "torch", noise + (HERE / "fakes/fake_gpu_frameworks/torch.py").read_text().replace("from __future__", "#")
-    )
+    framework("torch", noise + (FAKES / "fake_gpu_frameworks/torch.py").read_text())
     answer = ask("torch")
-    assert answer.state == "ok", answer.message
-    assert len(answer.devices) == 3
+    assert (answer.state, len(answer.devices)) == ("ok", 3), answer.message
 
 
 def test_a_gpu_that_a_framework_cannot_use_is_noted(framework):
-    fake = (HERE / "fakes/fake_gpu_frameworks/jax.py").read_text()
     hint = "A CUDA-enabled jaxlib is not installed. Falling back to cpu."
-    framework("jax", fake + f"\nimport sys\nprint({hint!r}, file=sys.stderr)")
+    line = f"W0000 00:00:1.1 7 x.cc:1] {hint}"
+    fake = (FAKES / "fake_gpu_frameworks/jax.py").read_text()
+    framework("jax", fake + f"\nimport sys\nprint({line!r}, file=sys.stderr)")
     answer = ask("jax")
-    assert answer.message == hint
-    assert ("JAX 0.10.2", "note", "", hint, "", "") in table([answer]).rows
+    assert answer.message == hint and ("JAX 0.10.2", "note", "", hint, "", "") in table([answer]).rows
 
 
 HANG = """
 import os, pathlib, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 pathlib.Path({pids!r}).write_text(f"{{os.getpid()}} {{child.pid}}")
 print("connecting to the licence server", file=sys.stderr, flush=True)
-time.sleep(120)
+time.sleep(600)
 """
 
 
 def test_a_hang_is_killed_with_all_that_it_started(framework, tmp_path):
-    pids = tmp_path / "pids"
-    framework("torch", HANG.format(pids=str(pids)))
+    framework("torch", HANG.format(pids=str(tmp_path / "pids")))
     answer = ask("torch", timeout=6)
-    assert answer.state == "timed out"
-    assert "within 6 s" in answer.message
-    assert "licence server" in answer.message
-    assert "timed out" in str(table([answer]))
-    assert all(gone(int(pid)) for pid in pids.read_text().split())
+    assert answer.state == "timed out" and "timed out" in str(table([answer]))
+    assert "within 6 s" in answer.message and "licence server" in answer.message
+    for pid in (tmp_path / "pids").read_text().split():
+        end_of(int(pid))
 
 
 @posix
-def test_nothing_is_left_when_whoever_asked_is_killed(framework, tmp_path):
-    pids = tmp_path / "pids"
-    framework(
-        "torch", f"import os, pathlib, time\npathlib.Path({str(pids)!r}).write_text(str(os.getpid()))\ntime.sleep(120)"
-    )
-    code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.devices import ask; ask('torch', timeout=4)"
-    asker = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
-    while not pids.exists() or not pids.read_text():
-        assert asker.poll() is None
-        time.sleep(0.05)
-    asker.send_signal(signal.SIGKILL)
-    asker.wait(10)
-    assert gone(int(pids.read_text()), 20)
-
-
-@posix
-def test_an_interrupt_leaves_no_process(framework, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_whoever_asked_is_interrupted_or_killed(framework, tmp_path, number):
     pids = tmp_path / "pids"
     framework("torch", HANG.format(pids=str(pids)))
-    code = (
-        f"import sys; sys.path.insert(0, {sys.path[0]!r})\nfrom helpers.devices import find\n"
-        "try:\n    find(('torch',), timeout=60)\nexcept KeyboardInterrupt:\n    sys.exit(42)"
-    )
-    asker = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
-    while not pids.exists() or " " not in pids.read_text():
-        assert asker.poll() is None
-        time.sleep(0.05)
-    asker.send_signal(signal.SIGINT)
-    assert asker.wait(20) == 42
-    assert all(gone(int(pid)) for pid in pids.read_text().split())
-
-
-@posix
-def test_a_descendant_that_left_the_group_does_not_hold_up_the_answer(tmp_path):
-    code = (
-        "import pathlib, subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
-        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(p.pid))\ntime.sleep(60)"
-    )
-    start = time.monotonic()
-    done = processes.run_command([sys.executable, "-c", code], 3)
-    try:
-        assert done.status is None
-        assert time.monotonic() - start < 30
-    finally:
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-
-
-def test_one_that_fails_does_not_disturb_the_others(framework):
-    framework("torch", "raise RuntimeError('no')")
-    torch, jax = find(("torch", "jax"))
-    assert (torch.state, jax.state) == ("failed", "ok")
+    code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.devices import find; find(['torch'], 8)"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as asker:
+        while not pids.exists() or " " not in pids.read_text():
+            assert asker.poll() is None
+            time.sleep(0.05)
+        asker.send_signal(number)
+        assert asker.wait(60) != 0
+    asked, child = map(int, pids.read_text().split())
+    end_of(asked)
+    if number == signal.SIGINT:
+        end_of(child)
+    else:  # the process that asks ends by itself; what a framework has started is its own affair
+        psutil.Process(child).kill()
 
 
 def test_an_unknown_framework_is_refused():
-    with pytest.raises(WorkshopError, match="onnxruntime"):
-        ask("plaidml")
-    with pytest.raises(WorkshopError):
-        find(["jax", "plaidml"])
+    for wrong in (lambda: ask("plaidml"), lambda: find(["jax", "plaidml"])):
+        with pytest.raises(WorkshopError, match="opencl, tensorflow, jax, torch"):
+            wrong()
     assert find([]) == []
 
 
 # ---- choosing
 
 device = st.builds(
-    Device, st.sampled_from(FRAMEWORKS), st.text("0123456789:", max_size=4), st.just("a device"), st.sampled_from(KINDS)
+    Device,
+    st.sampled_from(list(FRAMEWORKS)),
+    st.text("0123456789:", max_size=4),
+    st.just("a device"),
+    st.sampled_from(KINDS),
 )
-some_answers = st.lists(
-    st.builds(lambda f, d: Answer(f, "ok", "1", tuple(d)), st.sampled_from(FRAMEWORKS), st.lists(device))
-)
+some_answers = st.lists(st.builds(lambda d: Answer("jax", "ok", "1", tuple(d)), st.lists(device)))
 
 
-@given(some_answers, st.none() | st.sampled_from(FRAMEWORKS), st.none() | st.sampled_from(KINDS))
+@given(some_answers, st.none() | st.sampled_from(list(FRAMEWORKS)), st.none() | st.sampled_from(KINDS))
 def test_pick_takes_the_first_of_the_best_kind_that_fits(given_answers, framework, kind):
     everything = [d for a in given_answers for d in a.devices]
     fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
@@ -360,9 +277,8 @@ def test_pick_takes_the_first_of_the_best_kind_that_fits(given_answers, framewor
             pick(given_answers, framework, kind)
         assert all(str(d) in str(refused.value) for d in everything)
         return
-    chosen = pick(iter(given_answers), framework, kind)
     best = next(k for k in ("gpu", "accelerator", "cpu") if any(d.kind == k for d in fitting))
-    assert chosen is next(d for d in fitting if d.kind == best)
+    assert pick(iter(given_answers), framework, kind) is next(d for d in fitting if d.kind == best)
 
 
 def test_pick_says_what_there_is_and_why_the_rest_is_silent():
@@ -378,30 +294,3 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
     for wrong in ({"framework": "plaidml"}, {"kind": "tpu"}):
         with pytest.raises(WorkshopError, match="Choose one of"):
             pick(there, **wrong)
-
-
-# ---- names
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz\n", "Intel Core i7-8550U"),
-        ("model name\t: AMD Ryzen 9 5950X 16-Core Processor\n", "AMD Ryzen 9 5950X"),
-        ("model name\t: AMD EPYC\n", "AMD EPYC"),
-        ("processor: 0\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n", "Raspberry Pi 5 Model B Rev 1.0"),
-        ("processor\t: 0\nmodel\t\t: 142\nCPU part\t: 0xd08\n", ""),
-    ],
-)
-def test_the_processor_of_linux_gets_its_plain_name(text, name):
-    assert host.tidy(host._cpu_from_cpuinfo(text)) == name
-
-
-def test_the_processor_has_a_name_even_where_the_system_tells_none(monkeypatch):
-    assert host.cpu_name().strip() not in ("", "cpu")
-    host.cpu_name.cache_clear()
-    monkeypatch.setattr(host.platform, "system", lambda: "Plan 9")
-    monkeypatch.setattr(host.platform, "processor", lambda: "")
-    monkeypatch.setattr(host.platform, "machine", lambda: "riscv64")
-    assert host.cpu_name() == "riscv64"
-    host.cpu_name.cache_clear()

@@ -1,9 +1,7 @@
 """Each finding of the doctor, provoked for real wherever this machine can, and its advice for all three systems."""
 
-import importlib.metadata
-import importlib.util
+import dataclasses
 import itertools
-import json
 import os
 import re
 import signal
@@ -14,6 +12,7 @@ import threading
 import time
 import tomllib
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -21,24 +20,29 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from helpers import devices, processes
+from helpers.devices import Answer, Device
 from helpers.machine import doctor, host
+from helpers.machine.doctor import data, keras, opencl, packages
+from helpers.machine.doctor import host as computer
 
+ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
 HOSTS = [
-    host.Host(system, machine, (3, 12), route, nvidia)
-    for (system, machine), route, nvidia in itertools.product(
+    host.Host(system, machine, (3, 12), installed_by, nvidia)
+    for (system, machine), installed_by, nvidia in itertools.product(
         [("Linux", "x86_64"), ("Linux", "arm64"), ("Darwin", "arm64"), ("Darwin", "x86_64"), ("Windows", "x86_64")],
         ["venv", "conda", "binder", "own"],
         [False, True],
     )
-    if route != "binder" or system == "Linux"
+    if installed_by != "binder" or system == "Linux"
 ]
+WINDOWS = host.Host("Windows", "x86_64", (3, 12), "venv", False)
 needs_linux_opencl = pytest.mark.usefixtures("linux_opencl")
 
 
 @pytest.fixture(scope="module")
 def opencl_devices():
-    return doctor._ask_opencl(dict.fromkeys(doctor.LOADER_VARIABLES))[0]
+    return devices.ask("opencl", variables=dict.fromkeys(opencl.LOADER_VARIABLES)).devices
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def linux_opencl(opencl_devices):
 def clean(monkeypatch, tmp_path):
     """Nothing that this machine's owner set shows in the findings."""
     for name in (
-        *doctor.LOADER_VARIABLES,
+        *opencl.LOADER_VARIABLES,
         "KERAS_BACKEND",
         "ANYGPU_MNIST",
         "PYTHONPATH",
@@ -76,13 +80,21 @@ def one(probe, host=HERE):
     return finding
 
 
+def only(look, monkeypatch):
+    """What a whole examination finds by one probe, which runs in a subprocess."""
+    (probe,) = (probe for probe in doctor.PROBES if probe.look is look)
+    assert probe.in_subprocess and probe.when == "full"
+    monkeypatch.setattr(doctor, "PROBES", (probe,))
+    return doctor.examine()
+
+
 # --- The frame -------------------------------------------------------------------------------------------------------
 
 
 def command_line(*arguments, **variables):
     environment = {**os.environ, **variables}
     command = [sys.executable, "-m", "helpers", "doctor", *arguments]
-    settings = {"cwd": doctor.ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 60}
+    settings = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 60}
     return subprocess.run(command, check=False, **settings)
 
 
@@ -102,7 +114,7 @@ def test_a_learner_reads_what_why_and_the_next_command():
     assert done.stdout.startswith(
         "The workshop can run here, with limits.\n\nLIMITS WHAT RUNS: The variable KERAS_BACKEND"
     )
-    assert "\n  Why:  Keras 3 can train on tensorflow, jax, torch" in done.stdout
+    assert "\n  Why:  Lessons train with one of tensorflow, jax, torch" in done.stdout
     assert f"\n  Next: Take one that is installed:\n            {take}\n" in done.stdout
     assert "\n\nIn order:\n  Python " in done.stdout
 
@@ -121,31 +133,39 @@ print(sorted(heavy & set(sys.modules)), used, len(findings.fine) >= 6)
     assert done.stdout.strip() == "[] [] True", done.stdout + done.stderr
 
 
+def finding(severity):
+    return doctor.Finding("thing", severity, "Something is wrong.", "Because.", "Do this:\n    a command")
+
+
 def probes(*functions):
     return tuple(doctor.Probe(function.__name__.replace("_", " "), function) for function in functions)
 
 
-def test_a_probe_that_breaks_becomes_a_note_and_the_others_still_count(monkeypatch):
+def test_a_probe_that_breaks_becomes_a_note_and_the_others_still_count_the_worst_first(monkeypatch):
     def broken_one(host):
         yield "seen before it broke"
         raise ZeroDivisionError("a driver's fault\nwith details")
 
     def silent_exit(host):
-        yield from ()
+        yield finding("limits")
         sys.exit(3)
 
     def healthy(host):
         yield "healthy"
+        yield finding("stops")
 
     monkeypatch.setattr(doctor, "PROBES", probes(broken_one, silent_exit, healthy))
     findings = doctor.examine()
-    assert [(finding.name, finding.severity) for finding in findings] == [
-        ("broken one", "note"),
-        ("silent exit", "note"),
-    ]
-    assert "ZeroDivisionError: a driver's fault" in findings[0].why and "details" not in findings[0].why
+    assert [item.severity for item in findings] == ["stops", "limits", "note", "note"]
+    assert [item.name for item in findings[2:]] == ["broken one", "silent exit"]
+    assert "ZeroDivisionError: a driver's fault" in findings[2].why and "details" not in findings[2].why
     assert findings.fine == ("seen before it broke", "healthy")
-    assert doctor.status(findings) == 0
+
+
+def test_a_subprocess_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(doctor, "CHILD_SECONDS", 0.01)
+    (note,) = only(data.dataset, monkeypatch)
+    assert note.severity == "note" and note.what.startswith("The check of dataset did not finish in time")
 
 
 def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatch):
@@ -168,32 +188,29 @@ def test_a_probe_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
 def test_ctrl_c_leaves_no_process(tmp_path):
+    pid = tmp_path / "pid"
     code = f"""
 import sys
-from helpers import devices, processes
+from helpers import processes
 from helpers.machine import doctor
 def hangs(host):
     yield "begun"
-    command = "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    command = "import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
     processes.run_command([sys.executable, "-c", command], 600)
-doctor.PROBES = (doctor.Probe("hangs", hangs),)
+doctor.PROBES, doctor.WHOLE_SECONDS = (doctor.Probe("hangs", hangs),), 600
 doctor.examine()
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < deadline and process.poll() is None
+    while not pid.exists() or not pid.read_text():
+        assert process.poll() is None
         time.sleep(0.02)
-    child = int((tmp_path / "pid").read_text())
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+    deadline = time.monotonic() + 60
+    child = int(pid.read_text())
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "a process of the doctor outlived it"
         time.sleep(0.02)
-
-
-def finding(severity, what="Something is wrong."):
-    return doctor.Finding("thing", severity, what, "Because.", "Do this:\n    a command")
 
 
 @pytest.mark.parametrize(
@@ -211,14 +228,6 @@ def test_only_what_stops_the_workshop_makes_the_status_1(severities, expected, v
     assert doctor.report(findings).splitlines()[0] == verdict
 
 
-def test_the_worst_comes_first(monkeypatch):
-    def everything(host):
-        yield from (finding("note"), finding("limits"), finding("stops"))
-
-    monkeypatch.setattr(doctor, "PROBES", probes(everything))
-    assert [item.severity for item in doctor.examine()] == ["stops", "limits", "note"]
-
-
 def test_prose_is_wrapped_and_a_command_never():
     command = "    " + "word " * 60
     text = doctor.report([doctor.Finding("x", "note", "what " * 60, "why " * 60, f"{'next ' * 60}\n{command}")])
@@ -232,68 +241,66 @@ def test_prose_is_wrapped_and_a_command_never():
 @pytest.mark.parametrize("version", [(3, 9), (3, 10), (3, 14), (4, 0)])
 def test_a_python_out_of_range_stops(version):
     for this in HOSTS:
-        found = one(doctor._python, host.Host(this.system, this.machine, version, this.route, this.nvidia))
+        found = one(computer.python, dataclasses.replace(this, python=version))
         assert found.severity == "stops"
         assert found.what == f"This is Python {version[0]}.{version[1]}." and "3.11 to 3.13" in found.why
 
 
 def test_the_range_of_pythons_is_that_of_the_project():
-    wanted = SpecifierSet(tomllib.loads((doctor.ROOT / "pyproject.toml").read_text())["project"]["requires-python"])
-    oldest, newest = doctor.PYTHONS
+    wanted = SpecifierSet(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"])
+    oldest, newest = computer.PYTHONS
     inside = [(3, minor) for minor in range(30) if f"3.{minor}" in wanted]
     assert (inside[0], inside[-1]) == (oldest, newest)
     for version in inside:
-        assert look(doctor._python, host.Host("Linux", "x86_64", version, "venv", False))[0] == []
+        assert look(computer.python, dataclasses.replace(HERE, python=version))[0] == []
 
 
-def lock(tmp_path, monkeypatch, *lines):
-    file = tmp_path / "some.txt"
-    file.write_text("# compiled\n" + "".join(f"{line} \\\n    --hash=sha256:00\n    # via x\n" for line in lines))
-    monkeypatch.setattr(doctor, "lock_file", lambda host: file)
+@pytest.fixture
+def lock(tmp_path, monkeypatch):
+    """Write the lock of a fake family, and the requirements of the project; returns what examines them."""
+
+    def examine(*lines, project=("numpy>=1",)):
+        text = "# compiled\n" + "".join(f"{line} \\\n    --hash=sha256:00\n    # via x\n" for line in lines)
+        (tmp_path / "requirements").mkdir()
+        (tmp_path / "requirements" / "some.txt").write_text(text)
+        (tmp_path / host.STAMP).write_text('{"family": "some"}')
+        monkeypatch.setattr(packages, "ROOT", tmp_path)
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        monkeypatch.setattr(metadata, "requires", lambda name: list(project))
+        return look(packages.versions, dataclasses.replace(HERE, installed_by="venv"))
+
+    return examine
 
 
-def installed(name):
-    from importlib.metadata import version
-
-    return f"{name}=={version(name)}"
-
-
-def test_packages_that_the_lessons_need_and_that_are_missing_stop(tmp_path, monkeypatch):
-    lock(tmp_path, monkeypatch, installed("numpy"), "no-such-package==1.0")
-    monkeypatch.setattr(doctor, "_requirements_of_the_project", lambda: ["numpy>=1", "no_such.package>=1"])
-    found = one(doctor._packages)
-    assert found.severity == "stops" and found.what == "1 package is missing: no-such-package."
-    assert "requirements/some.txt" in found.why
+@pytest.mark.parametrize(("needed", "severity"), [("no_such.package>=1", "stops"), ("psutil>=1", "limits")])
+def test_missing_packages_stop_if_the_lessons_need_them(needed, severity, lock):
+    (found,), _ = lock(f"numpy=={metadata.version('numpy')}", "no-such-package==1.0", project=["numpy>=1", needed])
+    assert found.severity == severity and found.what == "1 package is missing: no-such-package."
+    assert "requirements/some.txt" in found.why and " workshop.py lab" in found.next
 
 
-def test_a_missing_package_that_only_another_one_needs_limits(tmp_path, monkeypatch):
-    lock(tmp_path, monkeypatch, installed("numpy"), "no-such-package==1.0")
-    monkeypatch.setattr(doctor, "_requirements_of_the_project", lambda: ["numpy>=1"])
-    assert one(doctor._packages).severity == "limits"
-
-
-def test_packages_of_another_version_than_the_locks_are_named(tmp_path, monkeypatch):
-    lock(tmp_path, monkeypatch, "numpy==0.1", installed("psutil"), "pytest==0.2", "absent==1; sys_platform == 'amiga'")
-    found = one(doctor._packages)
+def test_packages_of_another_version_than_the_locks_are_named(lock):
+    (found,), _ = lock(
+        "numpy==0.1", f"psutil=={psutil.__version__}", "pytest==0.2", "absent==1; sys_platform == 'amiga'"
+    )
     assert found.severity == "limits" and found.what.startswith("2 packages are not of the version")
     assert "numpy is " in found.what and ", not 0.1" in found.what and "psutil" not in found.what
 
 
-def test_a_local_version_of_the_same_release_is_the_locks(tmp_path, monkeypatch):
-    from importlib import metadata
-
-    lock(tmp_path, monkeypatch, "torch==2.14.0", "numpy==2.0.0rc1")
+def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
     monkeypatch.setattr(metadata, "version", {"torch": "2.14.0+rocm10.1.0", "numpy": "2.0.0rc1"}.get)
-    assert look(doctor._packages) == ([], ["2 packages as in requirements/some.txt"])
+    assert lock("torch==2.14.0", "numpy==2.0.0rc1") == ([], ["2 packages as in requirements/some.txt"])
 
 
 def test_this_environment_is_the_one_that_its_lock_describes():
-    findings, fine = look(doctor._packages)
+    findings, fine = look(packages.versions)
     assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])
+    assert look(packages.files) == look(packages.shadows) == look(computer.folder) == ([], [])
+    assert set(packages.MODULES) <= {name.lower() for name in metadata.packages_distributions()}
 
 
 @pytest.mark.parametrize(
-    ("route", "files", "expected"),
+    ("installed_by", "files", "expected"),
     [
         ("venv", {"workshop.json": '{"family": "cuda"}'}, "cuda.txt"),
         ("venv", {"workshop.json": '{"family": "intel-mac"}'}, "intel-mac.txt"),
@@ -307,89 +314,46 @@ def test_this_environment_is_the_one_that_its_lock_describes():
         ("binder", {}, "binder.txt"),
     ],
 )
-def test_the_lock_is_the_one_that_the_environment_was_built_from(route, files, expected, tmp_path, monkeypatch):
+def test_the_lock_is_the_one_that_the_environment_was_built_from(installed_by, files, expected, tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    found = doctor.lock_file(host.Host("Linux", "x86_64", (3, 12), route, False))
+    found = packages.lock_file(dataclasses.replace(HERE, installed_by=installed_by))
     assert (found and found.name) == expected
     assert found is None or found.is_file()
 
 
 def test_the_stamps_name_is_the_one_that_the_bootstrap_writes():
-    text = (doctor.ROOT / "workshop.py").read_text(encoding="utf-8")
-    assert f'"{doctor.STAMP}"' in text and '"family": family' in text
-
-
-@pytest.mark.parametrize(
-    ("variables", "files", "expected"),
-    [
-        ({"BINDER_REPO_URL": "x"}, ["conda-meta/history"], "binder"),
-        ({}, ["conda-meta/history"], "conda"),
-        ({}, ["workshop.json"], "venv"),
-        ({}, [], "own"),
-    ],
-)
-def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_path, monkeypatch):
-    for name in ("BINDER_REPO_URL", "BINDER_LAUNCH_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    for name in files:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert host.Host.here().route == expected
-
-
-def distribution(folder, name, *modules):
-    (folder / f"{name}-1.0.dist-info").mkdir()
-    (folder / f"{name}-1.0.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    for module in modules:
-        (folder / module).mkdir()
-    return folder
+    text = (ROOT / "workshop.py").read_text(encoding="utf-8")
+    assert f'"{host.STAMP}"' in text and '"family": family' in text
 
 
 def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
-    distribution(tmp_path, "ghost_all")
-    distribution(tmp_path, "ghost_folder", "ghost_folder")  # an empty folder is no package
-    distribution(tmp_path, "whole", "whole")
-    (tmp_path / "whole" / "__init__.py").write_text("raise SystemExit('imported by the doctor')")
+    for name in ("ghost_all", "ghost_folder", "whole"):
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()
+        (tmp_path / f"{name}-1.0.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+    (tmp_path / "ghost_folder").mkdir()  # an empty folder is no package
+    (tmp_path / "whole.py").write_text("raise SystemExit('imported by the doctor')")
     monkeypatch.syspath_prepend(tmp_path)
     modules = {name: name for name in ("ghost_all", "ghost_folder", "whole", "never_installed")}
-    found = one(lambda host: doctor._files(host, modules))
+    found = one(lambda host: packages.files(host, modules))
     assert found.severity == "stops" and found.what.endswith(": ghost_all, ghost_folder.")
     assert found.what.startswith("2 packages are missing") and found.next == host.reinstall(HERE)
-
-
-def test_the_files_of_this_environment_are_there():
-    assert look(doctor._files) == ([], [])
-    known = {name.lower() for name in importlib.metadata.packages_distributions()}
-    assert set(doctor.MODULES) <= known
 
 
 # --- Another package named helpers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["package", "module", "folder without __init__"])
+@pytest.mark.parametrize("kind", ["package", "module"])
 def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
-    place = tmp_path / "some folder"
-    place.mkdir()
-    found_at = place / ("helpers.py" if kind == "module" else "helpers")
-    if kind == "module":
-        found_at.write_text("raise SystemExit('run by the doctor')")
-    else:
-        found_at.mkdir()
-        (found_at / ("__init__.py" if kind == "package" else "other.py")).write_text("raise SystemExit")
-    monkeypatch.setenv("PYTHONPATH", str(place))
-    findings, fine = look(doctor._helpers)
-    if kind == "folder without __init__":  # Python prefers our regular package, wherever it comes on the path
-        assert not findings and fine
-        return
-    (found,) = findings
-    assert found.severity == "stops" and str(found_at) in found.what and "PYTHONPATH" in found.why
-    assert host.unset_variable(HERE, "PYTHONPATH") in found.next
+    file = tmp_path / "some folder" / ("helpers.py" if kind == "module" else "helpers/__init__.py")
+    file.parent.mkdir(parents=True)
+    file.write_text("raise SystemExit('run by the doctor')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "some folder"))
+    found = one(packages.our_helpers)
+    assert found.severity == "stops" and str(tmp_path / "some folder" / "helpers") in found.what
+    assert "PYTHONPATH" in found.why and host.unset_variable(HERE, "PYTHONPATH") in found.next
 
 
 @pytest.fixture
@@ -403,7 +367,7 @@ def bare_python(tmp_path, monkeypatch):
 
 
 def test_a_workshop_that_is_not_installed_stops(bare_python):
-    found = one(doctor._helpers)
+    found = one(packages.our_helpers)
     assert found.severity == "stops" and "not installed" in found.what
     assert "pip install --no-deps -e ." in found.next
 
@@ -413,15 +377,15 @@ def test_another_helpers_that_is_installed_stops(bare_python):
     place = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     (place / "helpers").mkdir()
     (place / "helpers" / "__init__.py").touch()
-    found = one(doctor._helpers)
+    found = one(packages.our_helpers)
     assert str(place / "helpers") in found.what and "is installed in" in found.why and "uninstall helpers" in found.next
 
 
 def test_another_helpers_beside_the_notebooks_stops(bare_python, tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(packages, "ROOT", tmp_path)
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "helpers.py").touch()
-    found = one(doctor._helpers)
+    found = one(packages.our_helpers)
     assert "notebooks" in found.why and "Move it" in found.next
 
 
@@ -431,12 +395,8 @@ def test_a_file_beside_the_notebooks_that_hides_a_module_is_named(name, tmp_path
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("raise SystemExit('run by the doctor')")
     monkeypatch.syspath_prepend(tmp_path)  # as where the doctor is started from that folder
-    found = one(lambda host: doctor._shadows(host, tmp_path))
+    found = one(lambda host: packages.shadows(host, tmp_path))
     assert found.severity == "limits" and found.what.startswith("1 file is ") and found.what.endswith(f": {name}.")
-
-
-def test_nothing_beside_the_notebooks_is_in_the_way():
-    assert look(doctor._shadows) == ([], [])
 
 
 # --- The folder and the variables of the workshop ---------------------------------------------------------------------
@@ -444,34 +404,30 @@ def test_nothing_beside_the_notebooks_is_in_the_way():
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="only Linux has a folder that even root cannot write to")
 def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
-    found = one(lambda host: doctor._writable(host, (tmp_path, Path("/proc/self"))))
+    found = one(lambda host: computer.folder(host, (tmp_path, Path("/proc/self"))))
     assert found.severity == "limits" and found.what == "No answers can be saved: /proc/self cannot be written to."
     assert found.next == host.copy_elsewhere(HERE)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_can_be_written_to_is_no_finding(tmp_path):
-    assert look(lambda host: doctor._writable(host, (tmp_path, tmp_path / "none"))) == ([], [])
-
-
 def test_an_unknown_profile_limits(monkeypatch):
     monkeypatch.setenv("ANYGPU_PROFILE", "gigantic")
-    found = one(doctor._profile)
+    found = one(computer.profile)
     assert found.severity == "limits" and found.what == "There is no profile called 'gigantic'."
     assert host.unset_variable(HERE, "ANYGPU_PROFILE") in found.next
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
-    assert look(doctor._profile) == ([], [])
+    assert look(computer.profile) == ([], [])
 
 
 def test_a_chosen_opencl_device_that_does_not_exist_limits(monkeypatch, opencl_devices):
     if not opencl_devices:
         pytest.skip("needs an OpenCL driver")
     monkeypatch.setenv("PYOPENCL_CTX", "97:3")
-    found = one(doctor._opencl_choice)
+    found = one(opencl.choice)
     assert found.severity == "limits" and found.what == "PYOPENCL_CTX=97:3 names no device here."
     assert host.unset_variable(HERE, "PYOPENCL_CTX") in found.next
     monkeypatch.setenv("PYOPENCL_CTX", "0")
-    assert look(doctor._opencl_choice) == ([], [])
+    assert look(opencl.choice) == ([], [])
 
 
 # --- OpenCL ----------------------------------------------------------------------------------------------------------
@@ -480,81 +436,91 @@ def test_a_chosen_opencl_device_that_does_not_exist_limits(monkeypatch, opencl_d
 @needs_linux_opencl
 def test_a_variable_that_hides_every_driver_is_the_finding(tmp_path, monkeypatch):
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
-    found = one(doctor._opencl)
+    found = one(opencl.drivers)
     assert found.severity == "limits" and found.what.startswith("OCL_ICD_VENDORS hides every OpenCL device: ")
     assert str(tmp_path / "none") in found.why and "    unset OCL_ICD_VENDORS" in found.next.splitlines()
-    quick = one(doctor._opencl_variables)
+    quick = one(opencl.variables)
     assert quick.what == f"OCL_ICD_VENDORS is set to {tmp_path / 'none'}, and there is no such place."
     assert quick.next == found.next
 
 
-@needs_linux_opencl
-def test_a_variable_that_hides_nothing_is_no_finding(monkeypatch):
-    before = look(doctor._opencl)
-    assert all("OCL_ICD_VENDORS" not in finding.what for finding in before[0])
-    monkeypatch.setenv("OCL_ICD_VENDORS", "")
-    assert look(doctor._opencl) == before
-    assert look(doctor._opencl_variables) == ([], [])
-
-
-@needs_linux_opencl
-@pytest.mark.parametrize("name", doctor.LOADER_VARIABLES)
-def test_a_variable_that_hides_some_devices_is_a_note(name, tmp_path, monkeypatch):
-    """An empty folder instead of /etc/OpenCL/vendors: the PoCL that pip brought stays, what the system has is gone."""
-    before = set(doctor._ask_opencl({})[0])
-    after = set(doctor._ask_opencl({name: str(tmp_path)})[0])
-    monkeypatch.setenv(name, str(tmp_path))
-    findings, fine = look(doctor._opencl)
-    if before == after:
-        assert findings == []
-    else:
-        assert [found.severity for found in findings] == ["note" if after else "limits"]
-        assert all(device in findings[0].what for device in before - after)
-        assert len(fine) == (1 if after else 0)
+def test_a_variable_that_hides_nothing_is_no_finding(answers, monkeypatch):
+    for name in opencl.LOADER_VARIABLES:
+        monkeypatch.setenv(name, "")
+    answers(EPYC, without=[EPYC])
+    assert look(opencl.drivers) == ([], [f"OpenCL: {EPYC}"]) and look(opencl.variables) == ([], [])
 
 
 @needs_linux_opencl
 def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monkeypatch):
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
-    monkeypatch.setattr(doctor, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
-    found = one(doctor._opencl)
+    monkeypatch.setattr(opencl, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
+    found = one(opencl.drivers)
     assert found.severity == "limits" and found.what.startswith("There is no OpenCL device here: no OpenCL platform")
-    assert "Lessons 01 to 03 and 12" in found.why and found.next == host.opencl_driver(HERE)
+    assert "Lessons 01 to 03 and 12" in found.why and found.next == opencl.get_driver(HERE)
 
 
 def test_a_driver_that_hangs_is_said_so(monkeypatch):
     if not devices.installed("opencl"):
         pytest.skip("pyopencl is not installed")
-    monkeypatch.setattr(doctor, "CHILD_SECONDS", 0.01)  # no process answers within that
-    found = one(doctor._opencl)
+    monkeypatch.setattr(opencl, "CHILD_SECONDS", 0.01)  # no process answers within that
+    found = one(opencl.drivers)
     assert found.severity == "limits" and found.what == "OpenCL did not answer within 0.01 s."
     assert "hangs" in found.why and "apt" not in found.next
 
 
 def test_pyopencl_that_cannot_be_imported_is_told_with_its_own_words(tmp_path, monkeypatch):
-    (tmp_path / "pyopencl").mkdir()
-    (tmp_path / "pyopencl" / "__init__.py").write_text("raise ImportError('libOpenCL.so.1: cannot open shared object')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "pyopencl.py").write_text("raise ImportError('libOpenCL.so.1: cannot open shared object')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "libOpenCL.so.1: cannot open shared object" in one(doctor._opencl).what
+    assert "libOpenCL.so.1: cannot open shared object" in one(opencl.drivers).what
+    monkeypatch.setenv("PYOPENCL_CTX", "0")
+    (note,) = only(opencl.choice, monkeypatch)  # in a subprocess, which fails
+    assert note.severity == "note" and "PYOPENCL_CTX itself broke" in note.what and "libOpenCL.so.1" in note.why
 
 
-def test_rusticl_without_devices_is_told_how_to_show_them(monkeypatch):
-    def fake_answer(changes):
-        return [], "platform 0 (rusticl) shows no device"
-
-    monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
-    assert "RUSTICL_ENABLE" in one(doctor._opencl).next
+EPYC = Device("opencl", "0:0", "AMD EPYC", "cpu", version="OpenCL 3.0 PoCL 3.1")
+ARC = Device("opencl", "1:0", "Intel Arc A770", "gpu")
+OLD = "1:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"
 
 
-def test_a_driver_older_than_the_processor_is_told_with_two_ways_out(monkeypatch):
-    def fake_answer(changes):
-        return [], "0:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"
+@pytest.fixture
+def answers(monkeypatch):
+    """Let OpenCL answer with these devices and this message, and with others without the loader's variables."""
 
-    monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
-    found = one(doctor._opencl)
+    def give(*found, message="", without=()):
+        def ask(framework, timeout, variables=None):
+            return Answer(framework, "ok", "1", tuple(without if variables else found), message)
+
+        monkeypatch.setattr(devices, "ask", ask)
+        monkeypatch.setattr(devices, "installed", lambda module: True)
+
+    return give
+
+
+def test_a_variable_that_hides_some_devices_is_a_note(answers, monkeypatch):
+    monkeypatch.setenv("OPENCL_VENDOR_PATH", "/empty")
+    answers(EPYC, without=[EPYC, ARC])
+    (found,), fine = look(opencl.drivers)
+    assert found.severity == "note" and found.what == f"OPENCL_VENDOR_PATH hides OpenCL devices: {ARC}."
+    assert host.unset_variable(HERE, "OPENCL_VENDOR_PATH") in found.next and fine == [f"OpenCL: {EPYC}"]
+
+
+def test_rusticl_without_devices_is_told_how_to_show_them(answers):
+    answers(message="platform 0 (rusticl) shows no device")
+    assert "RUSTICL_ENABLE" in one(opencl.drivers).next
+
+
+def test_a_driver_older_than_the_processor_is_told_with_two_ways_out(answers):
+    answers(message=OLD)
+    found = one(opencl.drivers)
     assert found.severity == "limits" and "unknown target CPU 'generic'" in found.what
-    assert found.next == host.opencl_compiler(host.Host.here())
+    assert found.next == opencl.other_compiler(HERE)
+
+
+def test_a_driver_older_than_the_processor_is_only_a_note_beside_one_that_works(answers):
+    answers(EPYC, message=OLD)
+    (found,), fine = look(opencl.drivers)
+    assert found.severity == "note" and fine == [f"OpenCL: {EPYC}"]
 
 
 # --- Dataset ---------------------------------------------------------------------------------------------------------
@@ -574,23 +540,21 @@ def no_dataset(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         f"from pathlib import Path\nfrom helpers import data\ndata.CACHE = Path({str(cache)!r})\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     return cache
 
 
-def test_no_dataset_and_no_network_limits(no_dataset):
-    found = one(doctor._dataset)
+def test_no_dataset_and_no_network_limits(no_dataset, monkeypatch):
+    (found,) = only(data.dataset, monkeypatch)
     assert found.severity == "limits" and "none of its mirrors can be reached" in found.what
-    assert "accuracies on it are not MNIST's" in found.why
-    assert (
-        "https://" in found.next and host.set_variable(HERE, "ANYGPU_MNIST", doctor._example_path(HERE)) in found.next
-    )
+    assert "accuracies on it are not MNIST's" in found.why and "https://" in found.next
+    assert host.set_variable(HERE, "ANYGPU_MNIST", data.example_path(HERE)) in found.next
 
 
-def test_a_corrupt_cache_without_a_network_is_told_too(no_dataset):
+def test_a_corrupt_cache_without_a_network_is_told_too(no_dataset, monkeypatch):
     no_dataset.mkdir()
     (no_dataset / "mnist.npz").write_bytes(b"not MNIST")
-    found = one(doctor._dataset)
+    (found,) = only(data.dataset, monkeypatch)
     assert f"{no_dataset / 'mnist.npz'} is not used" in found.why
 
 
@@ -600,7 +564,8 @@ def test_a_network_is_enough(no_dataset, monkeypatch):
         proxy.listen()
         for name in ("https_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        assert look(doctor._dataset) == ([], ["MNIST: from a mirror, when a lesson first asks for it"])
+        findings = only(data.dataset, monkeypatch)
+    assert not findings and findings.fine == ("MNIST: from a mirror, when a lesson first asks for it",)
 
 
 @pytest.mark.parametrize("content", [None, b"not MNIST"])
@@ -609,104 +574,72 @@ def test_a_named_file_that_is_not_mnist_is_told(content, tmp_path, monkeypatch):
     if content:
         file.write_bytes(content)
     monkeypatch.setenv("ANYGPU_MNIST", str(file))
-    found = one(doctor._dataset)
+    found = one(data.dataset)
     assert found.severity == "limits" and f"ANYGPU_MNIST names {file}" in found.what
     assert host.unset_variable(HERE, "ANYGPU_MNIST") in found.next
-    quick = look(doctor._dataset_file)[0]
-    assert len(quick) == (0 if content else 1)  # reading it takes longer than a quick look may
+    assert len(look(data.named_file)[0]) == (0 if content else 1)  # reading it takes longer than a quick look may
 
 
 # --- Memory, disk, Keras ---------------------------------------------------------------------------------------------
 
 
 def test_too_little_memory_limits(monkeypatch):
-    assert look(doctor._memory)[0] == [] or psutil.virtual_memory().available < 2 * doctor.LEAST_MEMORY
-    monkeypatch.setattr(doctor, "LEAST_MEMORY", 1 << 60)
+    assert look(computer.memory)[0] == [] or psutil.virtual_memory().available < 2 * computer.LEAST_MEMORY
+    monkeypatch.setattr(computer, "LEAST_MEMORY", 1 << 60)
     monkeypatch.setenv("ANYGPU_PROFILE", "lab")
-    found = one(doctor._memory)
+    found = one(computer.memory)
     assert found.severity == "limits" and re.match(r"Only \d+\.\d GiB of memory", found.what)
     assert host.set_variable(HERE, "ANYGPU_PROFILE", "preview") in found.next
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
-    assert "preview" not in one(doctor._memory).next
-
-
-def fake_cgroup(root, version, most, used, cached):
-    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    root.mkdir(parents=True, exist_ok=True)
-    for name, value in zip(names, (most, used), strict=True):
-        (root / name).write_text(f"{value}\n")
-    stat = "inactive_file" if version == 2 else "inactive_file 0\ntotal_inactive_file"
-    (root / "memory.stat").write_text(f"anon 5\n{stat} {cached}\n")
-
-
-def test_a_containers_own_limit_counts(tmp_path):
-    own = tmp_path / "own"
-    own.write_text("0::/user/container\n")
-    fake_cgroup(tmp_path / "two" / "user" / "container", 2, "max", 10, 0)
-    assert host.cgroup_room(tmp_path / "two", own) == []
-    fake_cgroup(tmp_path / "two" / "user", 2, 1000, 700, 200)
-    assert host.cgroup_room(tmp_path / "two", own) == [500]
-    own.write_text("3:cpu:/x\n9:memory:/docker/abc\n")
-    fake_cgroup(tmp_path / "one" / "memory", 1, 0x7FFFFFFFFFFFF000, 10, 0)
-    assert host.cgroup_room(tmp_path / "one", own) == []
-    fake_cgroup(tmp_path / "one" / "memory" / "docker" / "abc", 1, 2000, 1990, 20)
-    assert host.cgroup_room(tmp_path / "one", own) == [30]
-    assert host.cgroup_room(tmp_path, tmp_path / "missing") == []
+    assert "preview" not in one(computer.memory).next
 
 
 def test_too_little_disk_limits(monkeypatch):
-    monkeypatch.setattr(doctor, "LEAST_DISK", 1 << 60)
+    monkeypatch.setattr(computer, "LEAST_DISK", 1 << 60)
     for this in HOSTS:
-        found = one(doctor._disk, this)
+        found = one(computer.disk, this)
         assert found.severity == "limits" and "free on the disk" in found.what and "pip cache purge" in found.next
 
 
-def test_a_backend_that_keras_does_not_have_limits(monkeypatch, tmp_path):
-    assert look(doctor._keras_backend) == ([], ["Keras backend: tensorflow"])
-    monkeypatch.setenv("KERAS_BACKEND", "nonsense")
-    found = one(doctor._keras_backend)
-    assert found.severity == "limits" and "KERAS_BACKEND asks for the Keras backend 'nonsense'" in found.what
-    monkeypatch.delenv("KERAS_BACKEND")
-    (tmp_path / "keras").mkdir()
-    (tmp_path / "keras" / "keras.json").write_text(json.dumps({"backend": "plaidml"}))
-    found = one(doctor._keras_backend)
-    assert str(tmp_path / "keras" / "keras.json") in found.what and "'plaidml'" in found.what
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert look(doctor._keras_backend) == ([], ["Keras backend: jax"])
-    monkeypatch.delenv("KERAS_BACKEND")
-    (tmp_path / "keras" / "keras.json").write_text("not json")
-    assert look(doctor._keras_backend) == ([], ["Keras backend: tensorflow"])
-
-
-def test_a_backend_that_is_not_installed_limits(monkeypatch):
-    absent = [name for name in ("torch", "openvino") if importlib.util.find_spec(name) is None]
-    if not absent:
-        pytest.skip("every backend of Keras is installed here")
-    monkeypatch.setenv("KERAS_BACKEND", absent[0])
-    found = one(doctor._keras_backend, host.Host("Windows", "x86_64", (3, 12), "venv", False))
-    assert "is not installed" in found.what and '    $env:KERAS_BACKEND = "tensorflow"' in found.next
-    if absent[0] == "torch":
-        assert "    py workshop.py lab --with torch" in found.next
-
-
-def test_a_backend_that_cannot_train_limits(monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
-    assert "it cannot train" in one(doctor._keras_backend).what
+@pytest.mark.parametrize(
+    ("variable", "settings", "wrong"),
+    [
+        (None, None, ""),
+        (None, "not json", ""),
+        ("jax", '{"backend": "plaidml"}', ""),
+        ("nonsense", None, "The variable KERAS_BACKEND asks for the Keras backend 'nonsense', .* it does not exist"),
+        ("numpy", None, "it cannot train"),
+        (None, '{"backend": "plaidml"}', "Keras' own settings, .*keras.json, asks for the Keras backend 'plaidml'"),
+        ("torch", None, "'torch', and that package is not installed"),
+    ],
+)
+def test_a_backend_with_which_no_lesson_can_train_limits(variable, settings, wrong, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    if variable:
+        monkeypatch.setenv("KERAS_BACKEND", variable)
+    if settings:
+        (tmp_path / "keras").mkdir()
+        (tmp_path / "keras" / "keras.json").write_text(settings)
+    if not wrong:
+        assert look(keras.backend) == ([], [f"Keras backend: {variable or 'tensorflow'}"])
+        return
+    found = one(keras.backend, WINDOWS)
+    assert found.severity == "limits" and re.search(wrong, found.what)
+    assert '    $env:KERAS_BACKEND = "tensorflow"' in found.next
+    assert ("    py workshop.py lab --with torch" in found.next) == (variable == "torch")
 
 
 # --- Advice for every system -----------------------------------------------------------------------------------------
 
 
 ADVICE = [
-    host.add_missing,
     host.reinstall,
     host.copy_elsewhere,
-    host.other_python,
-    host.opencl_driver,
-    lambda this: f"Now:\n    {host.command(this, 'doctor')}",
-    lambda this: f"Now:\n    {host.set_variable(this, 'A', 'b')}",
-    lambda this: f"Now:\n    {host.unset_variable(this, 'A')}",
-    lambda this: f"Now:\n    {host.python_command(this)}",
+    computer.other_python,
+    opencl.get_driver,
+    opencl.other_compiler,
+    lambda this: f"    {host.command(this, 'doctor')}\n    {host.python_command(this)}",
+    lambda this: f"    {host.set_variable(this, 'A', 'b')}\n    {host.unset_variable(this, 'A')}",
 ]
 FOREIGN = {
     "Windows": r"sudo|apt |brew |unset|export |python3 |rm -r|/bin/",
@@ -715,66 +648,32 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("host", HOSTS, ids=lambda host: f"{host.system}-{host.machine}-{host.route}-{host.nvidia}")
-def test_advice_has_a_command_and_none_of_another_system(host):
+@pytest.mark.parametrize("this", HOSTS, ids=lambda this: "-".join(map(str, dataclasses.astuple(this))))
+def test_advice_has_a_command_and_none_of_another_system(this):
     for advice in ADVICE:
-        text = advice(host)
+        text = advice(this)
         commands = [line for line in text.splitlines() if line.startswith("    ")]
         assert commands, text
-        assert not re.search(FOREIGN[host.system], text), text
+        assert not re.search(FOREIGN[this.system], text), text
 
 
-def advise(system, machine="x86_64", route="venv", nvidia=False):
-    return host.opencl_driver(host.Host(system, machine, (3, 12), route, nvidia)).splitlines()
+def driver(system, machine="x86_64", installed_by="venv", nvidia=False):
+    return opencl.get_driver(host.Host(system, machine, (3, 12), installed_by, nvidia)).splitlines()
 
 
 def test_where_opencl_comes_from_on_each_system():
-    conda = "    conda env create -f environment-opencl.yml"
-    assert "    sudo apt install pocl-opencl-icd" in advise("Linux") and conda not in advise("Linux")
-    assert conda in advise("Linux", "arm64") and f"    {host.binder_link()}" in advise("Linux", "arm64")
-    assert conda in advise("Windows") and f"    {host.binder_link()}" in advise("Windows")
-    assert conda in advise("Darwin", "arm64")
-    assert conda in advise("Linux", route="conda")
-    assert f"    {host.binder_link()}" in advise("Linux", route="binder") and conda not in advise(
-        "Linux", route="binder"
-    )
+    conda, binder = "    conda env create -f environment-opencl.yml", f"    {host.binder_link()}"
+    assert "    sudo apt install pocl-opencl-icd" in driver("Linux") and conda not in driver("Linux")
+    for lines in (driver("Linux", "arm64"), driver("Linux", installed_by="conda"), driver("Windows"), driver("Darwin")):
+        assert conda in lines and binder in lines
+    assert binder in driver("Linux", installed_by="binder") and conda not in driver("Linux", installed_by="binder")
     nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
-    assert nvidia in advise("Linux", nvidia=True) and nvidia not in advise("Linux")
-    assert nvidia not in advise("Windows", nvidia=True)
-
-
-def test_a_driver_older_than_the_processor_is_only_a_note_beside_one_that_works(monkeypatch):
-    def fake_answer(changes):
-        return ["AMD EPYC (PoCL 3.1, OpenCL, CPU)"], "1:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: x"
-
-    monkeypatch.setattr(doctor, "_ask_opencl", fake_answer)
-    findings, fine = look(doctor._opencl)
-    assert [finding.severity for finding in findings] == ["note"]
-    assert fine == ["OpenCL: AMD EPYC (PoCL 3.1, OpenCL, CPU)"]
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://github.com/some-one/gpu.course.git",
-        "git@github.com:some-one/gpu.course",
-        "https://github.com/some-one/gpu.course/",
-    ],
-)
-def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git" / "config").write_text(
-        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = x\n'
-    )
-    assert host.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
-
-
-def test_without_a_known_repository_binder_asks_for_it(tmp_path):
-    assert "give it the address" in host.binder_link(tmp_path)
+    assert nvidia in driver("Linux", nvidia=True) and nvidia not in driver("Linux")
+    assert nvidia not in driver("Windows", nvidia=True)
 
 
 def test_where_a_newer_opencl_compiler_comes_from():
-    linux, arm = (host.opencl_compiler(host.Host("Linux", m, (3, 12), "venv", False)) for m in ("x86_64", "arm64"))
+    linux, arm = (opencl.other_compiler(host.Host("Linux", m, (3, 12), "venv", False)) for m in ("x86_64", "arm64"))
     assert "    python3 workshop.py lab --with intel-opencl" in linux.splitlines()
     assert "    sudo apt install pocl-opencl-icd" in linux.splitlines()
     assert "intel-opencl" not in arm
@@ -782,4 +681,4 @@ def test_where_a_newer_opencl_compiler_comes_from():
 
 def test_the_files_that_the_advice_names_are_there():
     for name in ("environment.yml", "environment-opencl.yml", "workshop.py"):
-        assert (doctor.ROOT / name).is_file()
+        assert (ROOT / name).is_file()
