@@ -72,7 +72,7 @@ class Touch:
 
     item: int  # the number of the work-item, counted through all dimensions (dimension 0 runs fastest)
     array: str  # the name of the kernel's parameter, or of the array that it declares in local memory
-    index: int  # the element that the kernel asked for, also one that does not exist; in a local array's order of rows
+    index: int  # the element that was asked for, also one that does not exist; several indices are counted as one
     reads: bool  # whether it read the element
     writes: bool  # whether it wrote it; with neither, only the address was taken (`&array[index]`)
     inside: bool  # whether the array has that element
