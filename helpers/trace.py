@@ -239,6 +239,13 @@ def _read(log: np.ndarray, lengths: dict[str, int], arrays: list[str], unseen: l
 
 # ------------------------------------------------------------------------------------------------ rewriting OpenCL C
 
+BARRIER = r"\b((?:work_group_)?barrier\s*\()"
+LOCAL = r"((?:^|(?<=[;{}]))\s*(?:(?:volatile|const)\s+)*(?:__)?local\b[^;=]*;)"  # with `=` it is a pointer's
+# A macro whose text has an index, a barrier or a `*` that begins an operand: it may touch arrays or meet barriers.
+HIDING = r"^[ \t]*#[ \t]*define[ \t]+\w+(?:\([^)]*\))?[ \t]+(?:\*|.*(?:\[|barrier|[(,=;{+-][ \t]*\*)).*"
+ATOMIC_CALL = r"\batom(?:ic)?_\w+\s*\(\s*(?:\([^()]*\)\s*)?"
+ADDRESS = r"(?:^|[(,=;{}?:]|\breturn|\*\s*\))\s*&\s*$"  # at the end of what stands before; a binary & follows a value
+
 
 def barrier_in_branch(kernel: opencl.Kernel) -> str:
     """Return the condition under which a barrier stands, such as `if (i < n)`; empty if none stands in a branch.
@@ -258,13 +265,6 @@ def barrier_in_branch(kernel: opencl.Kernel) -> str:
             if found := re.search(r"\b(if\b.*|else\b.*)", opening, re.DOTALL):
                 return " ".join(found[1].split())
     return ""
-
-
-BARRIER = r"\b((?:work_group_)?barrier\s*\()"
-LOCAL = r"((?:^|(?<=[;{}]))\s*(?:(?:volatile|const)\s+)*(?:__)?local\b[^;=]*;)"  # with `=` it is a pointer's
-HIDING = r"^[ \t]*#[ \t]*define\b.*(?:\[|barrier|\*[ \t]*\().*"  # macros that may touch arrays, or meet barriers
-ATOMIC_CALL = r"\batom(?:ic)?_\w+\s*\(\s*(?:\([^()]*\)\s*)?"
-ADDRESS = r"(?:^|[(,=;{}?:]|\breturn|\*\s*\))\s*&\s*$"  # at the end of what stands before; a binary & follows a value
 
 
 @functools.lru_cache(maxsize=4)  # those who judge a kernel one after the other share it

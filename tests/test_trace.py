@@ -172,7 +172,8 @@ def test_wrong_sizes_and_arguments_give_messages():
         ("", "total = x[i];", ["`total` in `total = x[i]`"]),
         ("#define AT(k) x[k]", "out[i] = AT(i);", ["the macro `#define AT(k) x[k]`"]),
         ("#define WAIT barrier(1)", "WAIT;", ["the macro `#define WAIT barrier(1)`"]),
-        ("#define T 4", "out[i] = x[T];", []),
+        ("#define AT(k) *(x + (k))", "out[i] = AT(i);", ["the macro `#define AT(k) *(x + (k))`"]),
+        ("#define T 4\n#define SQUARE(a) ((a) * (a))", "out[i] = SQUARE(x[T]);", []),
     ],
 )
 def test_what_cannot_be_followed_is_told(before, body, unseen):
