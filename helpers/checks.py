@@ -7,16 +7,18 @@ gives full points to a cell that merely prints "wrong"; nothing is ever written 
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers import opencl, trace
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -32,24 +34,27 @@ class CheckFailed(Exception):
         return str(self).splitlines()
 
 
-class _NotYet(Exception):
+class NotYet(Exception):
     """What was expected, what came, and where."""
 
 
-class _NotDone(Exception):
+class NotDone(Exception):
     """The exercise is as it was handed out."""
 
 
-def _verdict(judge: Callable[..., str | None]) -> Callable[..., None]:
-    """Make a check of a function that raises _NotYet or _NotDone, or returns what it tried when all is right."""
+def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
+    """Make a check of a generator whose every `yield` is one judge's account of what it tried.
 
-    @functools.wraps(judge)
-    def check(*args: object, **kwargs: object) -> None:
+    The first judge that raises NotYet or NotDone speaks for all.
+    """
+
+    @functools.wraps(check)
+    def print_verdict(*args: object, **kwargs: object) -> None:
         try:
-            tried = judge(*args, **kwargs)
-        except _NotDone as untouched:
+            tried = "; ".join(check(*args, **kwargs))
+        except NotDone as untouched:
             message = f"not done yet: {untouched}"
-        except _NotYet as wrong:
+        except NotYet as wrong:
             message = f"not yet: {wrong}"
         else:
             print(f"right ({tried})")
@@ -58,28 +63,18 @@ def _verdict(judge: Callable[..., str | None]) -> Callable[..., None]:
             raise CheckFailed(message)
         print(message)
 
-    return check
-
-
-@_verdict
-def every(*judges: Callable[[], str]) -> str:
-    """Judge an exercise of several parts; the first part that is not right speaks for all.
-
-    Args:
-        judges: functions without arguments that call `judge_function` or `judge_kernel`.
-    """
-    return "; ".join(judge() for judge in judges)
+    return print_verdict
 
 
 def judge_changed(answer: str, starter: str) -> str:
     """Judge an exercise that mends something: it is not done as long as it is what was handed out."""
     if not isinstance(answer, str) or answer.split() == starter.split():
-        raise _NotDone("this is what you were given, and it has the fault.")
+        raise NotDone("this is what you were given, and it has the fault.")
     return "changed"
 
 
-def judge_apart(judge: Callable[..., str], seconds: float = 30.0, **arguments: object) -> str:
-    """Let another judge run the learner's kernel in a process of its own, where it may crash or never end.
+def judge_in_subprocess(judge: Callable[..., str], seconds: float = 30.0, **arguments: object) -> str:
+    """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
 
     Args:
         judge: a function of a module, which a fresh process can import.
@@ -88,30 +83,30 @@ def judge_apart(judge: Callable[..., str], seconds: float = 30.0, **arguments: o
     """
     from helpers import processes
 
-    names = {"module": judge.__module__, "name": judge.__name__}
-    run = processes.run(_judge_here, seconds=seconds, check=False, **names, arguments=arguments)
+    call = {"module": judge.__module__, "name": judge.__name__, "given": arguments}
+    run = processes.run(_judge_here, seconds=seconds, check=False, **call)
     if run.result is None:
         fate = run.failures[0].partition("; it was in line")[0]
         if "SIG" in fate:
             fate += ". Does a work-item write beyond the end of an array? What do those do that have no element?"
-        raise _NotYet(f"the process that ran your kernel did not live to tell: {fate}")
-    verdict, said = run.result
-    if verdict == "right":
-        return said
-    raise _NotDone(said) if verdict == "not done" else _NotYet(said)
+        raise NotYet(f"the process that ran your kernel did not live to tell: {fate}")
+    outcome, text = run.result
+    if outcome == "right":
+        return text
+    raise NotDone(text) if outcome == "not done" else NotYet(text)
 
 
-def _judge_here(module: str, name: str, arguments: dict) -> tuple[str, str]:
+def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
     """Judge in this process, and return the verdict as data; its source travels, so it imports what it uses."""
     import importlib
 
     from helpers import checks, errors
 
     try:
-        return "right", getattr(importlib.import_module(module), name)(**arguments)
-    except checks._NotDone as untouched:
+        return "right", getattr(importlib.import_module(module), name)(**given)
+    except checks.NotDone as untouched:
         return "not done", str(untouched)
-    except (checks._NotYet, errors.WorkshopError) as wrong:
+    except (checks.NotYet, errors.WorkshopError) as wrong:
         return "not yet", str(wrong)
 
 
@@ -128,11 +123,11 @@ def compare_prediction(prediction: object, measured: object, unit: str = "") -> 
     """
     if isinstance(measured, str):
         unit = ""
-    came, guessed = (f"{_plain(value)} {unit}".rstrip() for value in (measured, prediction))
+    actual, predicted = (f"{_plain(value)} {unit}".rstrip() for value in (measured, prediction))
     if prediction is None or prediction is ...:
-        print(f"no prediction made; measured: {came}")
+        print(f"no prediction made; measured: {actual}")
     else:
-        print(f"you predicted: {guessed}\nmeasured:      {came}")
+        print(f"you predicted: {predicted}\nmeasured:      {actual}")
 
 
 def _plain(value: object) -> str:
@@ -157,27 +152,24 @@ def judge_function(
         cases: given a random generator, returns tuples of arguments; put the awkward ones in by hand.
 
     Returns:
-        What was tried, for the verdict. `function` prints that verdict.
+        What was tried, for the verdict.
     """
     tried = 0
     for arguments in cases(np.random.default_rng()):
-        expected = reference(*_copies(arguments))
+        expected = reference(*copy.deepcopy(arguments))
         for _ in range(2):  # a function that remembers its last call differs the second time
-            given = _copies(arguments)
-            came = _call(learner, given, arguments)
-            if came is None or came is ...:
+            given = copy.deepcopy(arguments)
+            actual = _call(learner, given, arguments)
+            if actual is None or actual is ...:
                 nothing = f"{_call_text(learner, arguments)} returns nothing"
                 if tried:
-                    raise _NotYet(f"{nothing}. Does every way through the function end with `return`?")
-                raise _NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
-            _compare(expected, came, f"for {_call_text(learner, arguments)}")
+                    raise NotYet(f"{nothing}. Does every way through the function end with `return`?")
+                raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
+            _compare(expected, actual, f"for {_call_text(learner, arguments)}")
             if not all(_same(one, other) for one, other in zip(given, arguments, strict=True)):
-                raise _NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
+                raise NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
         tried += 1
     return f"{tried} cases"
-
-
-function = _verdict(judge_function)
 
 
 def _call(learner: Callable[..., object], given: tuple, arguments: tuple) -> object:
@@ -186,13 +178,7 @@ def _call(learner: Callable[..., object], given: tuple, arguments: tuple) -> obj
     except NotImplementedError:
         return None
     except Exception as error:
-        raise _NotYet(f"{_call_text(learner, arguments)} stopped with {type(error).__name__}: {error}") from None
-
-
-def _copies(arguments: tuple) -> tuple:
-    import copy
-
-    return copy.deepcopy(arguments)
+        raise NotYet(f"{_call_text(learner, arguments)} stopped with {type(error).__name__}: {error}") from None
 
 
 def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
@@ -220,29 +206,29 @@ def _same(one: object, other: object) -> bool:
     return one == other
 
 
-def _compare(expected: object, came: object, where: str) -> None:
-    """Raise _NotYet unless `came` is `expected`: numbers to 1e-5 of their size, everything else exactly."""
-    if type(expected) is int and isinstance(came, float | np.floating) and came == expected:
-        raise _NotYet(
-            f"{where} expected {expected}, a whole number; came {_short(came)}, a float. `int(...)` makes one."
+def _compare(expected: object, actual: object, where: str) -> None:
+    """Raise NotYet unless `actual` is `expected`: numbers to 1e-5 of their size, everything else exactly."""
+    if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
+        raise NotYet(
+            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float. `int(...)` makes one."
         )
     if isinstance(expected, bool | np.bool_ | str | None.__class__):
-        right = isinstance(came, bool | np.bool_ | str) and came == expected
+        right = isinstance(actual, bool | np.bool_ | str) and actual == expected
     elif isinstance(expected, list) and any(isinstance(one, str) for one in expected):
-        right = isinstance(came, list | tuple | np.ndarray) and list(came) == expected
+        right = isinstance(actual, list | tuple | np.ndarray) and list(actual) == expected
     elif isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
         try:
-            values, wanted = np.asarray(came), np.asarray(expected)
+            values, wanted = np.asarray(actual), np.asarray(expected)
             same_shape = values.shape == wanted.shape
-            if not same_shape and not (isinstance(expected, list) and isinstance(came, list) and len(expected) <= 8):
-                raise _NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(came)}.")
+            if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
+                raise NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(actual)}.")
             right = same_shape and np.allclose(values, wanted, rtol=1e-5, atol=1e-9)
         except (TypeError, ValueError):
             right = False
     else:
-        right = came == expected
+        right = actual == expected
     if not right:
-        raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}")
+        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}")
 
 
 def _size(values: np.ndarray) -> str:
@@ -267,17 +253,17 @@ def judge_tile(
         cases: given a random generator, returns tuples of float32 arrays; put the awkward shapes in by hand.
 
     Returns:
-        What was tried, for the verdict. `tile_function` prints that verdict.
+        What was tried, for the verdict.
     """
     from helpers import tile
 
     if isinstance(source, tile.Function):
-        raise _NotYet("this is a tile.Function; hand in its text.")
+        raise NotYet("this is a tile.Function; hand in its text.")
     body = re.sub(r"//[^\n]*", "", source) if isinstance(source, str) else ""
     if "function" not in body and "=" in body:
-        raise _NotYet("the text must begin with `function`, as it did before you wrote.")
+        raise NotYet("the text must begin with `function`, as it did before you wrote.")
     if not body.partition("{")[2].replace("}", "").strip():
-        raise _NotDone("there is no statement yet (what stands behind // is a comment).")
+        raise NotDone("there is no statement yet (what stands behind // is a comment).")
     tried = 0
     try:
         learner = tile.Function(source)
@@ -287,19 +273,16 @@ def judge_tile(
             _compare_tensors(reference(*arrays), learner(*arrays), f"for {sizes}{values}")
             tried += 1
     except tile.TileError as error:
-        raise _NotYet(str(error)) from None
+        raise NotYet(str(error)) from None
     return f"{tried} cases"
 
 
-tile_function = _verdict(judge_tile)
-
-
-def _compare_tensors(expected: np.ndarray, came: np.ndarray, where: str) -> None:
-    """Raise _NotYet unless `came` is `expected` up to the rounding of float32 sums in any order."""
-    if came.shape != expected.shape:
-        raise _NotYet(f"{where} expected {_size(expected)}, came {_size(came)}: {_short(came)}.")
-    if not np.allclose(came, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max())):
-        raise _NotYet(f"{where} expected {_short(expected)}, came {_short(came)}")
+def _compare_tensors(expected: np.ndarray, actual: np.ndarray, where: str) -> None:
+    """Raise NotYet unless `actual` is `expected` up to the rounding of float32 sums in any order."""
+    if actual.shape != expected.shape:
+        raise NotYet(f"{where} expected {_size(expected)}, came {_size(actual)}: {_short(actual)}.")
+    if not np.allclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max())):
+        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}")
 
 
 # ---------------------------------------------------------------------------------------------- kernels
@@ -313,20 +296,42 @@ COUNTED = 64  # elements of the launch whose accesses are counted
 TRACED, TRACED_GROUP = 9, 4  # elements (an odd number of them) and work-group of the launch that is traced
 
 
-def _random(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | np.generic:
-    """Random numbers for one parameter of a kernel: `float`, `int`, or n of them, `float[]`, `int[]`."""
-    count = n if kind.endswith("[]") else None
-    if kind.startswith("float"):
-        # A single number stays away from 0 and 1, at which a wrong formula could be right.
-        single = rng.choice((-1, 1)) * rng.uniform(1.5, 3)
-        return rng.normal(size=count).astype(np.float32) if count else np.float32(single)
-    return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(2, 100))
+def build(source: object, name: str, device: cl.Device | None = None) -> opencl.Kernel:
+    """Parse and build a learner's kernel, once for all the judges of a verdict.
+
+    Args:
+        source: OpenCL C, or what the learner left in its place.
+        name: the kernel's name.
+        device: where to run; the lessons' device if None.
+    """
+    if not isinstance(source, str) or not source.strip():
+        raise NotDone("there is no kernel yet.")
+    try:
+        return opencl.Kernel(source, name, device)
+    except opencl.KernelError as error:
+        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}") from None
+
+
+def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]:
+    """Return the names of the kernel's parameters, once their number and their types are right.
+
+    Args:
+        kernel: the learner's kernel.
+        wanted: what each parameter takes: `float`, `int`, or, of a pointer, `float[]`, `int[]`.
+    """
+    if len(kernel.parameters) != len(wanted):
+        raise NotYet(f"expected a kernel of {len(wanted)} parameters, came one of {len(kernel.parameters)}.")
+    for number, (parameter, kind) in enumerate(zip(kernel.parameters, wanted, strict=True), 1):
+        words = parameter.text.replace("*", " * ").split()
+        if kind.removesuffix("[]") not in words or ("*" in words) != kind.endswith("[]"):
+            meant = f"a pointer to {kind[:-2]} (`__global {kind[:-2]} *`)" if kind.endswith("[]") else f"one {kind}"
+            raise NotYet(f"parameter {number} is `{parameter.text}`; expected {meant}.")
+    return [parameter.name for parameter in kernel.parameters]
 
 
 def judge_kernel(
-    source: str, name: str, inputs: Sequence[str], reference: Callable[..., np.ndarray],
-    reach: int = 0, sizes: Sequence[int] = SIZES, device: cl.Device | None = None,
-    groups: Sequence[int] = (LOCAL_SIZE,), advice: str = "",
+    kernel: opencl.Kernel, inputs: Sequence[str], reference: Callable[..., np.ndarray], radius: int = 0,
+    sizes: Sequence[int] = SIZES, groups: Sequence[int] = (LOCAL_SIZE,), advice: str = "",
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -336,355 +341,237 @@ def judge_kernel(
     traced: it finds reads beyond the end that spoil nothing, and elements that several work-items write.
 
     Args:
-        source: OpenCL C with the kernel.
-        name: the kernel's name.
+        kernel: the learner's kernel.
         inputs: what each input parameter takes: `float[]` or `int[]` (n elements of 4 bytes), `float` or `int` (one).
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
-        reach: how many neighbours on each side an output depends on; messages show them.
+        radius: how many neighbours on each side an output depends on; messages show them.
         sizes: the sizes n to try; a random one is added.
-        device: where to run; the lessons' device if None.
         groups: how many work-items a work-group has; every size is tried with each.
         advice: what this exercise's mistakes come from, said after what is wrong.
 
     Returns:
-        What was tried, for the verdict. `kernel` prints that verdict.
+        What was tried, for the verdict.
     """
-    import pyopencl as cl
-
-    from helpers import opencl
-
     rng = np.random.default_rng()
-    device = device or opencl.pick_device()
-    context = cl.Context([device])  # Intel's driver forgets a context that only its queue still holds
-    queue = cl.CommandQueue(context)
-    run = _compiled(context, source, name)
-    names = _parameter_names(source, name, inputs, np.asarray(reference(*_inputs(inputs, rng, 2))).dtype)
+    whole_numbers = np.issubdtype(np.asarray(reference(*_random(inputs, rng, 2))).dtype, np.integer)
+    names = expect_parameters(kernel, [*inputs, "int[]" if whole_numbers else "float[]", "int"])
     # The largest size first: a kernel that was never touched is then told so, and not that it is wrong for one element.
     tried = sorted({*sizes, int(rng.integers(300, 3000))}, reverse=True)
     try:
         for n, group in itertools.product(tried, groups):
-            given = dict(zip(names, _inputs(inputs, rng, n), strict=False))
-            _judge_size(queue, run, given, reference, n, reach, group)
-        _judge_trace(source, name, _inputs(inputs, rng, TRACED), reference, device)
-    except _NotYet as wrong:
-        raise _NotYet(f"{wrong} {advice}".rstrip()) from None
+            _judge_size(kernel, dict(zip(names, _random(inputs, rng, n), strict=False)), reference, n, radius, group)
+        _judge_trace(kernel, _random(inputs, rng, TRACED), reference)
+    except NotYet as wrong:
+        raise NotYet(f"{wrong} {advice}".rstrip()) from None
     sizes_tried = f"{len(tried)} sizes from {min(tried)} to {max(tried)}"
-    return f"{sizes_tried}, work-groups in any order, on {opencl.name(device)}"
+    return f"{sizes_tried}, work-groups in any order, on {opencl.name(kernel.device)}"
 
 
-kernel = _verdict(judge_kernel)
-
-
-def judge_accesses(source: str, name: str, most: Callable[[int, int], int], device: cl.Device | None = None) -> str:
+def judge_accesses(kernel: opencl.Kernel, most: Callable[[int, int], int]) -> str:
     """Judge how often a right kernel of one array of floats, an output and `const int n` asks global memory.
 
     Args:
-        source: OpenCL C with the kernel.
-        name: the kernel's name.
+        kernel: the learner's kernel.
         most: how many accesses all work-items together may make, from n and the number of work-groups.
-        device: where to run; the lessons' device if None.
 
     Returns:
         What was counted, for the verdict.
     """
-    from helpers import opencl
-
     n, group = COUNTED, COUNTED // 4
     x, out = np.ones((2, n), np.float32)
-    seen = opencl.trace(source, name, (n,), (group,), [x, out, np.int32(n)], device)
-    for touch in seen.outside:
-        raise _NotYet(
-            f"{n} work-items on {n} elements in groups of {group}: work-item {touch.item} touches element "
-            f"{touch.index} of {touch.array}, which has the elements 0 to {n - 1}. "
+    traced = trace.record(kernel, n, group, [x, out, np.int32(n)], allow_branches=True)
+    for touch in traced.outside:
+        raise NotYet(
+            f"{n} work-items on {n} elements in groups of {group}: {touch}, which does not exist. "
             "Ask whether it exists before you touch it."
         )
-    came = int(seen.counts.sum())
-    allowed = most(n, n // group)
-    counted = f"{came} accesses to global memory for {n} elements in {n // group} work-groups"
-    if came > allowed:
-        raise _NotYet(f"the result is right, but with {counted}; expected at most {allowed}.")
+    actual, allowed = int(traced.global_accesses.sum()), most(n, n // group)
+    counted = f"{actual} accesses to global memory for {n} elements in {n // group} work-groups"
+    if actual > allowed:
+        raise NotYet(f"the result is right, but with {counted}; expected at most {allowed}.")
     return counted
 
 
-def _inputs(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray | np.generic]:
-    return [_random(kind, rng, n) for kind in kinds]
+def _random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray | np.generic]:
+    """Random numbers for parameters of a kernel: each `float`, `int`, or n of them, `float[]`, `int[]`."""
 
+    def one(kind: str) -> np.ndarray | np.generic:
+        count = n if kind.endswith("[]") else None
+        if kind.startswith("float"):
+            # A single number stays away from 0 and 1, at which a wrong formula could be right.
+            single = rng.choice((-1, 1)) * rng.uniform(1.5, 3)
+            return rng.normal(size=count).astype(np.float32) if count else np.float32(single)
+        return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(2, 100))
 
-def _parameter_names(source: str, name: str, inputs: Sequence[str], output: np.dtype) -> list[str]:
-    """The names of the kernel's parameters, once their number and their types are right."""
-    from helpers import opencl
-
-    _, _, parameters = opencl.find_kernel(source, name)
-    element = "float" if np.issubdtype(output, np.floating) else "int"
-    wanted = [*inputs, f"{element}[]", "int"]
-    if len(parameters) != len(wanted):
-        raise _NotYet(f"expected a kernel of {len(wanted)} parameters, came one of {len(parameters)}.")
-    for number, (parameter, kind) in enumerate(zip(parameters, wanted, strict=True), 1):
-        words = parameter.text.replace("*", " * ").split()
-        if kind.removesuffix("[]") not in words or ("*" in words) != kind.endswith("[]"):
-            meant = f"a pointer to {kind[:-2]} (`__global {kind[:-2]} *`)" if kind.endswith("[]") else f"one {kind}"
-            raise _NotYet(f"parameter {number} is `{parameter.text}`; expected {meant}.")
-    return [parameter.name for parameter in parameters]
+    return [one(kind) for kind in kinds]
 
 
 def _judge_size(
-    queue: cl.CommandQueue,
-    run: cl.Kernel,
-    given: dict[str, np.ndarray],
-    reference: Callable,
-    n: int,
-    reach: int,
-    group: int,
+    kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, radius: int, group: int
 ) -> None:
     """Run on n elements, with two fills and in several orders, and judge every output."""
     expected = np.asarray(reference(*given.values()))
-    one, other = (_run_guarded(queue, run, given, expected.dtype, n, "at once", fill, group) for fill in FILLS)
-    unwritten = (one.view(np.uint32) == FILLS[0]) & (other.view(np.uint32) == FILLS[1])
-    if unwritten.all():
-        raise _NotDone("the kernel writes nothing.")
-    _judge_output(one, expected, given, unwritten, other, "at once", reach)
-    for order in ("at once", "at once", "forwards", "backwards"):
-        came = _run_guarded(queue, run, given, expected.dtype, n, order, FILLS[0], group)
-        _judge_output(came, expected, given, unwritten, other, order, reach)
-
-
-def _judge_trace(source: str, name: str, given: list, reference: Callable, device: cl.Device) -> None:
-    """Launch a few work-items more than there are elements, and look at what each of them touches."""
-    from helpers import opencl
-
-    out = np.zeros_like(reference(*given))
-    items = math.ceil(TRACED / TRACED_GROUP) * TRACED_GROUP
-    seen = opencl.trace(source, name, (items,), (TRACED_GROUP,), [*given, out, np.int32(TRACED)], device)
-    launch = f"{items} work-items on {TRACED} elements"
-    for touch in seen.outside:
-        verb = "writes" if touch.writes else "reads"
-        beyond = "It is beyond the end: ask whether the element exists before it is read or written."
-        inside = "It has an element of its own, but not that neighbour: ask for the edges before touching them."
-        raise _NotYet(
-            f"{launch}: work-item {touch.item} {verb} element {touch.index} of {touch.array}, which has the elements 0 "
-            f"to {TRACED - 1}. {beyond if touch.item >= TRACED else inside}"
-        )
-    writers: dict[int, set[int]] = {}
-    for touch in seen.touches:
-        if touch.writes:
-            writers.setdefault(touch.index, set()).add(touch.item)
-    for index, who in writers.items():
-        if len(who) > 1:
-            first = ", ".join(str(item) for item in sorted(who)[:3])
-            raise _NotYet(
-                f"{launch}: element {index} is written by work-items {first}{', ...' if len(who) > 3 else ''}. "
-                "Each work-item should write its own element, the one with its global id."
-            )
-
-
-def _compiled(context: cl.Context, source: str, name: str) -> cl.Kernel:
-    import pyopencl as cl
-
-    from helpers import opencl
-
-    if not isinstance(source, str) or not source.strip():
-        raise _NotDone("there is no kernel yet.")
-    try:
-        return cl.Kernel(opencl.build(context, source), name)
-    except opencl.KernelError as error:
-        raise _NotYet(f"the kernel does not compile.\n{error.why}") from None
-    except cl.Error:
-        raise _NotYet(f"expected a kernel called {name!r}; the source has none of that name.") from None
-
-
-def _run_guarded(
-    queue: cl.CommandQueue, run: cl.Kernel, given: dict, dtype: np.dtype, n: int, order: str, fill: int, group: int
-) -> np.ndarray:
-    """Run once and return the output of shape (n,); complain if anything outside it was written."""
-    import pyopencl as cl
-
-    pad = _pad(queue.device)
-    inside = slice(pad * 4, pad * 4 + 4 * n)
-    inputs = {name: _guarded_buffer(queue, v, OUTSIDE, pad) for name, v in given.items() if isinstance(v, np.ndarray)}
-    output = _guarded_buffer(queue, np.full(n, fill, np.uint32), fill, pad)
-    arguments = [inputs[name][inside] if name in inputs else value for name, value in given.items()]
-    _launch(queue, run, [*arguments, output[inside], np.int32(n)], math.ceil(n / group), group, order)
-    whole = np.empty(n + 2 * pad, np.uint32)
-    for name, buffer in inputs.items():
-        cl.enqueue_copy(queue, whole, buffer)
-        if not np.array_equal(whole[pad : pad + n], given[name].view(np.uint32)):
-            raise _NotYet(f"n = {n}: the kernel changed its input {name}; it may only write the output.")
-        _canaries(whole, n, pad, OUTSIDE, name, group)
-    cl.enqueue_copy(queue, whole, output)
-    _canaries(whole, n, pad, fill, "the output", group)
-    return whole[pad : pad + n].view(dtype)
-
-
-def _launch(queue: cl.CommandQueue, run: cl.Kernel, arguments: list, groups: int, group: int, order: str) -> None:
-    """Start `groups` work-groups of `group` work-items, at once or one by one, forwards or backwards."""
-    if order == "at once":
-        run(queue, (groups * group,), (group,), *arguments)
-        return
-    for number in range(groups) if order == "forwards" else reversed(range(groups)):
-        run(queue, (group,), (group,), *arguments, global_offset=(number * group,))
-
-
-def _pad(device: cl.Device) -> int:
-    """Elements of 4 bytes before and after a buffer: more than a work-group, and what sub-buffers must align to."""
-    alignment = max(device.mem_base_addr_align // 8 // 4, 1)
-    return math.ceil(2 * LOCAL_SIZE / alignment) * alignment
-
-
-def _guarded_buffer(queue: cl.CommandQueue, values: np.ndarray, guard: int, pad: int) -> cl.Buffer:
-    import pyopencl as cl
-
-    if values.dtype.itemsize != 4:
-        raise WorkshopError(f"checks.kernel takes arrays of 4-byte elements, not {values.dtype}.")
-    whole = np.full(len(values) + 2 * pad, guard, np.uint32)
-    whole[pad : pad + len(values)] = values.view(np.uint32)
-    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=whole)
-
-
-def _canaries(whole: np.ndarray, n: int, pad: int, guard: int, what: str, group: int = LOCAL_SIZE) -> None:
-    changed = np.flatnonzero(whole != guard) - pad
-    outside = changed[(changed < 0) | (changed >= n)]
-    if len(outside):
-        raise _NotYet(
-            f"n = {n}: the kernel wrote to element {outside[0]} of {what}, which has the elements 0 to {n - 1}. "
-            f"{math.ceil(n / group) * group} work-items run: is there a guard, and does it stop at n - 1?"
-        )
-
-
-def _number(value: np.generic) -> str:
-    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+    refilled = run_guarded(kernel, given, n, n, group, FILLS[1])
+    orders = ("at once", "at once", "at once", "forwards", "backwards")
+    runs = [run_guarded(kernel, given, n, n, group, FILLS[0], order) for order in orders]
+    unwritten = find_unwritten(runs[0], refilled)
+    for order, actual in zip(orders, runs, strict=True):
+        values = (bits.view(expected.dtype) for bits in (actual, refilled))
+        _judge_output(*values, expected, given, unwritten, order, radius)
 
 
 def _judge_output(
-    came: np.ndarray, expected: np.ndarray, given: dict, unwritten: np.ndarray, refilled: np.ndarray,
-    order: str, reach: int,
+    actual: np.ndarray, refilled: np.ndarray, expected: np.ndarray, given: dict, unwritten: np.ndarray,
+    order: str, radius: int,
 ) -> None:  # fmt: skip
     """Compare an output with what was expected.
 
     Args:
-        came: the output, which held FILLS[0] before.
+        actual: the output, which held FILLS[0] before.
+        refilled: the output of a run in which it held FILLS[1] before.
         expected: what it should be.
         given: the inputs by name, for the message.
         unwritten: which elements the kernel never writes.
-        refilled: the output of a run in which it held FILLS[1] before.
         order: in which order the work-groups ran.
-        reach: how many neighbours of an element to show.
+        radius: how many neighbours of an element to show.
     """
-    right = (
-        np.isclose(came, expected, rtol=1e-4, atol=1e-5) if np.issubdtype(came.dtype, np.floating) else came == expected
-    )
+    floats = np.issubdtype(actual.dtype, np.floating)
+    right = np.isclose(actual, expected, rtol=1e-4, atol=1e-5) if floats else actual == expected
     if right.all():
         return
     i = int(np.flatnonzero(~right)[0])
-    around = range(max(i - reach, 0), min(i + reach + 1, len(came)))
+    around = range(max(i - radius, 0), min(i + radius + 1, len(actual)))
     with_inputs = ", ".join(
         ", ".join(f"{name}[{k}] = {_number(value[k])}" for k in around)
         if isinstance(value, np.ndarray)
         else f"{name} = {_number(value)}"
         for name, value in given.items()
     )
-    where = f"n = {len(came)}, element {i} ({with_inputs}): expected {_number(expected[i])}"
+    where = f"n = {len(actual)}, element {i} ({with_inputs}): expected {_number(expected[i])}"
     if unwritten[i]:
-        raise _NotYet(f"{where}, came nothing: it was never written.")
-    if order == "at once" and not np.isclose(came[i], refilled[i], equal_nan=True):
-        raise _NotYet(
+        raise NotYet(f"{where}, came nothing: it was never written.")
+    if order == "at once" and not np.isclose(actual[i], refilled[i], equal_nan=True):
+        raise NotYet(
             f"{where}; what came differs from run to run: is something read that nobody or somebody else wrote?"
         )
-    hint = " Does it read outside an input?" if np.isnan(came[i]) else ""
+    hint = " Does it read outside an input?" if np.isnan(actual[i]) else ""
     when = "" if order == "at once" else f" (work-groups run {order}, one by one: OpenCL promises no order)"
-    raise _NotYet(f"{where}, came {_number(came[i])}.{hint}{when}")
+    raise NotYet(f"{where}, came {_number(actual[i])}.{hint}{when}")
 
 
-# ---------------------------------------------------------------------------------------------- reductions
-
-POISON = """
-__kernel void poison(__global int *out) {
-    __local int spoilt[%(size)d];
-    for (int k = get_local_id(0); k < %(size)d; k += get_local_size(0)) {
-        spoilt[k] = 1000003 * (k + 1);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    out[get_global_id(0)] = spoilt[get_local_size(0) - 1 - get_local_id(0)];
-}
-"""
+def _number(value: np.generic) -> str:
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
-def judge_group_sums(source: str, name: str, group: int = LOCAL_SIZE, device: cl.Device | None = None) -> str:
-    """Judge a kernel (x, sums, n) that writes the sum of each work-group's elements of x to sums[its number].
+def _judge_trace(kernel: opencl.Kernel, given: list, reference: Callable) -> None:
+    """Launch a few work-items more than there are elements, and look at what each of them touches."""
+    out = np.zeros_like(reference(*given))
+    items = math.ceil(TRACED / TRACED_GROUP) * TRACED_GROUP
+    traced = trace.record(kernel, items, TRACED_GROUP, [*given, out, np.int32(TRACED)], allow_branches=True)
+    launch = f"{items} work-items on {TRACED} elements"
+    for touch in traced.outside:
+        if touch.array not in traced.lengths:
+            raise NotYet(f"{launch}: {touch}, which does not exist.")
+        verb = "writes" if touch.writes else "reads" if touch.reads else "takes the address of"
+        beyond = "It is beyond the end: ask whether the element exists before it is read or written."
+        inside = "It has an element of its own, but not that neighbour: ask for the edges before touching them."
+        raise NotYet(
+            f"{launch}: work-item {touch.item} {verb} element {touch.index} of {touch.array}, which has the elements 0 "
+            f"to {TRACED - 1}. {beyond if touch.item >= TRACED else inside}"
+        )
+    writers: dict[int, set[int]] = {}
+    for touch in traced.touches:
+        if touch.array in traced.lengths and (touch.writes or not touch.reads):  # one may write through an address
+            writers.setdefault(touch.index, set()).add(touch.item)
+    for index, who in writers.items():
+        if len(who) > 1:
+            first = ", ".join(str(item) for item in sorted(who)[:3])
+            raise NotYet(
+                f"{launch}: element {index} is written by work-items {first}{', ...' if len(who) > 3 else ''}. "
+                "Each work-item should write its own element, the one with its global id."
+            )
 
-    Each size runs several times on fresh whole numbers, between canaries, after a kernel that leaves other numbers in
-    local memory. A kernel without barriers may still be right on a device that runs a group one work-item after the
-    other; so a last launch is recorded, and judged by what it touches between which barriers.
+
+# ---------------------------------------------------------------------------------------------- canaries
+
+
+class Guarded:
+    """A buffer on the device that lies between canaries.
 
     Args:
-        source: OpenCL C; x and sums are arrays of int, n is an int.
-        name: the kernel's name.
+        queue: whose device it is for.
+        values: what it holds, of shape (n,), elements of 4 bytes.
+        guard: the 32 bits of every canary; there are more on each side than a work-group has work-items.
+    """
+
+    def __init__(self, queue: cl.CommandQueue, values: np.ndarray, guard: int) -> None:
+        import pyopencl as cl
+
+        if values.dtype.itemsize != 4:
+            raise WorkshopError(f"Only arrays of 4-byte elements lie between canaries, not {values.dtype}.")
+        alignment = max(queue.device.mem_base_addr_align // 8 // 4, 1)  # of sub-buffers, in elements
+        pad = math.ceil(2 * LOCAL_SIZE / alignment) * alignment
+        self._queue, self._guard, self._slice = queue, guard, slice(pad, pad + len(values))
+        self._whole = np.full(len(values) + 2 * pad, guard, np.uint32)
+        self._whole[self._slice] = values.view(np.uint32)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        self._buffer = cl.Buffer(queue.context, flags, hostbuf=self._whole)
+        self.inside = self._buffer[4 * pad : 4 * (pad + len(values))]  # the buffer for the kernel
+
+    def read(self) -> tuple[np.ndarray, int | None]:
+        """Return what it holds now as uint32 of shape (n,), and where a canary died: an index, -1 just before it."""
+        import pyopencl as cl
+
+        cl.enqueue_copy(self._queue, self._whole, self._buffer)
+        dead = np.flatnonzero(self._whole != self._guard)
+        dead = dead[(dead < self._slice.start) | (dead >= self._slice.stop)]
+        return self._whole[self._slice], int(dead[0]) - self._slice.start if len(dead) else None
+
+
+def run_guarded(
+    kernel: opencl.Kernel, given: dict[str, np.ndarray | np.generic], n: int, length: int, group: int, fill: int,
+    order: str = "at once",
+) -> np.ndarray:  # fmt: skip
+    """Run a kernel (its inputs, its output, n) between canaries; refuse it if it writes anything but the output.
+
+    Args:
+        kernel: the learner's kernel.
+        given: its inputs by name.
+        n: its last argument; so many work-items are started, rounded up to whole work-groups.
+        length: the number of elements of the output.
         group: work-items of a work-group.
-        device: where to run; the lessons' device if None.
+        fill: the 32 bits that every element of the output holds before.
+        order: "at once", or one work-group after the other, "forwards" or "backwards".
 
     Returns:
-        What was tried, for the verdict.
+        The output, its bits as uint32 of shape (length,).
     """
-    import pyopencl as cl
-
-    from helpers import opencl, races
-
-    rng = np.random.default_rng()
-    device = device or opencl.pick_device()
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    run = _compiled(context, source, name)
-    _parameter_names(source, name, ("int[]",), np.dtype(np.int32))
-    if branch := races.barrier_in_branch(source):
-        raise _NotYet(f"a barrier stands in `{branch}`; every work-item of the group must reach it, so move it out.")
-    poison = cl.Kernel(opencl.build(context, POISON % {"size": 4 * group}), "poison")
-    tried = sorted({*SIZES, int(rng.integers(300, 3000)), 50 * group}, reverse=True)
-    for n in tried:
-        for _ in range(3):
-            _judge_sums(queue, run, poison, rng.integers(-99, 100, n, np.int32), group)
-    x = rng.integers(-99, 100, 2 * group - 28, np.int32)
-    found = races.find(source, name, 2, group, [x, np.zeros(2, np.int32), np.int32(len(x))], device)
-    if found.races or found.outside:
-        raise _NotYet(f"{(found.races + found.outside)[0]}. The sums were right here by luck.")
-    if len(set(found.barriers.tolist())) > 1:
-        raise _NotYet("the work-items do not all meet the same number of barriers.")
-    if found.accesses.max() > group // 2:
-        item = int(found.accesses.argmax())
-        raise _NotYet(f"work-item {item} touches {found.accesses[item]} elements: the others should share its work.")
-    return f"{len(tried)} sizes from {min(tried)} to {max(tried)}, no race, on {opencl.name(device)}"
-
-
-def _judge_sums(queue: cl.CommandQueue, run: cl.Kernel, poison: cl.Kernel, x: np.ndarray, group: int) -> None:
-    """Run twice, on results that held different things before, and judge every sum."""
-    import pyopencl as cl
-
-    n, groups, pad = len(x), math.ceil(len(x) / group), _pad(queue.device)
-    expected = np.add.reduceat(x, np.arange(0, n, group))
-    came = []
-    for fill in FILLS:
-        spoilt = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4 * 8 * group)
-        poison(queue, (8 * group,), (group,), spoilt)
-        given, sums = (
-            _guarded_buffer(queue, a, g, pad) for a, g in ((x, OUTSIDE), (np.full(groups, fill, np.uint32), fill))
-        )
-        run(queue, (groups * group,), (group,), given[4 * pad : 4 * (pad + n)], sums[4 * pad : 4 * (pad + groups)],
-            np.int32(n))  # fmt: skip
-        whole = np.empty(groups + 2 * pad, np.uint32)
-        cl.enqueue_copy(queue, whole, sums)
-        outside = np.flatnonzero(np.r_[whole[:pad], whole[pad + groups :]] != fill)
-        if len(outside):
-            raise _NotYet(f"n = {n}: the kernel wrote outside of sums, which has the elements 0 to {groups - 1}.")
-        came.append(whole[pad : pad + groups])
-    unwritten = (came[0] == FILLS[0]) & (came[1] == FILLS[1])
-    if unwritten.all():
-        raise _NotDone("the kernel writes nothing.")
-    for values in (one.view(np.int32) for one in came):
-        if (wrong := np.flatnonzero(values != expected)).size:
-            first = int(wrong[0])
-            said = "nothing: it was never written" if unwritten[first] else str(values[first])
-            hint = (
-                " Does the kernel read beyond n, or does a work-item leave before the barrier?"
-                if abs(int(values[first])) > 99 * group and n % group
-                else ""
+    inputs = {name: Guarded(kernel.queue, v, OUTSIDE) for name, v in given.items() if isinstance(v, np.ndarray)}
+    output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill)
+    arguments = [inputs[name].inside if name in inputs else value for name, value in given.items()]
+    arguments += [output.inside, np.int32(n)]
+    groups = math.ceil(n / group)
+    if order == "at once":
+        kernel.kernel(kernel.queue, (groups * group,), (group,), *arguments)
+    else:
+        for number in range(groups) if order == "forwards" else reversed(range(groups)):
+            kernel.kernel(kernel.queue, (group,), (group,), *arguments, global_offset=(number * group,))
+    for name, buffer in {**inputs, "the output": output}.items():
+        values, stray = buffer.read()
+        if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
+            raise NotYet(f"n = {n}: the kernel changed its input {name}; it may only write the output.")
+        if stray is not None:
+            guard = ": is there a guard, and does it stop at n - 1?" if len(values) == n else "."
+            raise NotYet(
+                f"n = {n}: the kernel wrote to element {stray} of {name}, which has the elements 0 to "
+                f"{len(values) - 1}. {groups * group} work-items run{guard}"
             )
-            elements = f"elements {first * group} to {min((first + 1) * group, n) - 1}"
-            raise _NotYet(f"n = {n}: sums[{first}], of {elements}: expected {expected[first]}, came {said}.{hint}")
+    return values
+
+
+def find_unwritten(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return which elements a kernel never writes, from its outputs after each of FILLS."""
+    unwritten = (one == FILLS[0]) & (other == FILLS[1])
+    if unwritten.all():
+        raise NotDone("the kernel writes nothing.")
+    return unwritten

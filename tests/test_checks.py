@@ -3,10 +3,12 @@
 import re
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
-from helpers import checks, tile
+from helpers import checks, opencl, tile
 from helpers.checks import CheckFailed
+from helpers.lessons import lesson_02
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +24,21 @@ def double(x):
     return 2 * x
 
 
+@checks.verdict
+def function(learner, reference, cases):
+    yield checks.judge_function(learner, reference, cases)
+
+
+@checks.verdict
+def kernel(source, name, inputs, reference, **how):
+    yield checks.judge_kernel(checks.build(source, name), inputs, reference, **how)
+
+
+@checks.verdict
+def tile_function(source, reference, cases):
+    yield checks.judge_tile(source, reference, cases)
+
+
 def said(capsys):
     out, err = capsys.readouterr()
     assert err == ""
@@ -32,13 +49,13 @@ def said(capsys):
 
 
 def test_a_right_function_is_told_so(capsys):
-    checks.function(double, double, double_of)
+    function(double, double, double_of)
     assert said(capsys) == "right (2 cases)"
 
 
 @pytest.mark.parametrize("answer", [None, ...])
 def test_an_untouched_function_is_not_done_yet(capsys, answer):
-    checks.function(lambda x: answer, double, double_of)
+    function(lambda x: answer, double, double_of)
     assert said(capsys).startswith("not done yet: ")
 
 
@@ -46,12 +63,12 @@ def test_a_function_that_raises_not_implemented_is_not_done_yet(capsys):
     def todo(x):
         raise NotImplementedError
 
-    checks.function(todo, double, double_of)
+    function(todo, double, double_of)
     assert said(capsys).startswith("not done yet: ")
 
 
 def test_a_function_that_returns_only_sometimes_is_told_so(capsys):
-    checks.function(lambda x: 2 if x == 1 else None, double, double_of)
+    function(lambda x: 2 if x == 1 else None, double, double_of)
     assert re.fullmatch(r"not yet: .* returns nothing. Does every way through .* end with `return`\?", said(capsys))
 
 
@@ -59,18 +76,18 @@ def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
     def triple(x):
         return 3 * x
 
-    checks.function(triple, double, double_of)
+    function(triple, double, double_of)
     assert said(capsys) == "not yet: for triple(1) expected 2, came 3"
 
 
 def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeypatch):
     monkeypatch.setenv(checks.GRADE, "1")
     with pytest.raises(CheckFailed, match="expected 2, came 1"):
-        checks.function(lambda x: x, double, double_of)
+        function(lambda x: x, double, double_of)
     with pytest.raises(CheckFailed, match="not done yet"):
-        checks.function(lambda x: ..., double, double_of)
+        function(lambda x: ..., double, double_of)
     assert said(capsys) == ""
-    checks.function(double, double, double_of)
+    function(double, double, double_of)
     assert said(capsys).startswith("right")
 
 
@@ -114,45 +131,45 @@ def remembers(x):
 )
 def test_wrong_functions_are_refused(capsys, learner, reference, cases, complaint):
     calls.clear()
-    checks.function(learner, reference, lambda rng: cases)
+    function(learner, reference, lambda rng: cases)
     verdict = said(capsys)
     assert verdict.startswith("not yet: ")
     assert complaint in verdict
 
 
 def test_a_list_is_as_good_as_an_array_and_rounding_is_forgiven(capsys):
-    checks.function(lambda x: [x, x], lambda x: np.array([x, x]), lambda rng: [(3,)])
-    checks.function(lambda x: 0.1 + 0.2, lambda x: 0.3, lambda rng: [(3,)])
-    checks.function(lambda x: np.bool_(True), lambda x: True, lambda rng: [(3,)])
+    function(lambda x: [x, x], lambda x: np.array([x, x]), lambda rng: [(3,)])
+    function(lambda x: 0.1 + 0.2, lambda x: 0.3, lambda rng: [(3,)])
+    function(lambda x: np.bool_(True), lambda x: True, lambda rng: [(3,)])
     assert said(capsys).count("right") == 3
 
 
 @pytest.mark.parametrize(
-    ("came", "verdict"),
+    ("answer", "verdict"),
     [(["a", "b"], "right"), (("a", "b"), "right"), (["b", "a"], "not yet"), ([], "not yet"), ({"a", "b"}, "not yet"),
      ("ab", "not yet"), (["a", 2], "not yet"), (["a", "b", "c"], "not yet")],
 )  # fmt: skip
-def test_a_list_of_names_must_be_that_list(came, verdict, capsys):
-    checks.function(lambda: came, lambda: ["a", "b"], lambda rng: [()])
+def test_a_list_of_names_must_be_that_list(answer, verdict, capsys):
+    function(lambda: answer, lambda: ["a", "b"], lambda rng: [()])
     assert capsys.readouterr().out.startswith(verdict)
 
 
 def test_lists_of_arrays_may_be_arguments(capsys):
     arrays = [np.ones(2), np.array([5.0, 0.0])]
-    checks.function(lambda parts: sum(parts), lambda parts: sum(parts), lambda rng: [(arrays,)])
+    function(lambda parts: sum(parts), lambda parts: sum(parts), lambda rng: [(arrays,)])
     assert capsys.readouterr().out.startswith("right")
 
     def spoils(parts):
         parts[0] += 1
         return sum(parts) - 1
 
-    checks.function(spoils, lambda parts: sum(parts), lambda rng: [(arrays,)])
+    function(spoils, lambda parts: sum(parts), lambda rng: [(arrays,)])
     said = capsys.readouterr().out
     assert "spoils([np.array([1.0, 1.0]), np.array([5.0, 0.0])]) changed its own argument" in said
 
 
 def test_long_arguments_are_shortened(capsys):
-    checks.function(lambda x: 0, lambda x: 1, lambda rng: [(np.arange(1000),)])
+    function(lambda x: 0, lambda x: 1, lambda rng: [(np.arange(1000),)])
     assert len(said(capsys)) < 200
 
 
@@ -175,6 +192,17 @@ __kernel void scale(const float by, __global const float *x, __global float *out
     if (i < n) out[i] = by * x[i];
 }
 """
+SMOOTH = """
+__kernel void smooth(__global const float *x, __global float *out, const int n) {
+    __local float near[66];
+    int i = get_global_id(0), l = get_local_id(0);
+    if (i < n) near[l + 1] = x[i];
+    if (l == 0 && i > 0) near[0] = x[i - 1];
+    if (l + 1 == get_local_size(0) && i + 1 < n) near[l + 2] = x[i + 1];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (i < n) out[i] = i == 0 || i == n - 1 ? near[l + 1] : (near[l] + near[l + 1] + near[l + 2]) / 3;
+}
+"""
 COUNT = """
 __kernel void shift(const int by, __global const int *x, __global int *out, const int n) {
     int i = get_global_id(0);
@@ -184,31 +212,29 @@ __kernel void shift(const int by, __global const int *x, __global int *out, cons
 
 
 def judge(capsys, source):
-    checks.kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
+    kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
     return said(capsys)
 
 
 def test_right_kernels_pass_in_float_and_int(capsys):
     assert judge(capsys, SCALE).startswith("right (7 sizes from 1 to ")
-    checks.kernel(COUNT, "shift", ("int", "int[]"), lambda by, x: x + by)
+    kernel(COUNT, "shift", ("int", "int[]"), lambda by, x: x + by)
     assert said(capsys).startswith("right")
 
 
 def test_a_kernel_is_tried_in_groups_of_every_size_asked_for(capsys):
     """Right in groups of 64 alone."""
     source = SCALE.replace("if (i < n)", "if (i < n && get_local_size(0) == 64)")
-    checks.kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
+    kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
     assert said(capsys).startswith("right")
-    checks.kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x, groups=(64, 16))
+    kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x, groups=(64, 16))
     assert said(capsys).startswith("not ")
 
 
 def test_advice_follows_what_is_wrong(capsys):
-    checks.kernel(
-        SCALE.replace("by * x[i]", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?"
-    )
+    kernel(SCALE.replace("by * x[i]", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?")
     assert said(capsys).rstrip().endswith(" Why?")
-    checks.kernel(SCALE, "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?")
+    kernel(SCALE, "scale", ("float", "float[]"), lambda by, x: by * x, advice="Why?")
     assert "Why?" not in said(capsys)
 
 
@@ -270,7 +296,7 @@ BY_X = "const float by, __global const float *x"
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("void scale", "void scala"), "expected a kernel called 'scale'"),
+        (("void scale", "void scala"), "the source has no kernel called 'scale'"),
         (("const float by, ", ""), "expected a kernel of 4 parameters, came one of 3"),
         (("const float by", "const double by"), "parameter 1 is `const double by`; expected one float."),
         (
@@ -304,18 +330,31 @@ def test_a_wrong_value_comes_with_the_inputs_that_belong_to_it(capsys):
 
 
 def test_an_exercise_of_several_parts_speaks_through_the_first_that_is_not_right(capsys):
-    right, wrong = (
-        lambda learner=learner: checks.judge_function(learner, double, double_of) for learner in (double, abs)
-    )
-    kernel = lambda: checks.judge_kernel(SCALE, "scale", ("float", "float[]"), lambda by, x: by * x)  # noqa: E731
-    checks.every(right, kernel)
+    @checks.verdict
+    def several(*learners):
+        for learner in learners:
+            yield checks.judge_function(learner, double, double_of)
+        yield checks.judge_kernel(checks.build(SCALE, "scale"), ("float", "float[]"), lambda by, x: by * x)
+
+    several(double)
     assert said(capsys).startswith("right (2 cases; 7 sizes from 1 to ")
-    checks.every(right, wrong, kernel)
+    several(double, abs)
     assert said(capsys) == "not yet: for abs(1) expected 2, came 1"
 
 
+def test_one_verdict_takes_one_context_and_two_builds(monkeypatch, capsys):
+    opencl.pick_device()  # the first time in a process, it tries the compiler
+    made = []
+    context, build = cl.Context, cl.Program.build
+    monkeypatch.setattr(cl, "Context", lambda *given: made.append("context") or context(*given))
+    monkeypatch.setattr(cl.Program, "build", lambda *given, **how: made.append("build") or build(*given, **how))
+    lesson_02.check_smooth_locally(SMOOTH)
+    assert said(capsys).startswith("right")
+    assert made == ["context", "build", "build"]
+
+
 def test_nothing_reaches_standard_error_from_a_kernel_that_does_not_compile(capfd):
-    checks.kernel(SCALE.replace("x[i];", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x)
+    kernel(SCALE.replace("x[i];", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x)
     out, err = capfd.readouterr()
     assert err == ""
     assert "does not compile" in out
@@ -331,11 +370,15 @@ ONCE = "__kernel void f(__global const float *x, __global float *out, const int 
     [
         ("int i = get_global_id(0); out[i] = x[i];", "right"),
         ("int i = get_global_id(0); out[i] = x[i] + x[0] - x[0];", "256 accesses to global memory for 64 elements"),
-        ("int i = get_global_id(0); out[i] = x[i + 1];", "work-item 63 touches element 64 of x"),
+        ("int i = get_global_id(0); out[i] = x[i + 1];", "work-item 63 touches x[64], which does not exist"),
     ],
 )
 def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
-    checks.every(lambda: checks.judge_accesses(ONCE.replace("BODY", body), "f", lambda n, groups: 2 * n + groups))
+    @checks.verdict
+    def accesses(source):
+        yield checks.judge_accesses(checks.build(source, "f"), lambda n, groups: 2 * n + groups)
+
+    accesses(ONCE.replace("BODY", body))
     assert verdict in capsys.readouterr().out
 
 
@@ -363,13 +406,13 @@ def tile_cases(rng):
     ],
 )
 def test_tile_functions_are_judged(capsys, source, verdict):
-    checks.tile_function(source, lambda a: a.sum(axis=1), tile_cases)
+    tile_function(source, lambda a: a.sum(axis=1), tile_cases)
     assert verdict.lower() in capsys.readouterr().out.lower()
 
 
 def test_tile_functions_may_round_as_they_like(capsys):
     """Sums of a thousand numbers in another order, some of them near zero."""
-    checks.tile_function(
+    tile_function(
         ROWS, lambda a: a[:, ::-1].sum(axis=1), lambda rng: [(rng.standard_normal((500, 1000), dtype=np.float32),)]
     )
     assert capsys.readouterr().out == "right (1 cases)\n"

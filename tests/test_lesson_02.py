@@ -1,4 +1,4 @@
-"""helpers.products: the bench must see what is wrong, and count and time what is asked."""
+"""helpers.lessons.lesson_02: the benchmark must see what is wrong, and count and time what is asked."""
 
 import numpy as np
 import pyopencl as cl

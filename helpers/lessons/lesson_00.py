@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from helpers.machine.monitor import Samples
 from helpers.plots import BLUE, GREY, figure, show
 
 
-def check_choose(learner: Callable[[list[str]], int]) -> None:
+@checks.verdict
+def check_choose(learner: Callable[[list[str]], int]) -> Iterator[str]:
     """Lesson 00, exercise 1: the position of the first GPU, or of the first CPU where there is no GPU."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -27,20 +28,22 @@ def check_choose(learner: Callable[[list[str]], int]) -> None:
         drawn = [[*rng.choice(["cpu", "gpu"], 6).tolist(), "cpu"] for _ in range(20)]
         return [(kinds,) for kinds in awkward + drawn]
 
-    checks.function(learner, lambda kinds: kinds.index("gpu" if "gpu" in kinds else "cpu"), cases)
+    yield checks.judge_function(learner, lambda kinds: kinds.index("gpu" if "gpu" in kinds else "cpu"), cases)
 
 
-def check_count_labels(learner: Callable[[np.ndarray], Sequence[int]]) -> None:
+@checks.verdict
+def check_count_labels(learner: Callable[[np.ndarray], Sequence[int]]) -> Iterator[str]:
     """Lesson 00, exercise 2: how often each of the ten digits occurs."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [(rng.integers(0, high, size=200),) for high in (10, 10, 9, 2)]
         return [(np.array([3, 3, 9]),), *drawn, (rng.integers(0, 10, size=5000),)]  # more than uint8 can count
 
-    checks.function(learner, lambda labels: np.bincount(labels, minlength=10), cases)
+    yield checks.judge_function(learner, lambda labels: np.bincount(labels, minlength=10), cases)
 
 
-def check_is_used(learner: Callable[[list, list], bool]) -> None:
+@checks.verdict
+def check_is_used(learner: Callable[[list, list], bool]) -> Iterator[str]:
     """Lesson 00, exercise 3: is the lower quartile of the busy samples more than 5 above the idle ones' upper one."""
 
     def right(idle: list, busy: list) -> bool:
@@ -53,7 +56,7 @@ def check_is_used(learner: Callable[[list, list], bool]) -> None:
         drawn = [(rng.integers(0, 60, 8).tolist(), rng.integers(30, 100, 8).tolist()) for _ in range(30)]
         return plain + close + skewed + drawn
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

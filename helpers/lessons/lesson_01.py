@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import checks
-from helpers.opencl import Trace
 from helpers.plots import BLUE, GREEN, GREY, GROUP_COLOURS, ORANGE, PINK, RED, SKY, figure, show
+from helpers.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def check_saxpy(source: str, global_size: Callable[[int, int], int]) -> None:
+@checks.verdict
+def check_saxpy(source: str, global_size: Callable[[int, int], int]) -> Iterator[str]:
     """Lesson 01, exercise 1: `out[i] = alpha * x[i] + y[i]`, and how many work-items to start for it."""
 
     def sizes(rng: np.random.Generator) -> list[tuple]:
         drawn = [(int(rng.integers(1, 9999)), 2**k) for k in range(10)]
         return [(10, 4), (12, 4), (1, 64), (64, 64), (65, 64), (100, 7), *drawn]
 
-    checks.every(
-        lambda: checks.judge_function(global_size, lambda n, group: -(-n // group) * group, sizes),
-        lambda: checks.judge_kernel(
-            source, "saxpy", ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y
-        ),
-    )
+    yield checks.judge_function(global_size, lambda n, group: -(-n // group) * group, sizes)
+    kernel = checks.build(source, "saxpy")
+    yield checks.judge_kernel(kernel, ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y)
 
 
-def check_smooth(source: str) -> None:
+@checks.verdict
+def check_smooth(source: str) -> Iterator[str]:
     """Lesson 01, exercise 2: the mean of three neighbours; the first and the last element stay as they are."""
 
-    checks.kernel(source, "smooth", ("float[]",), smooth, reach=1)
+    yield checks.judge_kernel(checks.build(source, "smooth"), ("float[]",), smooth, radius=1)
 
 
 def smooth(x: np.ndarray) -> np.ndarray:
@@ -50,17 +49,18 @@ def work_items(trace: Trace, title: str) -> None:
     """Draw which work-item touched which element: arrays that are read above, arrays that are written below.
 
     Args:
-        trace: what `helpers.opencl.trace` recorded of a one-dimensional launch of at most about 20 work-items.
+        trace: what `helpers.trace.record` saw of a one-dimensional launch of at most about 20 work-items.
         title: the message of the figure.
     """
-    written = {touch.array for touch in trace.touches if touch.writes}
+    touches = [touch for touch in trace.touches if touch.array in trace.lengths]  # not those of local memory
+    written = {touch.array for touch in touches if touch.writes}
     above = [array for array in trace.lengths if array not in written]
     rows = {array: row for row, array in enumerate([*above, None, *(a for a in trace.lengths if a in written)])}
     middle, items = rows[None], len(trace.global_ids)
-    indices = [touch.index for touch in trace.touches]
+    indices = [touch.index for touch in touches]
     first, last = min([0, *indices]), max([items - 1, *indices, *(length - 1 for length in trace.lengths.values())])
     with figure(max(7.5, 0.42 * (last - first + 1) + 1.6), 0.8 * len(rows) + 0.9) as (drawn, axes):
-        for touch in trace.touches:
+        for touch in touches:
             row = rows[touch.array]
             aside = 0.22 * max(abs(row - middle) - 1, 0)  # an arrow from a farther array passes the nearer one's number
             ends = [(touch.index - aside, row), (touch.item - aside, middle)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from helpers.lessons.lesson_01 import smooth
 from helpers.machine.host import cpu_name
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.tables import Table
+from helpers.trace import Trace, record
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     Launch = Callable[[cl.Buffer, cl.Buffer, cl.Buffer, int, int, int], object]
 
 
-def check_fewest_loads(learner: Callable[[int], float]) -> None:
+@checks.verdict
+def check_fewest_loads(learner: Callable[[int], float]) -> Iterator[str]:
     """Lesson 02, exercise 1: the fewest loads for one multiply-add of a block that fits into so many registers."""
 
     def right(registers: int) -> float:
@@ -29,20 +31,20 @@ def check_fewest_loads(learner: Callable[[int], float]) -> None:
         fitting = ((r, v) for r, v in blocks if r * v + v + 1 <= registers)
         return min((r + v) / (r * v) for r, v in fitting)
 
-    checks.function(
+    yield checks.judge_function(
         learner, right, lambda rng: [(3,), (4,), (16,), (32,), *((int(n),) for n in rng.integers(5, 99, 9))]
     )
 
 
-def check_smooth_locally(source: str) -> None:
+@checks.verdict
+def check_smooth_locally(source: str) -> Iterator[str]:
     """Lesson 02, exercise 2: `smooth` again, reading each element from global memory once for each work-group."""
     advice = (
         "(Do all work-items reach the barrier, also those with i >= n? Is all of `near` that is read filled before?)"
     )
-    checks.every(
-        lambda: checks.judge_kernel(source, "smooth", ("float[]",), smooth, reach=1, groups=(64, 16), advice=advice),
-        lambda: checks.judge_accesses(source, "smooth", lambda n, groups: 2 * n + 2 * groups),
-    )
+    kernel = checks.build(source, "smooth")
+    yield checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, groups=(64, 16), advice=advice)
+    yield checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -135,27 +137,17 @@ def round_up(number: int, step: int) -> int:
 
 
 class MatmulBenchmark:
-    """Two random matrices in NumPy and on the device, and what was measured with them.
-
-    Attributes:
-        queue: where everything is queued.
-        device: the name of its device.
-        size: rows and columns of the matrices.
-        a: the left matrix, float32 of shape (size, size).
-        b: the right matrix, likewise.
-        buffers: A, B and C on the device.
-        random: the generator that both were drawn from.
-        runs: every measurement by its label.
-        traces: every trace by its label.
-    """
+    """Two random matrices in NumPy and on the device, and what was measured with them."""
 
     def __init__(self, queue: cl.CommandQueue, size: int) -> None:
-        self.queue, self.size, self.device = queue, size, opencl.name(queue.device)
+        self.queue = queue
+        self.size = size  # rows and columns of the matrices
+        self.device = opencl.name(queue.device)
         self.random = np.random.default_rng(0)
         self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
-        self.buffers = [self.copied(self.a), self.copied(self.b), self.copied(np.zeros_like(self.a))]
-        self.runs: dict[object, timing.Measurement] = {}
-        self.traces: dict[str, opencl.Trace] = {}
+        self.buffers = [self.copied(self.a), self.copied(self.b), self.copied(np.zeros_like(self.a))]  # A, B and C
+        self.runs: dict[object, timing.Measurement] = {}  # by label
+        self.traces: dict[str, Trace] = {}  # by label
 
     def copied(self, array: np.ndarray) -> cl.Buffer:
         """Return a buffer on the device with a copy of `array`."""
@@ -191,9 +183,9 @@ class MatmulBenchmark:
         for m, n, k in AWKWARD:
             left = self.random.standard_normal((m, k), dtype=np.float32)
             right = self.random.standard_normal((k, n), dtype=np.float32)
-            came, exact = self.product(launch, left, right), left.astype(float) @ right
+            actual, exact = self.product(launch, left, right), left.astype(float) @ right
             # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
-            good = np.allclose(came, exact, rtol=1e-4, atol=1e-5 * np.sqrt(k))
+            good = np.allclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(k))
             verdicts.append(f"{m} x {k} by {k} x {n}: {'right' if good else 'WRONG'}")
         print("\n".join(verdicts))
 
@@ -242,19 +234,20 @@ class MatmulBenchmark:
         """
         a, b, c = np.zeros((3, TRACED * TRACED * 2), np.float32)  # twice, for panels are filled up with zeros
         sizes = [np.int32(TRACED)] * 3
-        self.traces[label] = opencl.trace(source, kernel, work_items, group, [a, b, c, *sizes], self.queue.device)
+        traced = opencl.Kernel(source, kernel, self.queue.device)
+        self.traces[label] = record(traced, work_items, group, [a, b, c, *sizes])
 
     def flop_per_byte(self, label: str) -> float:
         """Operations for each byte that the traced kernel asked of global memory."""
-        return 2 * TRACED**3 / float(self.traces[label].bytes_asked.sum())
+        return 2 * TRACED**3 / float(self.traces[label].global_bytes.sum())
 
     def counts(self) -> Table:
         """What each traced kernel asks of global and of local memory for one multiply-add."""
         rows = [
             (
                 label,
-                f"{trace.counts.sum() / TRACED**3:.3f}",
-                f"{trace.local_counts.sum() / TRACED**3:.3f}",
+                f"{trace.global_accesses.sum() / TRACED**3:.3f}",
+                f"{trace.local_accesses.sum() / TRACED**3:.3f}",
                 f"{self.flop_per_byte(label):.2f}",
             )
             for label, trace in self.traces.items()

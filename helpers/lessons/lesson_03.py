@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -14,7 +14,8 @@ def _random_arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> tuple[
     return tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
 
 
-def check_gram(source: str) -> None:
+@checks.verdict
+def check_gram(source: str) -> Iterator[str]:
     """Lesson 03, exercise 1: each column of A multiplied by each."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -22,10 +23,11 @@ def check_gram(source: str) -> None:
         shapes = [(1, 1), (1, 5), (7, 1), *((int(m), int(n)) for m, n in rng.integers(2, 70, (4, 2)))]
         return plain + [_random_arrays(rng, shape) for shape in shapes]
 
-    checks.tile_function(source, lambda a: a.T @ a, cases)
+    yield checks.judge_tile(source, lambda a: a.T @ a, cases)
 
 
-def check_windows(source: str) -> None:
+@checks.verdict
+def check_windows(source: str) -> Iterator[str]:
     """Lesson 03, exercise 2: the largest of three neighbours, at every second element."""
 
     def right(values: np.ndarray) -> np.ndarray:
@@ -36,10 +38,11 @@ def check_windows(source: str) -> None:
         drawn = [(-rng.uniform(1, 9, n).astype(np.float32),) for n in (3, 4, 5, 6, *map(int, rng.integers(7, 300, 4)))]
         return [(np.array([1, 5, 2, 0, 3, 9], np.float32),), *drawn]
 
-    checks.tile_function(source, right, cases)
+    yield checks.judge_tile(source, right, cases)
 
 
-def check_echo(source: str) -> None:
+@checks.verdict
+def check_echo(source: str) -> Iterator[str]:
     """Lesson 03, exercise 3: a filter that looks back."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -47,7 +50,7 @@ def check_echo(source: str) -> None:
         sizes = [(1, 1), (5, 1), (3, 7), *((int(n), int(m)) for n, m in rng.integers(2, 90, (4, 2)))]
         return plain + [_random_arrays(rng, (n,), (m,)) for n, m in sizes]
 
-    checks.tile_function(source, lambda i, k: np.convolve(i, k)[: len(i)], cases)
+    yield checks.judge_tile(source, lambda i, k: np.convolve(i, k)[: len(i)], cases)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
 from helpers.timing import Measurement
 
 
-def check_parameters(learner: Callable[[list[int]], int]) -> None:
+@checks.verdict
+def check_parameters(learner: Callable[[list[int]], int]) -> Iterator[str]:
     """Lesson 04, exercise 1: the weights and biases of dense layers."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -22,22 +23,24 @@ def check_parameters(learner: Callable[[list[int]], int]) -> None:
     def right(sizes: list[int]) -> int:
         return sum((sizes[i] + 1) * sizes[i + 1] for i in range(len(sizes) - 1))
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
-def check_recall(learner: Callable[[np.ndarray], np.ndarray]) -> None:
+@checks.verdict
+def check_recall(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 04, exercise 2: of each digit's images (a row), the share that was recognised."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [(rng.integers(0, 50, (n, n)) + np.diag(rng.integers(1, 900, n)),) for n in (2, 3, 10, 10)]
         return [(np.array([[8, 2], [1, 4]]),), (np.array([[5, 0], [3, 1]]),), *drawn]
 
-    checks.function(
+    yield checks.judge_function(
         learner, lambda counts: np.array([counts[i, i] / counts[i].sum() for i in range(len(counts))]), cases
     )
 
 
-def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> None:
+@checks.verdict
+def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> Iterator[str]:
     """Lesson 04, exercise 3: every started batch costs a step's overhead, every image its arithmetic."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -51,7 +54,7 @@ def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> N
     def right(images: int, batch: int, overhead: float, per_image: float) -> float:
         return math.ceil(images / batch) * overhead + images * per_image
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import keras
 
 
-def check_convolution_cost(learner: Callable[[int, int, int, int, int], tuple[int, int]]) -> None:
+@checks.verdict
+def check_convolution_cost(learner: Callable[[int, int, int, int, int], tuple[int, int]]) -> Iterator[str]:
     """Lesson 05, exercise 1: the parameters of a convolution without padding, and its multiplications for one image."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -34,7 +35,7 @@ def check_convolution_cost(learner: Callable[[int, int, int, int, int], tuple[in
         places = (height - size + 1) * (width - size + 1)
         return (size**2 * channels + 1) * filters, places * size**2 * channels * filters
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
 def _images(rng: np.random.Generator, even: bool) -> list[tuple[np.ndarray]]:
@@ -44,16 +45,18 @@ def _images(rng: np.random.Generator, even: bool) -> list[tuple[np.ndarray]]:
     return [(rng.normal(size=shape),) for shape in shapes] + [(rng.integers(0, 256, (8, 6)),)]
 
 
-def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> None:
+@checks.verdict
+def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 05, exercise 2: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
 
     def right(image: np.ndarray) -> np.ndarray:
         return np.lib.stride_tricks.sliding_window_view(image, (3, 3)).reshape(-1, 9)
 
-    checks.function(learner, right, lambda rng: [(np.arange(12).reshape(3, 4),), *_images(rng, even=False)])
+    yield checks.judge_function(learner, right, lambda rng: [(np.arange(12).reshape(3, 4),), *_images(rng, even=False)])
 
 
-def check_pool(learner: Callable[[np.ndarray], np.ndarray]) -> None:
+@checks.verdict
+def check_pool(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 05, exercise 3: of each 2 x 2 pixels the largest."""
 
     def right(image: np.ndarray) -> np.ndarray:
@@ -61,7 +64,7 @@ def check_pool(learner: Callable[[np.ndarray], np.ndarray]) -> None:
         return image.reshape(height // 2, 2, width // 2, 2).max(axis=(1, 3))
 
     plain = [(np.array([[1, 2, 5, 6], [3, 4, 7, 8]]),), (np.array([[9, 1], [2, 3]]),), (np.array([[1, 2], [7, 3]]),)]
-    checks.function(learner, right, lambda rng: plain + _images(rng, even=True))
+    yield checks.judge_function(learner, right, lambda rng: plain + _images(rng, even=True))
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from helpers import checks
 
 
-def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> None:
+@checks.verdict
+def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
     """Lesson 07, exercise 1: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
 
     def place(kind: str, number: int, task: int = 0) -> str:
@@ -34,10 +35,11 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> None
             drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
         return plain + drawn
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
-def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> None:
+@checks.verdict
+def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Iterator[str]:
     """Lesson 07, exercise 2: the least time of 2 x (power - 1) products on a card of so many cores."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
@@ -51,10 +53,11 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Non
     def right(size: int, power: int, cores: int, gigahertz: float) -> float:
         return 4 * (power - 1) * size**3 / (2 * cores * gigahertz * 1e9)
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
-def check_visible(learner: Callable[[str | None, int], list[int]]) -> None:
+@checks.verdict
+def check_visible(learner: Callable[[str | None, int], list[int]]) -> Iterator[str]:
     """Lesson 07, exercise 3: what CUDA_VISIBLE_DEVICES shows; the first invalid number ends the list.
 
     Source: CUDA's documentation of its environment variables.
@@ -75,4 +78,4 @@ def check_visible(learner: Callable[[str | None, int], list[int]]) -> None:
         ]
         return [*plain, ("10,1", 11), ("0", 0), *drawn]
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import keras
 
 
-def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) -> None:
+@checks.verdict
+def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) -> Iterator[str]:
     """Lesson 08, exercise 1: the whole batch's mean gradient from those of parts of different sizes."""
 
     def right(gradients: list[np.ndarray], sizes: list[int]) -> np.ndarray:
@@ -31,10 +32,11 @@ def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) 
             drawn.append(([rng.normal(size=shape) for _ in range(parts)], rng.integers(1, 90, parts).tolist()))
         return plain + drawn
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
-def check_break_even_batch(learner: Callable[[float, int, float], int]) -> None:
+@checks.verdict
+def check_break_even_batch(learner: Callable[[float, int, float], int]) -> Iterator[str]:
     """Lesson 08, exercise 2: the smallest batch for which two devices take less time than one.
 
     On two devices a ring all-reduce moves 2 (n - 1) / n = 1 time the gradient's bytes to and from each.
@@ -55,10 +57,11 @@ def check_break_even_batch(learner: Callable[[float, int, float], int]) -> None:
     def right(per_image: float, gradient_bytes: int, bytes_per_second: float) -> int:
         return math.floor(2 * gradient_bytes / bytes_per_second / per_image) + 1
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
-def check_busy_share(learner: Callable[[int, int], float]) -> None:
+@checks.verdict
+def check_busy_share(learner: Callable[[int, int], float]) -> Iterator[str]:
     """Lesson 08, exercise 3: how much of a pipelined step each of several devices works.
 
     Source: Huang et al., "GPipe" (2019): the bubble takes (devices - 1) of (parts + devices - 1) turns.
@@ -68,7 +71,7 @@ def check_busy_share(learner: Callable[[int, int], float]) -> None:
         drawn = [tuple(int(n) for n in rng.integers(1, 65, 2)) for _ in range(20)]
         return [(2, 1), (2, 4), (4, 1), (1, 5), (4, 8), *drawn]
 
-    checks.function(learner, lambda devices, parts: parts / (parts + devices - 1), cases)
+    yield checks.judge_function(learner, lambda devices, parts: parts / (parts + devices - 1), cases)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

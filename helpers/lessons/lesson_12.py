@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, opencl, trace
+from helpers.checks import NotYet
 from helpers.plots import BLUE, GREEN, GREY, RED, figure, show
 
 
 def judge_squares(source: str) -> str:
-    """Judge lesson 12's kernel that squares two elements a work-item; called in a process of its own."""
-    return checks.judge_kernel(source, "squares", ("float[]",), lambda x: x * x)
+    """Judge lesson 12's kernel that squares two elements a work-item; called in a subprocess."""
+    return checks.judge_kernel(checks.build(source, "squares"), ("float[]",), lambda x: x * x)
 
 
-def check_squares(source: str) -> None:
+@checks.verdict
+def check_squares(source: str) -> Iterator[str]:
     """Lesson 12, exercise 1: two elements a work-item, and a guard that forgets the second."""
     handed_out = """
 __kernel void squares(__global const float *x, __global float *out, const int n) {
@@ -26,17 +29,87 @@ __kernel void squares(__global const float *x, __global float *out, const int n)
     }
 }
 """
-    checks.every(
-        lambda: checks.judge_changed(source, handed_out), lambda: checks.judge_apart(judge_squares, source=source)
-    )
+    yield checks.judge_changed(source, handed_out)
+    yield checks.judge_in_subprocess(judge_squares, source=source)
 
 
-def check_group_sums(source: str) -> None:
+POISON = """
+__kernel void poison(__global int *out) {
+    __local int spoilt[%(size)d];
+    for (int k = get_local_id(0); k < %(size)d; k += get_local_size(0)) {
+        spoilt[k] = 1000003 * (k + 1);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    out[get_global_id(0)] = spoilt[get_local_size(0) - 1 - get_local_id(0)];
+}
+"""
+
+
+def judge_group_sums(source: str, group: int = checks.LOCAL_SIZE) -> str:
+    """Judge lesson 12's kernel (x, sums, n) that writes the sum of each work-group's elements; called in a subprocess.
+
+    Each size runs several times on fresh whole numbers, between canaries, after a kernel that leaves other numbers in
+    local memory. A kernel without barriers may still be right on a device that runs a group one work-item after the
+    other; so a last launch is recorded, and judged by what it touches between which barriers.
+    """
+    import pyopencl as cl
+
+    rng = np.random.default_rng()
+    kernel = checks.build(source, "group_sums")
+    checks.expect_parameters(kernel, ("int[]", "int[]", "int"))
+    if branch := trace.barrier_in_branch(kernel):
+        raise NotYet(f"a barrier stands in `{branch}`; every work-item of the group must reach it, so move it out.")
+    poison = cl.Kernel(opencl.build(kernel.context, POISON % {"size": 4 * group}), "poison")
+    spoilt = cl.Buffer(kernel.context, cl.mem_flags.READ_WRITE, size=4 * 8 * group)
+
+    def sums(x: np.ndarray, fill: int) -> np.ndarray:
+        poison(kernel.queue, (8 * group,), (group,), spoilt)
+        return checks.run_guarded(kernel, {"x": x}, len(x), math.ceil(len(x) / group), group, fill)
+
+    tried = sorted({*checks.SIZES, int(rng.integers(300, 3000)), 50 * group}, reverse=True)
+    for n in tried:
+        for _ in range(3):
+            x = rng.integers(-99, 100, n, np.int32)
+            _judge_sums(x, *(sums(x, fill) for fill in checks.FILLS), group)
+    x = rng.integers(-99, 100, 2 * group - 28, np.int32)
+    traced = trace.record(kernel, 2 * group, group, [x, np.zeros(2, np.int32), np.int32(len(x))])
+    if wrong := traced.races() + [f"{touch}, which does not exist" for touch in traced.outside]:
+        raise NotYet(f"{wrong[0]}. The sums were right here by luck.")
+    if len(set(traced.barriers.tolist())) > 1:
+        raise NotYet("the work-items do not all meet the same number of barriers.")
+    accesses = traced.global_accesses + traced.local_accesses
+    if accesses.max() > group // 2:
+        item = int(accesses.argmax())
+        raise NotYet(f"work-item {item} touches {accesses[item]} elements: the others should share its work.")
+    return f"{len(tried)} sizes from {min(tried)} to {max(tried)}, no race seen, on {opencl.name(kernel.device)}"
+
+
+def _judge_sums(x: np.ndarray, one: np.ndarray, other: np.ndarray, group: int) -> None:
+    """Judge every sum of two runs, on results that held different things before."""
+    n = len(x)
+    expected = np.add.reduceat(x, np.arange(0, n, group))
+    unwritten = checks.find_unwritten(one, other)
+    for actual in (one.view(np.int32), other.view(np.int32)):
+        if (wrong := np.flatnonzero(actual != expected)).size:
+            first = int(wrong[0])
+            came = "nothing: it was never written" if unwritten[first] else str(actual[first])
+            hint = (
+                " Does the kernel read beyond n, or does a work-item leave before the barrier?"
+                if abs(int(actual[first])) > 99 * group and n % group
+                else ""
+            )
+            elements = f"elements {first * group} to {min((first + 1) * group, n) - 1}"
+            raise NotYet(f"n = {n}: sums[{first}], of {elements}: expected {expected[first]}, came {came}.{hint}")
+
+
+@checks.verdict
+def check_group_sums(source: str) -> Iterator[str]:
     """Lesson 12, exercise 2: the sum of each work-group, in local memory, without a race."""
-    checks.every(lambda: checks.judge_apart(checks.judge_group_sums, source=source, name="group_sums"))
+    yield checks.judge_in_subprocess(judge_group_sums, source=source)
 
 
-def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> None:
+@checks.verdict
+def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> Iterator[str]:
     """Lesson 12, exercise 3: what went wrong where no error was raised, by the cheapest questions first."""
 
     def right(canaries: list[int], results: list[int], expected: int) -> str:
@@ -70,7 +143,7 @@ def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> N
             drawn.append((canaries, results, expected))
         return plain + drawn
 
-    checks.function(learner, right, cases)
+    yield checks.judge_function(learner, right, cases)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
