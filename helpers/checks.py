@@ -88,8 +88,8 @@ def judge_apart(judge: Callable[..., str], seconds: float = 30.0, **arguments: o
     """
     from helpers import processes
 
-    names = {"module": judge.__module__, "name": judge.__name__}
-    run = processes.run(_judge_here, seconds=seconds, check=False, **names, arguments=arguments)
+    given = {"module": judge.__module__, "name": judge.__name__, "arguments": arguments}
+    run = processes.run(_judge_here, seconds=seconds, check=False, arguments=given)
     if run.result is None:
         fate = run.failures[0].partition("; it was in line")[0]
         if "SIG" in fate:
