@@ -16,8 +16,9 @@ the given arguments and, if it has parameters of these names, with `process` (it
 free "127.0.0.1:PORT" for each process). What it returns comes back as data.
 
 Nothing outlives a run. At its end, however it comes, the processes are killed with all that they started. They stay in
-the caller's process group, so what Jupyter does to a kernel (interrupt, restart, kill) reaches them too. If the caller
-alone is killed, Linux ends them, and on every system they end when the pipe from the caller breaks.
+the caller's process group, so what Jupyter does to a kernel (interrupt, restart, kill) reaches all of them. If the
+caller alone is killed, Linux ends them, and on every system they end when the pipe from the caller breaks; what they
+had started themselves is left to the group's end.
 """
 
 from __future__ import annotations
@@ -210,15 +211,33 @@ def run(
         WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
         KeyboardInterrupt: as pressed; the processes are killed then.
     """
+    import tempfile
     from concurrent.futures import ThreadPoolExecutor, wait
 
-    script, stop = _script(function), threading.Event()
+    start, stop, script = time.perf_counter(), threading.Event(), _script(function)
     # Another environment gets the helpers, and none of the packages of this one.
     changes = ({"PYTHONPATH": str(ROOT)} if python else {}) | dict(variables or {})
-    with ThreadPoolExecutor(1) as pool:  # its thread, which no Ctrl-C stops halfway, starts and ends the processes
+
+    def work() -> Run:
+        workers: list[_Worker] = []
+        with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as folder:
+            own = environment(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder) | changes)
+            try:
+                _write_job(Path(folder), script, processes, seconds, arguments or {})
+                for number in range(processes):
+                    workers.append(_Worker(number, Path(folder), script, python or sys.executable, own))
+                _wait(workers, start, seconds, check, stop)
+            finally:
+                _end(workers)
+        if check and any(worker.failure for worker in workers):
+            raise _error(workers, script.name, seconds)
+        outputs = [str(worker.stdout) for worker in workers], [str(worker.stderr) for worker in workers]
+        failures = [worker.failure for worker in workers]
+        return Run([worker.result for worker in workers], *outputs, failures, time.perf_counter() - start)
+
+    with ThreadPoolExecutor(1) as pool:  # no Ctrl-C stops its thread halfway through starting or ending the processes
         try:
-            options = (processes, seconds, changes, check, python or sys.executable, arguments or {})
-            made = pool.submit(_run, script, stop, *options)
+            made = pool.submit(work)
             while not made.done():
                 wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
         except KeyboardInterrupt as error:
@@ -227,36 +246,6 @@ def run(
             error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
             raise
     return made.result()
-
-
-def _run(
-    script: _Script,
-    stop: threading.Event,
-    processes: int,
-    seconds: float,
-    changes: dict[str, str | None],
-    check: bool,
-    python: str,
-    arguments: Mapping[str, Any],
-) -> Run:
-    import tempfile
-
-    start = time.perf_counter()
-    workers: list[_Worker] = []
-    with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as name:
-        variables = environment(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), name) | changes)
-        try:
-            _write_job(Path(name), script, processes, seconds, arguments)
-            for number in range(processes):
-                workers.append(_Worker(number, Path(name), script, python, variables))
-            _wait(workers, start, seconds, check, stop)
-        finally:
-            _end(workers)
-    if check and any(worker.failure for worker in workers):
-        raise _error(workers, script.name, seconds)
-    outputs = ([str(worker.stdout) for worker in workers], [str(worker.stderr) for worker in workers])
-    failures = [worker.failure for worker in workers]
-    return Run([worker.result for worker in workers], *outputs, failures, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -440,7 +429,7 @@ _SIGNALS = {
 def _fate(status: int) -> str:
     if status >= 0:
         return f"ended with status {status} before the function returned"
-    name = signal.Signals(-status).name if -status in iter(signal.Signals) else f"signal {-status}"
+    name = {int(one): one.name for one in signal.Signals}.get(-status, f"signal {-status}")
     return f"was ended by {name}" + (f" ({_SIGNALS[name]})" if name in _SIGNALS else "")
 
 
@@ -478,13 +467,14 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
         """Return what rebuilds a value that is more than numbers, text and containers."""
-        if module.partition(".")[0] not in ("builtins", "numpy"):
-            raise pickle.UnpicklingError(f"it holds something of {module.partition('.')[0]} ({module}.{name})")
-        if re.match(r"numpy\._?core\.", module):  # PlaidML's NumPy 1 and ours have it under different names
+        package, _, rest = module.partition(".")
+        if package not in ("builtins", "numpy"):
+            raise pickle.UnpicklingError(f"it holds something of {package} ({module}.{name})")
+        if rest.startswith(("core.", "_core.")):  # PlaidML's NumPy 1 and ours call it differently
             import numpy
 
             core = "core" if numpy.__version__.startswith("1.") else "_core"
-            module = re.sub(r"^numpy\._?core", f"numpy.{core}", module)
+            module = f"numpy.{core}.{rest.partition('.')[2]}"
         return super().find_class(module, name)
 
 
