@@ -84,7 +84,7 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 30.0, **argu
     from helpers import processes
 
     call = {"module": judge.__module__, "name": judge.__name__, "given": arguments}
-    run = processes.run(_judge_here, seconds=seconds, check=False, **call)
+    run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
     if run.result is None:
         fate = run.failures[0].partition("; it was in line")[0]
         if "SIG" in fate:

@@ -5,7 +5,7 @@ PlaidML 0.7.0 of January 2020 was its last release with Tile. It still runs, in 
 function there (lesson 03; its Keras in lesson 06):
 
     processes.run(plaidml.compute, python=plaidml.python(), variables=plaidml.VARIABLES,
-                source=MATMUL, arrays={"A": a, "B": b}, output="C")
+                  arguments={"source": MATMUL, "arrays": {"A": a, "B": b}, "output": "C"})
 
 Where that environment cannot exist, `recorded()` tells what PlaidML did on another machine, and says so.
 """

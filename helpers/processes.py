@@ -1,4 +1,4 @@
-"""Run a function that the lesson shows in one or several fresh processes of this computer.
+"""Run a function that the lesson shows in one or several fresh processes of this computer, and commands that may hang.
 
 A framework that has started cannot be started differently: another Keras backend, other devices or a second worker need
 processes of their own. A lesson shows their script as a function and runs it here:
@@ -9,68 +9,150 @@ processes of their own. A lesson shows their script as a function and runs it he
         print("process", os.getpid())
         return a + b
 
-    processes.run(add, a=1, b=2).result
+    processes.run(add, arguments={"a": 1, "b": 2}).result
 
 The function's source travels, nothing of the notebook's state: what it needs, it imports or receives. It is called with
 the given arguments and, if it has parameters of these names, with `process` (its number from 0) and `addresses` (one
 free "127.0.0.1:PORT" for each process). What it returns comes back as data.
 
-However a run ends, nothing of it is left. The processes form one group, whose leader only waits. A guard beside the
-group ends it and removes its temporary folder as soon as `run` says so, or is gone (`kill -9` too): the guard then
-reads the end of a pipe. A thread inside the processes could not do that, as compiled code may never let it run.
-Processes that leave the group by themselves (`start_new_session=True`) are theirs to end.
+Nothing outlives a run. At its end, however it comes, the processes are killed with all that they started. They stay in
+the caller's process group, so what Jupyter does to a kernel (interrupt, restart, kill) reaches all of them. If the
+caller alone is killed, Linux ends them, and on every system they end when the pipe from the caller breaks; what they
+had started themselves is left to the group's end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import io
-import math
 import os
 import pickle
-import random
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
+from helpers import ROOT
 from helpers.errors import WorkshopError
 from helpers.tables import SideBySide
 
-PORTS = range(20_000, 30_000)  # below the ports that systems give to outgoing connections: nobody takes one by chance
-KEPT_BYTES = 100_000  # of what a process prints: so much from the beginning, and so much from the end
-SHOWN_LINES = 8  # of the log and of the noise in a message
-RESERVED = ("function", "processes", "seconds", "variables", "check", "python")
-PLAIN = "None, bool, int, float, complex, str, bytes, list, tuple, dict, set, NumPy arrays and scalars"
+if TYPE_CHECKING:
+    import psutil
+
+KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
+SHOWN_LINES = 8  # of each stream in a message
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Children of any kind
+
+
+def import_path() -> str:
+    """Return a PYTHONPATH with which a fresh process imports what this one would, the workshop's helpers among it."""
+    path = [folder for folder in sys.path if folder]
+    return os.pathsep.join(path if str(ROOT) in path else [*path, str(ROOT)])
+
+
+def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """Return the environment variables for a child that imports what this process would.
+
+    Args:
+        changes: variables to set or, where None, to remove.
+    """
+    variables = {**os.environ, "PYTHONPATH": import_path(), **(changes or {})}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def kill_tree(process: int | subprocess.Popen | psutil.Process) -> None:
+    """Kill a process with all that it started, and do not wait for their end.
+
+    Args:
+        process: it, or its number. One that has ended already is left in peace.
+    """
+    import psutil
+
+    if isinstance(process, subprocess.Popen) and process.poll() is not None:
+        return  # its number may be another's by now
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = process if isinstance(process, psutil.Process) else psutil.Process(getattr(process, "pid", process))
+        for one in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A command that may hang
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended."""
+
+    status: int | None  # its exit status, negative for a signal; None if it was killed because its time was up
+    stdout: str  # what it wrote, undecodable bytes replaced
+    stderr: str
+    seconds: float  # how long it ran
+
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+def run_command(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a command; when its time is up, or at Ctrl-C, kill it with all that it started.
+
+    Args:
+        command: program and arguments; no shell.
+        timeout: seconds.
+        env: its environment variables; None for ours.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    start = time.perf_counter()
+    with subprocess.Popen(command, env=env, encoding="utf-8", errors="replace", **pipes) as process:
+        _running.add(process)
+        status, out, err = None, "", ""
+        try:
+            out, err = process.communicate(timeout=timeout)
+            status = process.returncode
+        except subprocess.TimeoutExpired:
+            kill_tree(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a daemon that it left behind may hold the pipes
+                out, err = process.communicate(timeout=2)
+        except BaseException:
+            kill_tree(process)
+            raise
+        finally:
+            _running.discard(process)
+    return Finished(status, out, err, time.perf_counter() - start)
+
+
+def kill_all() -> None:
+    """Kill every command that `run_command` started and that still runs, with all that it started itself."""
+    for process in list(_running):
+        kill_tree(process)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A function in fresh processes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """What came of a run; every list has one entry for each process.
+    """How a run ended; every list has one entry for each process."""
 
-    Attributes:
-        results: what the function returned; None where it failed.
-        logs: what it printed.
-        noise: what libraries and warnings wrote past `print`, to file descriptors 1 and 2.
-        failures: why it failed; empty where all went well.
-        seconds: from the call of `run` to the end of the last process.
-    """
-
-    results: list[Any]
-    logs: list[str]
-    noise: list[str]
-    failures: list[str]
-    seconds: float
+    results: list[Any]  # what the function returned; None where it failed
+    stdout: list[str]  # what it printed
+    stderr: list[str]  # what libraries and warnings wrote
+    failures: list[str]  # why it failed; empty where all went well
+    seconds: float  # from the call of `run` to the end of the last process
 
     @property
     def result(self) -> Any:  # noqa: ANN401
@@ -78,27 +160,28 @@ class Run:
         return self.results[0]
 
     def __str__(self) -> str:
-        """The log of one process as it is; several side by side."""
-        return str(self._logs_side_by_side())
+        """What one process printed, as it is; that of several side by side."""
+        return str(self._side_by_side())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return self._logs_side_by_side()._repr_html_()
+        return self._side_by_side()._repr_html_()
 
-    def _logs_side_by_side(self) -> SideBySide:
-        logs = [_told(log, why) for log, why in zip(self.logs, self.failures, strict=True)]
-        return SideBySide(logs, [f"process {number}" for number in range(len(logs))])
+    def _side_by_side(self) -> SideBySide:
+        texts = []
+        for printed, why in zip(self.stdout, self.failures, strict=True):
+            texts.append("\n".join(filter(None, [_as_shown(printed), why and f"[failed] {why}"])))
+        return SideBySide(texts, [f"process {number}" for number in range(len(texts))])
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def _told(log: str, failure: str) -> str:
-    """A log as a terminal would leave it, and how the process failed."""
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLOURS.sub("", log).split("\n")]
-    text = "\n".join(lines).rstrip("\n")
-    return "\n".join(part for part in (text, failure and f"[failed] {failure}") if part)
+def _as_shown(text: str) -> str:
+    """A text as a terminal would leave it: without colours, of a progress line the last state."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLOURS.sub("", text).split("\n")]
+    return "\n".join(lines).rstrip("\n")
 
 
 def run(
@@ -108,7 +191,7 @@ def run(
     variables: Mapping[str, str | None] | None = None,
     check: bool = True,
     python: str | None = None,
-    **arguments: Any,  # noqa: ANN401
+    arguments: Mapping[str, Any] | None = None,
 ) -> Run:
     """Call a function in fresh Python processes and bring back what it returned and printed.
 
@@ -121,769 +204,217 @@ def run(
             are in the result.
         python: the Python that runs it, 3.11 or newer, from another environment, whose packages alone it then has
             (lesson 03); this one if None.
-        arguments: for the function, by name; plain data, as what it returns: None, numbers, text, bytes, lists,
-            tuples, dictionaries, sets, NumPy arrays.
+        arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
+            lists, tuples, dictionaries, sets, NumPy arrays.
 
     Raises:
         WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
-        KeyboardInterrupt: as pressed; the processes have ended by then.
+        KeyboardInterrupt: as pressed; the processes are killed then.
     """
-    began = time.perf_counter()
-    processes, seconds = _count(processes), _limit(seconds)
-    variables = _variables(variables)
-    script = _script(function)
-    given, own = _arguments(function, arguments)
-    with _ports(processes if "addresses" in own else 0) as addresses:
-        own = [{"process": number, "addresses": addresses} for number in range(processes)]
-        jobs = (_dumps({**script, "arguments": given, "seconds": seconds}), [_dumps(values) for values in own])
-        crew = _Crew(script["name"], jobs, variables, began + seconds, check, python)
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    start, stop, script = time.perf_counter(), threading.Event(), _script(function)
+    # Another environment gets the helpers, and none of the packages of this one.
+    changes = ({"PYTHONPATH": str(ROOT)} if python else {}) | dict(variables or {})
+
+    def work() -> Run:
+        workers: list[_Worker] = []
+        with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as folder:
+            own = environment(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder) | changes)
+            try:
+                _write_job(Path(folder), script, processes, seconds, arguments or {})
+                for number in range(processes):
+                    workers.append(_Worker(number, Path(folder), script, python or sys.executable, own))
+                _wait(workers, start, seconds, check, stop)
+            finally:
+                _end(workers)
+        if check and any(worker.failure for worker in workers):
+            raise _error(workers, script.name, seconds)
+        outputs = [str(worker.stdout) for worker in workers], [str(worker.stderr) for worker in workers]
+        failures = [worker.failure for worker in workers]
+        return Run([worker.result for worker in workers], *outputs, failures, time.perf_counter() - start)
+
+    with ThreadPoolExecutor(1) as pool:  # no Ctrl-C stops its thread halfway through starting or ending the processes
         try:
-            crew.work_aside()
+            made = pool.submit(work)
+            while not made.done():
+                wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
         except KeyboardInterrupt as error:
-            told = f"Interrupted: the processes of {script['name']} have ended. Run the cell again when you like."
-            error._render_traceback_ = lambda: [told]  # what a notebook shows instead of a traceback
+            stop.set()
+            line = f"Interrupted: the processes of {script.name} have ended. Run the cell again when you like."
+            error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
             raise
-    return _outcome(crew, script, seconds, time.perf_counter() - began)
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# A command that may hang
-
-
-def import_path() -> str:
-    """Return a PYTHONPATH with which a fresh process imports what this one would, the workshop's helpers among it."""
-    root = str(Path(__file__).resolve().parent.parent)
-    path = [folder for folder in sys.path if folder]
-    return os.pathsep.join(path if root in path else [*path, root])
+    return made.result()
 
 
 @dataclass(frozen=True)
-class Finished:
-    """How a command ended.
+class _Script:
+    """A function as it travels."""
 
-    Attributes:
-        status: its exit status, negative for a signal; None if it was killed because its time was up.
-        stdout: what it wrote, undecodable bytes replaced.
-        stderr: likewise.
-        seconds: how long it ran.
-    """
+    name: str
+    source: str
 
-    status: int | None
-    stdout: str
-    stderr: str
-    seconds: float
+    @property
+    def file(self) -> str:
+        """The name under which the source appears in tracebacks."""
+        return f"<{self.name}>"
 
+    def line(self, number: int) -> str:
+        return f"line {number} of {self.name}: {self.source.splitlines()[number - 1].strip()}"
 
-_running: set[subprocess.Popen[str]] = set()
+    def define(self) -> Callable[..., Any]:
+        """Define the function in a module of its own; tracebacks and TensorFlow's AutoGraph find its source."""
+        import __future__
 
+        import linecache
+        from types import ModuleType
 
-_running_lock = threading.Lock()
-
-
-def run_command(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Finished:
-    """Run a command in a process group of its own; when its time is up, kill it with all that it started.
-
-    Args:
-        command: program and arguments; no shell.
-        timeout: seconds.
-        env: its environment variables; None for ours.
-
-    Raises:
-        OSError: the program cannot be started.
-    """
-    group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if os.name == "nt" else {"start_new_session": True}
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    start = time.perf_counter()
-    process = subprocess.Popen(command, env=env, encoding="utf-8", errors="replace", **pipes, **group)
-    with _running_lock:
-        _running.add(process)
-    status: int | None = None
-    try:
-        out, err = process.communicate(timeout=timeout)
-        status = process.returncode
-    except subprocess.TimeoutExpired:
-        kill(process)
-        out, err = _drain(process)
-    except BaseException:
-        kill(process)
-        _drain(process)
-        raise
-    finally:
-        with _running_lock:
-            _running.discard(process)
-    return Finished(status, out, err, time.perf_counter() - start)
+        linecache.cache[self.file] = (len(self.source), None, self.source.splitlines(keepends=True), self.file)
+        # Annotations stay text: they may use names that only the caller has.
+        code = compile(self.source, self.file, "exec", __future__.annotations.compiler_flag, dont_inherit=True)
+        module = sys.modules["__script__"] = ModuleType("__script__")
+        exec(code, module.__dict__)
+        return getattr(module, self.name)
 
 
-def _drain(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Collect what a killed process wrote; do not wait for a descendant that left the group and holds the pipes."""
-    try:
-        return process.communicate(timeout=2)
-    except subprocess.TimeoutExpired:
-        for stream in (process.stdout, process.stderr):
-            if stream:
-                stream.close()
-        process.wait()
-        return "", ""
-
-
-def kill(process: subprocess.Popen) -> None:
-    """End the leader of a process group, and all that is in the group; on Windows it and its descendants."""
-    if os.name == "nt":
-        subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, timeout=10, check=False)
-        process.kill()
-    else:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def kill_all() -> None:
-    """End every process that `run` started and that still runs, with all that it started itself."""
-    with _running_lock:
-        for process in _running:
-            kill(process)
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# What was asked for
-
-
-def _count(processes: int) -> int:
-    import operator
-
-    try:
-        number = 0 if isinstance(processes, bool) else operator.index(processes)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise WorkshopError(
-            f"There is no way to start {processes!r} processes.", next="Give processes a whole number from 1."
-        )
-    return number
-
-
-def _limit(seconds: float) -> float:
-    try:
-        limit = math.nan if isinstance(seconds, bool | str) else float(seconds)
-    except (TypeError, ValueError):
-        limit = math.nan
-    if not 0 < limit < math.inf:
-        raise WorkshopError(
-            f"A run cannot be given {seconds!r} seconds.",
-            "Every run has a time limit, so that one that hangs ends.",
-            "Give seconds a number above 0.",
-        )
-    return limit
-
-
-def _variables(variables: Mapping[str, str | None] | None) -> dict[str, str | None]:
-    changes = dict(variables or {})
-    for name, value in changes.items():
-        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            raise WorkshopError(f"{name!r} is no name of an environment variable.", next='Write {"NAME": "value"}.')
-        if not isinstance(value, str | None) or "\0" in (value or ""):
-            raise WorkshopError(
-                f"The variable {name} cannot be {value!r}.",
-                "Environment variables are text.",
-                f'Write {{"{name}": "{value}"}}, or None to remove it.',
-            )
-    return changes
-
-
-def _script(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the function's name, its source and the flags to compile it with, or say why it cannot travel."""
+def _script(function: Callable[..., Any]) -> _Script:
     import inspect
+    import textwrap
 
-    name = getattr(function, "__name__", type(function).__name__)
+    name = getattr(function, "__name__", repr(function))
     if not inspect.isfunction(function) or name == "<lambda>":
-        kind = "a lambda" if name == "<lambda>" else f"of type {type(function).__name__}"
         raise WorkshopError(
-            f"{name} is not a function written with def: it is {kind}.",
+            f"{name} is not a function written with def.",
             "The fresh process gets the function's source.",
             "Write a function with def, and call from it what you want to run.",
         )
-    outer = function.__qualname__.split(".")[:-1]
-    if outer and outer[-1] != "<locals>":
-        raise WorkshopError(
-            f"{function.__qualname__} is a method.",
-            "The fresh process would not have its class.",
-            "Write a function outside of any class.",
-        )
-    unordinary = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    if any(is_one(function) for is_one in unordinary):
-        raise WorkshopError(
-            f"{name} yields or is async.",
-            "A run calls the function once and takes what it returns.",
-            "Write an ordinary function.",
-        )
-    flags = function.__code__.co_flags & _future_annotations()
     try:
-        source = inspect.getsource(function)
-        decorators, code = _compiled(name, source, flags)
-    except (OSError, TypeError, SyntaxError, ValueError):
+        return _Script(name, textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError):
         raise WorkshopError(
             f"The source of {name} cannot be found.",
-            "It was typed into python -c, stands in a cell with a magic such as %%time, or its file has changed.",
+            "It was typed into python -c, or stands in a cell with a magic such as %%time.",
             "Define it in a cell of its own, or in a file.",
         ) from None
-    if decorators:
-        raise WorkshopError(
-            f"{name} has a decorator: {', '.join('@' + text for text in decorators)}.",
-            "The fresh process gets the function alone, and the decorator would be lost.",
-            "Use the decorator inside the function, on a function of its own.",
-        )
-    missing = _outside(function, code)
-    if missing:
-        raise WorkshopError(
-            f"{name} uses names from outside of itself: {', '.join(missing)}.",
-            "It runs in a fresh process, which has nothing of this one.",
-            "Import or define them inside the function, or make them its parameters and pass their values.",
-        )
-    return {"name": name, "source": source, "flags": flags}
 
 
-def _future_annotations() -> int:
-    import __future__
-
-    return __future__.annotations.compiler_flag
-
-
-def _compiled(name: str, source: str, flags: int) -> tuple[list[str], CodeType]:
-    """Compile the source of one function; line 1 is its first line.
-
-    Its annotations and default values are left out: they may use names that only the caller has. The caller sends the
-    defaults' values.
-
-    Returns:
-        The decorators as text, and the code that defines the function.
-
-    Raises:
-        ValueError: the source is not that of this function.
-        SyntaxError: it is no Python.
-    """
-    import ast
-
-    inner = source[:1].isspace()  # not dedented: that would change the text in strings of several lines
-    tree = ast.parse(f"if True:\n{source}" if inner else source)
-    function = (tree.body[0].body if inner else tree.body)[0]
-    if not isinstance(function, ast.FunctionDef) or function.name != name:
-        raise ValueError(f"not the source of {name}")
-    ast.increment_lineno(function, -1 if inner else 0)
-    signature = function.args
-    every = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs, signature.vararg, signature.kwarg]
-    for argument in every:
-        if argument:
-            argument.annotation = None
-    function.returns = None
-    signature.defaults = [ast.copy_location(ast.Constant(None), default) for default in signature.defaults]
-    signature.kw_defaults = [
-        default and ast.copy_location(ast.Constant(None), default) for default in signature.kw_defaults
-    ]
-    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
-    module = ast.Module([function], [])
-    return decorators, compile(module, _file(name), "exec", flags, dont_inherit=True)
-
-
-def _file(name: str) -> str:
-    """The name under which the source appears in tracebacks."""
-    return f"<{name}>"
-
-
-def _outside(function: Callable[..., Any], code: CodeType) -> list[str]:
-    """Return the names that a function takes from outside of itself and that a fresh process lacks."""
-    import builtins
-    import dis
-
-    notebook = {"get_ipython", "display", "_", "__IPYTHON__"}  # IPython puts them among the builtins
-    known, used = set(dir(builtins)) - notebook | {function.__name__}, set(function.__code__.co_freevars)
-    codes = [code]
-    for body in codes:
-        codes += [constant for constant in body.co_consts if isinstance(constant, CodeType)]
-        steps = [(step.opname, step.argval) for step in dis.get_instructions(body)]
-        own = {argument for step, argument in steps if step == "STORE_NAME"}  # of a class
-        known |= {argument for step, argument in steps if step == "STORE_GLOBAL"}
-        loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-        used |= {argument for step, argument in steps if step in loads and argument not in own}
-    # A name of the caller's that hides a builtin one, such as a variable called sum; in a notebook IPython hides three.
-    hidden = {one for one in used & vars(builtins).keys() & function.__globals__.keys() if not one.startswith("__")}
-    hidden = {one for one in hidden if function.__globals__[one] is not getattr(builtins, one)}
-    known -= hidden - {"open", "exit", "quit"} | set(function.__code__.co_freevars) - {function.__name__}
-    return sorted(used - known)
-
-
-def _arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[dict[str, bytes], list[str]]:
-    """Return every argument of the function, packed, and the names of those that each process gets for itself."""
-    import inspect
-
-    name, signature = function.__name__, inspect.signature(function, follow_wrapped=False)
-    kept = [one for one in RESERVED if one in signature.parameters]
-    if kept:
-        raise WorkshopError(
-            f"{name} has a parameter called {kept[0]}.",
-            "processes.run has one of the same name, and would keep the value for itself.",
-            f"Give the parameter of {name} another name.",
-        )
-    own = [one for one in ("process", "addresses") if one in signature.parameters]
-    for one in own:
-        if one in arguments:
-            raise WorkshopError(
-                f"The argument {one} is not yours to give.",
-                f"processes.run gives each process its own {one}.",
-                "Leave it out, or give the parameter another name.",
-            )
-    try:
-        bound = signature.bind(**arguments, **dict.fromkeys(own))
-    except TypeError as error:
-        names = [one for one in signature.parameters if one not in own]
-        raise WorkshopError(
-            f"{name} cannot be called with these arguments: {error}.",
-            next=f"Pass its parameters to processes.run by name: {', '.join(names) or 'it has none'}.",
-        ) from None
-    bound.apply_defaults()
-    packed = {}
-    for one, value in bound.arguments.items():
-        if one in own:
-            continue
+def _write_job(folder: Path, script: _Script, processes: int, seconds: float, arguments: Mapping[str, Any]) -> None:
+    """Write what every process reads: (script, addresses, seconds) and the arguments."""
+    with (folder / "job").open("wb") as file:
+        pickle.dump((script.name, script.source, _free_addresses(processes), seconds), file)
         try:
-            packed[one] = _dumps(value)
-        except _NotPlain as error:
+            pickle.dump(dict(arguments), file, protocol=5)
+        except Exception as error:
             raise WorkshopError(
-                f"The argument {one} cannot travel to another process: {error}.",
-                f"What travels is plain data: {PLAIN}.",
-                "Pass numbers, text or numpy.asarray(x), and build the rest inside the function.",
+                f"The arguments of {script.name} cannot travel: {error}.",
+                "Plain data travels between processes: numbers, text, lists, dictionaries, NumPy arrays.",
+                "Pass float(x) or numpy.asarray(x), and build the rest inside the function.",
             ) from None
-    return packed, own
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Free ports
-
-_lent: set[int] = set()
-_lent_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def _ports(number: int) -> Iterator[list[str]]:
-    """Lend addresses that nobody listens on, and that no other run of this process has."""
-    ports: list[int] = []
-    try:
-        with _lent_lock:
-            for port in random.SystemRandom().sample(PORTS, len(PORTS)) if number else ():
-                if port not in _lent and _free(port):
-                    _lent.add(port)
-                    ports.append(port)
-                if len(ports) == number:
-                    break
-        if len(ports) < number:
-            raise WorkshopError(
-                f"There are not {number} free ports between {PORTS.start} and {PORTS.stop - 1} on this computer.",
-                next="End the programs that hold them, or ask for fewer processes.",
-            )
-        yield [f"127.0.0.1:{port}" for port in ports]
-    finally:
-        with _lent_lock:
-            _lent.difference_update(ports)
+def _free_addresses(number: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        if os.name == "nt":
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+class _Output(threading.Thread):
+    """Reads what a process writes, and keeps of very much the beginning and the end."""
 
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self.stream, self.kept, self.left_out = stream, bytearray(), 0
+        self.start()
 
-# --------------------------------------------------------------------------------------------------------------------
-# Plain data
-
-
-class _NotPlain(Exception):
-    """Says what cannot travel between processes."""
-
-
-def _numpys(thing: Any) -> bool:  # noqa: ANN401
-    """Whether it is an array, a scalar or a dtype of NumPy's own; NumPy is not imported for it."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return False
-    if type(thing) is numpy.ndarray:
-        return thing.dtype.type.__module__ == "numpy"
-    return isinstance(thing, numpy.generic | numpy.dtype) and type(thing).__module__.split(".")[0] == "numpy"
-
-
-_RESTORES = {("builtins", "complex"), ("numpy", "dtype"), ("numpy", "ndarray")}
-for _core in ("numpy._core", "numpy.core"):  # since NumPy 2, before
-    _RESTORES |= {(f"{_core}.multiarray", "_reconstruct"), (f"{_core}.multiarray", "scalar")}
-    _RESTORES |= {(f"{_core}.numeric", "_frombuffer")}
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, thing: Any) -> Any:  # noqa: ANN401
-        """Is asked about everything but None, bool, int, float, str, bytes, list, tuple, dict and set."""
-        if type(thing) is complex or _numpys(thing):
-            return NotImplemented
-        if isinstance(thing, type | BuiltinFunctionType | FunctionType):
-            if (thing.__module__, thing.__qualname__) in _RESTORES:
-                return NotImplemented
-            raise _NotPlain(f"it is, or holds, {thing.__qualname__}, which is code")
-        kind = type(thing)
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        if name == "numpy.ndarray":
-            raise _NotPlain(f"it is, or holds, an array of {thing.dtype}, which needs .astype('float32')")
-        raise _NotPlain(f"it is, or holds, an object of type {name}")
-
-
-def _dumps(thing: Any) -> bytes:  # noqa: ANN401
-    """Pack plain data.
-
-    Raises:
-        _NotPlain: it is, or holds, something else.
-    """
-    packed = io.BytesIO()
-    try:
-        _Pickler(packed, protocol=5).dump(thing)
-    except _NotPlain:
-        raise
-    except Exception as error:
-        raise _NotPlain(f"it cannot be packed ({type(error).__name__}: {error})") from None
-    return packed.getvalue()
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        """Refuse whatever `_Pickler` does not write: unpacking must not run code."""
-        if (module, name) not in _RESTORES:
-            raise _NotPlain(f"it names {module}.{name}")
-        return super().find_class(_known_here(module), name)
-
-
-def _known_here(module: str) -> str:
-    """NumPy 2 renamed its core, and either version has it under its own name alone."""
-    if not module.startswith(("numpy.core", "numpy._core")):
-        return module
-    import numpy
-
-    core = "numpy.core" if numpy.__version__.startswith("1.") else "numpy._core"
-    return re.sub(r"^numpy\._?core", core, module)
-
-
-def _loads(packed: bytes) -> Any:  # noqa: ANN401
-    return _Unpickler(io.BytesIO(packed)).load()
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# The processes, seen from here
-
-
-class _Kept:
-    """The beginning and the end of what a process wrote, however much that is."""
-
-    def __init__(self) -> None:
-        self.head, self.tail, self.total = bytearray(), bytearray(), 0
-
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
-        room = KEPT_BYTES - len(self.head)
-        self.head += data[:room]
-        self.tail += data[max(room, 0) :]
-        if len(self.tail) > 2 * KEPT_BYTES:
-            del self.tail[:-KEPT_BYTES]
+    def run(self) -> None:
+        with self.stream:
+            while data := self.stream.read1(1 << 16):
+                self.kept += data
+                if (more := len(self.kept) - 2 * KEPT_BYTES) > KEPT_BYTES:
+                    del self.kept[KEPT_BYTES:-KEPT_BYTES]
+                    self.left_out += more
 
     def __str__(self) -> str:
-        head, tail = bytes(self.head), bytes(self.tail)[-KEPT_BYTES:]
-        left_out = self.total - len(head) - len(tail)
-        if left_out <= 0:
-            return (head + tail).decode(errors="replace")
-        return f"{head.decode(errors='ignore')}\n[... {left_out:,} bytes left out ...]\n{tail.decode(errors='ignore')}"
+        if not self.left_out:
+            return self.kept.decode(errors="replace")
+        begin, end = (part.decode(errors="ignore") for part in (self.kept[:KEPT_BYTES], self.kept[KEPT_BYTES:]))
+        return f"{begin}\n[... {self.left_out:,} bytes left out ...]\n{end}"
 
 
-_FRAME = struct.Struct("<cI")  # what a frame is, and the bytes that follow
-_PRINTED, _ANSWER, _DONE = b"P", b"A", b"D"
-
-
-@dataclass
 class _Worker:
-    """One process: what it wrote, what it answered, and how it ended."""
+    """A process that runs the function, seen from the caller."""
 
-    process: subprocess.Popen[bytes]
-    log: _Kept = field(default_factory=_Kept)
-    noise: _Kept = field(default_factory=_Kept)
-    stack: _Kept | None = None  # takes what comes after the time-out: where the process is
-    answer: bytearray = field(default_factory=bytearray)
-    said: threading.Event = field(default_factory=threading.Event)  # all that it had to say
-    done: bool = False  # it has answered as a whole
-    status: int | None = None  # its exit status, if it ended by itself
-    threads: list[threading.Thread] = field(default_factory=list)
-
-    @functools.cached_property
-    def answered(self) -> dict[str, Any]:
-        """What came of the call: "result", or "failure" and "next"; only when it is done."""
+    def __init__(self, number: int, folder: Path, script: _Script, python: str, variables: dict[str, str]) -> None:
+        self.number, self.script = number, script
+        self.answer, self.stack = folder / f"answer-{number}", folder / f"stack-{number}"
+        self.result: Any = None
+        self.failure = ""
+        self.over = False  # it has answered or ended
+        self.late = False  # the time was over before it did
+        command = [python, "-P", "-u", "-m", "helpers.processes", str(folder), str(number)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
-            return _loads(self.answer)
-        except Exception as error:  # compiled code wrote into the process's memory, or into its pipe
-            return {"failure": f"its answer came damaged ({type(error).__name__}: {error})"}
+            self.process = subprocess.Popen(command, env=variables, **pipes)
+        except (OSError, ValueError, TypeError) as error:  # no such program, a variable that is no text
+            advice = f'Look whether {python} is there. Variables are text: {{"NAME": "1"}}.'
+            raise WorkshopError(f"Process {number} could not be started.", str(error), advice) from None
+        self.stdout, self.stderr = _Output(self.process.stdout), _Output(self.process.stderr)
 
-
-class _Crew:
-    """Starts the processes, listens to them, and ends them."""
-
-    def __init__(
-        self,
-        name: str,
-        jobs: tuple[bytes, list[bytes]],
-        variables: dict[str, str | None],
-        deadline: float,
-        check: bool,
-        python: str | None,
-    ) -> None:
-        import queue
-
-        self.name, self.jobs, self.variables, self.deadline, self.check = name, jobs, variables, deadline, check
-        self.python = python
-        self.workers: list[_Worker] = []
-        self.late: list[int] = []  # those that had not answered when the time was over
-        self.first: int | None = None  # the one whose failure ended all
-        self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self.leader: subprocess.Popen[bytes] | None = None
-        self.error: BaseException | None = None
-        self.ready, self.over = threading.Event(), threading.Event()
-
-    def work_aside(self) -> None:
-        """Do all the work in a thread, which no Ctrl-C can interrupt halfway; a Ctrl-C ends it in order."""
-        thread = threading.Thread(target=self.work, daemon=True)
-        try:
-            thread.start()
-            while not self.over.wait(0.5):  # on Windows a wait without an end would not see Ctrl-C
-                pass
-        except BaseException:
-            while thread.is_alive():
-                with contextlib.suppress(KeyboardInterrupt):  # pressed again
-                    self.events.put(None)
-                    thread.join()
-            raise
-        if self.error:
-            raise self.error
-
-    def work(self) -> None:
-        try:
-            self.start()
-            self.watch()
-        except BaseException as error:
-            self.error = error
-        finally:
+    def look(self) -> None:
+        """Take its answer or note its end, if there is one by now."""
+        status = self.process.poll()  # asked first: it may answer meanwhile
+        if self.answer.exists():
+            self.over = True
             try:
-                self.end()
-            except BaseException as error:
-                self.error = self.error or error
-            self.over.set()
+                with self.answer.open("rb") as file:
+                    self.result, self.failure = _Unpickler(file).load()
+            except Exception as error:
+                self.failure = _cannot_travel(self.script.name, error)
+        elif status is not None:
+            self.over, self.failure = True, f"the process {_fate(status)}{self.place()}"
 
-    # ---- start
+    def place(self) -> str:
+        """The line of the function in which faulthandler saw it; empty if it did not."""
+        dump = self.stack.read_text(errors="replace") if self.stack.exists() else ""
+        found = re.search(rf'File "{re.escape(self.script.file)}", line (\d+)', dump)
+        return f"; it was in {self.script.line(int(found.group(1)))}" if found else ""
 
-    def start(self) -> None:
-        import inspect
-        import tempfile
 
-        self.folder = Path(tempfile.gettempdir()) / f"anygpu-{os.getpid()}-{os.urandom(6).hex()}"
-        guard = [sys.executable, "-I", "-S", "-c", f"{inspect.getsource(_guard)}\n_guard()"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        windows = os.name == "nt"
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if windows else {"process_group": 0}
-        try:
-            self.leader = subprocess.Popen(
-                [*guard, str(self.folder), str(os.getpid())], stderr=subprocess.DEVNULL, **pipes, **group
-            )
-            if not windows:
-                group = {"process_group": self.leader.pid}
-            for _ in self.jobs[1]:
-                process = subprocess.Popen(
-                    [self.python or sys.executable, "-P", "-u", "-m", "helpers.processes"],
-                    env=self.environment(),
-                    stderr=subprocess.PIPE,
-                    bufsize=1 << 16,
-                    **pipes,
-                    **group,
-                )
-                self.workers.append(_Worker(process))
-                if windows:
-                    self.leader.stdin.write(f"{process.pid}\n".encode())
-                    self.leader.stdin.flush()
-                self.attend(len(self.workers) - 1)
-        except (OSError, ValueError, RuntimeError) as error:  # no such program, odd text in a variable, no more threads
-            advice = f"Look whether {self.python} is there." if self.python else "Run python -m helpers doctor."
-            raise WorkshopError(f"Process {len(self.workers)} could not be started.", str(error), advice) from None
-        said = self.leader.stdout.read(1)
-        if said != b"+":
-            why = (said + self.leader.stdout.read()).decode(errors="replace")
-            raise WorkshopError(
-                "The processes could not be started.",
-                why or "Their guard ended.",
-                "Look for room on the disk that holds temporary files.",
-            )
-        self.ready.set()
-
-    def environment(self) -> dict[str, str]:
-
-        # Another environment gets the helpers, and none of the packages of this one.
-        path = str(Path(__file__).resolve().parent.parent) if self.python else import_path()
-        changes = {"PYTHONPATH": path}
-        changes |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder)) | self.variables
-        return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
-
-    def attend(self, number: int) -> None:
-        """Start the threads that feed a process, listen to it and wait for its end."""
-        worker = self.workers[number]
-        steps = (self.feed_and_wait, self.listen, self.listen_to_noise)
-        for step in steps:
-            thread = threading.Thread(target=step, args=(number, worker), daemon=True)
-            thread.start()
-            worker.threads.append(thread)
-
-    def feed_and_wait(self, number: int, worker: _Worker) -> None:
-        self.ready.wait()
-        common, own = self.jobs
-        with contextlib.suppress(OSError):  # it has ended already
-            worker.process.stdin.write(common + own[number])
-            worker.process.stdin.flush()
-        worker.process.wait()
-        with contextlib.suppress(OSError):
-            worker.process.stdin.close()
-        worker.said.wait(1)  # what it said last may still be in the pipe
-        worker.status = worker.process.returncode
-        self.events.put(number)
-
-    def listen(self, number: int, worker: _Worker) -> None:
-        with worker.process.stdout as stream:
-            while len(header := stream.read(_FRAME.size)) == _FRAME.size:
-                kind, length = _FRAME.unpack(header)
-                data = stream.read(length)
-                if kind == _PRINTED:
-                    worker.log.add(data)
-                elif kind == _ANSWER:
-                    worker.answer += data
-                else:
-                    worker.done = True
-                    worker.said.set()
-                    self.events.put(number)
-        worker.said.set()
-
-    def listen_to_noise(self, number: int, worker: _Worker) -> None:
-        with worker.process.stderr as stream:
-            while data := stream.read1(1 << 16):
-                (worker.stack or worker.noise).add(data)
-
-    # ---- wait
-
-    def watch(self) -> None:
-        """Wait until every process has answered or ended, one has failed, the time is over, or we are interrupted."""
-        import queue
-
-        left = set(range(len(self.workers)))
-        while left:
-            remaining = self.deadline - time.perf_counter()
-            if remaining <= 0:
-                self.late = sorted(left)
-                self.ask_where()
-                return
-            try:
-                number = self.events.get(timeout=min(remaining, 3600))
-            except queue.Empty:
-                continue
-            if number is None:
-                return
-            left.discard(number)
-            worker = self.workers[number]
-            if self.check and (not worker.done or "failure" in worker.answered):
-                self.first = number
-                return
-
-    def ask_where(self) -> None:
-        """Let the processes that are late say where they are; faulthandler answers even inside compiled code."""
-        if os.name == "nt":
+def _wait(workers: list[_Worker], start: float, seconds: float, check: bool, stop: threading.Event) -> None:
+    """Wait until every process has answered or ended, (with `check`) one has failed, the time is over, or `stop`."""
+    while left := [worker for worker in workers if not worker.over]:
+        for worker in left:
+            worker.look()
+        if (check and any(worker.failure for worker in workers)) or stop.wait(0.01):
             return
-        late = [self.workers[number] for number in self.late]
-        for worker in late:
-            worker.stack = _Kept()
-            worker.process.send_signal(signal.SIGUSR1)
-        patience = time.perf_counter() + 0.5
-        while time.perf_counter() < patience and not all(_place(str(worker.stack), self.name) for worker in late):
-            time.sleep(0.01)
-
-    # ---- end
-
-    def end(self) -> None:
-        """End every process of the group, and leave no pipe, no zombie and no file."""
-        import shutil
-
-        if self.leader:
-            kill(self.leader)  # the whole group; its number is ours until we wait for the leader
-            with contextlib.suppress(OSError):
-                self.leader.stdin.close()  # now the guard removes the folder, and ends
-            self.leader.wait()
-        self.ready.set()
-        patience = time.perf_counter() + 1
-        for worker in self.workers:
-            if os.name == "nt":
-                kill(worker.process)
-            for thread in worker.threads:  # a process that left the group may hold its noise open: until its own end
-                thread.join(max(0.1, patience - time.perf_counter()))
-        if self.leader:
-            with self.leader.stdout as stream:
-                stream.read()  # until the guard has ended
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _guard() -> None:
-    """Lead the group, and end it when told to or when the caller is gone; runs alone, as `python -c`."""
-    import contextlib
-    import os
-    import select
-    import shutil
-    import signal
-    import sys
-    import time
-
-    folder, caller = sys.argv[1], int(sys.argv[2])
-    try:
-        os.mkdir(folder, 0o700)  # noqa: PTH102 (pathlib would triple the time that the guard needs to start)
-    except OSError as error:
-        os.write(1, str(error).encode())
-        return
-    if os.name == "nt":  # no groups there, so the caller names the processes; this branch was never run on Windows
-        import subprocess
-
-        os.write(1, b"+")
-        for number in sys.stdin.read().split():
-            subprocess.run(["taskkill", "/F", "/T", "/PID", number], capture_output=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    leader = os.getpid()
-    if os.fork():  # the leader only keeps the group's number alive, and looks now and then whether the caller lives
-        os.close(0)
-        os.close(1)
-        while os.getppid() == caller:
-            time.sleep(1)
-        os.killpg(leader, signal.SIGKILL)
-    os.setpgid(0, 0)  # the guard, outside of the group
-    with contextlib.suppress(OSError):  # the caller is gone already
-        os.write(1, b"+")
-    while os.getppid() == leader and not select.select([0], [], [], 1)[0]:
-        pass
-    with contextlib.suppress(OSError):
-        os.killpg(leader, signal.SIGKILL)
-    for _ in range(20):  # a tenth of a second: grandchildren that are dead may lie there until init collects them
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            os.killpg(leader, 0)
-        except OSError:
+        if time.perf_counter() - start > seconds:
             break
-        time.sleep(0.005)
-    shutil.rmtree(folder, ignore_errors=True)
+    late = [worker for worker in workers if not worker.over]
+    for worker in late:
+        worker.late = True
+        if os.name != "nt":
+            worker.process.send_signal(signal.SIGUSR1)  # faulthandler says where it is, even inside compiled code
+    patience = time.perf_counter() + 0.5
+    while time.perf_counter() < patience and not all(worker.place() for worker in late):
+        time.sleep(0.01)
+    for worker in late:
+        worker.failure = f"it had not ended after {seconds:g} s{worker.place()}"
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# What became of them
+def _end(workers: list[_Worker]) -> None:
+    """Kill every process, and leave no pipe and no zombie."""
+    for worker in workers:
+        kill_tree(worker.process)
+    for worker in workers:
+        worker.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold a dead process for a while
+            worker.process.wait(5)
+        worker.stdout.join(1)  # a daemon that it left behind may hold the pipes
+        worker.stderr.join(1)
+
 
 _SIGNALS = {
     "SIGKILL": "the system does that when memory runs out",
@@ -895,223 +426,145 @@ _SIGNALS = {
 }
 
 
-def _outcome(crew: _Crew, script: dict[str, Any], limit: float, seconds: float) -> Run:
-    """Put together what the processes said, or raise for the first that failed."""
-    results, failures = [], []
-    for number, worker in enumerate(crew.workers):
-        answered = worker.answered if worker.done and number not in crew.late else {}
-        results.append(answered.get("result"))
-        if number in crew.late:
-            failures.append(_lateness(worker, script, limit))
-        elif worker.done:
-            failures.append(answered.get("failure", ""))
-        else:
-            failures.append(_death(worker, script))
-    logs = [str(worker.log) for worker in crew.workers]
-    noise = [str(worker.noise) for worker in crew.workers]
-    if crew.check and crew.late:
-        raise _too_late(crew.late, len(logs), failures, logs, noise, script["name"], limit)
-    if crew.first is not None:
-        raise _failed(crew.workers[crew.first], crew.first, failures, logs, noise, script["name"])
-    return Run(results, logs, noise, failures, seconds)
-
-
-def _too_late(
-    late: list[int], total: int, failures: list[str], logs: list[str], noise: list[str], name: str, limit: float
-) -> WorkshopError:
-    which = f" in process {', '.join(map(str, late))} of {total}" if total > 1 else ""
-    why = [f"process {one}: {failures[one]}" if total > 1 else failures[one] for one in late[:SHOWN_LINES]]
-    why += _last_words(logs[late[0]], noise[late[0]])
-    return WorkshopError(
-        f"{name} did not end within {limit:g} s{which}.",
-        _INDENTED.join(why),
-        "Find out what it waits for, or give processes.run more seconds.",
-    )
-
-
-def _failed(
-    worker: _Worker, number: int, failures: list[str], logs: list[str], noise: list[str], name: str
-) -> WorkshopError:
-    total = len(failures)
-    why = [*failures[number].splitlines(), *_last_words(logs[number], noise[number])]
-    advice = "Mend that, and run the cell again."
-    if total > 1:
-        advice += " With check=False the other processes go on, and you see what each of them says."
-    return WorkshopError(
-        f"{name} failed." if total == 1 else f"{name} failed in process {number} of {total}.",
-        _INDENTED.join(why),
-        (worker.answered.get("next") if worker.done else "") or advice,
-    )
-
-
-_INDENTED = "\n      "  # under WorkshopError's "Why:  "
-
-
-def _last_words(log: str, noise: str) -> list[str]:
-    shown = []
-    for title, text in (("It printed last:", log), ("Libraries wrote last:", noise)):
-        lines = [line[:300] for line in _told(text, "").splitlines() if line.strip()]
-        shown += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
-    return shown
-
-
-def _place(text: str, name: str) -> int:
-    """The line of the function that a faulthandler dump names first; 0 if it names none."""
-    found = re.search(rf'File "{re.escape(_file(name))}", line (\d+)', text)
-    return int(found.group(1)) if found else 0
-
-
-def _line(script: dict[str, Any], number: int) -> str:
-    text = script["source"].splitlines()[number - 1].strip() if number else ""
-    return f"line {number} of {script['name']}: {text}" if number else ""
-
-
-def _lateness(worker: _Worker, script: dict[str, Any], limit: float) -> str:
-    where = _line(script, _place(str(worker.stack or ""), script["name"]))
-    return f"it had not ended after {limit:g} s" + (f"; it was in {where}" if where else "")
-
-
-def _death(worker: _Worker, script: dict[str, Any]) -> str:
-    status = worker.status
-    if status is None:
-        return "it was ended with the others"
+def _fate(status: int) -> str:
     if status >= 0:
-        return f"the process ended with status {status} before the function returned"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
-    where = _line(script, _place(str(worker.noise), script["name"]))
-    hint = f" ({_SIGNALS[name]})" if name in _SIGNALS else ""
-    return f"the process was ended by {name}{hint}" + (f"; it was in {where}" if where else "")
+        return f"ended with status {status} before the function returned"
+    name = {int(one): one.name for one in signal.Signals}.get(-status, f"signal {-status}")
+    return f"was ended by {name}" + (f" ({_SIGNALS[name]})" if name in _SIGNALS else "")
+
+
+def _cannot_travel(name: str, error: Exception) -> str:
+    return f'what {name} returned cannot travel: {error}\nReturn float(x), or numpy.asarray(x, "float32").'
+
+
+def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
+    """Put the failures into words: all that are late, or else the first."""
+    late = [worker for worker in workers if worker.late]
+    shown = late or [worker for worker in workers if worker.failure][:1]
+    what = f"{name} did not end within {seconds:g} s" if late else f"{name} failed"
+    if len(workers) > 1:
+        what += f" in process {', '.join(str(worker.number) for worker in shown)} of {len(workers)}"
+    why = []
+    for worker in shown[:SHOWN_LINES]:
+        why += (f"process {worker.number}: {worker.failure}" if len(shown) > 1 else worker.failure).splitlines()
+    for title, text in (("It printed last:", shown[0].stdout), ("Libraries wrote last:", shown[0].stderr)):
+        lines = [line[:300] for line in _as_shown(str(text)).splitlines() if line.strip()]
+        why += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
+    advice = "Find out what it waits for, or give processes.run more seconds."
+    if not late:
+        advice = "Mend that, and run the cell again."
+        if len(workers) > 1:
+            advice += " With check=False the other processes go on, and you see what each of them says."
+    return WorkshopError(f"{what}.", "\n      ".join(why), advice)  # indented under "Why:  "
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Inside a process
 
 
-class _Printed(io.RawIOBase):
-    """Sends what is printed to the caller at once, so that nothing is lost when the process is killed."""
+class _Unpickler(pickle.Unpickler):
+    """Reads plain data alone, and names what else is in it."""
 
-    def __init__(self, channel: int) -> None:
-        self.channel = channel
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        """Return what rebuilds a value that is more than numbers, text and containers."""
+        package, _, rest = module.partition(".")
+        if package not in ("builtins", "numpy"):
+            raise pickle.UnpicklingError(f"it holds something of {package} ({module}.{name})")
+        if rest.startswith(("core.", "_core.")):  # PlaidML's NumPy 1 and ours call it differently
+            import numpy
 
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        """Where a program that is started with this as its output writes: to the noise."""
-        return 1
-
-    def write(self, data: bytes) -> int:
-        _send(self.channel, _PRINTED, bytes(data))
-        return len(data)
+            core = "core" if numpy.__version__.startswith("1.") else "_core"
+            module = f"numpy.{core}.{rest.partition('.')[2]}"
+        return super().find_class(module, name)
 
 
-def _send(channel: int, kind: bytes, data: bytes) -> None:
-    """Write frames so short that the system never mixes those of several threads, or of a fork; no lock is needed."""
-    import select
+def _end_with_the_caller() -> threading.Thread:
+    """End this process when the pipe from the caller breaks; the thread that sees to it runs until then."""
+    pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
-    size = getattr(select, "PIPE_BUF", 512) - _FRAME.size
-    for start in range(0, max(len(data), 1), size):
-        part = data[start : start + size]
-        os.write(channel, _FRAME.pack(kind, len(part)) + part)
+    def wait() -> None:
+        os.read(pipe, 1)
+        os._exit(1)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    if sys.platform == "linux":  # at once, and even where compiled code never lets a thread run
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    return thread
 
 
-def _failure(error: BaseException, script: dict[str, Any]) -> str:
+def _failure(error: BaseException, script: _Script) -> str:
     """The lines of the function in which it happened, where else, and the exception as Python shows it."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if frame.filename == _file(script["name"])]
-    lines = [_line(script, frame.lineno) for frame in ours]
+    ours = [frame for frame in frames if frame.filename == script.file]
+    lines = [script.line(frame.lineno) for frame in ours]
     lines = lines if len(lines) <= 3 else [lines[0], "...", lines[-1]]
-    if frames and ours and frames[-1] is not ours[-1]:
+    if ours and frames[-1] is not ours[-1]:
         folders = frames[-1].filename.replace("\\", "/").rpartition("site-packages/")[2].split("/")
         lines.append(f"in {'/'.join(folders[-3:])}, line {frames[-1].lineno}, {frames[-1].name}")
     if isinstance(error, WorkshopError):
-        said = [str(error)]
-    elif isinstance(error, SystemExit):
-        said = [f"sys.exit({error.code!r}) ended it before it returned"]
+        lines.append(str(error))
     else:
-        said = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-        said = [line[:300] for line in said[:5]] + ["..."] * (len(said) > 5)
-    return "\n".join([*lines, *said])
+        text = [line[:300] for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+        lines += text[:5] + ["..."] * (len(text) > 5)
+    if type(error) is NameError:
+        lines.append("A fresh process has nothing of this notebook: import inside the function, or pass arguments.")
+    return "\n".join(lines)
 
 
-def _answer(script: dict[str, Any], values: dict[str, Any]) -> bytes:
-    """Call the function, and pack what came of it."""
+def _answer(script: _Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
+    """Call the function, and pack (what it returned, why it failed)."""
     import inspect
-    import linecache
-    from types import ModuleType
 
-    name, source = script["name"], script["source"]
-    # So that tracebacks, inspect.getsource and TensorFlow's AutoGraph find the source; None: it belongs to no file.
-    linecache.cache[_file(name)] = (len(source), None, source.splitlines(keepends=True), _file(name))
-    module = sys.modules["__script__"] = ModuleType("__script__")
     try:
-        exec(_compiled(name, source, script["flags"])[1], module.__dict__)
-        function = getattr(module, name)
-        signature = inspect.signature(function)
-        given = {one: _loads(packed) for one, packed in script["arguments"].items()}
-        given |= {one: value for one, value in values.items() if one in signature.parameters and one not in given}
-        bound = inspect.BoundArguments(signature, given)
-        result = function(*bound.args, **bound.kwargs)
+        arguments = _Unpickler(job).load()
+    except Exception as error:
+        return pickle.dumps((None, f"an argument of {script.name} cannot travel: {error}\nPass numpy.asarray(x)."))
+    try:
+        function = script.define()
+        wanted = inspect.signature(function).parameters
+        result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
     except BaseException as error:
-        return _dumps({"failure": _failure(error, script)})
+        return pickle.dumps((None, _failure(error, script)))
     try:
-        return _dumps({"result": result})
-    except _NotPlain as error:
-        failure = f"what {name} returned cannot travel: {error}\nWhat travels is plain data: {PLAIN}."
-        return _dumps({"failure": failure, "next": "Return float(x) or numpy.asarray(x), or what you need of it."})
+        return pickle.dumps((result, ""), protocol=5)
+    except Exception as error:
+        return pickle.dumps((None, _cannot_travel(script.name, error)))
 
 
-def _leave_no_core_file() -> None:
-    """Let a crash leave no file of the process's memory in the caller's folder: some systems write one by default."""
-    with contextlib.suppress(ImportError):  # Windows has neither
+def _main(folder: Path, number: int) -> None:
+    """Do the job in the folder, write the answer beside it, and wait to be killed."""
+    import faulthandler
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a notebook's interrupt goes to its whole group: the caller ends us
+    caller = _end_with_the_caller()
+    with contextlib.suppress(ImportError):  # a crash leaves no core file in the caller's folder; Windows has none
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-
-
-def _main() -> None:
-    """Read the job from standard input, do it, and send what it prints and returns over the first standard output."""
-    import faulthandler
-
-    orders, channel = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)  # what compiled code prints is noise
-    os.close(nothing)
-    with os.fdopen(orders, "rb", closefd=False) as stream:
-        try:
-            script, values = _Unpickler(stream).load(), _Unpickler(stream).load()
-        except EOFError:
-            os._exit(1)  # the caller has ended
-    _leave_no_core_file()
-    faulthandler.enable()
-    # A second net, should somebody have killed the guard and the caller: it ends the process whatever code runs then.
-    faulthandler.dump_traceback_later(min(script["seconds"] + 10, 1e6), exit=True)
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR1)
-    sys.argv = [script["name"]]
-    sys.stdout = io.TextIOWrapper(
-        _Printed(channel), encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True
-    )
-    me = os.getpid()
-    answer = _answer(script, values)
-    if os.getpid() != me:
-        os._exit(0)  # a child that the function forked
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    _send(channel, _ANSWER, answer)
-    _send(channel, _DONE, b"")
-    # It stays until all have answered: processes that work together take the loss of one for a failure. Then the whole
-    # group is killed, without the frameworks' own tidying up, which is slow and may crash.
-    os.read(orders, 1)
-    os._exit(0)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    with (folder / "job").open("rb") as job, (folder / f"stack-{number}").open("wb") as stack:
+        name, source, addresses, seconds = pickle.load(job)
+        faulthandler.enable(stack)
+        faulthandler.dump_traceback_later(min(seconds + 10, 1e6), exit=True, file=stack)  # should all else fail
+        if hasattr(faulthandler, "register"):
+            faulthandler.register(signal.SIGUSR1, stack)
+        sys.argv = [name]
+        answer = _answer(_Script(name, source), {"process": number, "addresses": addresses}, job)
+        new = folder / f"new-{number}"
+        new.write_bytes(answer)
+        new.replace(folder / f"answer-{number}")
+        # It stays until all have answered: processes that work together take the loss of one for a failure. Then it is
+        # killed, without the frameworks' own tidying up, which is slow and may crash.
+        caller.join()
 
 
 if __name__ == "__main__":
-    _main()
+    _main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -44,12 +44,10 @@ def environment(tmp_path_factory):
     return folder
 
 
-def run(environment, function, check=True, **arguments):
+def run(environment, function, check=True, seconds=LONG, **arguments):
     """Run a function in PlaidML's environment."""
-    python = plaidml.python(environment)
-    return processes.run(
-        function, **{"seconds": LONG} | arguments, python=python, variables=plaidml.VARIABLES, check=check
-    )
+    options = {"python": plaidml.python(environment), "variables": plaidml.VARIABLES, "check": check}
+    return processes.run(function, seconds=seconds, arguments=arguments, **options)
 
 
 def call(environment, *arguments, monkeypatch):

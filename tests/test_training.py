@@ -535,7 +535,8 @@ def test_what_the_devices_exchange_is_read_from_the_compiled_program(cut):
         pytest.skip("JAX is not installed here")
     two = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     images, labels = np.zeros((12, 784), np.uint8), np.zeros(12, np.uint8)
-    added = processes.run(exchange_on_jax, variables=two, images=images, labels=labels, cut=cut).result
+    given = {"images": images, "labels": labels, "cut": cut}
+    added = processes.run(exchange_on_jax, variables=two, arguments=given).result
     exchanged = sorted(shape for line in added for shape in line.split())
     if cut:
         assert exchanged == ["f32[12,512]"]

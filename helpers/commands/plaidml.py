@@ -184,7 +184,8 @@ def _run(environment: Path, function: object, variables: dict, **arguments: obje
     from helpers import processes
 
     try:
-        return processes.run(function, python=plaidml.python(environment), variables=variables, **arguments).result
+        python = plaidml.python(environment)
+        return processes.run(function, python=python, variables=variables, arguments=arguments).result
     except WorkshopError as error:
         raise WorkshopError(error.what, error.why, AGAIN) from None
 
