@@ -9,6 +9,7 @@ from helpers import workload
 from helpers.errors import WorkshopError
 from helpers.quiet import caught_stderr
 
+
 def test_a_message_has_what_why_and_next():
     error = WorkshopError("It is broken.", "The cable is out.", "Plug it in.")
     assert str(error) == "It is broken.\nWhy:  The cable is out.\nNext: Plug it in."
@@ -37,6 +38,12 @@ def test_an_unknown_profile_gives_the_way_out(monkeypatch):
         workload.current()
     assert "preview, lab, full" in str(caught.value)
     assert "Next:" in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "amount"), [("preview", 1), ("lab", 2), ("full", 3)])
+def test_a_lesson_picks_the_amount_of_its_profile(monkeypatch, name, amount):
+    monkeypatch.setenv(workload.VARIABLE, name)
+    assert workload.pick(preview=1, lab=2, full=3) == amount
 
 
 def test_larger_profiles_do_more():

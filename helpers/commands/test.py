@@ -14,6 +14,7 @@ LESSONS = (
     "--nbval-lax",
     "--nbval-current-env",
     "--nbval-cell-timeout=600",  # against hanging; no lesson takes that long
+    "--nbval-kernel-startup-timeout=300",
     f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
 )
 # Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
