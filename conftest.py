@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{of}"))
         if isinstance(item, nbval.plugin.IPyNbCell):
             item.output_timeout = 60  # nbval's own 5 s are too few on a busy machine
-    order = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    order = {name: number for number, name in enumerate([*LONGEST, "a lesson"])}
+    items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
 
 
 @pytest.hookimpl(wrapper=True)

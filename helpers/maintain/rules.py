@@ -44,13 +44,18 @@ METADATA = {
 CELL_METADATA = ("tags", "jupyter")
 NOTE = "note: "  # begins what fails nothing
 _FIX = "python -m helpers format"
-_STORED_TEXT = {  # what must not stand in a stored output
+_PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
     r"|/[^\s'\"<>]*/(?:site-packages|dist-packages)/[^\s'\"<>]*"
-    r"|\b[A-Za-z]:\\[^\s'\"<>]+": "a path of one machine ({}); show a relative path or the file's name",
+    r"|\b[A-Za-z]:\\[^\s'\"<>]+"
+)
+_LOG_LINE = (
     r"^\s*(?:[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b ?:)"
-    r"|\w{0,40}Warning: |oneDNN custom operations|All log messages before absl": "a log line or a warning ({}); "
-    "silence it where it arises",
+    r"|\w{0,40}Warning: |oneDNN custom operations|All log messages before absl"
+)
+_NOT_STORED = {
+    _PATH: "a path of one machine ({}); show a relative path or the file's name",
+    _LOG_LINE: "a log line or a warning ({}); silence it where it arises",
     r"\bat 0x[0-9a-fA-F]{6,}": "an address in memory ({}), which differs in each run; show a name instead",
     r"\r": "a carriage return, as a progress bar leaves it; show no bar here",
 }
@@ -339,7 +344,7 @@ def _output(output: NotebookNode) -> Iterator[str]:
     texts = [output.get("text", ""), *output.get("traceback", []), output.get("evalue", "")]
     texts += [content for kind, content in data.items() if kind.startswith("text/")]
     text = re.sub(r"data:[\w/+]+;base64,[\w+/=]+", "", "\n".join(texts))
-    for pattern, what in _STORED_TEXT.items():
+    for pattern, what in _NOT_STORED.items():
         if match := re.search(pattern, text, re.MULTILINE):
             yield what.format(match.group().strip())
     for size, described in _images(output):
