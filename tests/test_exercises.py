@@ -1,7 +1,12 @@
-"""The checks of the checks: each solution passes, each untouched exercise and each mutant of a solution is refused."""
+"""The checks of the checks: each accepts its solution, and refuses the untouched exercise and each wrong answer.
+
+Every answer of a lesson is tried in one kernel, which runs the cells that the exercises build on and no other.
+"""
 
 import copy
+import functools
 import importlib.util
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +15,14 @@ import sample_lesson
 from nbformat import v4
 
 from helpers.commands import execute, lesson_files
-from helpers.commands.run import BUILD, write
+from helpers.errors import WorkshopError
 from helpers.maintain import rules
 
 MUTANTS = Path(__file__).parent / "mutants"
 LESSONS = lesson_files.every()
-CELL_SECONDS = 300  # against hanging
+UNTOUCHED, SOLUTION = "untouched", "the solution"
+VERDICTS = ("right", "not yet", "not done yet")
+CELL_SECONDS = 600  # against hanging
 GRADE = "import os as _os\n_os.environ['ANYGPU_GRADE'] = '1'"
 LEARN = "import os as _os\n_os.environ.pop('ANYGPU_GRADE', None)"
 
@@ -25,7 +32,8 @@ class Attempt:
     """One answer to an exercise and what its check said to it."""
 
     exercise: int
-    name: str  # of the mutant, or "untouched"
+    name: str  # of the wrong or right answer
+    verdict: str  # that the check should give, one of VERDICTS
     graded: bool
     answer: object  # the executed cells
     check: object
@@ -35,19 +43,19 @@ class Attempt:
         who = f"exercise {self.exercise}, {self.name}, {'graded' if self.graded else 'not graded'}: "
         if raised := execute.errors(self.answer):
             return who + f"the answer itself raised {raised[0].ename}, before any check"
-        if noise := execute.text(self.answer, "stderr") + execute.text(self.check, "stderr"):
-            return who + f"wrote to standard error: {noise[:200]}"
+        if stderr := execute.text(self.answer, "stderr") + execute.text(self.check, "stderr"):
+            return who + f"wrote to standard error: {stderr[:200]}"
         if self.check.execution_count is None:
             return who + "was never reached"
-        raised, said = execute.errors(self.check), execute.text(self.check)
-        if self.graded and [error.ename for error in raised] != ["CheckFailed"]:
-            return who + f"was not refused: expected CheckFailed, came {[e.ename for e in raised]}, said {said!r}"
-        if not self.graded and raised:
-            return who + f"the check raised {raised[0].ename}: {raised[0].evalue}"
-        wanted = "not done yet" if self.name == "untouched" else "not yet"
-        verdicts = [line for line in said.splitlines() if line.startswith(("right", "not yet", "not done yet"))]
-        if not self.graded and (len(verdicts) != 1 or not verdicts[0].startswith(wanted)):
-            return who + f"expected one verdict that begins with {wanted!r}, came {said!r}"
+        raised = execute.errors(self.check)
+        expected = ["CheckFailed"] if self.graded and self.verdict != "right" else []
+        actual = [error.ename for error in raised]
+        text = "\n".join([execute.text(self.check), *(error.evalue for error in raised)])
+        if actual != expected:
+            return who + f"expected {expected or 'no error'}, actual {actual or 'no error'}: {text!r}"
+        verdicts = [line for line in text.splitlines() if line.startswith(VERDICTS)]
+        if len(verdicts) != 1 or not verdicts[0].startswith(self.verdict):
+            return who + f"expected one verdict that begins with {self.verdict!r}, actual {text!r}"
         return None
 
 
@@ -67,195 +75,162 @@ def needed(notebook):
     return kept
 
 
-def plan(notebook, mutants):
-    """Return (a notebook that tries every wrong answer where its exercise stands, the attempts in it)."""
-    cells, attempts = [v4.new_code_cell(GRADE)], []
+def answers(one, wrong, right):
+    """Return the answers to an exercise, (name, verdict, code): the solution last, when wrong ones have left traces."""
+    mutants = {name: lesson_files.mutate(one.solution, changes) for name, changes in wrong.get(one.number, {}).items()}
+    return [
+        (UNTOUCHED, "not done yet", one.starter),
+        *((name, "not yet", code) for name, code in mutants.items()),
+        *((name, "right", code) for name, code in right.get(one.number, {}).items()),
+        (SOLUTION, "right", one.solution),
+    ]
+
+
+def plan(notebook, wrong, right):
+    """Return (a notebook that tries every answer where its exercise stands, the attempts in it).
+
+    Every answer is graded. What a learner sees differs in one branch of the verdict: the untouched exercise, the
+    solution, and the lesson's first wrong answer are tried in that way too.
+    """
+    cells, attempts = [], []
     exercises = {one.cell: one for one in lesson_files.exercises(notebook)}
     checks, kept = {one.check for one in exercises.values()}, needed(notebook)
+    first_wrong = next(((number, name) for number, named in wrong.items() for name in named), None)
     for index, cell in enumerate(notebook.cells[: max(checks, default=0)]):
-        if cell.cell_type != "code" or index in checks:
+        if index in kept:
+            cells.append(copy.deepcopy(cell))
+        if index not in exercises:
             continue
-        one = exercises.get(index)
-        if one is None:
-            cells += [copy.deepcopy(cell)] if index in kept else []
-            continue
-        answers = {"untouched": one.starter}
-        for name, replacements in mutants.get(one.number, {}).items():
-            answers[name] = lesson_files.mutate(one.solution, replacements)
-        for graded in (True, False):
-            cells.append(v4.new_code_cell(GRADE if graded else LEARN))
-            for name, code in answers.items():
+        one = exercises[index]
+        for graded, (name, verdict, code) in itertools.product((True, False), answers(one, wrong, right)):
+            if graded or name in (UNTOUCHED, SOLUTION) or (one.number, name) == first_wrong:
                 answer, check = v4.new_code_cell(code), v4.new_code_cell(notebook.cells[one.check].source)
-                attempts.append(Attempt(one.number, name, graded, answer, check))
-                cells += [answer, check]
+                attempts.append(Attempt(one.number, name, verdict, graded, answer, check))
+                cells += [v4.new_code_cell(GRADE if graded else LEARN), answer, check]
     return v4.new_notebook(cells=cells), attempts
 
 
-def try_wrong_answers(path, mutants):
-    """Try every wrong answer in one kernel; return (attempts, what stopped the kernel or an ordinary cell)."""
-    trial, attempts = plan(lesson_files.read(path), mutants)
+def try_answers(path, wrong, right):
+    """Try every answer in one kernel; return (attempts, what stopped the kernel or an ordinary cell)."""
+    trial, attempts = plan(lesson_files.read(path), wrong, right)
     outcome = execute.execute(trial, path.parent, "preview", cell_seconds=CELL_SECONDS, allow_errors=True)
     tried = {id(cell) for attempt in attempts for cell in (attempt.answer, attempt.check)}
-    stopped = (
-        [f"{lesson_files.label(trial, outcome.failure.cell)}: {outcome.failure.message}"] if outcome.failure else []
-    )
+    stopped = []
+    if failure := outcome.failure:
+        at = "" if failure.cell is None else lesson_files.label(trial, failure.cell)
+        stopped.append(f"{at}: {failure.message}")
     for index, cell in enumerate(trial.cells):
-        may_raise = id(cell) in tried or "raises-exception" in lesson_files.tags(cell)
-        stopped += (
-            [] if may_raise else [f"{lesson_files.label(trial, index)}: {e.evalue}" for e in execute.errors(cell)]
-        )
+        if id(cell) not in tried and "raises-exception" not in lesson_files.tags(cell):
+            stopped += [f"{lesson_files.label(trial, index)}: {error.evalue}" for error in execute.errors(cell)]
     return attempts, stopped
 
 
-def solve(path):
-    """Execute a lesson with every exercise solved; return what is wrong with that."""
-    notebook = lesson_files.read(path)
-    exercises = lesson_files.exercises(notebook)
-    for one in exercises:
-        notebook.cells[one.cell].source = one.solution
-    outcome = execute.execute(notebook, path.parent, "preview", grade=True, cell_seconds=CELL_SECONDS)
-    if failure := outcome.failure:
-        at = "" if failure.cell is None else lesson_files.label(notebook, failure.cell)
-        return [f"{at}: {failure.message}"]
-    wrong = [f"{lesson_files.label(notebook, cell)}: wrote to standard error" for cell in execute.loud(notebook)]
-    for one in exercises:
-        said = execute.text(notebook.cells[one.check])
-        if not any(line.startswith("right") for line in said.splitlines()):
-            wrong.append(f"exercise {one.number}: the check does not say right to the solution, but {said!r}")
-    return wrong
-
-
-def mutants_of(path):
-    file = MUTANTS / f"lesson_{path.stem[:2]}.py"
-    if not file.exists():
-        return {}
+@functools.cache
+def prepared(lesson):
+    """Return (the wrong answers, the right ones) in the file of a lesson."""
+    file = MUTANTS / f"lesson_{lesson.stem[:2]}.py"
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.MUTANTS
+    return module.MUTANTS, getattr(module, "RIGHT", {})
 
 
-TRIED = {}  # what came of each lesson's wrong answers in this run
+@functools.cache
+def tried(lesson):
+    """Return what came of a lesson's answers in this run."""
+    return try_answers(lesson, *prepared(lesson))
 
 
-def tried(path):
-    if path not in TRIED:
-        TRIED[path] = try_wrong_answers(path, mutants_of(path))
-    return TRIED[path]
+ANSWERS = [
+    pytest.param(lesson, one.number, name, id=f"{lesson.stem}-{one.number}-{name}")
+    for lesson in LESSONS
+    for one in lesson_files.exercises(lesson_files.read(lesson))
+    for name, _, _ in answers(one, *prepared(lesson))
+]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def list_of_refused_mutants():
-    """Leave in build/mutants.md the mutants that the checks refused in this run."""
-    yield
-    lines = []
-    for path, (every, _) in sorted(TRIED.items()):
-        lines += [f"\n## {path.stem}"]
-        attempts = [one for one in every if one.graded and one.name != "untouched"]
-        for one in attempts:
-            lines.append(f"- exercise {one.exercise}: {one.name}: " + (one.problem() or "refused"))
-    if lines:
-        write(BUILD / "mutants.md", "# Wrong answers and what the checks said to them\n" + "\n".join(lines) + "\n")
+def problems(attempts):
+    return [problem for problem in (attempt.problem() for attempt in attempts) if problem]
 
 
-def test_there_are_lessons():
-    assert len(LESSONS) >= 2
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_each_exercise_has_three_wrong_answers(lesson):
+    numbers = [one.number for one in lesson_files.exercises(lesson_files.read(lesson))]
+    wrong, right = prepared(lesson)
+    assert sorted(wrong) == numbers and right.keys() <= wrong.keys()
+    assert [number for number in numbers if len(wrong[number]) < 3] == []
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_every_solution_passes_its_check_and_nothing_is_noisy(path):
-    assert solve(path) == []
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_nothing_stops_while_answers_are_tried(lesson):
+    assert tried(lesson)[1] == []
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_each_exercise_has_three_mutants(path):
-    numbers = [one.number for one in lesson_files.exercises(lesson_files.read(path))]
-    mutants = mutants_of(path)
-    assert sorted(mutants) == numbers
-    assert {number: len(mutants[number]) for number in numbers if len(mutants[number]) < 3} == {}
-
-
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_nothing_stops_while_wrong_answers_are_tried(path):
-    assert tried(path)[1] == []
-
-
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_an_untouched_exercise_is_not_done_yet(path):
-    untouched = [attempt for attempt in tried(path)[0] if attempt.name == "untouched"]
-    assert untouched
-    assert [problem for problem in (attempt.problem() for attempt in untouched) if problem] == []
-
-
-@pytest.mark.parametrize(
-    ("path", "number", "name"),
-    [(path, number, name) for path in LESSONS for number, named in mutants_of(path).items() for name in named],
-    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
-)
-def test_the_check_refuses_the_mutant(path, number, name):
-    about = [attempt for attempt in tried(path)[0] if (attempt.exercise, attempt.name) == (number, name)]
-    assert len(about) == 2  # graded and not
-    assert [problem for problem in (attempt.problem() for attempt in about) if problem] == []
+@pytest.mark.parametrize(("lesson", "number", "name"), ANSWERS)
+def test_the_check_gives_the_verdict(lesson, number, name):
+    attempts = [one for one in tried(lesson)[0] if (one.exercise, one.name) == (number, name)]
+    assert attempts and problems(attempts) == []
 
 
 # ------------------------------------------------------------------------------------------ the harness can fail
 
-SAMPLE_MUTANTS = {
+WRONG = {
     1: {"adds two": [("n + 1", "n + 2")], "adds nothing": [("n + 1", "n + 0")]},
     2: {"right for 1 only": [("1 + n", "2 * n")]},
 }
+RIGHT = {2: {"a lambda": "after = lambda n: n - (-1)"}}
 
 
-def sample(folder, judge=None):
+def sample(folder, judge=sample_lesson.HELPER):
     cells = sample_lesson.cells()
-    if judge:
-        at = next(i for i, cell in enumerate(cells) if cell.source == sample_lesson.HELPER)
-        cells[at].source = judge
+    next(cell for cell in cells if cell.source == sample_lesson.HELPER).source = judge
     return sample_lesson.save(folder, sample_lesson.notebook(cells))
 
 
-def complaints(path, mutants=SAMPLE_MUTANTS):
-    attempts, stopped = try_wrong_answers(path, mutants)
-    assert len(attempts) == 2 * (2 + sum(map(len, mutants.values())))
-    return [problem for problem in (attempt.problem() for attempt in attempts) if problem], stopped
+def complaints(path, wrong=WRONG, right=RIGHT):
+    attempts, stopped = try_answers(path, wrong, right)
+    return problems(attempts), stopped
 
 
 def test_good_checks_are_not_complained_of(tmp_path):
     path = sample(tmp_path)
-    assert solve(path) == []
-    assert complaints(path) == ([], [])
+    attempts, stopped = try_answers(path, WRONG, RIGHT)
+    assert (problems(attempts), stopped) == ([], [])
+    both = ["untouched", "adds two", "the solution"]
+    assert [one.name for one in attempts if one.exercise == 1 and not one.graded] == both
+    assert [one.name for one in attempts if one.exercise == 2 and one.graded] == [
+        "untouched", "right for 1 only", "a lambda", "the solution"
+    ]  # fmt: skip
 
 
 def test_a_check_that_accepts_everything_is_found(tmp_path):
-    path = sample(tmp_path, "def judge(function):\n    print('right')")
-    found, stopped = complaints(path)
-    assert len(found) == 10 and stopped == []
-    assert "exercise 1, adds two, graded: was not refused" in found[1]
+    found, stopped = complaints(sample(tmp_path, "def judge(function):\n    print('right')"))
+    assert len(found) == 8 and stopped == []
+    assert "exercise 1, adds two, graded: expected ['CheckFailed'], actual no error" in found[1]
 
 
-def test_a_check_that_refuses_the_solution_is_found(tmp_path):
-    path = sample(tmp_path, "def judge(function):\n    print('not yet')")
-    assert len(solve(path)) == 2
+def test_a_check_that_refuses_right_answers_is_found(tmp_path):
+    found, _ = complaints(sample(tmp_path, sample_lesson.HELPER.replace("== WANTED", "== 0")))
+    assert len(found) == 5
+    assert "exercise 1, the solution, graded: expected no error, actual ['CheckFailed']" in found[0]
+    assert "exercise 2, a lambda, graded" in found[2]
 
 
 def test_a_check_that_raises_for_a_learner_or_writes_to_standard_error_is_found(tmp_path):
-    raises = "def judge(function):\n    raise ValueError(function)"
-    found, _ = complaints(sample(tmp_path, raises))
-    assert len(found) == 10 and "the check raised ValueError" in found[-1]
+    found, _ = complaints(sample(tmp_path, "def judge(function):\n    raise ValueError(function)"))
+    assert len(found) == 13 and "actual ['ValueError']" in found[-1]
     noisy = sample_lesson.HELPER.replace("    verdict =", "    import sys; print('x', file=sys.stderr)\n    verdict =")
-    assert len(complaints(sample(tmp_path, noisy))[0]) == 10
-    assert "standard error" in solve(sample(tmp_path, noisy))[0]
+    found, _ = complaints(sample(tmp_path, noisy))
+    assert len(found) == 13 and "wrote to standard error" in found[-1]
 
 
-def test_a_wrong_answer_that_ends_the_kernel_is_found(tmp_path):
+def test_an_answer_that_ends_the_kernel_is_found(tmp_path):
     deadly = {1: {"deadly": [("return n + 1", "import os; os._exit(9)")]}}
-    found, stopped = complaints(sample(tmp_path), deadly)
+    found, stopped = complaints(sample(tmp_path), deadly, {})
     assert "never reached" in found[-1]
     assert "kernel ended" in stopped[0]
 
 
 def test_a_mutant_that_no_longer_fits_its_solution_is_told(tmp_path):
-    from helpers.errors import WorkshopError
-
     with pytest.raises(WorkshopError, match="holds no 'n - 1'"):
-        try_wrong_answers(sample(tmp_path), {1: {"old": [("n - 1", "n")]}})
+        try_answers(sample(tmp_path), {1: {"old": [("n - 1", "n")]}}, {})

@@ -12,6 +12,8 @@ import sample_lesson
 from nbformat import v4
 from sample_lesson import WORDS, code, markdown
 
+from helpers import ROOT
+from helpers.commands import lesson_files
 from helpers.maintain import format as formatting
 from helpers.maintain import rules
 
@@ -113,9 +115,9 @@ def test_the_good_lesson_has_no_problem(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (cell(0, "Add the numbers\n\n| a |\n|---|\n| b |"), "cell 1: the first cell is not a title"),
-        (cell(0, "# Add the numbers"), "cell 1: no table of one row under the title"),
-        (cell(0, "# Add\n\n| a |\n|---|\n| b |\n| c |"), "cell 1: no table of one row under the title"),
+        (cell(0, "Add the numbers\n\n| a |\n|---|\n| b |"), "the first cell is not a title"),
+        (cell(0, "# Add the numbers"), "no table of one row under the title"),
+        (cell(0, "# Add\n\n| a |\n|---|\n| b |\n| c |"), "no table of one row under the title"),
         (drop(17, 18, 19), "24 cells, and a lesson has 25 to 40"),
         (lambda n: n.cells.extend(markdown("x") for _ in range(20)), "47 cells, and a lesson has 25 to 40"),
         (cell(4, WORDS * 12), "words of prose, and a lesson has 800 to 1300"),
@@ -139,14 +141,17 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (stdout("x.py:3: DeprecationWarning: old"), "a log line or a warning"),
         (shown(text_plain="<Device at 0x7f0012345678>"), "an address in memory"),
         (stdout("1\r2"), "a carriage return"),
-        (shown(**{"application_vnd.jupyter.widget-view+json": {}, "text_plain": "IntSlider()"}), "a widget is stored"),
-        (output(output_type="error", ename="E", evalue="v", traceback=[]), "a stored error"),
-        (tag(5, "raises-exception"), "tagged raises-exception, but no error is stored"),
+        (
+            shown(**{"application_vnd.jupyter.widget-view+json": {}, "text_plain": "IntSlider()"}),
+            "of the kind application/vnd.jupyter.widget-view+json",
+        ),
+        (output(output_type="error", ename="E", evalue="v", traceback=[]), "a stored error and the tag"),
+        (tag(5, "raises-exception"), "a stored error and the tag"),
         (lambda n: n.cells.insert(FIGURE + 1, n.cells.pop(5)), "note: no text after the figure"),
         (tag(EXERCISE), "Exercise 1 is not complete"),
         (cell(EXERCISE, "def next_number(n:"), "the code does not parse"),
         (cell(EXERCISE, "def next_number(n):\n    return n + 1"), "the exercise is its own solution"),
-        (cell(EXERCISE + 1, "Think."), "no hint beside the exercise"),
+        (cell(EXERCISE + 1, "Think."), "no hint in <details> beside the exercise"),
         (lambda n: n.cells.insert(EXERCISE + 1, code("1")), "the check does not follow its exercise"),
         (lambda n: n.cells.insert(EXERCISE + 3, markdown("x")), "the solution does not follow its check"),
         (cell(EXERCISE + 3, "```python\nx = 1\n```"), "the solution is not folded"),
@@ -186,6 +191,15 @@ def test_what_only_looks_like_a_fault_is_let_through(tmp_path, text):
 def test_names_that_a_later_cell_defines_itself_are_no_dependency(tmp_path):
     assert found(tmp_path, changed(cell(18, "next_number = 3\nnext_number"))) == []
     assert found(tmp_path, changed(cell(18, "def f(next_number):\n    return next_number"))) == []
+
+
+def test_a_name_that_a_solution_overwrites_is_a_dependency_too(tmp_path):
+    def change(notebook):
+        solution = notebook.cells[EXERCISE + 3]
+        solution.source = solution.source.replace("```python\n", "```python\nWANTED = []\n")
+        notebook.cells[18].source = "WANTED"
+
+    assert any("it needs 'WANTED' from cell 9" in problem for problem in found(tmp_path, changed(change)))
 
 
 def test_lessons_link_to_their_neighbours(tmp_path):
@@ -241,7 +255,7 @@ def test_the_fix_gives_an_id_to_each_cell(tmp_path):
     notebook.cells[4]["id"] = notebook.cells[5]["id"]
     path = tmp_path / "01-add-numbers.ipynb"
     path.write_text(json.dumps(notebook), encoding="utf-8")
-    assert any("without an id" in str(problem) for problem in rules.problems(path))
+    assert any("ids" in str(problem) for problem in rules.problems(path))
     formatting.normalise_file(path)
     assert rules.problems(path) == []
     assert sample_lesson.load(path).cells[2]["id"] == GOOD.cells[2]["id"]
@@ -254,3 +268,18 @@ def test_ruff_and_the_fix_agree_on_a_notebook(tmp_path):
     subprocess.run([sys.executable, "-m", "ruff", "format", str(path)], check=True, capture_output=True)
     assert sample_lesson.load(path).cells[5].source == "WANTED = [2, 3, 6, 101]  # é"
     assert rules.problems(path) == []
+
+
+# ------------------------------------------------------------------------------------------ what is really there
+
+
+@pytest.mark.parametrize("lesson", lesson_files.every(), ids=lambda lesson: lesson.stem)
+def test_the_lesson_keeps_the_rules(lesson):
+    assert [str(problem) for problem in rules.problems(lesson) if problem.serious] == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.name
+)
+def test_the_local_links_of_a_page_lead_somewhere(page):
+    assert rules.broken_links(page.read_text(encoding="utf-8"), page.parent) == []

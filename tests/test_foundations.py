@@ -1,8 +1,6 @@
 """helpers itself, its errors, its profiles, and the catcher of native log lines."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from IPython.testing.globalipapp import start_ipython
@@ -10,38 +8,6 @@ from IPython.testing.globalipapp import start_ipython
 from helpers import workload
 from helpers.errors import WorkshopError
 from helpers.quiet import caught_stderr
-
-HEAVY = (
-    "tensorflow jax torch keras pyopencl matplotlib sklearn scipy nbclient nbconvert pytest jupyterlab numpy IPython"
-)
-
-
-def modules_after(statement):
-    code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY.split()!r} if m in sys.modules])"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "",
-        ".errors",
-        ".workload",
-        ".devices",
-        ".machine.doctor",
-        ".machine.monitor",
-        ".commands",
-        ".quiet",
-        ".processes",
-    ],
-)
-def test_nothing_heavy_is_imported(module):
-    assert modules_after(f"import helpers{module}") == []
-
-
-@pytest.mark.parametrize("module", ["data", "checks", "timing", "opencl", "plots"])
-def test_modules_of_arrays_import_numpy_at_most(module):
-    assert set(modules_after(f"import helpers.{module}")) <= {"numpy"}
 
 
 def test_a_message_has_what_why_and_next():
@@ -72,6 +38,12 @@ def test_an_unknown_profile_gives_the_way_out(monkeypatch):
         workload.current()
     assert "preview, lab, full" in str(caught.value)
     assert "Next:" in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "amount"), [("preview", 1), ("lab", 2), ("full", 3)])
+def test_a_lesson_picks_the_amount_of_its_profile(monkeypatch, name, amount):
+    monkeypatch.setenv(workload.VARIABLE, name)
+    assert workload.pick(preview=1, lab=2, full=3) == amount
 
 
 def test_larger_profiles_do_more():

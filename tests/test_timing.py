@@ -2,7 +2,6 @@
 
 import collections
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -154,27 +153,24 @@ def test_work_that_fails_is_not_noted_as_done():
     assert record.spans == []
 
 
-def test_ways_take_turns_and_the_figure_shows_a_run_that_was_timed():
-    record, order = timing.Record(), []
+def test_ways_take_turns_and_the_figure_shows_the_run_that_is_the_median(monkeypatch):
+    record, order, now = timing.Record(), [], [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
 
     def way(name):
         def run():
             order.append(name)
             with record("CPU:0", name):
-                time.sleep(0.001 * len(order))
+                now[0] += len(order)  # each run takes longer than the one before
 
         return run
 
     ways = {"one": way("one"), "two": way("two")}
     timed, shown = record.turn_about(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
     assert order == ["one", "two"] * 4  # the first round does not count
-    assert [len(run.seconds) for run in timed.values()] == [3, 3]
+    assert timed["one"].seconds == (3, 5, 7) and timed["two"].seconds == (4, 6, 8)
     assert timed["two"].device == "both"
-    for name, run in timed.items():
-        [(_, what, begin, end)] = shown[name]
-        assert what == name
-        longer = sorted(run.seconds)
-        assert longer[0] < end - begin <= longer[1]  # each run sleeps longer than the one before: the middle one
+    assert {name: end - begin for name, [(_, _, begin, end)] in shown.items()} == {"one": 5, "two": 6}
     assert record.spans == []
 
 

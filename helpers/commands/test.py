@@ -1,4 +1,4 @@
-"""Run every test: the helpers' own, the lessons through nbval, the checks of the checks."""
+"""Run the tests: the helpers' own, the lessons through nbval, the checks of the checks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ LESSONS = (
     "--nbval-lax",
     "--nbval-current-env",
     "--nbval-cell-timeout=600",  # against hanging; no lesson takes that long
+    "--nbval-kernel-startup-timeout=300",
     f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
 )
-# A lesson's cells must stay together, and many tests wait more than they compute: two at once take 0.63 of the time.
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope")
+# Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: every argument goes to pytest."""
+    """Add `--all`; every other argument goes to pytest."""
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="the slow tests too: each lesson in a browser, lessons 04 and 05 on JAX, the download of Intel's OpenCL",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,4 +44,4 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault(workload.VARIABLE, "preview")
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in args.rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
-    return int(pytest.main([*LESSONS, *everything, *args.rest]))
+    return int(pytest.main([*LESSONS, *(["--all"] if args.all else []), *everything, *args.rest]))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import base64
-import dataclasses
-import json
 import re
 import statistics
 import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
@@ -20,58 +18,66 @@ from helpers.errors import WorkshopError
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-CELLS, CELLS_OF_LONG_LESSONS, LONG_LESSONS = (25, 40), (25, 50), {"03", "08", "09", "12", "13"}
-WORDS_WANTED, WORDS_ALLOWED = (800, 1300), (700, 1500)
-WORDS_OF_LONG_LESSONS = (800, 1625), (700, 1875)  # as many words a cell
-LESSONS_OF_TWO_PARTS = {"02"}  # which say where to take a break
-CELLS_OF_TWO_PARTS, WORDS_OF_TWO_PARTS = (25, 70), ((800, 2275), (700, 2625))  # as many words a cell
+    Finding = tuple[int | None, str]  # the cell's position, None for the whole file; what is wrong
+
+
+class Size(NamedTuple):
+    """How large a lesson may be: of each the fewest and the most."""
+
+    cells: tuple[int, int]
+    words_wanted: tuple[int, int]
+    words_allowed: tuple[int, int]
+
+
+ORDINARY = Size((25, 40), (800, 1300), (700, 1500))
+LONG = Size((25, 50), (800, 1625), (700, 1875))  # as many words a cell
+OF_TWO_PARTS = Size((25, 70), (800, 2275), (700, 2625))  # says where to take a break
+SIZES = {"02": OF_TWO_PARTS} | dict.fromkeys(("03", "08", "09", "12", "13"), LONG)
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
 FIGURE_BYTES, NOTEBOOK_BYTES = 80_000, 400_000
+KINDS = {"text/plain", "text/html", "image/png"}  # what a page shows without a network and a kernel
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("tags", "jupyter")
-_PATH = re.compile(
+NOTE = "note: "  # begins what fails nothing
+_FIX = "python -m helpers format"
+_PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
     r"|/[^\s'\"<>]*/(?:site-packages|dist-packages)/[^\s'\"<>]*"
     r"|\b[A-Za-z]:\\[^\s'\"<>]+"
 )
-_LOG_LINE = re.compile(
+_LOG_LINE = (
     r"^\s*(?:[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b ?:)"
-    r"|\w{0,40}Warning: |oneDNN custom operations|All log messages before absl",
-    re.MULTILINE,
+    r"|\w{0,40}Warning: |oneDNN custom operations|All log messages before absl"
 )
-_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
+_NOT_STORED = {
+    _PATH: "a path of one machine ({}); show a relative path or the file's name",
+    _LOG_LINE: "a log line or a warning ({}); silence it where it arises",
+    r"\bat 0x[0-9a-fA-F]{6,}": "an address in memory ({}), which differs in each run; show a name instead",
+    r"\r": "a carriage return, as a progress bar leaves it; show no bar here",
+}
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 _MATHS = re.compile(r"\$\$|(?<![\w\\$])\$(?=[^\s\d$])[^$\n]+(?<=\S)\$(?!\w)|\\\(|\\\[|\\begin\{")
-_FIX = "python -m helpers format"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is not as it should be.
+    """One thing that is not as it should be."""
 
-    Attributes:
-        what: what is wrong, and what mends it.
-        where: the cell, as `lesson_files.label` names it, or empty for the whole file.
-        serious: False for a note that fails nothing.
-        file: the notebook's file name.
-    """
+    file: str  # the notebook's name
+    where: str  # the cell, as `lesson_files.label` names it, or empty for the whole file
+    what: str  # is wrong, and what mends it
 
-    what: str
-    where: str = ""
-    serious: bool = True
-    file: str = ""
+    @property
+    def serious(self) -> bool:
+        """Whether it fails the check; a note does not."""
+        return not self.what.startswith(NOTE)
 
     def __str__(self) -> str:
-        return (
-            f"{self.file}: "
-            + (f"{self.where}: " if self.where else "")
-            + ("" if self.serious else "note: ")
-            + self.what
-        )
+        return ": ".join(part for part in (self.file, self.where, self.what) if part)
 
 
 def dump(notebook: NotebookNode) -> str:
@@ -98,7 +104,7 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
         taken.add(cell["id"])
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in CELL_METADATA and v})
         cell.source = cell.source.rstrip()
-        if cell.cell_type != "code" and not cell.get("attachments"):
+        if not cell.get("attachments"):
             cell.pop("attachments", None)
     return notebook
 
@@ -133,65 +139,63 @@ def problems(path: Path) -> list[Problem]:
         raw = path.read_text(encoding="utf-8")
         notebook = lesson_files.read(path)
     except (WorkshopError, UnicodeDecodeError) as error:
-        return [Problem(" ".join(str(error).splitlines()), file=path.name)]
-    found = [*_file_rules(path, raw, notebook), *_size_rules(path, notebook), *_first_cell(notebook)]
-    found += [*_recap(path, notebook), *_prose_rules(path, notebook)]
-    found += [*_exercise_rules(notebook), *_dependencies(notebook), *output_problems(notebook)]
-    return [dataclasses.replace(problem, file=path.name) for problem in found]
+        return [Problem(path.name, "", " ".join(str(error).splitlines()))]
+    rules = [_file(path, raw, notebook), _sizes(path, notebook), _first_cell(notebook), _recap(path, notebook)]
+    rules += [_prose(path, notebook), _exercises(notebook), _outputs(notebook)]
+    return [_problem(notebook, finding, path.name) for rule in rules for finding in rule]
 
 
-def _file_rules(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Problem]:
+def output_problems(notebook: NotebookNode, file: str = "") -> list[Problem]:
+    """Return what is wrong with the stored outputs of `notebook`, which is called `file`."""
+    return [_problem(notebook, finding, file) for finding in _outputs(notebook)]
+
+
+def _problem(notebook: NotebookNode, finding: Finding, file: str) -> Problem:
+    index, what = finding
+    return Problem(file, "" if index is None else lesson_files.label(notebook, index), what)
+
+
+def tell(found: list[Problem]) -> int:
+    """Print the problems, one a line, and return 1 if one of them is serious."""
+    for problem in found:
+        print(problem)
+    return int(any(problem.serious for problem in found))
+
+
+def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
     import nbformat
 
     if not lesson_files.NAME.fullmatch(path.stem):
-        yield Problem("a lesson is called NN-verb-object.ipynb, in small letters; rename the file")
-    written = json.loads(raw)
-    if (written.get("nbformat"), written.get("nbformat_minor")) != (4, 5):
-        yield Problem(f"not written as notebook format 4.5; run {_FIX}")
-    ids = [cell.get("id") for cell in written.get("cells", [])]
-    if None in ids or len(set(ids)) != len(ids):
-        yield Problem(f"a cell without an id of its own; run {_FIX}")
+        yield None, "a lesson is called NN-verb-object.ipynb, in small letters; rename the file"
+    if dump(normalise(lesson_files.read(path))) != raw:
+        yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {_FIX}"
     else:
         try:
             nbformat.validate(notebook)
         except nbformat.ValidationError as error:
-            yield Problem(f"not a valid notebook: {str(error).splitlines()[0]}; mend that cell by hand")
-    if dump(normalise(lesson_files.read(path))) != raw:
-        yield Problem(f"not in the workshop's form (metadata, indentation or line ends); run {_FIX}")
+            yield None, f"not a valid notebook: {str(error).splitlines()[0]}; mend that cell by hand"
     if (size := len(raw.encode())) > NOTEBOOK_BYTES:
-        yield Problem(f"{size / 1000:.0f} KB, and {NOTEBOOK_BYTES / 1000:.0f} KB is the most; draw smaller figures")
+        yield None, f"{size / 1000:.0f} KB, and {NOTEBOOK_BYTES / 1000:.0f} KB is the most; draw smaller figures"
 
 
-def _size_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
-    (fewest, most), (wanted, allowed) = _limits(path.name[:2])
-    if not fewest <= len(notebook.cells) <= most:
-        yield Problem(f"{len(notebook.cells)} cells, and a lesson has {fewest} to {most}; join or split cells")
+def _sizes(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
+    size = SIZES.get(path.name[:2], ORDINARY)
+    if not _within(len(notebook.cells), size.cells):
+        yield None, "{} cells, and a lesson has {} to {}; join or split cells".format(len(notebook.cells), *size.cells)
     words = count_words(notebook)
-    if not wanted[0] <= words <= wanted[1]:
-        what = f"{words} words of prose, and a lesson has {wanted[0]} to {wanted[1]}"
-        yield Problem(what, serious=not allowed[0] <= words <= allowed[1])
-    lines = {i: len(_code_lines(cell)) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    if not _within(words, size.words_wanted):
+        note = NOTE if _within(words, size.words_allowed) else ""
+        yield None, note + "{} words of prose, and a lesson has {} to {}".format(words, *size.words_wanted)
+    code = {i: cell.source for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    lines = {index: sum(bool(line.strip()) for line in source.splitlines()) for index, source in code.items()}
     if lines and (middle := statistics.median(lines.values())) > LINES_MEDIAN:
-        yield Problem(
-            f"half of the code cells have {middle:g} lines or more, and {LINES_MEDIAN} is the aim; split them"
-        )
-    for index, count in lines.items():
-        if count > LINES_MOST:
-            what = f"{count} lines of code, and {LINES_MOST} is the most; split the cell"
-            yield Problem(what, lesson_files.label(notebook, index))
+        yield None, f"half of the code cells have {middle:g} lines or more, and {LINES_MEDIAN} is the aim; split them"
+    for index in (index for index, count in lines.items() if count > LINES_MOST):
+        yield index, f"{lines[index]} lines of code, and {LINES_MOST} is the most; split the cell"
 
 
-def _limits(number: str) -> tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]]:
-    """Of cells and of words (wanted and allowed), each the fewest and the most."""
-    if number in LESSONS_OF_TWO_PARTS:
-        return CELLS_OF_TWO_PARTS, WORDS_OF_TWO_PARTS
-    if number in LONG_LESSONS:
-        return CELLS_OF_LONG_LESSONS, WORDS_OF_LONG_LESSONS
-    return CELLS, (WORDS_WANTED, WORDS_ALLOWED)
-
-
-def _code_lines(cell: NotebookNode) -> list[str]:
-    return [line for line in cell.source.splitlines() if line.strip()]
+def _within(value: float, ends: tuple[int, int]) -> bool:
+    return ends[0] <= value <= ends[1]
 
 
 def _without_code_blocks(markdown: str) -> str:
@@ -208,24 +212,20 @@ def count_words(notebook: NotebookNode) -> int:
     return total
 
 
-def _first_cell(notebook: NotebookNode) -> Iterator[Problem]:
+def _first_cell(notebook: NotebookNode) -> Iterator[Finding]:
     first = notebook.cells[0] if notebook.cells else None
-    lines = [line.strip() for line in first.source.splitlines() if line.strip()] if first else []
-    if not lines or first.cell_type != "markdown" or not re.match(r"# \S", lines[0]):
-        yield Problem(
-            "the first cell is not a title; begin the lesson with a markdown cell: # Verb the object", "cell 1"
-        )
-    table = [line for line in lines if line.startswith("|")]
+    if not first or first.cell_type != "markdown" or not re.match(r"# \S", first.source):
+        yield None, "the first cell is not a title; begin with a markdown cell: # Verb the object"
+    table = re.findall(r"^\|.*$", first.source if first else "", re.MULTILINE)
     if len(table) != 3 or not re.fullmatch(r"[|:\- ]+", table[1]):
-        what = "no table of one row under the title; give goal, minutes, needs, seconds and where it was verified"
-        yield Problem(what, "cell 1")
+        yield None, "no table of one row under the title; give goal, minutes, needs, seconds and where it was verified"
 
 
-def _recap(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
+def _recap(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     prose = {i: cell.source for i, cell in enumerate(notebook.cells) if cell.cell_type == "markdown"}
     recaps = [i for i, source in prose.items() if re.search(r"^##+ .*\brecap\b", source, re.MULTILINE | re.IGNORECASE)]
     if not recaps or recaps[-1] < len(notebook.cells) - 4:
-        yield Problem("no heading with the word Recap among the last four cells; end the lesson with ## Recap")
+        yield None, "no heading with the word Recap among the last four cells; end the lesson with ## Recap"
         return
     links = {target for i, source in prose.items() if i >= recaps[-1] for target in _LINK.findall(source)}
     there = [lesson.name for lesson in lesson_files.every(path.parent)]
@@ -233,62 +233,58 @@ def _recap(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
     for which, neighbours in (("previous", there[max(at - 1, 0) : at]), ("next", there[at + 1 : at + 2])):
         for other in neighbours:
             if other not in links:
-                yield Problem(f"no link to the {which} lesson after the recap; add [...]({other})")
+                yield None, f"no link to the {which} lesson after the recap; add [...]({other})"
 
 
-def _prose_rules(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
+def _prose(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     for index, cell in enumerate(notebook.cells):
         if cell.cell_type != "markdown":
             continue
-        where = lesson_files.label(notebook, index)
-        for target in _LINK.findall(cell.source):
-            if "://" not in target and not target.startswith("mailto:") and not (path.parent / target).exists():
-                yield Problem(f"a link leads to {target}, which is not there; mend or remove it", where)
+        for target in broken_links(cell.source, path.parent):
+            yield index, f"a link leads to {target}, which is not there; mend or remove it"
         if _MATHS.search(re.sub(r"`[^`]*`", "", _without_code_blocks(cell.source))):
-            what = "a formula in LaTeX, which the pages without a network cannot set; write plain text or code"
-            yield Problem(what, where)
+            yield index, "a formula in LaTeX, which the pages without a network cannot set; write plain text or code"
 
 
-def _exercise_rules(notebook: NotebookNode) -> Iterator[Problem]:
+def broken_links(markdown: str, folder: Path) -> list[str]:
+    """Return the targets of a text's local links that are not there, as seen from `folder`."""
+    local = [target for target in _LINK.findall(markdown) if not re.match(r"[a-z]+:", target)]
+    return [target for target in local if not (folder / target).exists()]
+
+
+def _exercises(notebook: NotebookNode) -> Iterator[Finding]:
     try:
         found = lesson_files.exercises(notebook)
     except WorkshopError as error:
-        yield Problem(" ".join(str(error).splitlines()))
+        yield None, " ".join(str(error).splitlines())
         return
-    if not EXERCISES[0] <= len(found) <= EXERCISES[1]:
-        yield Problem(f"{len(found)} exercises, and a lesson has {EXERCISES[0]} to {EXERCISES[1]}")
+    if not _within(len(found), EXERCISES):
+        yield None, "{} exercises, and a lesson has {} to {}".format(len(found), *EXERCISES)
     for one in found:
-        for index, what in _exercise_faults(notebook.cells, one):
-            yield Problem(what, lesson_files.label(notebook, index))
+        yield from _exercise(notebook.cells, one)
+    yield from _dependencies(notebook, found)
 
 
-def _exercise_faults(cells: list[NotebookNode], one: lesson_files.Exercise) -> Iterator[tuple[int, str]]:
-    for index, kind in ((one.cell, "code"), (one.check, "code"), (one.shown, "markdown")):
-        if cells[index].cell_type != kind:
-            yield index, f"this must be a {kind} cell; change its kind"
-    between = cells[one.cell + 1 : one.check]
-    task = cells[max(one.cell - 1, 0) : one.cell]
-    if any(cell.cell_type != "markdown" for cell in between):
-        yield one.check, "the check does not follow its exercise; only text may stand between them"
-    if not any(cell.cell_type == "markdown" and "<details>" in cell.source for cell in [*task, *between]):
-        yield one.cell, "no hint beside the exercise; add <details><summary>Hint</summary> to the text above it"
-    if one.shown != one.check + 1:
-        yield one.check, "the solution does not follow its check; move it there"
-    if "<details>" not in cells[one.shown].source or "</details>" not in cells[one.shown].source:
-        yield one.shown, "the solution is not folded; put it between <details> and </details>"
+def _exercise(cells: list[NotebookNode], one: lesson_files.Exercise) -> Iterator[Finding]:
+    between, task = cells[one.cell + 1 : one.check], cells[max(one.cell - 1, 0) : one.cell]
+    prose = [cell.source for cell in [*task, *between] if cell.cell_type == "markdown"]
+    folded = re.search("<details>.*</details>", cells[one.shown].source, re.DOTALL)
+    faults = [
+        (one.cell, cells[one.cell].cell_type != "code", "this must be a code cell; change its kind"),
+        (one.check, cells[one.check].cell_type != "code", "this must be a code cell; change its kind"),
+        (one.shown, cells[one.shown].cell_type != "markdown", "this must be a markdown cell; change its kind"),
+        (one.check, any(cell.cell_type != "markdown" for cell in between), "the check does not follow its exercise"),
+        (one.cell, not any("<details>" in source for source in prose), "no hint in <details> beside the exercise"),
+        (one.check, one.shown != one.check + 1, "the solution does not follow its check; move it there"),
+        (one.shown, not folded, "the solution is not folded; put it between <details> and </details>"),
+        (one.cell, one.starter.strip() == one.solution.strip(), "the exercise is its own solution; leave work to do"),
+    ]
+    yield from ((index, what) for index, wrong, what in faults if wrong)
     for index, code in ((one.cell, one.starter), (one.shown, one.solution)):
-        if (error := _syntax(code)) is not None:
-            yield index, f"the code does not parse ({error}); starter code and solution must both run"
-    if one.starter.strip() == one.solution.strip():
-        yield one.cell, "the exercise is its own solution; leave something to do"
-
-
-def _syntax(code: str) -> str | None:
-    try:
-        ast.parse(code)
-    except SyntaxError as error:
-        return f"{error.msg}, line {error.lineno}"
-    return None
+        try:
+            ast.parse(code)
+        except SyntaxError as error:
+            yield index, f"the code does not parse ({error.msg}, line {error.lineno}); both must run"
 
 
 def names(code: str) -> tuple[set[str], set[str]]:
@@ -306,93 +302,51 @@ def names(code: str) -> tuple[set[str], set[str]]:
     return assigned, used - assigned
 
 
-def _dependencies(notebook: NotebookNode) -> Iterator[Problem]:
-    """Find cells that need a name from an exercise: a learner who leaves the exercise out would be stuck there."""
+def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]) -> Iterator[Finding]:
+    """Find code that needs a name from an exercise: a learner who leaves the exercise out would be stuck there."""
     owner: dict[str, int] = {}
-    solution_of = {one.shown: one for one in _exercises_or_none(notebook)}
-    for index, cell in enumerate(notebook.cells):
-        marks = set(lesson_files.tags(cell)) & {"exercise", "check", "solution"}
-        code = solution_of[index].solution if index in solution_of else cell.source if cell.cell_type == "code" else ""
-        assigned, used = names(code)
-        own = solution_of[index].cell if index in solution_of else index
-        for name in sorted(used & owner.keys()) if "check" not in marks else []:
-            if owner[name] != own:
-                where = lesson_files.label(notebook, owner[name])
-                what = f"it needs {name!r} from {where}, an exercise; define it outside"
-                yield Problem(what, lesson_files.label(notebook, index))
-        if "exercise" in marks:
-            owner |= dict.fromkeys(assigned, index)
-        elif not marks:
-            owner = {name: cell for name, cell in owner.items() if name not in assigned}
+    codes = {index: cell.source for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    codes |= {one.shown: one.solution for one in exercises}
+    exercise_of = {index: one.cell for one in exercises for index in (one.cell, one.check, one.shown)}
+    for index in sorted(codes.keys() - {one.check for one in exercises}):
+        assigned, used = names(codes[index])
+        own = exercise_of.get(index)
+        for name in sorted(name for name in used & owner.keys() if owner[name] != own):
+            where = lesson_files.label(notebook, owner[name])
+            yield index, f"it needs {name!r} from {where}, an exercise; define it outside"
+        owner = {name: cell for name, cell in owner.items() if name not in assigned}
+        owner |= dict.fromkeys(assigned, own) if own is not None else {}
 
 
-def _exercises_or_none(notebook: NotebookNode) -> list[lesson_files.Exercise]:
-    try:
-        return lesson_files.exercises(notebook)
-    except WorkshopError:
-        return []
-
-
-def output_problems(notebook: NotebookNode) -> list[Problem]:
-    """Return what is wrong with the stored outputs of `notebook`."""
-    found = []
-    code = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
-    counts = [notebook.cells[index].execution_count for index in code]
-    if counts != list(range(1, len(code) + 1)):
-        found.append(Problem("outputs are missing or come from several runs; run python -m helpers store"))
-    if not any(_images(output) for index in code for output in notebook.cells[index].outputs):
-        found.append(Problem("no figure in the stored outputs; every lesson has at least one"))
-    if "widgets" in notebook.metadata:
-        found.append(Problem(f"the state of widgets is stored; run {_FIX}"))
-    for index in code:
-        cell, where = notebook.cells[index], lesson_files.label(notebook, index)
-        found += [Problem(what, where) for output in cell.outputs for what in _output_rules(output)]
+def _outputs(notebook: NotebookNode) -> Iterator[Finding]:
+    code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
+    if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
+        yield None, "outputs are missing or come from several runs; run python -m helpers store"
+    if not any(_images(output) for cell in code.values() for output in cell.outputs):
+        yield None, "no figure in the stored outputs; every lesson has at least one"
+    for index, cell in code.items():
+        for output in cell.outputs:
+            yield from ((index, what) for what in _output(output))
         raised = any(output.output_type == "error" for output in cell.outputs)
-        may_raise = "raises-exception" in lesson_files.tags(cell)
-        if raised and not may_raise:
-            found.append(Problem("a stored error; mend the cell, or tag it raises-exception", where))
-        if may_raise and not raised:
-            found.append(Problem("tagged raises-exception, but no error is stored; run it, or remove the tag", where))
+        if raised != ("raises-exception" in lesson_files.tags(cell)):
+            yield index, "a stored error and the tag raises-exception go together, and one of them is not here"
         after = notebook.cells[index + 1 : index + 2]
         if any(_images(output) for output in cell.outputs) and not (after and after[0].cell_type == "markdown"):
-            found.append(Problem("no text after the figure; say what to see in it", where, serious=False))
-    return found
+            yield index, f"{NOTE}no text after the figure; say what to see in it"
 
 
-def _images(output: NotebookNode) -> list[tuple[int, bool]]:
-    """Return (size in bytes, whether it is described) of each image that an output shows."""
-    data, said = output.get("data", {}), output.get("metadata", {})
-    found = []
-    for kind, content in data.items():
-        if kind.startswith("image/"):
-            size = len(content.encode()) if kind == "image/svg+xml" else len(base64.b64decode(content))
-            found.append((size, bool(said.get(kind, {}).get("alt", "").strip())))
-    for image in re.findall(r"<img\b[^>]*>", data.get("text/html", "")):
-        found.append((len(image) * 3 // 4, bool(re.search(r"\balt=[\"'][^\"']", image))))
-    if "<svg" in (html := data.get("text/html", "")):
-        found.append((len(html.encode()), bool(re.search(r"<title|aria-label", html))))
-    return found
-
-
-def _output_rules(output: NotebookNode) -> Iterator[str]:
+def _output(output: NotebookNode) -> Iterator[str]:
     if output.output_type == "stream" and output.name == "stderr":
         yield f"standard error is stored ({output.text.strip().splitlines()[0][:60]!r}); silence it where it arises"
     data = output.get("data", {})
-    if any("widget" in kind for kind in data):
-        yield "a widget is stored, which cannot be shown again; use text or a figure"
-    if any(kind == "application/javascript" for kind in data):
-        yield "a script is stored; use text or a figure"
+    for kind in data.keys() - KINDS:
+        yield f"an output of the kind {kind} is stored, which a page cannot show; use text or a PNG figure"
     texts = [output.get("text", ""), *output.get("traceback", []), output.get("evalue", "")]
     texts += [content for kind, content in data.items() if kind.startswith("text/")]
     text = re.sub(r"data:[\w/+]+;base64,[\w+/=]+", "", "\n".join(texts))
-    if path := _PATH.search(text):
-        yield f"a path of one machine ({path.group()}); show a relative path or the file's name"
-    if line := _LOG_LINE.search(text):
-        yield f"a log line or a warning ({line.group().strip()!r}); silence it where it arises"
-    if _ADDRESS.search(text):
-        yield "an address in memory, which differs in each run; show a name instead"
-    if "\r" in text:
-        yield "a carriage return, as a progress bar leaves it; show no bar here"
+    for pattern, what in _NOT_STORED.items():
+        if match := re.search(pattern, text, re.MULTILINE):
+            yield what.format(match.group().strip())
     for size, described in _images(output):
         if size > FIGURE_BYTES:
             yield f"a figure of {size / 1000:.0f} KB, and {FIGURE_BYTES / 1000:.0f} KB is the most; draw it simpler"
@@ -400,8 +354,12 @@ def _output_rules(output: NotebookNode) -> Iterator[str]:
             yield "a figure without alternative text; give its output metadata {'image/png': {'alt': ...}}"
 
 
-def tell(found: list[Problem]) -> int:
-    """Print the problems, one a line, and return 1 if one of them is serious."""
-    for problem in found:
-        print(problem)
-    return int(any(problem.serious for problem in found))
+def _images(output: NotebookNode) -> list[tuple[int, bool]]:
+    """Return (size in bytes, whether it is described) of each image that an output shows."""
+    data, metadata = output.get("data", {}), output.get("metadata", {})
+    found = []
+    if image := data.get("image/png"):
+        found.append((len(base64.b64decode(image)), bool(metadata.get("image/png", {}).get("alt", "").strip())))
+    for image in re.findall(r"<img\b[^>]*>", data.get("text/html", "")):
+        found.append((len(image) * 3 // 4, bool(re.search(r"\balt=[\"'][^\"']", image))))
+    return found

@@ -41,3 +41,22 @@ MUTANTS = {
         "always": [("np.percentile(busy, 25) - np.percentile(idle, 75) > 5", "True")],
     },
 }
+
+# Right answers, written differently.
+RIGHT = {
+    1: {
+        "a loop": """\
+def choose(kinds):
+    best = None
+    for place, kind in enumerate(kinds):
+        if kind == "gpu":
+            return place
+        if kind == "cpu" and best is None:
+            best = place
+    return best""",
+    },
+    2: {"bincount": "def count_labels(labels):\n    return np.bincount(labels, minlength=10)"},
+    3: {
+        "quantiles": "def is_used(idle, busy):\n    return bool(np.quantile(busy, 0.25) > np.quantile(idle, 0.75) + 5)"
+    },
+}

@@ -32,3 +32,23 @@ MUTANTS = {
         "whole batches are paid for": [("images * per_image", "-(-images // batch) * batch * per_image")],
     },
 }
+
+# Right answers, written differently.
+RIGHT = {
+    1: {
+        "a loop": """\
+def parameters(sizes):
+    total = 0
+    for layer in range(1, len(sizes)):
+        total += sizes[layer] * (sizes[layer - 1] + 1)
+    return total""",
+    },
+    2: {"a list": "def recall(confusion):\n    return [row[digit] / sum(row) for digit, row in enumerate(confusion)]"},
+    3: {
+        "math.ceil": """\
+def epoch_seconds(images, batch, overhead, per_image):
+    import math
+
+    return overhead * math.ceil(images / batch) + per_image * images""",
+    },
+}
