@@ -79,7 +79,7 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
     command = [sys.executable, "-P", "-m", "helpers.frameworks", framework, str(timeout)]
     # JAX takes most of a GPU's memory otherwise, beside the lesson that asks.
     done = processes.run_command(
-        command, timeout, env=environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(variables or {})})
+        command, timeout, env=processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(variables or {})})
     )
     answered = functools.partial(Answer, framework, seconds=done.seconds)
     try:
@@ -153,12 +153,6 @@ def _known(framework: str) -> Framework:
             next=f"Choose one of: {', '.join(FRAMEWORKS)}.",
         )
     return FRAMEWORKS[framework]
-
-
-def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """Return the environment of a subprocess that imports the helpers, with some variables set or, if None, removed."""
-    changed = {**os.environ, "PYTHONPATH": processes.import_path(), **(variables or {})}
-    return {name: value for name, value in changed.items() if value is not None}
 
 
 def _last_line(text: str) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers import ROOT, commands
+from helpers import ROOT, commands, devices
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
 from helpers.errors import WorkshopError
-from helpers.machine import doctor, host
+from helpers.machine import host
 
 posix = pytest.mark.skipif(os.name == "nt", reason="HOME names the home folder on other systems alone")
 
@@ -194,7 +194,7 @@ def test_packages_of_someone_else_are_left_alone_and_nothing_stays(tmp_path):
 
 @posix
 def test_opencl_works_without_a_home_that_can_be_written_to(tmp_path):
-    if not doctor._ask_opencl({})[0]:
+    if not devices.ask("opencl").devices:
         pytest.skip("needs an OpenCL driver")
     (tmp_path / "home").write_text("a file, so that no folder can be made in it", encoding="utf-8")
     names = ("XDG_CACHE_HOME", "POCL_CACHE_DIR")

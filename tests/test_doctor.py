@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import os
 import re
 import signal
@@ -266,7 +267,7 @@ def lock(tmp_path, monkeypatch):
         (tmp_path / host.STAMP).write_text('{"family": "some"}')
         monkeypatch.setattr(packages, "ROOT", tmp_path)
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
-        monkeypatch.setattr(metadata, "requires", lambda name: list(project))
+        (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {json.dumps(list(project))}\n")
         return look(packages.versions, dataclasses.replace(HERE, installed_by="venv"))
 
     return examine

@@ -16,7 +16,6 @@ import threading
 import time
 
 from helpers import processes
-from helpers.devices import environment
 from helpers.machine.doctor import data, host, keras, opencl, packages
 from helpers.machine.doctor.findings import CHILD_SECONDS, SEVERITIES, Finding, Probe, Seen
 from helpers.machine.host import Host
@@ -98,7 +97,7 @@ def _start(probe: Probe, here: Host) -> tuple[list[Finding | str], threading.Eve
 
 def _look_in_subprocess(probe: Probe) -> Seen:
     command = [sys.executable, "-P", "-m", "helpers.machine.doctor", probe.name]
-    done = processes.run_command(command, 2 * CHILD_SECONDS, env=environment())
+    done = processes.run_command(command, 2 * CHILD_SECONDS, env=processes.environment())
     if done.status is None:
         yield _unknown(probe, *TOO_SLOW)
         return

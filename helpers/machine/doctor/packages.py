@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib import metadata
 from importlib.machinery import PathFinder
@@ -26,7 +27,7 @@ def versions(host: Host) -> Seen:
     from packaging.utils import canonicalize_name
 
     lock = lock_file(host)
-    ours = [line for line in _or_none(metadata.requires, "any-gpu-workshop") or [] if "extra ==" not in line]
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", lock.read_text(encoding="utf-8"), re.M) if lock else ours
     wanted = [one for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate()]
     lessons_need = {canonicalize_name(Requirement(line).name) for line in ours}
@@ -39,7 +40,7 @@ def versions(host: Host) -> Seen:
             other.append(f"{requirement.name} is {version}, not {str(requirement.specifier).removeprefix('==')}")
     source = f"requirements/{lock.name}" if lock else "pyproject.toml"
     if missing:
-        needed = not ours or any(canonicalize_name(name) in lessons_need for name in missing)
+        needed = any(canonicalize_name(name) in lessons_need for name in missing)
         what = f"{count(missing, 'package')} missing: {listed(missing)}."
         why = f"The lessons need what {source} names; an install was interrupted, or this is another environment."
         add = f"It installs what is missing:\n    {command(host, 'lab')}"
