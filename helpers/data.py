@@ -96,7 +96,7 @@ def available() -> str:
         return dataset.source
     for mirror in MIRRORS:
         try:
-            requests.head(mirror, timeout=TIMEOUT)  # any answer will do: the host is there
+            requests.head(mirror, timeout=TIMEOUT[0])  # any answer will do: the host is there
         except requests.RequestException:
             continue
         return "a mirror, when a lesson first asks for it"

@@ -559,16 +559,6 @@ def test_a_corrupt_cache_without_a_network_is_told_too(no_dataset, monkeypatch):
     assert f"{no_dataset / 'mnist.npz'} is not used" in found.why
 
 
-def test_a_network_is_enough(no_dataset, monkeypatch):
-    with socket.socket() as proxy:
-        proxy.bind(("127.0.0.1", 0))
-        proxy.listen()
-        for name in ("https_proxy", "HTTPS_PROXY"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        findings = only(data.dataset, monkeypatch)
-    assert not findings and findings.fine == ("MNIST: from a mirror, when a lesson first asks for it",)
-
-
 @pytest.mark.parametrize("content", [None, b"not MNIST"])
 def test_a_named_file_that_is_not_mnist_is_told(content, tmp_path, monkeypatch):
     file = tmp_path / "own.npz"
