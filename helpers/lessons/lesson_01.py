@@ -86,6 +86,8 @@ def work_items(trace: Trace, title: str) -> None:
         axes.tick_params(length=0)
     bad = len(trace.outside)
     show(drawn, f"{title}. {items} work-items and the elements that each touched; {bad} accesses lie outside an array.")
+    for one in trace.unseen:
+        print("not drawn:", one)
 
 
 def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "") -> None:
