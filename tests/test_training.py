@@ -22,7 +22,7 @@ from helpers.commands import execute
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05, lesson_08
 from helpers.timing import Measurement
-from helpers.training import check_data
+from helpers.data import check as check_data
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")
