@@ -157,19 +157,21 @@ def greedy_ablation(
     Args:
         measure: given the options of a form, measures it; without options it measures the form to start from.
         candidates: for each change its name and the options that make it.
-        budget: seconds after which no other change is tried; `workload.budget` knows when there is no limit.
+        budget: seconds for all trials; one that would take longer, judged by the longest so far, is not begun.
+            `workload.budget` knows when there is no limit.
 
     Returns:
         The options that were kept, and every trial in its order, the starting form first.
     """
-    began = time.perf_counter()
     kept: dict[str, object] = {}
+    began = time.perf_counter()
     best = measure()
-    trials = [Trial("start", best, "start")]
+    trials, spent = [Trial("start", best, "start")], [time.perf_counter() - began]
     for name, change in candidates.items():
-        if time.perf_counter() - began > budget:
-            trials.append(Trial(name, None, f"not tried: the {budget:.0f} s were over"))
+        if sum(spent) + max(spent) > budget:
+            trials.append(Trial(name, None, f"not tried: no time left of {budget:.0f} s"))
             continue
+        began = time.perf_counter()
         try:
             with caught_stderr():  # TensorFlow's log lines of the first use of a compiler
                 run = measure(**{**kept, **change})
@@ -177,6 +179,8 @@ def greedy_ablation(
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
             trials.append(Trial(name, None, f"not possible here: {reason}"))
             continue
+        finally:
+            spent.append(time.perf_counter() - began)
         if not is_clear(best, run):
             verdict = "dropped: no clear gain"
         elif run.median > best.median:
