@@ -78,7 +78,6 @@ def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, co
         title: the message of the figure.
         columns: pictures in a row.
     """
-    import numpy as np
     from matplotlib.colors import LinearSegmentedColormap
 
     colours = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
