@@ -1,18 +1,16 @@
-"""Train with Keras in a lesson: start a backend quietly, look at the data first, show progress, stop when asked.
+"""Train with Keras in a lesson: start a backend quietly, keep a budget of seconds, show progress, stop when asked.
 
-Lessons 04 and 05 use it on every backend that Keras can train with: TensorFlow, JAX and PyTorch.
+Lessons 04, 05 and 08 use it, on every backend that Keras can train with: TensorFlow, JAX and PyTorch.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import functools
 import logging
+import math
 import os
 import random
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import devices
+from helpers import backends, devices, workarounds
 from helpers.errors import WorkshopError
-from helpers.machine.host import Host, command, set_variable
+from helpers.machine.host import Host, command
 from helpers.quiet import caught_stderr
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
     import keras
 
-BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 REDRAW = 0.5  # seconds between two looks at a training that runs
 
 
@@ -47,24 +44,20 @@ def start() -> str:
     Raises:
         WorkshopError: the backend is unknown, not installed, or does not start.
     """
-    name = os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
-    host = Host.here()
-    if name not in BACKENDS:
-        raise WorkshopError(
-            f"KERAS_BACKEND is {name!r}, and no lesson can train with that.",
-            f"The lessons train with one of {', '.join(BACKENDS)}.",
-            f"{set_variable(host, 'KERAS_BACKEND', 'tensorflow')}\nThen start the workshop again.",
-        )
+    name = os.environ[backends.VARIABLE] = os.environ.get(backends.VARIABLE) or "tensorflow"
+    backends.check(name)
+    title = backends.BACKENDS[name]
     if not devices.installed(name):
+        there = ", ".join(one for one in backends.BACKENDS if devices.installed(one)) or "none of them"
         raise WorkshopError(
-            f"KERAS_BACKEND is {name}, and {BACKENDS[name]} is not installed here.",
-            f"Installed are: {', '.join(one for one in BACKENDS if devices.installed(one)) or 'none of them'}.",
-            f"Set KERAS_BACKEND to one of those, or look what helps:\n    {command(host, 'doctor')}",
+            f"{backends.VARIABLE} is {name}, and {title} is not installed here.",
+            f"Installed are: {there}.",
+            f"Set {backends.VARIABLE} to one of those, or look what helps:\n    {command(Host.here(), 'doctor')}",
         )
     running = sys.modules["keras"].backend.backend() if hasattr(sys.modules.get("keras"), "backend") else name
     if running != name:
         raise WorkshopError(
-            f"KERAS_BACKEND is {name}, and Keras already runs with {BACKENDS.get(running, running)}.",
+            f"{backends.VARIABLE} is {name}, and Keras already runs with {backends.BACKENDS.get(running, running)}.",
             "Keras takes its backend when it is imported, and keeps it until the kernel ends.",
             "Restart the kernel.",
         )
@@ -75,11 +68,11 @@ def start() -> str:
 
         keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
 
-    _give_signals_a_stack()
-    _quietly(import_keras, f"Keras does not start with {BACKENDS[name]}.")
+    workarounds.give_signals_a_stack()
+    _quietly(import_keras, f"Keras does not start with {title}.")
     if name == "tensorflow":
         sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
-        _switch_autotuning_off()
+        workarounds.switch_autotuning_off()
     return str(devices.in_this_process(name))
 
 
@@ -102,7 +95,7 @@ def import_tensorflow() -> ModuleType:
     def import_it() -> None:
         import tensorflow  # noqa: F401
 
-    _give_signals_a_stack()
+    workarounds.give_signals_a_stack()
     _quietly(import_it, "TensorFlow cannot be imported.")
     return sys.modules["tensorflow"]
 
@@ -131,40 +124,8 @@ def _quietly(start_it: Callable[[], None], what: str) -> None:
         with caught_stderr() as lines:
             start_it()
     except Exception as error:
-        said = "\n".join([*lines[-5:], f"{type(error).__name__}: {error}"])
-        help_line = f"Look what helps:\n    {command(Host.here(), 'doctor')}"
-        raise WorkshopError(what, said, help_line) from error
-
-
-def _give_signals_a_stack() -> None:
-    """Let an interrupt do no harm to oneDNN, TensorFlow's library for processors.
-
-    Its AVX-512 matrix product keeps data below the top of the stack, just where a signal's frame is put: an interrupt
-    in the middle of one was seen to corrupt the memory and end the kernel. Python's handlers take a stack of their own
-    where there is one, and faulthandler makes one.
-    """
-    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
-        faulthandler.enable(sys.__stderr__)
-
-
-def _switch_autotuning_off() -> None:
-    """Let TensorFlow's input pipelines start without the thread that tunes them.
-
-    Whenever a pipeline ends, TensorFlow 2.21 may wait until that thread wakes up, and it sleeps the longer the longer
-    the pipeline has run: an epoch of 21 s was seen to take 20 s more. Keras makes its pipelines from arrays itself and
-    takes the default options, so the default is the one place where the tuning can be switched off.
-    """
-    import tensorflow as tf
-
-    begin = tf.data.Options.__init__
-    if begin.__name__ == "without_autotuning":
-        return
-
-    def without_autotuning(self: tf.data.Options) -> None:
-        begin(self)
-        self.autotune.enabled = False
-
-    tf.data.Options.__init__ = without_autotuning
+        why = "\n".join([*lines[-5:], f"{type(error).__name__}: {error}"])
+        raise WorkshopError(what, why, f"Look what helps:\n    {command(Host.here(), 'doctor')}") from error
 
 
 def seed(number: int) -> None:
@@ -182,6 +143,7 @@ def seed(number: int) -> None:
     policy = keras.config.dtype_policy()
     keras.utils.clear_session()  # Keras makes its own generator anew, from Python's
     keras.config.set_dtype_policy(policy)  # which the line above forgets
+    workarounds.return_freed_memory()
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(number)
         return
@@ -198,110 +160,98 @@ def steps_at_once(wanted: int = 16) -> int:
     return 1 if keras.backend.backend() == "torch" else wanted
 
 
-# ---------------------------------------------------------------------------------------------- data
+@contextmanager
+def interruptible(model: keras.Model) -> Iterator[None]:
+    """Let Ctrl-C, or the square in Jupyter, end a training after its step; what was learned until then is kept.
+
+    A second interrupt stops at once.
+
+    Args:
+        model: whose `fit` is called in the block.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, previous)
+        model.stop_training = True
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
-# ---------------------------------------------------------------------------------------------- speed
+def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
+    """Return a callback for `fit` that shows one line for the training while it runs, and keeps a budget of time.
 
-
-# ---------------------------------------------------------------------------------------------- progress
-
-
-def progress(title: str) -> keras.callbacks.Callback:
-    """Return a callback that shows one line for a training while it runs, and ends it early when you interrupt it.
-
-    The line is drawn anew in its place, so that the stored lesson keeps its last state alone. Interrupting the kernel
-    (the black square, or I twice) ends the training after the step that runs: what was learned until then is kept, and
-    the lesson goes on with it. A second interrupt stops at once.
+    The line is drawn anew in its place, so that the stored lesson keeps its last state alone. After each epoch another
+    one begins only if it fits into the budget, too; once the budget is spent, the training ends after its step. Either
+    way the line says so.
 
     Args:
         title: what is trained.
+        budget: seconds that the training may take; `workload.budget` knows when there is no limit.
+
+    Returns:
+        A callback that knows afterwards `epochs`, how many were trained (not always a whole number), `epoch_seconds`,
+        how long one takes here, validation included, and `seconds`, how long the training took.
     """
-    return _callbacks()(title)
-
-
-@functools.cache
-def _callbacks() -> type:
-    """The class behind `progress`: it can only be made once Keras is there."""
     import keras
 
     class Progress(keras.callbacks.Callback):
-        def __init__(self, title: str) -> None:
-            super().__init__()
-            self.title, self.interrupted, self.previous = title, False, None
-
         def on_train_begin(self, logs: dict | None = None) -> None:
             self.began = self.drawn = time.perf_counter()
-            self.epoch, self.interrupted, self.line = 0, False, _Line()
-            self.seconds: list[float] = []
-            self.line.show(f"{self.title}: gets ready")
-            self.trained = self.model
-            self._catch_interrupts()
-
-        def on_train_end(self, logs: dict | None = None) -> None:
-            self._let_interrupts_through()
-            spent, of = f"{time.perf_counter() - self.began:.1f} s", self.params["epochs"]
-            done = f"{self.epoch} epoch{'s' * (self.epoch != 1)} in {spent}"
-            kept = ""
-            if self.interrupted:
-                done = f"stopped by you in epoch {self.epoch} of {of}, after {spent}"
-                kept = " | what was learned until then is kept"
-            self.line.end(f"{self.title}: {done}{_results(logs)}{kept}")
+            self.seconds = self.epochs = self.epoch_seconds = 0.0
+            self.after_first, self.out_of_time = None, False
+            self.line = _Line(f"{title}: gets ready")
 
         def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-            self.epoch, self.epoch_began = epoch + 1, time.perf_counter()
-
-        def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-            self._stop_if_interrupted()
-            self.seconds.append(time.perf_counter() - self.epoch_began)
-            took = f" | {self.seconds[-1]:.1f} s an epoch"
-            self.line.show(f"{self.title}: epoch {self.epoch} of {self.params['epochs']}{_results(logs)}{took}")
+            self.epoch = epoch
 
         def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-            self._stop_if_interrupted()
-            if time.perf_counter() - self.drawn < REDRAW:
-                return
-            self.drawn = time.perf_counter()
-            step = f"step {batch + 1}" + (f" of {self.params['steps']}" if self.params["steps"] else "")
-            self.line.show(f"{self.title}: epoch {self.epoch} of {self.params['epochs']}, {step}")
+            steps = self.params["steps"]  # None where the data come from a generator
+            self._measure(self.epoch + min((batch + 1) / steps, 1) if steps else self.epoch)
+            if self.seconds > budget and self.epochs < self.params["epochs"]:
+                self._stop()
+            elif self.began + self.seconds - self.drawn > REDRAW:
+                self.drawn = self.began + self.seconds
+                self._show(f", step {batch + 1}{f' of {steps}' if steps else ''}")
 
-        def _catch_interrupts(self) -> None:
-            self._let_interrupts_through()
-            previous = signal.getsignal(signal.SIGINT)
-            if threading.current_thread() is threading.main_thread() and callable(previous):
-                self.previous = previous
-                signal.signal(signal.SIGINT, self._interrupt)
+        def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+            if not self.model.stop_training:
+                self._measure(epoch + 1)
+                self._show(_results(logs))
+                if self.epochs < self.params["epochs"] and self.seconds + self.epoch_seconds > budget:
+                    self._stop()
 
-        def _let_interrupts_through(self) -> None:
-            if self.previous and signal.getsignal(signal.SIGINT) == self._interrupt:
-                signal.signal(signal.SIGINT, self.previous)
-            self.previous = None
-
-        def _stop_if_interrupted(self) -> None:
-            if self.interrupted:
-                self.model.stop_training = True
-
-        def _interrupt(self, number: int, frame: FrameType | None) -> None:
-            # In the middle of a step: `self.model` would hand JAX arrays to the model that the step has given away.
-            previous = self.previous or signal.default_int_handler
-            if not _trains(self.trained, frame):  # an error ended the training, and nobody told us
-                self._let_interrupts_through()
-                previous(number, frame)
-            elif self.interrupted:
-                previous(number, frame)
+        def on_train_end(self, logs: dict | None = None) -> None:
+            self.seconds = time.perf_counter() - self.began
+            of, took, kept = self.params["epochs"], f"{self.seconds:.1f} s", ""
+            if self.out_of_time:
+                done = f"{self.epochs:.3g} of {of} epochs in {took}: one takes {self.epoch_seconds:.3g} s here"
+            elif self.epochs < of:
+                done = f"stopped by you after {self.epochs:.3g} of {of} epochs and {took}"
+                kept = " | what was learned until then is kept"
             else:
-                self.interrupted = True
+                done = f"{of} epoch{'s' * (of != 1)} in {took}"
+            self.line.end(f"{title}: {done}{_results(logs)}{kept}")
 
-    return Progress
+        def _measure(self, epochs: float) -> None:
+            self.epochs, self.seconds = epochs, time.perf_counter() - self.began
+            since, already = self.after_first or (0.0, 0.0)
+            if epochs > already:
+                self.epoch_seconds = (self.seconds - since) / (epochs - already)
+                self.after_first = self.after_first or (self.seconds, epochs)  # the first step compiles, too
 
+        def _stop(self) -> None:
+            self.model.stop_training = self.out_of_time = True
 
-def _trains(model: keras.Model, frame: FrameType | None) -> bool:
-    """Say whether the model's `fit` is among the functions that run."""
-    while frame is not None:
-        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            return True
-        frame = frame.f_back
-    return False
+        def _show(self, where: str) -> None:
+            of = self.params["epochs"]
+            left = min(self.epoch_seconds * (of - self.epochs), budget - self.seconds)
+            self.line.show(f"{title}: epoch {self.epoch + 1} of {of}{where} | {max(left, 0):.0f} s left")
+
+    return Progress()
 
 
 def _results(logs: dict | None) -> str:
@@ -310,32 +260,37 @@ def _results(logs: dict | None) -> str:
 
 
 class _Line:
-    """One line of output that is replaced in its place, in a notebook and in a terminal; a file gets its end alone."""
+    """One line of output that is replaced in its place in a notebook; elsewhere its end alone is printed."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        self.notebook = hasattr(shell, "kernel")
         self.handle = None
-        self.width = 0
+        if hasattr(shell, "kernel"):
+            from IPython.display import display
+
+            self.handle = display({"text/plain": text}, raw=True, display_id=True)
 
     def show(self, text: str) -> None:
         """Replace what the line says."""
-        if self.notebook:
-            self._display(text)
-        elif sys.stdout.isatty():
-            print(f"\r{text:<{self.width}}", end="", flush=True)
-            self.width = len(text)
+        if self.handle:
+            self.handle.update({"text/plain": text}, raw=True)
 
     def end(self, text: str) -> None:
         """Replace what the line says for the last time."""
         self.show(text)
-        if not self.notebook:
-            print() if sys.stdout.isatty() else print(text, flush=True)
+        if not self.handle:
+            print(text, flush=True)
 
-    def _display(self, text: str) -> None:
-        from IPython.display import display
 
-        if self.handle is None:
-            self.handle = display({"text/plain": text}, raw=True, display_id=True)
-        else:
-            self.handle.update({"text/plain": text}, raw=True)
+def shortened(epochs: float, of: int, images: int, total: int) -> str:
+    """Say in brackets how far a training falls short of the whole one; empty if it does not.
+
+    Args:
+        epochs: how often the images were shown; `progress` knows it.
+        of: how often the article showed them.
+        images: how many images were shown in an epoch.
+        total: how many images the dataset has for training.
+    """
+    if epochs >= of and images >= total:
+        return ""
+    return f" (not the whole training: {epochs:.3g} of {of} epochs, {images:,} of {total:,} images)"

@@ -1,25 +1,51 @@
-"""What the tests of training and models do on a real backend, in a process of its own that has KERAS_BACKEND.
+"""What the tests do on a real backend, in one process for each, which has KERAS_BACKEND.
 
-    python tests/on_backend.py FOLDER PART ...
+    python tests/on_backend.py
 
-The last line written is JSON: what each part saw. The parts only look; the tests judge.
+The last line written is JSON: what each part saw. The parts only look; the tests judge what `seen` returns.
 """
 
+import functools
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from helpers import data, models, training
+from helpers import devices, models, training
+from helpers.commands import lesson_files
 from helpers.lessons import lesson_05, lesson_08
+from helpers.quiet import caught_stderr
 
+HERE = Path(__file__).parent
+BACKENDS = ("tensorflow", "jax")
 rng = np.random.default_rng(0)
 PIXELS = rng.integers(0, 256, (32, 28, 28, 1), dtype=np.uint8)
 LABELS = rng.integers(0, 10, 32)
+
+
+@functools.cache
+def run(backend):
+    """Run every part in a process of its own; return what they saw, with "out" and "err", the lines written."""
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(HERE.parent)}
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stderr
+    *out, last = done.stdout.splitlines()
+    return json.loads(last) | {"out": out, "err": done.stderr}
+
+
+@pytest.fixture(params=BACKENDS)
+def seen(request):
+    """What the parts saw on each backend."""
+    if not devices.installed(request.param):
+        pytest.skip(f"{request.param} is not installed here")
+    return run(request.param)
 
 
 def small(optimizer="adam"):
@@ -47,6 +73,15 @@ def error_of(function, *arguments, **options):
     return "", ""
 
 
+def after(step, do):
+    """Return a callback that does something after a step of the first epoch."""
+    import keras
+
+    calls = iter([do])
+    first = lambda batch, logs: batch + 1 == step and next(calls, lambda: None)()  # noqa: E731
+    return keras.callbacks.LambdaCallback(on_train_batch_end=first)
+
+
 # ---------------------------------------------------------------------------------------------- training
 
 
@@ -62,16 +97,18 @@ def started():
 
 def piped():
     """TensorFlow's options after `start`, and in a pipeline that does or does not ask for autotuning."""
+    if os.environ["KERAS_BACKEND"] != "tensorflow":
+        return None
     import tensorflow as tf
 
     options, wish = tf.data.Options(), tf.data.Options()
     wish.autotune.enabled = True
     numbers = tf.data.Dataset.range(3).with_options(options)
+    with caught_stderr():  # TensorFlow warns that the option changes
+        wished = numbers.with_options(wish).options().autotune.enabled
     return {
-        "autotune": options.autotune.enabled,
         "in a pipeline": numbers.options().autotune.enabled,
-        "if wished": numbers.with_options(wish).options().autotune.enabled,
-        "is a class": isinstance(options, tf.data.Options) and isinstance(numbers.options(), tf.data.Options),
+        "if wished": wished,
         "numbers": [int(number) for number in numbers.batch(2).unbatch()],
     }
 
@@ -110,7 +147,8 @@ def unchecked():
     start, before = model.get_weights(), flat(model)
     seen = {}
     for label in (10, -1):
-        seen[f"label {label}"] = error_of(model.fit, x, np.full(len(x), label), batch_size=100, epochs=1, verbose=0)
+        with caught_stderr():
+            seen[f"label {label}"] = error_of(model.fit, x, np.full(len(x), label), batch_size=100, verbose=0)
         seen[f"learned from label {label}"] = float(np.abs(flat(model) - before).max())
     for name, value in {"NaN": np.nan, "infinity": np.inf}.items():
         bad = x.copy()
@@ -127,95 +165,123 @@ def unchecked():
     return seen
 
 
-def once(function):
-    """Return a function that calls another the first time alone."""
-    calls = iter([function])
-    return lambda: next(calls, lambda: None)()
-
-
 def interrupted():
-    """Ctrl-C in plain Python: once, twice, after an error in the training, and where it is ignored."""
-    import keras
-
+    """Ctrl-C while a network trains: between two steps, twice, somewhere in a step, and after an error."""
     x, y = small_data()
     model = small()
 
-    class After(keras.callbacks.Callback):
-        """Do something after the fifth step."""
+    def press():
+        os.kill(os.getpid(), signal.SIGINT)
 
-        def __init__(self, do):
-            super().__init__()
-            self.do = do
-
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 4:
-                self.do()
-
-    def press(times=1):
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
+    def press_twice():
+        press()
+        press()
 
     def fail():
         raise ValueError("a layer broke")
 
-    def fit(do, title, epochs=3):
+    def fit(title, do, epochs=3):
         shown, before = training.progress(title), flat(model)
-        error = error_of(model.fit, x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=[shown, After(do)])
+
+        def train():
+            with training.interruptible(model):
+                model.fit(x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=[after(5, do), shown])
+
+        error, _ = error_of(train)
         learned = float(np.abs(flat(model) - before).max())
         restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        return {"error": error[0], "interrupted": shown.interrupted, "learned": learned, "restored": restored,
-                "epochs": len(shown.seconds)}  # fmt: skip
+        return {"error": error, "epochs": shown.epochs, "learned": learned, "restored": restored}
 
+    in_a_step = threading.Timer(0.3, press)
     seen = {
-        "none": fit(lambda: None, "none"),
-        "one": fit(press, "one"),
-        "two": fit(lambda: press(2), "two"),
-        "press after two": error_of(press)[0],
-        "failed": fit(fail, "failed"),
-        "failed again": fit(fail, "failed again"),
-        "another": fit(press, "another"),
-        "press in the end": [error_of(press)[0] for _ in range(3)],
-        "unknown length": fit_a_generator(model, x, y),
+        "none": fit("none", lambda: None),
+        "one": fit("one", press),
+        "two": fit("two", press_twice),
+        "failed": fit("failed", fail),
+        "at any time": fit("at any time", in_a_step.start, epochs=1_000_000),
+        "press in the end": error_of(press)[0],
     }
-    for after in range(10):  # somewhere in a step, not between two
-        timer = threading.Timer(0.05 + after / 200, press)
-        seen[f"at any time {after}"] = fit(once(timer.start), "at any time", epochs=1_000_000)
-        timer.join()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    seen["ignored"] = fit(press, "ignored")
-    seen["still ignored"] = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    in_a_step.join()
     return seen
 
 
-def fit_a_generator(model, x, y):
-    """A training whose number of steps Keras does not know, twice with one callback."""
-    shown, training.REDRAW = training.progress("generator"), 0
-    for _ in range(2):
+def budgeted():
+    """Trainings whose steps take a second each, 10 in an epoch, by a clock that only they move."""
+    x, y = small_data()
+    model, clock = small(), types.SimpleNamespace(now=0.0)
+    real, training.time = training.time, types.SimpleNamespace(perf_counter=lambda: clock.now)
+
+    def fit(title, budget, epochs=20, do=lambda: None):
+        import keras
+
+        def tick(batch, logs):
+            clock.now += 1
+
+        slow = keras.callbacks.LambdaCallback(on_train_batch_end=tick)
+        shown, lines = training.progress(title, budget), []
+        before, show = flat(model), training._Line.show
+        training._Line.show = lambda self, text: (lines.append(text), show(self, text))
+        with training.interruptible(model):
+            callbacks = [slow, after(5, do), shown]
+            history = model.fit(x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=callbacks).history
+        training._Line.show = show
+        return {"epochs": shown.epochs, "an epoch": shown.epoch_seconds, "seconds": shown.seconds, "lines": lines,
+                "in history": len(history["loss"]), "learned": float(np.abs(flat(model) - before).max())}  # fmt: skip
+
+    try:
+        seen = {
+            "no limit": fit("no limit", float("inf")),
+            "just enough": fit("just enough", 200.0),
+            "three": fit("three", 35.0),
+            "a half": fit("a half", 4.5),
+            "by you": fit("by you", 35.0, do=lambda: os.kill(os.getpid(), signal.SIGINT)),
+        }
+        shown = training.progress("generator", 100.0)
         batches = ((x, y) for _ in range(3))
-        error = error_of(model.fit, batches, epochs=1, shuffle=False, verbose=0, callbacks=[shown])
-    return error[0]
+        with caught_stderr():  # Keras warns that the data end
+            seen["generator"] = error_of(model.fit, batches, epochs=1, shuffle=False, verbose=0, callbacks=[shown])
+        return seen
+    finally:
+        training.time = real
 
 
-# ---------------------------------------------------------------------------------------------- models
+# ---------------------------------------------------------------------------------------------- models, lesson 05
 
 
-def sizes():
-    mlp, last, first = models.mlp(), models.cnn(), models.cnn(channels="first")
+def networks():
+    """The articles' networks; and one epoch without dropout, twice from the same weights, and Keras' first loss."""
+    mlp, cnn, plain = models.mlp(), models.cnn(), models.plain_mlp(0.1)
+    images, initial, trainings = PIXELS.reshape(-1, 784), plain.get_weights(), []
+    first = plain.evaluate(images[:8], LABELS[:8], verbose=0)[0]
+    for _ in range(2):
+        plain.set_weights(initial)
+        trainings.append(lesson_08.losses(plain, images, LABELS, 8))
     return {
-        "parameters": [model.count_params() for model in (mlp, last, first)],
-        "inputs": [model.input_shape for model in (mlp, last, first)],
-        "dtypes": [str(model.inputs[0].dtype) for model in (mlp, last, models.cnn(uint8=False))],
-        "inside": [layer.output.shape for layer in first.layers[1:4]],
-        "outputs": [model.output_shape for model in (mlp, last, first)],
+        "parameters": [model.count_params() for model in (mlp, cnn, plain)],
+        "shapes": [(model.input_shape, model.output_shape) for model in (mlp, cnn)],
+        "dtypes": [str(model.inputs[0].dtype) for model in (mlp, cnn)],
+        "before": first,
+        "trainings": trainings,
     }
 
 
 FORMS = {
-    "as it is": {},
-    "matrix, four, float32 in": {"matrix": True, "four": True, "uint8": False},
-    "bfloat16, matrix, four": {"precision": "mixed_bfloat16", "matrix": True, "four": True},
+    "as models builds it": None,
+    "im2col, slices, float32 in": {"im2col": True, "slices": True, "uint8": False},
+    "bfloat16, im2col, slices": {"precision": "mixed_bfloat16", "im2col": True, "slices": True, "uint8": True},
 }
+
+
+def build_cnn():
+    """Return the function of that name that lesson 05 itself defines."""
+    import keras
+    from keras import layers
+
+    (path,) = lesson_files.find(["05"])
+    (source,) = (cell.source for cell in lesson_files.read(path).cells if "def build_cnn" in cell.source)
+    namespace = {"keras": keras, "layers": layers, "lesson": lesson_05}
+    exec(source, namespace)
+    return namespace["build_cnn"]
 
 
 def forms():
@@ -223,34 +289,42 @@ def forms():
     import keras
 
     training.seed(0)
-    dropout, answers, stepped = keras.layers.Dropout, {}, {}
-    weights = models.cnn().get_weights()
+    build, dropout, answers, stepped = build_cnn(), keras.layers.Dropout, {}, {}
+    keras.layers.Dropout = lambda rate: dropout(0)
+    first = build(channels="first")
+    weights = build(uint8=True).get_weights()
     for name, form in FORMS.items():
-        model = models.cnn(**form)
+        model = models.cnn() if form is None else build(**form)
         model.set_weights(weights)
-        images = PIXELS if form.get("uint8", True) else PIXELS.astype("float32") / 255
-        answers[name] = np.asarray(model(images), "float32")
-        for layer in model.layers:
-            if isinstance(layer, dropout):
-                layer.rate = 0  # or each form draws other pixels to drop
-        model.compile(optimizer=keras.optimizers.SGD(0.1), loss="sparse_categorical_crossentropy")
-        model.train_on_batch(images, LABELS)
-        stepped[name] = flat(model)
-    start = np.concatenate([one.ravel() for one in weights])
+        pixels = PIXELS if (form or {}).get("uint8", True) else PIXELS.astype("float32") / 255
+        answers[name] = np.asarray(keras.ops.convert_to_numpy(model(pixels)))
+        if form is not None:
+            model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+            model.train_on_batch(pixels, LABELS)
+            stepped[name] = flat(model)
+    model = build(uint8=True)
+    model.set_weights(weights)
+    answers["the plain form"] = np.asarray(keras.ops.convert_to_numpy(model(PIXELS)))
+    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+    model.train_on_batch(PIXELS, LABELS)
+    keras.layers.Dropout = dropout
+    plain = flat(model)
     return {
-        "answers": {name: float(np.abs(one - answers["as it is"]).max()) for name, one in answers.items()},
-        "steps": {name: float(np.abs(one - stepped["as it is"]).max()) for name, one in stepped.items()},
-        "step": float(np.abs(stepped["as it is"] - start).max()),
+        "answers": {name: float(np.abs(one - answers["the plain form"]).max()) for name, one in answers.items()},
+        "step": float(np.abs(plain - np.concatenate([one.ravel() for one in weights])).max()),
+        "steps": {name: float(np.abs(one - plain).max()) for name, one in stepped.items()},
         "policy": keras.config.dtype_policy().name,
+        "first": [layer.output.shape for layer in first.layers[:3]],
+        "parameters": model.count_params(),
     }
 
 
 def layers_alone():
-    """The two layers against Keras' own, on images with an odd number of rows, and with what they cannot do."""
+    """The two layers beside those of Keras on odd sizes, and what they refuse."""
     import keras
 
-    images = rng.random((2, 7, 9, 3), np.float32)
     convolution, pooling = lesson_05.im2col_convolution(), lesson_05.slice_max_pooling()
+    images = rng.random((2, 9, 12, 3), np.float32)
     theirs, ours = keras.layers.Conv2D(4, (3, 2)), convolution(4, (3, 2))
     expected = np.asarray(theirs(images))
     ours.build(images.shape)
@@ -266,141 +340,7 @@ def layers_alone():
     return {"same": same, "refused": refused}
 
 
-def refusals():
-    """What `cnn` refuses, and the policy that it leaves behind."""
-    import keras
-
-    seen = {
-        name: error_of(models.cnn, **{name: True}, channels="first", precision="mixed_bfloat16")
-        for name in ("matrix", "four")
-    }
-    seen["precision"] = error_of(models.cnn, precision="float7")[0]
-    seen["policy"] = keras.config.dtype_policy().name
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    models.cnn()
-    seen["policy of the learner"] = keras.config.dtype_policy().name
-    keras.config.set_dtype_policy("float32")
-    return seen
-
-
-def without_chance():
-    """One epoch of the network without dropout, twice from the same weights, and Keras' own first loss."""
-    images, model = PIXELS.reshape(-1, 784), models.plain_mlp(0.1)
-    initial = model.get_weights()
-    first = model.evaluate(images[:8], LABELS[:8], verbose=0)[0]
-    trainings = []
-    for _ in range(2):
-        model.set_weights(initial)
-        trainings.append(lesson_08.losses(model, images, LABELS, 8))
-    return {"parameters": model.count_params(), "before": first, "trainings": trainings}
-
-
-def files():
-    return sorted(str(path.relative_to(models.FOLDER)) for path in models.FOLDER.rglob("*"))
-
-
-def flat_network():
-    """A network of its own kind that takes images with the channels first."""
-    from keras import Input, Sequential, layers
-
-    return Sequential([Input((1, 28, 28)), layers.Flatten(), layers.Dense(10)])
-
-
-def kept(folder):
-    """Keep and read again, what may overwrite what, and a network with the channels first."""
-    models.FOLDER = folder / os.environ["KERAS_BACKEND"] / "kept"
-    model = models.cnn()
-    said = [models.save_cnn(model, 0.9912, 12, 60_000, "MNIST")]
-    again, sentence = models.trained_cnn()
-    seen = {
-        "same": float(np.abs(flat(again) - flat(model)).max()),
-        "sentence": sentence,
-        "evaluated": len(again.evaluate(PIXELS, LABELS, verbose=0)),
-        "files": files(),
-    }
-    other = models.cnn()
-    for dataset, epochs in ((data.STAND_IN, 1000), ("MNIST", 1), ("MNIST", 13)):
-        said.append(models.save_cnn(other, 0.5, epochs, 60_000, dataset))
-    seen["facts"] = json.loads((models.FOLDER / "cnn.json").read_text(encoding="utf-8"))
-    seen["replaced"] = float(np.abs(flat(models.trained_cnn()[0]) - flat(other)).max())
-    first = models.cnn(channels="first", uint8=False, precision="mixed_bfloat16")
-    said.append(models.save_cnn(first, 0.99, 14, 60_000, "MNIST"))
-    # Convolutions with the channels first do not run on TensorFlow's CPU: what the dense layer reads is put in order.
-    maps, kernel = rng.random((64, 12, 12)), first.get_weights()[4]
-    last = models.trained_cnn()[0].get_weights()[4]
-    apart = maps.ravel() @ kernel - maps.transpose(1, 2, 0).ravel() @ last
-    seen["channels first"] = float(np.abs(apart).max())
-    said += [models.save_cnn(model, 1.0, 99, 60_000, "MNIST") for model in (models.mlp(), small(), flat_network())]
-    return {**seen, "said": said, "files at the end": files()}
-
-
-def unwritable(folder):
-    """A file where the folder should be: whoever runs this, nothing can be written there."""
-    (folder / "file").write_text("in the way")
-    models.FOLDER = folder / "file" / "models"
-    return models.save_cnn(models.cnn(), 0.99, 1, 1, "MNIST")
-
-
-DAMAGE = {
-    "weights": ("cnn.weights.h5", b"\x89HDF\r\n\x1a\nand then nothing"),
-    "weights that are text": ("cnn.weights.h5", b"no weights"),
-    "facts": ("cnn.json", b'{"accuracy": 0.'),
-    "facts of another kind": ("cnn.json", b'["accuracy", "epochs", "images", "dataset"]'),
-    "facts that are text": ("cnn.json", b'{"accuracy": "x", "epochs": "many", "images": 1, "dataset": "MNIST"}'),
-}
-
-
-def damaged(folder):
-    """Each damage in turn: what is read, and whether any training then replaces it."""
-    seen = {}
-    for name, (file, content) in DAMAGE.items():
-        models.FOLDER = folder / name
-        models.save_cnn(models.cnn(), 0.99, 12, 60_000, "MNIST")
-        (models.FOLDER / file).write_bytes(content)
-        print(f"{name}:", flush=True)
-        seen[name] = [models._load(models.cnn()), models.save_cnn(models.cnn(), 0.5, 1, 32, "MNIST")]
-        seen[name] += [models._load(models.cnn()), files()]
-    return seen
-
-
-def trained_here(folder):
-    """The small training, where nothing is kept, and where the file holds another network."""
-    data.load_mnist = lambda: data.Dataset("little", PIXELS[..., 0], LABELS, PIXELS[..., 0], LABELS, "the test")
-    models.FOLDER = folder / "nothing there"
-    print("nothing there:", flush=True)
-    seen = [models.trained_cnn()[1]]
-    models.FOLDER = folder / "other network"
-    models.save_cnn(models.cnn(), 0.99, 12, 60_000, "MNIST")
-    models.mlp().save_weights(models.FOLDER / "cnn.weights.h5")
-    print("other network:", flush=True)
-    model, sentence = models.trained_cnn()
-    return [*seen, sentence, bool(np.isfinite(np.asarray(model(PIXELS))).all())]
-
-
-def exchanged(folder):
-    """Weights and answers for the other backend, and the answers from those that it left."""
-    here = os.environ["KERAS_BACKEND"]
-    models.FOLDER = folder / here
-    model = models.cnn()
-    models.save_cnn(model, 0.99, 1, 1, "MNIST")
-    np.save(folder / f"{here}.npy", np.asarray(model(PIXELS)))
-    seen = {}
-    for other in {"tensorflow", "jax"} - {here}:
-        if (folder / f"{other}.npy").exists():
-            models.FOLDER = folder / other
-            answers = np.asarray(models.trained_cnn()[0](PIXELS))
-            seen[other] = float(np.abs(answers - np.load(folder / f"{other}.npy")).max())
-    return seen
-
-
-def look(folder, parts):
-    """Return what each part saw, as JSON."""
-    seen = {"started": started()}
-    for part in parts:
-        function = globals()[part]
-        seen[part] = function(*[Path(folder)] * function.__code__.co_argcount)
-    return json.dumps(seen)
-
+PARTS = (started, piped, seeded, unchecked, interrupted, budgeted, networks, forms, layers_alone)
 
 if __name__ == "__main__":
-    print(look(sys.argv[1], sys.argv[2:]))
+    print(json.dumps({part.__name__: part() for part in PARTS}))

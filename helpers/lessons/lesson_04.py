@@ -92,8 +92,6 @@ def confusion(counts: np.ndarray, title: str) -> None:
         counts: integers of shape (classes, classes): row the digit shown, column the answer.
         title: the message of the figure, with the dataset.
     """
-    import numpy as np
-
     wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
     with figure(5.6, 4.6) as (drawn, axes):
         axes.imshow(np.ma.masked_equal(wrong, 0), cmap="Oranges", vmin=0, vmax=max(wrong.max(), 1) * 1.3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,7 +81,6 @@ def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, co
         title: the message of the figure.
         columns: pictures in a row.
     """
-    import numpy as np
     from matplotlib.colors import LinearSegmentedColormap
 
     colours = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
@@ -141,35 +142,38 @@ def trials(tried: Sequence[Trial], steps: int, title: str) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """One form of a training that was tried.
+    """One form of a training that was tried."""
 
-    Attributes:
-        name: what was changed.
-        run: what was measured; None if this form cannot run here.
-        verdict: "start", "kept", "dropped: no clear gain", "dropped: slower", or why it cannot run.
-    """
-
-    name: str
-    run: Measurement | None
-    verdict: str
+    name: str  # what was changed
+    run: Measurement | None  # None if this form was not measured
+    verdict: str  # "start", "kept", "dropped: no clear gain", "dropped: slower", or why it was not measured
 
 
 def greedy_ablation(
-    measure: Callable[..., Measurement], candidates: Mapping[str, Mapping[str, object]]
+    measure: Callable[..., Measurement],
+    candidates: Mapping[str, Mapping[str, object]],
+    budget: float = math.inf,
 ) -> tuple[dict[str, object], list[Trial]]:
     """Try changes one after another, each on top of those that were kept, and keep what is clearly faster.
 
     Args:
         measure: given the options of a form, measures it; without options it measures the form to start from.
         candidates: for each change its name and the options that make it.
+        budget: seconds for all trials; one that would take longer, judged by the longest so far, is not begun.
+            `workload.budget` knows when there is no limit.
 
     Returns:
         The options that were kept, and every trial in its order, the starting form first.
     """
     kept: dict[str, object] = {}
+    began = time.perf_counter()
     best = measure()
-    trials = [Trial("start", best, "start")]
+    trials, spent = [Trial("start", best, "start")], [time.perf_counter() - began]
     for name, change in candidates.items():
+        if sum(spent) + max(spent) > budget:
+            trials.append(Trial(name, None, f"not tried: no time left of {budget:.0f} s"))
+            continue
+        began = time.perf_counter()
         try:
             with caught_stderr():  # TensorFlow's log lines of the first use of a compiler
                 run = measure(**{**kept, **change})
@@ -177,6 +181,8 @@ def greedy_ablation(
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
             trials.append(Trial(name, None, f"not possible here: {reason}"))
             continue
+        finally:
+            spent.append(time.perf_counter() - began)
         if not is_clear(best, run):
             verdict = "dropped: no clear gain"
         elif run.median > best.median:
@@ -192,7 +198,7 @@ def im2col_convolution() -> type[keras.layers.Conv2D]:
     """Return a Conv2D that computes one matrix product; a class that can only be made once Keras is there."""
     from keras import layers, ops
 
-    class MatrixConv2D(layers.Conv2D):
+    class Im2colConv2D(layers.Conv2D):
         """A convolution with step 1 and without padding: the neighbours of each pixel in a row, times the filters."""
 
         def __init__(self, *args: object, **kwargs: object) -> None:
@@ -207,7 +213,7 @@ def im2col_convolution() -> type[keras.layers.Conv2D]:
             rows = ops.concatenate(parts, axis=-1)
             return self.activation(ops.matmul(rows, ops.reshape(self.kernel, (-1, self.filters))) + self.bias)
 
-    return MatrixConv2D
+    return Im2colConv2D
 
 
 @functools.cache
@@ -215,7 +221,7 @@ def slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
     """Return a MaxPooling2D(2) that takes the larger of images; a class that can only be made once Keras is there."""
     from keras import layers, ops
 
-    class LargestOfFour(layers.MaxPooling2D):
+    class SliceMaxPooling2D(layers.MaxPooling2D):
         """Max-pooling by 2: four images, each of every other row and column, and of them the largest."""
 
         def __init__(self, *args: object, **kwargs: object) -> None:
@@ -227,7 +233,7 @@ def slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
             rows = ops.maximum(images[:, :height:2], images[:, 1:height:2])
             return ops.maximum(rows[:, :, :width:2], rows[:, :, 1:width:2])
 
-    return LargestOfFour
+    return SliceMaxPooling2D
 
 
 def _refuse_unless(layer: keras.Layer, **settings: object) -> None:

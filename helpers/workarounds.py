@@ -1,0 +1,77 @@
+"""What the workshop does about mistakes and limits of others: each with its reason and its link, to go one day."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import sys
+
+
+def ask_for_large_pages() -> None:
+    """Let processes started from here on take memory from Linux in pages of 2 MiB where it has them, not of 4 KiB.
+
+    A network's temporary arrays come and go at every step, and in a virtual machine each page costs a fault that takes
+    longer than filling it: JAX 0.10 trained lesson 05's network in 0.52 of the time with large pages (AMD EPYC, Zen 5).
+    glibc reads the variable when a process starts; elsewhere it means nothing. To go when XLA keeps its arrays:
+    https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+
+
+def keep_pocl_on_its_cores() -> None:
+    """Let PoCL keep each of its threads on a core of its own, where this process may use all cores.
+
+    Left to the system two threads may share a core while another one idles: on two cores up to a third of the matrix
+    products in lesson 02 took twice as long, and none with this. PoCL reads the variable when it starts, other drivers
+    do not know it. A process that was given some cores alone must not take others.
+    https://portablecl.org/docs/html/env_variables.html
+    """
+    if sys.platform == "linux" and os.sched_getaffinity(0) == set(range(os.cpu_count() or 1)):
+        os.environ.setdefault("POCL_AFFINITY", "1")
+
+
+def give_signals_a_stack() -> None:
+    """Let an interrupt do no harm to oneDNN, TensorFlow's library for processors.
+
+    Its AVX-512 matrix product lets the stack pointer point into its own data, and an interrupt in the middle of one
+    writes there: TensorFlow 2.21 was seen to end with the kernel. Python's handlers take a stack of their own where
+    there is one, and faulthandler makes one. To go with the first TensorFlow whose oneDNN is newer than 3.11.1:
+    https://github.com/uxlfoundation/oneDNN/issues/4845
+    """
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
+
+
+def switch_autotuning_off() -> None:
+    """Let TensorFlow's input pipelines start without the thread that tunes them.
+
+    Whenever a pipeline ends, TensorFlow 2.21 may wait until that thread wakes up, and it sleeps the longer the longer
+    the pipeline has run, up to a minute: an epoch of 21 s was seen to take 20 s more. Keras makes its pipelines from
+    arrays itself and takes the default options, so the default is the one place where the tuning can be switched off.
+    kOptimizationPeriodMaxMs in https://github.com/tensorflow/tensorflow/blob/v2.21.0/tensorflow/core/framework/model.h
+    """
+    import tensorflow as tf
+
+    begin = tf.data.Options.__init__
+    if begin.__name__ == "without_autotuning":
+        return
+
+    def without_autotuning(self: tf.data.Options) -> None:
+        begin(self)
+        self.autotune.enabled = False
+
+    tf.data.Options.__init__ = without_autotuning
+
+
+def return_freed_memory() -> None:
+    """Give back to Linux what was freed, which glibc keeps in a pool for each thread.
+
+    XLA's compiler and TensorFlow's threads leave hundreds of MiB there: without this each network of lesson 05 came on
+    top of those before it. https://github.com/openxla/xla/issues/2265
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+        if trim:
+            trim(0)

@@ -1,0 +1,147 @@
+"""helpers.data.check: what can be wrong with data, each with the line that mends it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import data
+from helpers.errors import WorkshopError
+
+SHAPE = (4, 4, 1)
+
+
+def good(n=12):
+    return np.zeros((n, *SHAPE), np.uint8), np.arange(n) % 10
+
+
+def refused(images, labels, shape=SHAPE, **options):
+    with pytest.raises(WorkshopError) as caught:
+        data.check(images, labels, shape, **options)
+    assert caught.value.why and caught.value.next
+    return caught.value
+
+
+def test_good_data_passes():
+    images, labels = good()
+    data.check(images, labels, SHAPE, batch_size=12)
+    data.check(images.astype("float32"), labels.astype("uint8"), list(SHAPE), batch_size=np.int64(1))
+    data.check(images.tolist(), labels.tolist(), SHAPE)
+    data.check(images > 0, labels, SHAPE)
+
+
+@pytest.mark.parametrize("have", [(4, 4), (16,), (1, 4, 4), (16, 1)])
+@pytest.mark.parametrize("want", [(4, 4, 1), (16,), (1, 4, 4)])
+def test_a_wrong_shape_is_told_with_the_line_that_mends_it(have, want):
+    images, labels = np.arange(12 * 16, dtype=np.uint8).reshape(12, *have), good()[1]
+    if have == want:
+        return data.check(images, labels, want)
+    error = refused(images, labels, want)
+    assert str(want) in error.what and str(have) in error.what
+    mended = eval(error.next, {"images": images})
+    data.check(mended, labels, want)
+    assert np.array_equal(mended.ravel(), images.ravel())
+
+
+@pytest.mark.parametrize(("have", "want"), [((2, 8), (4, 4)), ((4, 4, 3), (3, 4, 4)), ((5, 4), (4, 4)), ((), (16,))])
+def test_no_line_is_offered_that_would_scramble_the_images(have, want):
+    assert refused(np.zeros((12, *have)), good()[1], want).next == "Build the network for these images."
+
+
+def test_a_single_image_is_told_with_the_line_that_mends_it():
+    image = np.zeros(SHAPE)
+    data.check(eval(refused(image, [3]).next.partition(": ")[2], {"images": image}), [3], SHAPE)
+
+
+def test_pixels_that_are_scaled_already_are_told():
+    labels = np.zeros(3, "uint8")
+    with pytest.raises(WorkshopError, match=r"between 0 and 0\.5: somebody has scaled them already"):
+        data.check(np.full((3, *SHAPE), 0.5, "float32"), labels, SHAPE)
+    data.check(np.ones((3, *SHAPE), "uint8"), labels, SHAPE)
+    data.check(np.zeros((3, *SHAPE), "float32"), labels, SHAPE)
+
+
+def test_images_and_labels_swapped_are_told():
+    with pytest.raises(WorkshopError, match="look like labels"):
+        data.check(np.zeros(3, "uint8"), np.zeros((3, 784), "uint8"), 784)
+
+
+@pytest.mark.parametrize("images", [np.zeros((0, *SHAPE)), [], np.zeros((3, 0, 4, 1))])
+def test_no_images(images):
+    assert refused(images, []).what == "There are no images to train with."
+
+
+@pytest.mark.parametrize("nothing", ["mnist", None, [[1, 2], [3]]])
+def test_what_is_no_array_of_numbers_is_told(nothing):
+    assert refused(nothing, [1, 2]).what == "The images are no array of numbers."
+    assert refused(good()[0], nothing).what == "The labels are no array of numbers."
+
+
+@pytest.mark.parametrize(("label", "position"), [(10, 0), (-1, 11), (2**40, 3)])
+def test_a_label_out_of_range_is_told_with_its_position(label, position):
+    images, labels = good()
+    labels[position] = label
+    assert refused(images, labels).what == (
+        f"1 of 12 labels lie outside 0 to 9; the first is labels[{position}] = {label}."
+    )
+    data.check(images, labels % 10, SHAPE)
+    assert "0 to 2" in refused(images, np.full(12, 3), classes=3).what
+
+
+def test_one_hot_labels_are_told_with_the_line_that_mends_them():
+    images, labels = good()
+    error = refused(images, np.eye(10)[labels])
+    assert "one column for each class" in error.what
+    assert np.array_equal(eval(error.next, {"labels": np.eye(10)[labels]}), labels)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+def test_labels_that_are_no_whole_numbers_are_told(dtype):
+    images, labels = good()
+    error = refused(images, (labels % 2).astype(dtype))
+    assert error.what == f"The labels are {dtype}, not whole numbers."
+    data.check(images, eval(error.next.partition(",")[0], {"labels": (labels % 2).astype(dtype)}), SHAPE)
+
+
+def test_too_few_and_too_many_labels_are_told():
+    images, labels = good()
+    for other in (labels[:11], np.append(labels, 1), labels[:0], np.zeros((12, 3), int)):
+        error = refused(images, other)
+        assert error.what == f"There are 12 images, and labels of shape {other.shape}."
+        assert error.next == "Slice images and labels alike."
+    column = labels[:, None]
+    data.check(images, eval(refused(images, column).next, {"labels": column}), SHAPE)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_nan_and_infinity_are_told_with_their_position(value):
+    images, labels = good()
+    for dtype in ("float32", "float64", "float16"):
+        bad = images.astype(dtype)
+        bad[7, 3, 2, 0] = bad[9, 0, 0, 0] = value
+        assert refused(bad, labels).what == "2 of 12 images hold NaN or infinity, the first of them is image 7."
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (13, "A batch of 13 images cannot be taken from 12."),
+        (0, "A batch of 0 images teaches nothing."),
+        (4.0, "The batch size is 4.0, not a whole number."),
+        (None, "The batch size is None, not a whole number."),
+    ],
+)
+def test_a_batch_size_that_cannot_be_is_told(size, message):
+    error = refused(*good(), batch_size=size)
+    assert error.what == message and error.next == "Choose a whole number from 1 to 12."
+
+
+@given(st.integers(1, 40), st.data())
+def test_valid_data_of_any_size_passes(n, draw):
+    labels = draw.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
+    dtype = draw.draw(st.sampled_from(["uint8", "float32", "int16", "float16"]))
+    grey = draw.draw(st.integers(0, 255).filter(lambda value: value != 1))  # 1 alone would look scaled
+    images = np.full((n, *SHAPE), grey, dtype)
+    labels = np.array(labels, draw.draw(st.sampled_from(["uint8", "int64"])))
+    data.check(images, labels, SHAPE, draw.draw(st.integers(1, n)))

@@ -1,0 +1,109 @@
+"""Lesson 05's own machinery: its greedy ablation, and the forms of its network on real backends."""
+
+import pytest
+from on_backend import seen  # noqa: F401  (a fixture)
+
+from helpers.lessons import lesson_05
+from helpers.timing import Measurement
+
+pytestmark = pytest.mark.xdist_group("backends")
+
+
+def measured(times, spread=0.01):
+    """A `measure` that knows the seconds of each form by the names of its options."""
+    asked = []
+
+    def measure(**options):
+        asked.append(options)
+        seconds = times[frozenset(options)]
+        if isinstance(seconds, BaseException):
+            raise seconds
+        return Measurement("step", "made up", tuple(seconds + d * spread for d in (-1, -0.5, 0, 0.5, 1)))
+
+    return measure, asked
+
+
+def form(*options):
+    return frozenset(options)
+
+
+def test_a_clear_gain_is_kept_and_the_next_is_tried_on_top():
+    measure, asked = measured({form(): 1.0, form("a"): 0.8, form("a", "b"): 0.79, form("a", "c"): 0.5})
+    candidates = {"first": {"a": 1}, "second": {"b": 2}, "third": {"c": 3}}
+    kept, trials = lesson_05.greedy_ablation(measure, candidates)
+    assert kept == {"a": 1, "c": 3}
+    assert asked == [{}, {"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3}]
+    assert [(trial.name, trial.verdict) for trial in trials] == [
+        ("start", "start"), ("first", "kept"), ("second", "dropped: no clear gain"), ("third", "kept"),
+    ]  # fmt: skip
+    assert [trial.run.median for trial in trials] == [1.0, 0.8, 0.79, 0.5]
+
+
+def test_what_is_slower_and_what_lies_within_the_spread_is_dropped():
+    measure, _ = measured({form(): 1.0, form("slow"): 2.0, form("same"): 0.9}, spread=0.2)
+    kept, trials = lesson_05.greedy_ablation(measure, {"slow": {"slow": 1}, "same": {"same": 1}})
+    assert kept == {}
+    assert [trial.verdict for trial in trials[1:]] == ["dropped: slower", "dropped: no clear gain"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(ValueError("no such\noperation"), "no such"), (RuntimeError(), "RuntimeError")]
+)
+def test_what_is_not_possible_is_told_and_the_others_are_tried(error, reason):
+    measure, _ = measured({form(): 1.0, form("a"): error, form("b"): 0.5})
+    kept, trials = lesson_05.greedy_ablation(measure, {"broken": {"a": 1}, "better": {"b": 1}})
+    assert kept == {"b": 1}
+    assert trials[1] == lesson_05.Trial("broken", None, f"not possible here: {reason}")
+
+
+def test_an_interrupt_ends_the_trials():
+    measure, _ = measured({form(): KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        lesson_05.greedy_ablation(measure, {"any": {"a": 1}})
+
+
+def test_a_trial_that_would_not_fit_into_the_budget_is_not_begun(monkeypatch):
+    clock = iter(range(0, 1000, 10))  # each trial takes 10 s
+    monkeypatch.setattr(lesson_05.time, "perf_counter", lambda: next(clock))
+    candidates = {name: {name: 1} for name in "abc"}
+    measure, asked = measured({form(): 1.0, form("a"): 0.9, form("a", "b"): 0.8, form("a", "b", "c"): 0.7})
+    kept, trials = lesson_05.greedy_ablation(measure, candidates, budget=35)
+    assert kept == {"a": 1, "b": 1} and len(asked) == 3
+    assert trials[-1] == lesson_05.Trial("c", None, "not tried: no time left of 35 s")
+    assert lesson_05.greedy_ablation(measure, candidates, budget=40)[0] == {"a": 1, "b": 1, "c": 1}
+
+
+# ------------------------------------------------------------------------------------------------------- its network
+
+
+def test_every_form_answers_and_learns_alike_from_the_same_weights(seen):  # noqa: F811
+    forms = seen["forms"]
+    assert forms["parameters"] == 1_199_882 and forms["policy"] == "float32" and forms["step"] > 1e-3
+    assert len(forms["answers"]) == 4 and len(forms["steps"]) == 2
+    for name, gap in forms["answers"].items():
+        assert gap < (5e-3 if "bfloat16" in name else 1e-6), name
+    for name, gap in forms["steps"].items():
+        # A pixel that is the largest of four by a rounding error alone may lose to another in another form.
+        assert gap < (0.3 if "bfloat16" in name else 0.03) * forms["step"], name
+
+
+def test_channels_first_changes_every_shape(seen):  # noqa: F811
+    assert seen["forms"]["first"] == [[None, 32, 26, 26], [None, 64, 24, 24], [None, 64, 12, 12]]
+
+
+def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(seen):  # noqa: F811
+    assert max(seen["layers_alone"]["same"]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("strides", "Im2colConv2D cannot compute with strides=(2, 2)."),
+        ("padding", "Im2colConv2D cannot compute with padding='same'."),
+        ("first", "Im2colConv2D cannot compute with data_format='channels_first'."),
+        ("size", "SliceMaxPooling2D cannot compute with pool_size=(3, 3)."),
+    ],
+)
+def test_what_the_two_layers_cannot_do_is_refused_when_they_are_made(seen, case, message):  # noqa: F811
+    kind, text = seen["layers_alone"]["refused"][case]
+    assert kind == "WorkshopError" and text.startswith(message) and "Next: Build the network with" in text
