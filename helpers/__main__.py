@@ -30,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         keep_caches_elsewhere()
-        workarounds.large_pages()
-        workarounds.pocl_affinity()
+        workarounds.ask_for_large_pages()
+        workarounds.keep_pocl_on_its_cores()
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
