@@ -13,12 +13,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from helpers import ROOT, commands
+from helpers import ROOT, backends, commands, workarounds
+from helpers.commands import files
 from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command, copy_elsewhere, reinstall
 
-# Keras 3 has two backends more, numpy and openvino, but they cannot train.
-BACKENDS = ("tensorflow", "jax", "torch")
 USE_KERAS = ("lab", "run", "test", "store")
 
 
@@ -31,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         keep_caches_elsewhere()
-        ask_for_large_pages()
-        keep_pocl_on_its_cores()
+        workarounds.ask_for_large_pages()
+        workarounds.keep_pocl_on_its_cores()
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
@@ -49,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         return 1
     except (OSError, ImportError) as error:
-        said = in_words(error)
-        if said is None:
+        message = in_words(error)
+        if message is None:
             raise
         _forget_output()
-        print(said, file=sys.stderr)
+        print(message, file=sys.stderr)
         return 2
 
 
@@ -63,58 +62,18 @@ def keep_caches_elsewhere() -> None:
     PoCL without such a place has no platform at all, and IPython and Matplotlib complain in every lesson. The place is
     beside the packages if those are the workshop's own, or else a folder that lasts as long as this process.
     """
-    if _can_write(_cache_folder()):
+    usual = os.path.expanduser("~" if os.name == "nt" else "~/.cache")  # noqa: PTH111  (stays as it is without a home)
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or usual)
+    if usual.is_absolute() and files.can_write(usual):
         return
     folder = Path(sys.prefix, "var", "cache")
-    if not (folder.resolve().is_relative_to(ROOT) and _can_write(str(folder))):
+    if not (folder.resolve().is_relative_to(ROOT) and files.can_write(folder)):
         folder = Path(tempfile.mkdtemp(prefix="workshop-cache-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["XDG_CACHE_HOME"] = str(folder)  # unset, or of no use
     for variable, name in (("POCL_CACHE_DIR", "pocl"), ("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
         (folder / name).mkdir(exist_ok=True)
         os.environ.setdefault(variable, str(folder / name))
-
-
-def ask_for_large_pages() -> None:
-    """Let the lessons' kernels take memory from Linux in pages of 2 MiB where it has them, instead of 4 KiB.
-
-    A network's temporary arrays come and go at every step, and in a virtual machine each page costs a fault that takes
-    longer than filling it: JAX trained lesson 05's network in 0.52 of the time with large pages. glibc reads the
-    variable when a process starts; elsewhere it means nothing.
-    """
-    if sys.platform == "linux":
-        os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-
-
-def keep_pocl_on_its_cores() -> None:
-    """Let PoCL keep each of its threads on a core of its own, where this process may use all cores.
-
-    Left to the system two threads may share a core while another one idles: on two cores up to a third of the matrix
-    products in lesson 02 took twice as long, and none with this. PoCL reads the variable when it starts, other drivers
-    do not know it. A process that was given some cores alone must not take others.
-    """
-    if sys.platform == "linux" and os.sched_getaffinity(0) == set(range(os.cpu_count() or 1)):
-        os.environ.setdefault("POCL_AFFINITY", "1")
-
-
-def _cache_folder() -> str:
-    """Return where programs keep their caches, empty where there is no home folder."""
-    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home() raises where there is none)
-    if home.startswith("~"):
-        home = ""
-    if os.name == "nt":
-        return home
-    return os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))  # noqa: PTH118  (text, as above)
-
-
-def _can_write(folder: str) -> bool:
-    """Say whether files can be made in a folder, by making one; the folder is made if it is not there."""
-    try:
-        Path(folder or os.devnull).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
 
 
 def overview() -> str:
@@ -129,7 +88,6 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
 
     Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
     """
-
     host = Host.here()
     if isinstance(error, ImportError):
         module = error.name or ""
@@ -166,7 +124,7 @@ def _run(name: str, rest: list[str]) -> int:
             f"Did you mean: {close[0]}" if close else "See them all: python -m helpers --help",
         )
     if name in USE_KERAS:
-        check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
+        backends.check()
     module = commands.load(name)
     parser = argparse.ArgumentParser(
         prog=f"python -m helpers {name}", description=commands.COMMANDS[name], allow_abbrev=False
@@ -177,20 +135,6 @@ def _run(name: str, rest: list[str]) -> int:
         parser.error(f"unknown arguments: {' '.join(unknown)}")
     args.rest = unknown
     return module.run(args)
-
-
-def check_keras_backend(name: str) -> None:
-    """Refuse a KERAS_BACKEND that no lesson can train with; empty means unset.
-
-    Raises:
-        WorkshopError: there is no such backend, or it cannot train.
-    """
-    if name and name not in BACKENDS:
-        raise WorkshopError(
-            f"KERAS_BACKEND is {name!r}, and no lesson can train with that.",
-            f"The lessons train with one of {', '.join(BACKENDS)}.",
-            "Unset KERAS_BACKEND, or set it to one of these.",
-        )
 
 
 if __name__ == "__main__":

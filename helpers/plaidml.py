@@ -1,4 +1,4 @@
-"""PlaidML itself, which brought the Tile language: where it runs beside the lessons, and what it said elsewhere.
+"""PlaidML itself, which brought the Tile language: where it runs beside the lessons, and what it did elsewhere.
 
 PlaidML 0.7.0 of January 2020 was its last release with Tile. It still runs, in an environment of its own that
 `python3 workshop.py plaidml` builds: the packages of its time must not mix with those of the lessons. A lesson runs a
@@ -12,15 +12,14 @@ Where that environment cannot exist, `recorded()` tells what PlaidML did on anot
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from helpers import ROOT
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from helpers.tables import Table
 
-ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".plaidml"
 LOCK = ROOT / "requirements" / "plaidml.txt"
 RECORDED = ROOT / "data" / "results" / "plaidml.json"
@@ -42,42 +40,27 @@ VARIABLES = {"PLAIDML_EXPERIMENTAL": "1", "PLAIDML_DEVICE_IDS": DEVICE, "PLAIDML
 # The environment
 
 
-def python(environment: Path | None = None) -> str:
-    """Return the path of the Python that has PlaidML, for `processes.run(..., python=...)`.
+def ready() -> bool:
+    """Say whether PlaidML's environment is there and whole: it then keeps a copy of the lock it was built from."""
+    copy = ENVIRONMENT / LOCK.name
+    return executable(ENVIRONMENT).exists() and copy.exists() and copy.read_bytes() == LOCK.read_bytes()
 
-    Args:
-        environment: the folder to look into; that of the project if None.
+
+def python() -> str:
+    """Return the path of the Python that has PlaidML, for `processes.run(..., python=...)`.
 
     Raises:
         WorkshopError: it is not there, or cannot be on this machine.
     """
-    why = missing(environment or ENVIRONMENT)
-    if not why:
-        return str(executable(environment or ENVIRONMENT))
-    impossible = unfit()
-    if impossible:
-        raise WorkshopError("PlaidML cannot run on this machine.", impossible, "Look at what was recorded elsewhere.")
-    raise WorkshopError("PlaidML is not ready here.", why, f"Type in the workshop's folder: {COMMAND}")
-
-
-def ready() -> bool:
-    """Say whether PlaidML's environment is there, and whole."""
-    return not missing(ENVIRONMENT)
-
-
-def missing(environment: Path) -> str:
-    """Return what an environment lacks to be PlaidML's; empty if nothing. Nothing is started for that."""
-    try:
-        stamp = json.loads((environment / "workshop.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return "It lives in an environment of its own, which has not been built."
-    except (OSError, ValueError) as error:
-        return f"Its environment is damaged: {error}."
-    if not executable(environment).exists():
-        return "The Python with which its environment was built is gone."
-    if not isinstance(stamp, dict) or stamp.get("lock") != digest():
-        return "Its environment was built from another list of packages."
-    return ""
+    if ready():
+        return str(executable(ENVIRONMENT))
+    if reason := unfit():
+        raise WorkshopError("PlaidML cannot run on this machine.", reason, "Look at what was recorded elsewhere.")
+    raise WorkshopError(
+        "PlaidML is not ready here.",
+        "It lives in an environment of its own, which has not been built to its end, or from another list of packages.",
+        f"Type in the workshop's folder: {COMMAND}",
+    )
 
 
 def unfit() -> str:
@@ -90,11 +73,6 @@ def unfit() -> str:
 def executable(environment: Path) -> Path:
     """Return where an environment has its Python."""
     return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
-def digest() -> str:
-    """Return the SHA-256 of the list of packages, by which an environment knows whether it is up to date."""
-    return hashlib.sha256(LOCK.read_bytes()).hexdigest()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -142,45 +120,23 @@ def compute(source: str, arrays: dict[str, np.ndarray], output: str, repeats: in
     return result.as_ndarray(context), seconds
 
 
-def menu() -> dict[str, list[tuple[str, str]]]:
-    """Return the devices that plaidml-setup would offer, as (identifier, description), by its two configurations."""
-    import plaidml
-    import plaidml.settings
-
-    context, devices = plaidml.Context(), {}
-    plaidml.quiet()
-    for configuration in ("default", "experimental"):
-        plaidml.settings.experimental = configuration == "experimental"
-        found, _ = plaidml.devices(context, limit=100, return_all=True)
-        devices[configuration] = [(device.id.decode(), device.description.decode()) for device in found]
-    return devices
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Article C's operations, and what was recorded of them
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One of article C's operations, in the Tile that PlaidML and `helpers.tile` both understand.
+class Operation(NamedTuple):
+    """One of article C's operations, in the Tile that PlaidML and `helpers.tile` both understand."""
 
-    Attributes:
-        source: the Tile function.
-        output: the name of its output.
-        shapes: the inputs by name, all float32.
-        numpy: the same in NumPy.
-    """
+    source: str  # the Tile function
+    output: str  # the name of its output
+    shapes: dict[str, tuple[int, ...]]  # of the inputs by name, all float32
+    numpy: Callable[..., np.ndarray]  # the same in NumPy
 
-    source: str
-    output: str
-    shapes: dict[str, tuple[int, ...]]
-    numpy: Callable[..., np.ndarray]
-
-    def arrays(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Return inputs made at random, the same for the same seed."""
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return inputs made at random, always the same."""
         import numpy as np
 
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         return {name: rng.standard_normal(shape, np.float32) for name, shape in self.shapes.items()}
 
 
@@ -221,116 +177,26 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
-    """What PlaidML made of one operation on the machine of the recording.
-
-    Attributes:
-        source: the Tile function.
-        shapes: of the inputs by name.
-        seed: of `Operation.arrays`.
-        shape: of the output.
-        sum: of all elements of the output, added up in float64.
-        first: the first elements of the output.
-        difference: the largest distance of an element from NumPy's.
-        first_seconds: of a first run, which compiles: the median of three.
-        seconds: first quartile, median and third quartile of the later runs.
-        tile_seconds: the same for `helpers.tile` on the same machine, in turn about.
-        runs: how many later runs.
-    """
-
-    source: str
-    shapes: dict[str, tuple[int, ...]]
-    seed: int
-    shape: tuple[int, ...]
-    sum: float
-    first: tuple[float, ...]
-    difference: float
-    first_seconds: float
-    seconds: tuple[float, float, float]
-    tile_seconds: tuple[float, float, float]
-    runs: int
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What PlaidML did once, elsewhere: never to be shown without its label.
-
-    Attributes:
-        date: the day, as YYYY-MM-DD.
-        machine: processor, cores and system.
-        versions: of PlaidML and what ran with it.
-        device: PlaidML's device.
-        tile_device: the OpenCL device on which `helpers.tile` ran.
-        results: by the name of the operation, as in `OPERATIONS`.
-    """
-
-    date: str
-    machine: str
-    versions: dict[str, str]
-    device: str
-    tile_device: str
-    results: dict[str, Result]
-
-    @property
-    def label(self) -> str:
-        """Say that this is no live result: when and where it was recorded."""
-        return f"recorded on {self.date} on {self.machine}, with PlaidML {self.versions['plaidml']} on {self.device}"
-
-    def table(self) -> Table:
-        """Return the recorded times, with the label over them."""
-        from helpers import timing
-        from helpers.tables import Table
-
-        rows = [
-            [name, f"{one.difference:.1g}", timing.duration(one.seconds[1]), timing.duration(one.tile_seconds[1])]
-            for name, one in self.results.items()
-        ]
-        headers = [
-            self.label,
-            "largest difference to NumPy",
-            f"PlaidML {self.versions['plaidml']}, recorded",
-            f"ours, recorded: {self.tile_device}",
-        ]
-        return Table(rows, headers)
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
-
-def recorded(path: Path | None = None) -> Recording:
-    """Read what `python3 workshop.py plaidml --record` wrote.
-
-    Args:
-        path: the file; that of the project if None.
+def recorded() -> Table:
+    """Return what PlaidML did once, elsewhere: its first header says when and where.
 
     Raises:
         WorkshopError: the file is not there, or damaged.
     """
-    path = path or RECORDED
+    from helpers import timing
+    from helpers.tables import Table
+
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        results = {name: Result(**_tuples(one)) for name, one in known.pop("results").items()}
-        return Recording(**known, results=results)
+        known = json.loads(RECORDED.read_text(encoding="utf-8"))
+        version = known["versions"]["plaidml"]
+        label = f"recorded on {known['date']} on {known['machine']}, with PlaidML {version} on {known['device']}"
+        rows = [
+            [name, f"{one['difference']:.1g}", *(timing.duration(one[key][1]) for key in ("seconds", "tile_seconds"))]
+            for name, one in known["results"].items()
+        ]
+        ours = f"ours, recorded: {known['tile_device']}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise WorkshopError(
-            "What was recorded of PlaidML cannot be read.",
-            f"{path.name}: {error}",
-            f"Get data/results again, or record anew where PlaidML runs: {COMMAND} --record",
+            "What was recorded of PlaidML cannot be read.", f"{RECORDED.name}: {error}", "Get data/results again."
         ) from None
-
-
-def _tuples(known: dict) -> dict:
-    """JSON has no tuples."""
-    made = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
-    return made | {"shapes": {name: tuple(shape) for name, shape in known["shapes"].items()}}
-
-
-def quartiles(seconds: Sequence[float]) -> list[float]:
-    """Return the first quartile, the median and the third quartile."""
-    import numpy as np
-
-    return [float(value) for value in np.percentile(seconds, [25, 50, 75])]
+    return Table(rows, [label, "largest difference to NumPy", f"PlaidML {version}, recorded", ours])

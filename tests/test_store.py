@@ -56,6 +56,13 @@ def test_storing_again_changes_nothing(stored):
     assert path.read_text() == before
 
 
+def test_trainings_are_asked_to_run_whole(tmp_path):
+    source = "import os\nWANTED = [2, 3, 6, 101]\nos.environ['ANYGPU_WHOLE'], os.environ['ANYGPU_PROFILE']"
+    path = sample_lesson.save(tmp_path, with_cell(source))
+    store.store(path, "preview")
+    assert sample_lesson.load(path).cells[5].outputs[0].data["text/plain"] == "('1', 'preview')"
+
+
 def test_streams_are_merged_and_numbers_follow_each_other(tmp_path):
     path = sample_lesson.save(
         tmp_path,
@@ -114,6 +121,7 @@ def test_one_refusal_stops_no_other_lesson(tmp_path, capsys):
     assert store.store_all([good], "preview") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["04", "05"])
 def test_a_training_lesson_runs_on_another_backend_too(number, monkeypatch):
     """nbval runs every lesson on TensorFlow; the same notebooks train with JAX."""

@@ -7,10 +7,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helpers import workload
 from helpers.commands import lesson_files
@@ -24,34 +23,19 @@ CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}  # against hanging: l
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a notebook stopped.
+class Failure(NamedTuple):
+    """Why a notebook stopped."""
 
-    Attributes:
-        kind: `error`, `timed out`, `kernel died` or `did not raise`.
-        cell: the position of the cell, from 0; None if the kernel did not start.
-        message: for people, one or more lines.
-    """
-
-    kind: str
-    cell: int | None
-    message: str
+    kind: str  # error, timed out, kernel died, did not raise
+    cell: int | None  # its position, from 0; None if the kernel did not start
+    message: str  # for people, one or more lines
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of executing a notebook.
+class Outcome(NamedTuple):
+    """What came of executing a notebook."""
 
-    Attributes:
-        seconds: from the start of the kernel to its end.
-        peak_bytes: the largest resident memory of the kernel and its children together, sampled every 0.1 s
-            (memory that they share is counted once for each; a shorter peak can be missed).
-        failure: None if every cell did what it should.
-    """
-
-    seconds: float
-    peak_bytes: int
+    seconds: float  # from the start of the kernel to its end
+    peak_bytes: int  # the largest resident memory of the kernel and its children together, as sampled
     failure: Failure | None
 
 
@@ -155,6 +139,7 @@ def execute(
     cell_seconds: int | None = None,
     allow_errors: bool = False,
     progress: Callable[[int], None] = lambda index: None,
+    variables: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Execute every code cell of `notebook`, in place, and stop at the first that fails.
 
@@ -166,6 +151,7 @@ def execute(
         cell_seconds: how long one cell may take; by default as long as CELL_SECONDS says for the profile.
         allow_errors: go on after a cell that raised; its error is then among its outputs.
         progress: called after each cell with its position.
+        variables: further environment variables of the kernel.
 
     Raises:
         KeyboardInterrupt: as pressed; the kernel has ended by then.
@@ -173,7 +159,7 @@ def execute(
     """
     profile = workload.named(profile).name if profile else workload.current().name
     environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
-    environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {})
+    environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {}) | dict(variables or {})
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -200,9 +186,7 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
         except CellTimeoutError:
             return Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
         except DeadKernelError:
-            return Failure(
-                "kernel died", index, "The kernel ended while it ran the cell: killed, crashed, or no memory."
-            )
+            return Failure("kernel died", index, "The kernel ended in the cell: killed, crashed, or no memory.")
         if "raises-exception" in lesson_files.tags(cell) and not errors(cell) and not client.allow_errors:
             return Failure("did not raise", index, "The cell is tagged raises-exception, and it raised nothing.")
         progress(index)

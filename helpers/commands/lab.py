@@ -15,13 +15,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from helpers import ROOT, workload
-from helpers.commands import lesson_files
+from helpers.commands import files, lesson_files
 from helpers.errors import WorkshopError
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
 # A beginner should meet a lesson, not a question about news.
-DISABLED = {"@jupyterlab/apputils-extension:announcements": True}
+PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,112 +40,65 @@ def run(args: argparse.Namespace) -> int:
         os.environ[workload.VARIABLE] = args.profile
     workload.current()  # a wrong name is told now, not in the first cell
     lesson = lesson_files.find([args.lesson] if args.lesson else [])[0]
-    with take_port(args.port) as listening:
-        findings = doctor.examine(quick=True)
-        print(doctor.report(findings), flush=True)
-        if doctor.status(findings):
-            return doctor.status(findings)
-        port = listening.getsockname()[1]
-        if port != (args.port or FIRST_PORT):
-            print(f"Port {FIRST_PORT} is in use, so this server takes {port}.")
-        return serve(lesson, listening, browser=not args.no_browser and has_browser())
-
-
-def take_port(wanted: int | None) -> socket.socket:
-    """Return a socket that listens on the port that was asked for, or else on the first free one from 8888 on.
-
-    It listens at once, so that another server, started in the same moment, cannot take the same port.
-
-    Raises:
-        WorkshopError: the port that was asked for is in use or not allowed, or none is free.
-    """
-    for port in [wanted] if wanted else range(FIRST_PORT, FIRST_PORT + 100):
-        listening = socket.socket()
-        if os.name == "posix":  # a port that a server has just left may be taken again
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((ADDRESS, port))
-            listening.listen(128)
-        except (OSError, OverflowError) as error:
-            listening.close()
-            reason = str(error)
-        else:
-            listening.setblocking(False)
-            return listening
-    raise WorkshopError(
-        f"Port {wanted} cannot be used." if wanted else "No free port was found.",
-        f"This machine says: {reason}",
-        "Leave --port out to take the next free one, or name another port from 1024 to 65535.",
-    )
-
-
-def has_browser() -> bool:
-    """Say whether this machine can show a page: a screen, and a browser that is no text browser."""
-    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return False
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        return False
-    return True
-
-
-def serve(lesson: Path, listening: socket.socket, browser: bool) -> int:
-    """Run the server until it is told to stop by Ctrl-C, SIGTERM or its own menu; then leave nothing behind.
-
-    Args:
-        lesson: the notebook to open first.
-        listening: a socket that listens, as take_port() returns it.
-        browser: whether to open the page in a browser.
-    """
-    port, token = listening.getsockname()[1], secrets.token_hex(24)
-    path = quote(lesson.relative_to(ROOT).as_posix())
-    address = f"http://{ADDRESS}:{port}/lab/tree/{path}?token={token}"
-    with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
-        isolate(Path(scratch))
-        # This compiles a grammar of addresses, half of the time that Jupyter takes to start. Only the checks of events
-        # use it, and they go on without it.
-        sys.modules.setdefault("rfc3987_syntax", None)
-        from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
-
-        LabApp.serverapp_class = server_class(listening)
-        server = LabApp.initialize_server(options(port, token))
-        server.log.addFilter(lambda record: "stopping" not in str(record.msg))  # what stop() says in its own words
-
-        def stop(number: int, _: object) -> None:
-            server.stop(from_signal=True)
-
-        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), stop)
-        server.io_loop.add_callback(announce, address, browser)
-        server.start()
-    print("\nJupyterLab has stopped.")
+    if not lesson.is_relative_to(ROOT):
+        raise WorkshopError(
+            "JupyterLab serves the workshop's folder alone here.",
+            f"{lesson} is somewhere else.",
+            "Copy the notebook into the folder notebooks, then repeat the command.",
+        )
+    if args.port is not None:
+        check(args.port)
+    findings = doctor.examine(quick=True)
+    print(doctor.report(findings), flush=True)
+    if status := doctor.status(findings):
+        return status
+    serve(ROOT, lesson.relative_to(ROOT).as_posix(), args.port, browser=not args.no_browser)
     return 0
 
 
-def server_class(listening: socket.socket) -> type:
-    """Return Jupyter's server, made to listen on a socket that is already there.
+def check(port: int) -> None:
+    """Refuse a port on which no server can listen.
 
-    Jupyter looks for a free port first and takes it a second later, when another server may have it.
+    Raises:
+        WorkshopError: it is in use, not allowed, or there is no such port.
     """
-    from jupyter_server.serverapp import ServerApp
+    try:
+        socket.create_server((ADDRESS, port)).close()
+    except (OSError, OverflowError) as error:
+        advice = "Leave --port out to take the next free one, or name another port from 1024 to 65535."
+        raise WorkshopError(f"Port {port} cannot be used.", f"This machine says: {error}", advice) from None
 
-    class Server(ServerApp):
-        def _find_http_port(self) -> None:
-            """Leave the port as it is: it is ours."""
 
-        def _bind_http_server_tcp(self) -> bool:
-            self.http_server.add_sockets([listening])
-            return True
+def serve(root: Path, lesson: str, port: int | None = None, browser: bool = False) -> None:
+    """Run the server until it is told to stop by Ctrl-C, SIGTERM or its own menu; then leave nothing behind.
 
-    return Server
+    Args:
+        root: the folder to serve.
+        lesson: the path in it of the notebook to open first.
+        port: where to listen; the first free one from 8888 on if None.
+        browser: whether to open the page in a browser, where there is a screen.
+    """
+    with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
+        isolate(Path(scratch))
+        from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
+
+        token = secrets.token_hex(24)
+        server = LabApp.initialize_server(options(root, port, token))
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), lambda *_: server.stop(from_signal=True))
+        address = f"http://{ADDRESS}:{server.port}/lab/tree/{quote(lesson)}?token={token}"
+        server.io_loop.add_callback(announce, address, browser)
+        server.start()
+    print("\nJupyterLab has stopped.")
 
 
 def announce(address: str, browser: bool) -> None:
     """Say where the lessons are, and open them there if there is a browser."""
+    # On Linux without a screen Python would open a text browser, here in the terminal.
+    screen = not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     # The page's address itself, not a file that redirects to it: packaged browsers cannot read hidden folders.
-    opened = browser and webbrowser.open(address)
+    opened = browser and screen and webbrowser.open(address)
     print("JupyterLab is ready" + (" and opens in your browser." if opened else ". Open this address in a browser:"))
     print(f"  {address}\nCtrl-C here stops it.", flush=True)
 
@@ -157,42 +110,28 @@ def isolate(scratch: Path) -> None:
     run live in `scratch`, and go with it.
     """
     kept = Path(sys.prefix) / "var" / "workshop"
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=kept).close()
-    except OSError:  # packages that belong to someone else
+    if not files.can_write(kept):  # packages that belong to someone else
         kept = scratch
-    config = kept / "config"
-    (config / "labconfig").mkdir(parents=True, exist_ok=True)
-    page = config / "labconfig" / "page_config.json"
-    page.write_text(json.dumps({"disabledExtensions": DISABLED}), encoding="utf-8")
-    os.environ["JUPYTER_CONFIG_DIR"] = str(config)
-    os.environ["JUPYTER_DATA_DIR"] = str(kept / "data")
-    os.environ["JUPYTER_RUNTIME_DIR"] = str(scratch / "runtime")
-    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home() raises where there is none)
-    if not (os.path.isdir(home) and os.access(home, os.W_OK)):  # noqa: PTH112
-        os.environ.setdefault("IPYTHONDIR", str(scratch / "ipython"))
-        os.environ.setdefault("MPLCONFIGDIR", str(scratch / "matplotlib"))
+    files.write(kept / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
+    folders = {"CONFIG": kept / "config", "DATA": kept / "data", "RUNTIME": scratch / "runtime"}
+    os.environ |= {f"JUPYTER_{name}_DIR": str(folder) for name, folder in folders.items()}
 
 
-def options(port: int, token: str) -> list[str]:
+def options(root: Path, port: int | None, token: str) -> list[str]:
     """Return the server's options; as this process's own they never show in the list of processes."""
     chosen = {
         "ServerApp.ip": ADDRESS,
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "ServerApp.root_dir": ROOT,
+        "ServerApp.port": port or FIRST_PORT,
+        "ServerApp.port_retries": 0 if port else 100,
+        "ServerApp.root_dir": root,
         "ServerApp.open_browser": False,
         "ServerApp.log_level": "ERROR",
         "LabApp.log_level": "ERROR",
         "LabApp.news_url": "None",
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         "IdentityProvider.token": token,
+        "KernelManager.transport_encryption": "auto",  # on a shared machine others could listen otherwise
     }
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         chosen["ServerApp.allow_root"] = True
-    from jupyter_client import KernelManager
-
-    if KernelManager.class_traits().get("transport_encryption"):  # on a shared machine others could listen otherwise
-        chosen["KernelManager.transport_encryption"] = "auto"
     return [f"--{name}={value}" for name, value in chosen.items()]

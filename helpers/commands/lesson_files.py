@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from helpers import ROOT
 from helpers.errors import WorkshopError
@@ -20,25 +19,15 @@ NAME = re.compile(r"(\d\d)-[a-z0-9]+(-[a-z0-9]+)+")
 _FENCE = re.compile(r"^```python\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Exercise:
-    """One exercise of a lesson; the three numbers are positions in the notebook's list of cells, from 0.
+class Exercise(NamedTuple):
+    """One exercise of a lesson."""
 
-    Attributes:
-        number: its place among the lesson's exercises, from 1.
-        starter: the code that the learner finds.
-        solution: the code that solves it.
-        cell: where the starter stands.
-        check: where its check stands.
-        shown: where the folded solution stands.
-    """
-
-    number: int
-    starter: str
-    solution: str
-    cell: int
-    check: int
-    shown: int
+    number: int  # its place among the lesson's exercises, from 1
+    starter: str  # the code that the learner finds
+    solution: str  # the code that solves it
+    cell: int  # where the starter stands in the notebook's list of cells, from 0
+    check: int  # where its check stands
+    shown: int  # where the folded solution stands
 
 
 def every(folder: Path = FOLDER) -> list[Path]:
@@ -131,16 +120,12 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
     Raises:
         WorkshopError: an exercise is not followed by its check and its solution, or a check or solution stands alone.
     """
-    marked = [
-        (index, tag)
-        for index, cell in enumerate(notebook.cells)
-        for tag in ("exercise", "check", "solution")
-        if tag in tags(cell)
-    ]
+    three_tags = ("exercise", "check", "solution")
+    marked = [(index, tag) for index, cell in enumerate(notebook.cells) for tag in three_tags if tag in tags(cell)]
     found = []
     for number, start in enumerate(range(0, len(marked), 3), 1):
         three = marked[start : start + 3]
-        if [tag for _, tag in three] != ["exercise", "check", "solution"]:
+        if tuple(tag for _, tag in three) != three_tags:
             raise WorkshopError(
                 f"Exercise {number} is not complete: {label(notebook, three[0][0])}.",
                 "The tags must come as exercise, check, solution; here they come as "

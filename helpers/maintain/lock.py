@@ -5,39 +5,29 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from helpers import ROOT
-from helpers.errors import WorkshopError
+from helpers.commands import files, uv
 
 HASHED = ("--universal", "--generate-hashes")
+ENVIRONMENTS = re.compile(r"^environments = \[.*?^\]", re.DOTALL | re.MULTILINE)
 LIKE_CPU = ("--constraint", "requirements/cpu.txt")
 CPU = ("pyproject.toml", "--extra", "cpu")
 
 
-@dataclass(frozen=True)
-class Lock:
-    """One lock file.
+class Lock(NamedTuple):
+    """One lock file."""
 
-    Attributes:
-        name: the file in requirements/.
-        arguments: what `uv pip compile` is told, besides what all locks share.
-        machines: markers of the machines that it is for; None takes those of pyproject.toml, empty means all.
-        python: the oldest Python that it is for.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-    machines: tuple[str, ...] | None = None
-    python: str = "3.11"
+    name: str  # the file in requirements/
+    arguments: tuple[str, ...]  # what `uv pip compile` is told, besides what all locks share
+    machines: tuple[str, ...] | None = None  # markers; None takes those of pyproject.toml, empty means all
+    python: str = "3.11"  # the oldest
 
 
 # cpu comes first: the others are held to its versions wherever they can be.
@@ -130,9 +120,7 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="workshop-lock-") as folder:
         compiled = compile_all(Path(folder), args.upgrade)
     for name, text in {**compiled, **CONDA_FILES}.items():
-        new = ROOT / f"{name}.new"
-        new.write_text(text, encoding="utf-8", newline="\n")
-        new.replace(ROOT / name)
+        files.write(ROOT / name, text)
         print(f"wrote {name}")
     return 0
 
@@ -173,49 +161,20 @@ def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
         WorkshopError: uv is missing, or finds no versions that fit together.
     """
     shutil.copytree(ROOT / "requirements", folder / "requirements")
-    texts = {}
+    project, texts = _read("pyproject.toml"), {}
     for lock in LOCKS:
-        (folder / "pyproject.toml").write_text(_project_for(lock), encoding="utf-8")
-        _compile(lock, folder, upgrade)
-        text = (folder / "requirements" / lock.name).read_text(encoding="utf-8")
-        head, rest = text.split("\n", 2)[:2], text.split("\n", 2)[2]
-        texts[f"requirements/{lock.name}"] = "\n".join([*head, mark(lock), rest])
+        # uv takes the machines from the project alone.
+        machines = f"environments = {json.dumps(lock.machines)}"
+        given = project if lock.machines is None else ENVIRONMENTS.sub(machines, project)
+        (folder / "pyproject.toml").write_text(given, encoding="utf-8")
+        output = f"requirements/{lock.name}"  # uv keeps the versions that it finds there
+        uv.run(
+            f"Compiling {output}",
+            *("pip", "compile", *lock.arguments, "--python-version", lock.python, *["--upgrade"] * upgrade),
+            *("--custom-compile-command", "python3 workshop.py lock", "--output-file", output),
+            cwd=folder,
+            next="No lock was changed. Mend pyproject.toml (or the network), then repeat: python3 workshop.py lock",
+        )
+        first, second, rest = (folder / output).read_text(encoding="utf-8").split("\n", 2)
+        texts[output] = "\n".join([first, second, mark(lock), rest])
     return texts
-
-
-def _project_for(lock: Lock) -> str:
-    """Return pyproject.toml with the machines of this lock: uv takes them from there alone."""
-    text = _read("pyproject.toml")
-    if lock.machines is None:
-        return text
-    return re.sub(r"^environments = \[.*?^\]", f"environments = {json.dumps(lock.machines)}", text, flags=re.S | re.M)
-
-
-def _compile(lock: Lock, folder: Path, upgrade: bool) -> None:
-    command = [find_uv(), "--quiet", "pip", "compile", *lock.arguments, "--python-version", lock.python]
-    command += ["--custom-compile-command", "python3 workshop.py lock", "--output-file", f"requirements/{lock.name}"]
-    command += ["--upgrade"] if upgrade else []
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise WorkshopError(
-            f"uv could not compile requirements/{lock.name}; no lock was changed.",
-            done.stderr.strip(),
-            "Mend pyproject.toml (or the network), then repeat: python3 workshop.py lock",
-        )
-
-
-def find_uv() -> str:
-    """Return the uv beside this Python, else the one on the path.
-
-    Raises:
-        WorkshopError: there is none.
-    """
-    beside = Path(sys.executable).parent
-    found = shutil.which("uv", path=str(beside)) or shutil.which("uv", path=os.environ.get("PATH"))
-    if not found:
-        raise WorkshopError(
-            "uv is not here.",
-            "The locks are compiled with it; the set-up of workshop.py brings it.",
-            "Type: python3 workshop.py lock   (in conda: pip install -r requirements/uv.txt)",
-        )
-    return found

@@ -6,23 +6,21 @@ import argparse
 import contextlib
 import json
 import os
-import secrets
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers import workload
-from helpers.commands import execute, lab, lesson_files
-from helpers.commands.run import BUILD, page, short
+from helpers import ROOT, workload
+from helpers.commands import execute, files, lesson_files
+from helpers.commands.files import short
+from helpers.commands.run import BUILD, page
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -37,25 +35,19 @@ PLACES = (
 )
 WINDOW = {"viewport": {"width": 1400, "height": 1300}}  # in pixels
 OPEN_SECONDS = 120
-SETTINGS = {"@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"}}  # or cells out of sight stay blank
+# Or cells out of sight stay blank.
+SETTINGS = "@jupyterlab/notebook-extension/tracker.jupyterlab-settings", {"windowingMode": "none"}
 
 
 @dataclass
 class Seen:
-    """What a lesson looked like after *Run All Cells*.
+    """What a lesson looked like after *Run All Cells*."""
 
-    Attributes:
-        cells: how many code cells it has that hold code.
-        executed: how many of them carry an execution count.
-        noise: the text of each error and each standard error shown, which look the same there, outside the cells
-            that are tagged raises-exception.
-        dialogs: the text of each dialog or notification that was in the way.
-    """
-
-    cells: int
-    executed: int = 0
+    cells: int  # code cells that hold code
+    executed: int = 0  # those that carry an execution count
+    # The text of each error and standard error, which look the same there, outside of cells tagged raises-exception.
     noise: list[str] = field(default_factory=list)
-    dialogs: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)  # the text of each dialog or notification that was in the way
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,31 +153,48 @@ def served(path: Path, profile: str) -> Iterator[str]:
     """Serve a copy of the lesson in the file `path`, without its outputs, in a JupyterLab of its own.
 
     The learner's settings, workspaces and notebooks stay untouched. Yields the address of the lesson.
+
+    Raises:
+        WorkshopError: JupyterLab does not start.
     """
     import psutil
 
     with tempfile.TemporaryDirectory(prefix="workshop-screenshots-", ignore_cleanup_errors=True) as scratch:
-        root = Path(scratch) / "workshop" / "notebooks"
-        root.mkdir(parents=True)
-        _bare_copy(path, root / path.name)
-        token, port = secrets.token_hex(16), _free_port()
-        log = Path(scratch) / "server.log"
+        root, log = Path(scratch) / "workshop", Path(scratch) / "server.log"
+        _bare_copy(path, root / "notebooks" / path.name)
+        files.write(Path(scratch) / "settings" / SETTINGS[0], json.dumps(SETTINGS[1]))
+        own = {f"JUPYTERLAB_{name.upper()}_DIR": str(Path(scratch) / name) for name in ("settings", "workspaces")}
+        own |= {workload.VARIABLE: profile, "TMPDIR": scratch}
+        others = {key: value for key, value in os.environ.items() if key not in ("ANYGPU_GRADE", "MPLBACKEND")}
+        code = (
+            "import pathlib, sys; from helpers.commands import lab; lab.serve(pathlib.Path(sys.argv[1]), sys.argv[2])"
+        )
         with log.open("wb") as out:
             server = subprocess.Popen(
-                [sys.executable, "-m", "jupyterlab", *_options(port, root.parent)],
-                env=_environment(Path(scratch), profile, token), stdout=out, stderr=out, start_new_session=True,
+                [sys.executable, "-c", code, str(root), f"notebooks/{path.name}"],
+                cwd=ROOT, env=others | own, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         watch = execute.Watch(psutil.Process(server.pid))
         watch.start()
         try:
-            _wait(server, f"http://{lab.ADDRESS}:{port}/api/status?token={token}", log)
-            yield f"http://{lab.ADDRESS}:{port}/lab/tree/notebooks/{path.name}?token={token}"
+            yield _address(server, log)
         finally:
-            server.terminate()  # the server ends its kernels
+            server.terminate()  # it ends its kernels
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.wait(15)
             watch.close()
             server.wait()
+
+
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+    """Wait until the server has said where the lesson is."""
+    end = time.monotonic() + OPEN_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        if found := re.search(r"http://\S+(?=\s)", log.read_text(errors="replace")):
+            return found.group()
+        time.sleep(0.2)
+    last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-5:])
+    raise WorkshopError("JupyterLab did not start.", last, "Type: python3 workshop.py doctor")
 
 
 def _bare_copy(source: Path, target: Path) -> None:
@@ -195,50 +204,7 @@ def _bare_copy(source: Path, target: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    target.write_text(rules.dump(notebook), encoding="utf-8")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((lab.ADDRESS, 0))
-        return probe.getsockname()[1]
-
-
-def _options(port: int, root: Path) -> list[str]:
-    return [
-        f"--ServerApp.ip={lab.ADDRESS}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-        f"--ServerApp.root_dir={root}", "--ServerApp.open_browser=False", "--ServerApp.allow_root=True",
-    ]  # fmt: skip
-
-
-def _environment(scratch: Path, profile: str, token: str) -> dict[str, str]:
-    for name, values in SETTINGS.items():
-        file = scratch / "settings" / f"{name}.jupyterlab-settings"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(values))
-    pages = scratch / "config" / "labconfig" / "page_config.json"
-    pages.parent.mkdir(parents=True)
-    pages.write_text(json.dumps({"disabledExtensions": lab.DISABLED}))
-    folders = {"CONFIG_DIR": "config", "DATA_DIR": "data", "RUNTIME_DIR": "runtime"}
-    own = {f"JUPYTER_{name}": str(scratch / folder) for name, folder in folders.items()}
-    own |= {f"JUPYTERLAB_{name}_DIR": str(scratch / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
-    others = {key: value for key, value in os.environ.items() if key not in ("ANYGPU_GRADE", "MPLBACKEND")}
-    return others | own | {"JUPYTER_TOKEN": token, workload.VARIABLE: profile}
-
-
-def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the server answers.
-
-    Raises:
-        WorkshopError: it ended, or never answered.
-    """
-    end = time.monotonic() + OPEN_SECONDS
-    while time.monotonic() < end and server.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=5):
-            return
-        time.sleep(0.2)
-    said = log.read_text(errors="replace").strip().splitlines()[-5:]
-    raise WorkshopError("JupyterLab did not start.", "\n".join(said), "Type: python3 workshop.py doctor")
+    files.write(target, rules.dump(notebook))
 
 
 def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
