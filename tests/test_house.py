@@ -18,7 +18,7 @@ from helpers.commands import lesson_files
 PLAN = """
     __init__ errors quiet tables backends workload timing plots published data workarounds processes
     machine/__init__ machine/host frameworks devices opencl trace training models tile/* checks plaidml
-    machine/monitor machine/doctor* lessons/* commands/* __main__ maintain/*
+    machine/vendor_tools machine/monitor machine/doctor* lessons/* commands/* __main__ maintain/*
 """
 FLOORS = PLAN.split()
 FILES = {path.relative_to(ROOT / "helpers").with_suffix("").as_posix(): path for path in ROOT.glob("helpers/**/*.py")}

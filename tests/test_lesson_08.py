@@ -30,7 +30,7 @@ def test_what_the_devices_exchange_is_read_from_the_compiled_program():
         pytest.skip("JAX is not installed here")
     two = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     images, labels = np.zeros((12, 784), np.uint8), np.zeros(12, np.uint8)
-    added, cut = processes.run(exchange_on_jax, variables=two, images=images, labels=labels).result
+    added, cut = processes.run(exchange_on_jax, variables=two, arguments={"images": images, "labels": labels}).result
     exchanged = [shape for line in added for shape in line.split()]
     sizes = [int(np.prod([int(size) for size in shape[4:-1].split(",")])) for shape in exchanged]
     assert sorted(sizes) == sorted([784 * 512, 512, 512 * 512, 512, 512 * 10, 10])

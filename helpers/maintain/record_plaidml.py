@@ -37,7 +37,7 @@ def main() -> None:
 
 def run(function: object, **arguments: object) -> object:
     """Return what a function returns in PlaidML's environment."""
-    return processes.run(function, python=plaidml.python(), variables=plaidml.VARIABLES, **arguments).result
+    return processes.run(function, python=plaidml.python(), variables=plaidml.VARIABLES, arguments=arguments).result
 
 
 def versions() -> dict[str, str]:
