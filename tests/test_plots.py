@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers import opencl, plots, tables
+from helpers import opencl, plots, tables, trace
 from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08, lesson_12
 from helpers.machine import monitor
 from helpers.timing import Measurement
@@ -45,7 +45,8 @@ def draw_idle_and_busy():
 
 def draw_work_items():
     floats = np.zeros(10, np.float32)
-    lesson_01.work_items(opencl.trace(ADD, "add", (12,), (4,), [floats, floats]), "two too many")
+    recorded = trace.record(opencl.Kernel(ADD, "add"), (12,), (4,), [floats, floats])
+    lesson_01.work_items(recorded, "two too many")
 
 
 def draw_time_against_size():

@@ -285,7 +285,7 @@ def test_a_copy_beside_a_lesson_does_not_hide_it(tmp_path):
 
 
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
-    code = "from helpers import checks\nchecks.function(lambda x: ..., lambda x: x, lambda rng: [(1,)])"
+    code = "from helpers.lessons import lesson_04\nlesson_04.check_parameters(lambda sizes: ...)"
     nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
     paths = lesson_files.find([], tmp_path)
     assert run.run_lessons(paths, "preview", tmp_path / "build") == 0

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from helpers.machine import doctor
 from helpers.machine.host import Host
 
-(probe,) = (probe for probe in doctor.PROBES if probe.name == sys.argv[1])
-with contextlib.redirect_stdout(sys.stderr):
-    seen = [item if isinstance(item, str) else asdict(item) for item in probe.look(Host.here())]
-print(json.dumps(seen))
+if __name__ == "__main__":
+    (probe,) = (probe for probe in doctor.PROBES if probe.name == sys.argv[1])
+    with contextlib.redirect_stdout(sys.stderr):
+        seen = [item if isinstance(item, str) else asdict(item) for item in probe.look(Host.here())]
+    print(json.dumps(seen))
