@@ -209,27 +209,6 @@ ONE = {"I": np.arange(1, 6, dtype=np.float32)}
 SUM = "function (I[N]) -> (O) { O[i: N] = +(I[i]); }"
 
 
-@pytest.mark.parametrize("source", [SUM.replace(";", ""), SUM.replace("};", "}").replace("; }", "; // why\n}")])
-def test_plaidml_calls_what_it_cannot_read_out_of_memory(environment, source):
-    failure = run(compute_all, cases=[(source, ONE, "O")], check=False).failures[0]
-    assert "Out of memory" in failure
-    if "//" in source:
-        assert tile.Function(source)(**ONE).tolist() == [1, 2, 3, 4, 5]  # ours has comments
-    else:
-        with pytest.raises(tile.TileError, match="Line 1, column "):
-            tile.Function(source)
-
-
-@pytest.mark.parametrize("source", [
-    "function (I[N], K[M]) -> (O) { O[i: N] = +(I[i + j - M / 2] * K[j]); }",  # exactly, by 3 / 2 places
-    "function (I[N], K[M]) -> (O) { O[i: N] = +(I[i, i] * K[j]); }",
-])  # fmt: skip
-def test_plaidml_takes_its_process_with_it(environment, source):
-    arrays = {**ONE, "K": np.ones(3, np.float32)}
-    failed = run(compute_all, cases=[(source, arrays, "O")], check=False)
-    assert "ended by SIGABRT" in failed.failures[0]
-
-
 def test_plaidml_never_ends_where_an_index_has_no_bound(environment):
     source = "function (I[N]) -> (O) { O[] = +(I[i - k]); }"
     assert run(compute_all, cases=[(source, ONE, "O")], patience=4).result is True
@@ -238,20 +217,19 @@ def test_plaidml_never_ends_where_an_index_has_no_bound(environment):
         tile.Function(source)(**ONE)
 
 
-def test_plaidml_leaves_the_start_of_its_search_between_the_elements_that_are_reached(environment):
-    source = "function (I[N]) -> (O) { O[2 * i + 1: 2 * N + 2] = >(I[i]); }"
-    arrays = {"I": np.float32([-3, -2])}
-    actual = run(compute_all, cases=[(source, arrays, "O")]).result[0]
-    assert actual.tolist() == [0, -3, np.finfo(np.float32).min, -2, 0, 0]
-    assert tile.Function(source)(**arrays).tolist() == [0, -3, 0, -2, 0, 0]
-
-
-def test_only_plaidml_has_nan_as_the_larger_of_two(environment):
-    arrays = {"I": np.float32([np.nan, 2])}
-    source = "function (I) -> (O) { O = max(I, 0.0); }"
-    actual = run(compute_all, cases=[(source, arrays, "O")]).result[0]
-    assert np.isnan(actual[0]) and actual[1] == 2
-    assert tile.Function(source)(**arrays).tolist() == [0, 2]
+@pytest.mark.parametrize(
+    ("source", "given", "theirs", "ours"),
+    [
+        # PlaidML leaves the start of its search between the elements that are reached, and NaN as the larger of two.
+        ("function (I[N]) -> (O) { O[2 * i + 1: 2 * N + 2] = >(I[i]); }", [-3, -2],
+         [0, -3, np.finfo(np.float32).min, -2, 0, 0], [0, -3, 0, -2, 0, 0]),
+        ("function (I) -> (O) { O = max(I, 0.0); }", [np.nan, 2], [np.nan, 2], [0, 2]),
+    ],
+)  # fmt: skip
+def test_the_values_differ_where_we_know_it(source, given, theirs, ours, environment):
+    arrays = {"I": np.float32(given)}
+    np.testing.assert_array_equal(run(compute_all, cases=[(source, arrays, "O")]).result[0], theirs)
+    assert tile.Function(source)(**arrays).tolist() == ours
 
 
 # ------------------------------------------------------------------------------------- where it is missing or broken

@@ -157,19 +157,19 @@ def _report(rows: list[dict[str, Any]], build: Path) -> None:
         "processor": cpu_name(),
         "cores": f"{psutil.cpu_count()} logical cores",
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB of memory",
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+    finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     versions = {"Python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    report = {"machine": machine, "versions": versions, "lessons": rows}
+    report = {"finished": finished, "machine": machine, "versions": versions, "lessons": rows}
     write(build / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     headers = {"where": "cell", "peak_mib": "peak MiB"}
     keys = ("lesson", "verdict", "where", "message", "seconds", "peak_mib", "device", "dataset", "profile")
     table = [[str(row[key]).replace("|", "\\|").replace("\n", "<br>") for key in keys] for row in rows]
     lines = [
-        f"Machine: {', '.join(machine.values())}.",
+        f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
         f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.",
         f"Peak memory is the resident memory of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: "
         "memory that they share is counted once for each, and a shorter peak can be missed.",
