@@ -226,14 +226,15 @@ def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
 
         def on_train_end(self, logs: dict | None = None) -> None:
             self.seconds = time.perf_counter() - self.began
-            of, took, kept = self.params["epochs"], f"{self.seconds:.1f} s", ""
+            of, kept, took = self.params["epochs"], "", f"{self.seconds:.1f} s"
+            epochs = f"{of} epoch{'s' * (of != 1)}"
             if self.out_of_time:
-                done = f"{self.epochs:.3g} of {of} epochs in {took}: one takes {self.epoch_seconds:.3g} s here"
+                done = f"{self.epochs:.3g} of {epochs} in {took}: one takes {self.epoch_seconds:.3g} s here"
             elif self.epochs < of:
-                done = f"stopped by you after {self.epochs:.3g} of {of} epochs and {took}"
+                done = f"stopped by you after {self.epochs:.3g} of {epochs} and {took}"
                 kept = " | what was learned until then is kept"
             else:
-                done = f"{of} epoch{'s' * (of != 1)} in {took}"
+                done = f"{epochs} in {took}"
             self.line.end(f"{title}: {done}{_results(logs)}{kept}")
 
         def _measure(self, epochs: float) -> None:
