@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from typing import TypeVar
 
 from helpers.errors import WorkshopError
@@ -12,93 +11,11 @@ from helpers.errors import WorkshopError
 VARIABLE = "ANYGPU_PROFILE"
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The amounts that lessons ask for.
-
-    Attributes:
-        name: `preview`, `lab` or `full`.
-        purpose: one line for people.
-        repeats: how often a measurement is repeated.
-        load_seconds: how long lesson 00 keeps the device busy, in seconds.
-        largest_vector: the largest vector that lesson 01 adds, in elements.
-        train_images: with how many images lessons 04 and 05 train, at most.
-        mlp_epochs: how often lesson 04 shows them to its network.
-        cnn_epochs: how often lesson 05 shows them to its network.
-        seeds: with which seeds lesson 04 trains its network, one after another.
-        trial_steps: training steps in one run of a measurement in lesson 05.
-        matrix_size: rows of the square matrices that lesson 07 raises to a power.
-        product_size: rows of the square matrices that lessons 02 and 03 multiply.
-        copied_floats: how many numbers lesson 02 copies to measure the memory's bandwidth.
-    """
-
-    name: str
-    purpose: str
-    repeats: int
-    load_seconds: float
-    largest_vector: int
-    train_images: int
-    mlp_epochs: int
-    cnn_epochs: int
-    seeds: tuple[int, ...]
-    trial_steps: int
-    matrix_size: int
-    product_size: int
-    copied_floats: int
-
-    def shortened(self, epochs: int, of: int, total: int = 60_000) -> str:
-        """Say how far a training falls short of the whole one; empty if it does not.
-
-        Args:
-            epochs: how often this profile shows the images.
-            of: how often the article showed them.
-            total: how many images the dataset has for training.
-        """
-        images = min(self.train_images, total)
-        if epochs >= of and images == total:
-            return ""
-        return (
-            f"{self.name} profile, far from the whole training: {epochs} of {of} epochs, {images:,} of {total:,} images"
-        )
-
-
-PROFILES = {
-    "preview": Profile(
-        "preview", "little work, for Binder and the tests", 5, 1.5, 1_000_000, 3_200, 2, 1, (0, 1), 2, 800, 384, 2**24
-    ),
-    "lab": Profile(
-        "lab",
-        "the default: a laptop in a classroom",
-        15,
-        5.0,
-        10_000_000,
-        60_000,
-        10,
-        12,
-        (0, 1, 2),
-        16,
-        1_200,
-        1_152,
-        2**26,
-    ),
-    "full": Profile(
-        "full",
-        "for a real GPU, only when asked",
-        31,
-        15.0,
-        100_000_000,
-        60_000,
-        10,
-        12,
-        (0, 1, 2, 3, 4),
-        64,
-        4_000,
-        4_096,
-        2**28,
-    ),
+WORKLOADS = {
+    "preview": "little work, for Binder and the tests",
+    "lab": "the default: a laptop in a classroom",
+    "full": "for a real GPU, only when asked",
 }
-
-
 T = TypeVar("T")
 WHOLE = "ANYGPU_WHOLE"  # 1: train every epoch, however long it takes
 
@@ -114,7 +31,7 @@ def pick(*, preview: T, lab: T, full: T) -> T:
     Raises:
         WorkshopError: ANYGPU_PROFILE names a workload that does not exist.
     """
-    return {"preview": preview, "lab": lab, "full": full}[current().name]
+    return {"preview": preview, "lab": lab, "full": full}[current()]
 
 
 def budget(*, preview: float, lab: float) -> float:
@@ -134,26 +51,26 @@ def budget(*, preview: float, lab: float) -> float:
     return pick(preview=preview, lab=lab, full=math.inf)
 
 
-def named(name: str) -> Profile:
-    """Return the profile called `name`.
+def named(name: str) -> str:
+    """Return `name` if there is a workload of that name.
 
     Raises:
-        WorkshopError: there is no such profile.
+        WorkshopError: there is none.
     """
-    if name not in PROFILES:
+    if name not in WORKLOADS:
         raise WorkshopError(
-            f"There is no profile called {name!r}.",
-            f"The profiles are {', '.join(PROFILES)}; {VARIABLE} or --profile chooses one.",
+            f"There is no workload called {name!r}.",
+            f"The workloads are {', '.join(WORKLOADS)}; {VARIABLE} or --profile chooses one.",
             f"Set {VARIABLE}=lab, or leave it unset.",
         )
-    return PROFILES[name]
+    return name
 
 
-def current() -> Profile:
-    """Return the profile that the environment variable ANYGPU_PROFILE names, `lab` if it is unset or empty.
+def current() -> str:
+    """Return the workload that the environment variable ANYGPU_PROFILE names, `lab` if it is unset or empty.
 
     Raises:
-        WorkshopError: it names a profile that does not exist.
+        WorkshopError: it names a workload that does not exist.
     """
     return named(os.environ.get(VARIABLE) or "lab")
 
@@ -167,9 +84,9 @@ def banner(device: str, dataset: str = "") -> None:
     """
     from IPython.display import display
 
-    profile = current()
-    facts = {"device": device, "dataset": dataset, "profile": profile.name}
-    lines = [f"Device:  {device}"]
-    lines += [f"Dataset: {dataset}"] if dataset else []
-    lines += [f"Profile: {profile.name} ({profile.purpose})"]
+    name = current()
+    facts = {"device": device, "dataset": dataset, "profile": name}
+    lines = [f"Device:   {device}"]
+    lines += [f"Dataset:  {dataset}"] if dataset else []
+    lines += [f"Workload: {name} ({WORKLOADS[name]})"]
     display({"text/plain": "\n".join(lines)}, raw=True, metadata={"anygpu": facts})

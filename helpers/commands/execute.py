@@ -157,7 +157,7 @@ def execute(
         KeyboardInterrupt: as pressed; the kernel has ended by then.
         WorkshopError: there is no such profile.
     """
-    profile = workload.named(profile).name if profile else workload.current().name
+    profile = workload.named(profile) if profile else workload.current()
     environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
     environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {}) | dict(variables or {})
     for cell in notebook.cells:

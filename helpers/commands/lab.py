@@ -27,7 +27,7 @@ PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": T
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("lesson", nargs="?", help="a lesson's number or name (default: the first)")
-    parser.add_argument("--profile", choices=list(workload.PROFILES), help="how much work the lessons do")
+    parser.add_argument("--profile", choices=list(workload.WORKLOADS), help="how much work the lessons do")
     parser.add_argument("--port", type=int, help=f"the port to listen on (default: {FIRST_PORT}, or the next free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 

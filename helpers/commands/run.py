@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = "a number such as 01, a name, or a notebook file; all by default"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
     parser.add_argument("--grade", action="store_true", help="a wrong or untouched exercise fails its lesson")
-    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.PROFILES)}")
+    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.WORKLOADS)}")
     parser.add_argument("--cell-seconds", type=int, metavar="N", help="the longest that one cell may take, in seconds")
 
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("SIGTERM", "SIGHUP"):  # a closed window or a polite kill ends it as Ctrl-C does, with a report
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.default_int_handler)
-    return run_lessons(lesson_files.find(args.lessons), profile.name, BUILD, args.cell_seconds, grade)
+    return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade)
 
 
 def run_lessons(

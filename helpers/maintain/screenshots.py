@@ -53,7 +53,7 @@ class Seen:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
-    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.PROFILES)}")
+    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.WORKLOADS)}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
             folder = BUILD / "screenshots" / path.stem[:2]
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            with served(path, profile.name) as address, chromium.new_context(**WINDOW) as context:
+            with served(path, profile) as address, chromium.new_context(**WINDOW) as context:
                 tab = context.new_page()
-                seen = run_all(tab, address, lesson_files.read(path), execute.CELL_SECONDS[profile.name])
+                seen = run_all(tab, address, lesson_files.read(path), execute.CELL_SECONDS[profile])
                 pictures = photograph(tab, folder)
             good = seen.executed == seen.cells and not (seen.noise or seen.dialogs)
             print(
