@@ -1,10 +1,11 @@
 """What all tests share: little work, what is slow on request alone, what stays together, and lessons without noise."""
 
 import os
-from pathlib import Path
+import re
 
 import nbval.plugin
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
 
@@ -16,19 +17,32 @@ def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the slow tests too")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("--all"):
             item.add_marker(pytest.mark.skip(reason="slow: python3 workshop.py test --all"))
-        if not item.get_closest_marker("xdist_group"):
-            lesson = getattr(item, "callspec", None) and item.callspec.params.get("lesson")
-            of = f" {lesson.stem}" if isinstance(lesson, Path) else ""
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{of}"))
         if isinstance(item, nbval.plugin.IPyNbCell):
             item.output_timeout = 60  # nbval's own 5 s are too few on a busy machine
     order = {name: number for number, name in enumerate([*LONGEST, "a lesson"])}
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
+
+
+class ByLesson(LoadScopeScheduling):
+    """Keeps together on one worker what a module tests, or what it tests of one lesson.
+
+    --dist=loadgroup would do it, but groups nothing with pytest 9.2: github.com/pytest-dev/pytest-xdist/issues/1386.
+    """
+
+    def _split_scope(self, nodeid):
+        file, _, test = nodeid.partition("::")
+        lesson = re.search(r"\[(\d\d-)[a-z]", test)
+        return file + lesson.group(1) if lesson else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    if config.getoption("dist") == "loadscope":
+        config.option.loadscopereorder = False  # begin with what takes longest, not with what has most tests
+        return ByLesson(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

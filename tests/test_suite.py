@@ -1,6 +1,7 @@
 """The suite's own rules: lessons' cells without noise, and slow tests on request alone."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -34,3 +35,12 @@ def test_slow_tests_run_on_request_alone_and_say_so(tmp_path):
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.slow\ndef test_slow(): pass\n", encoding="utf-8")
     assert "slow: python3 workshop.py test --all" in run_pytest(tmp_path)[1]
     assert "1 passed" in run_pytest(tmp_path, "--all")[1]
+
+
+def test_what_is_tested_of_one_lesson_stays_on_one_worker(tmp_path):
+    ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("00-check-setup", "01-add-numbers")]
+    source = f"import pytest\n@pytest.mark.parametrize('x', {ids})\ndef test_it(x): pass\n"
+    (tmp_path / "test_it.py").write_text(source, encoding="utf-8")
+    _, said = run_pytest(tmp_path, "-v", "--numprocesses=2", "--dist=loadscope")
+    ran = set(re.findall(r"\[(gw\d)\].* PASSED .*\[(\d\d)-", said))
+    assert len(ran) == 2 and len(dict(ran)) == 2  # two lessons, a worker for each

@@ -18,7 +18,7 @@ LESSONS = (
     f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
 )
 # Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
