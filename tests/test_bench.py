@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 
 import pytest
@@ -32,6 +33,7 @@ def ran(tmp_path_factory):
     return status, {way: suite.get_benchmarks()[0] for way, suite in found.items()}, folder
 
 
+@pytest.mark.slow
 @needs_its_packages
 def test_each_way_ran_in_processes_of_its_own_and_the_first_epoch_counts_nowhere(ran):
     status, found, _ = ran
@@ -47,6 +49,7 @@ def test_each_way_ran_in_processes_of_its_own_and_the_first_epoch_counts_nowhere
         assert len(found[way].get_runs()) == 1  # and nothing of an earlier call
 
 
+@pytest.mark.slow
 @needs_its_packages
 def test_the_report_names_device_dataset_and_the_epochs_and_compares_both(ran, monkeypatch, capfd):
     monkeypatch.setattr(bench, "FOLDER", ran[2])
@@ -93,15 +96,14 @@ with mock.patch.object(keras.Model, "fit", fit):
         weights = []
         for way in ways:
             key = f"{network} {way}"
-            bench.train(network, way, 0, 1, 256)
+            bench.train(network, way, 0, 1, 32)
 print(json.dumps([seen, losses]))
 """
 
 
+@pytest.mark.slow
 @needs_its_packages
 def test_all_ways_compute_the_same_with_what_they_say(monkeypatch):
-    import subprocess
-
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     done = subprocess.run([sys.executable, "-c", SAME], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
