@@ -40,7 +40,7 @@ else:
     import fcntl
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
 EXTRAS = {"torch": "PyTorch", "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB"}
-NEED_TEST_TOOLS = ("test", "screenshots", "lint", "format")
+NEED_TEST_TOOLS = ("test", "screenshots", "bench", "lint", "format")
 
 
 class Family(NamedTuple):
