@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import operator
 import os
 import sys
 import tempfile
 import warnings
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -344,128 +342,3 @@ def _stand_in() -> Dataset:
     test = np.zeros(len(y), bool)
     test[np.argsort(y, kind="stable")[::5]] = True
     return Dataset(STAND_IN, x[~test], y[~test], x[test], y[test], "scikit-learn, built in")
-
-
-# ---------------------------------------------------------------------------------------- before a training uses it
-
-
-def check(images: np.ndarray, labels: np.ndarray, shape: Sequence[int], batch_size: int = 1, classes: int = 10) -> None:
-    """Look at the data before a training does: most of what is wrong with data raises no error in a training.
-
-    Args:
-        images: array of shape (n, *shape), pixels from 0 to 255 of any numeric dtype.
-        labels: array of shape (n,), whole numbers from 0 to classes - 1.
-        shape: the shape of one image, as the network takes it.
-        batch_size: images a step.
-        classes: how many different labels there are.
-
-    Raises:
-        WorkshopError: names what is wrong, where, and what mends it.
-    """
-    images, labels = _array(images, "images"), _array(labels, "labels")
-    shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
-    if images.ndim == 1 and labels.ndim > 1:
-        shapes = f"Their shapes are {images.shape} and {labels.shape}."
-        raise WorkshopError("The images look like labels, and the labels like images.", shapes, "Swap them.")
-    n = len(images) if images.ndim else 0
-    if n == 0 or images.size == 0:
-        raise WorkshopError(
-            "There are no images to train with.",
-            f"The array has the shape {images.shape}.",
-            "Look at the slice that made it.",
-        )
-    if images.shape[1:] != shape:
-        raise WorkshopError(
-            f"The network takes images of shape {shape}; these have {images.shape[1:]}.",
-            "The first number of an array's shape counts the images; the rest must be what the network was built for.",
-            _new_shape(images, shape),
-        )
-    _check_labels(labels, n, classes)
-    if images.dtype.kind == "f" and not np.isfinite([images.min(), images.max()]).all():  # no array of their size
-        bad = np.flatnonzero(~np.isfinite(images).reshape(n, -1).all(axis=1))
-        raise WorkshopError(
-            f"{len(bad):,} of {n:,} images hold NaN or infinity, the first of them is image {bad[0]}.",
-            "A single step with such a pixel, and the network gives every image the same answer; no error is raised.",
-            "Look where they come from, or leave those images out.",
-        )
-    if images.dtype.kind == "f" and 0 < images.max() <= 1:
-        raise WorkshopError(
-            f"The pixels lie between 0 and {images.max():.3g}: somebody has scaled them already.",
-            "The lessons' networks take pixels from 0 to 255 and scale them themselves; to them this is blank paper.",
-            "Take the bytes as load_mnist() returns them.",
-        )
-    _check_batch_size(batch_size, n)
-
-
-def _array(values: object, what: str) -> np.ndarray:
-    """Take what the learner gave as an array of numbers."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different lengths
-        array = np.empty(0, object)
-    if array.dtype.kind not in "buif":
-        raise WorkshopError(
-            f"The {what} are no array of numbers.",
-            f"NumPy makes {array.dtype} of them." if array.size else "NumPy can make no array of them.",
-            "Take the arrays that load_mnist() returns.",
-        )
-    return array
-
-
-def _new_shape(images: np.ndarray, shape: tuple[int, ...]) -> str:
-    """Say how to give images the shape that the network takes, if their pixels stand in that order already."""
-    if images.shape == shape:
-        return "This is a single image: images[None]"
-    have, want = ([size for size in one if size != 1] for one in (images.shape[1:], shape))
-    flat = min(len(have), len(want)) == 1 and np.prod(have) == np.prod(want)
-    if have == want or flat:
-        return f"images.reshape({', '.join(map(str, (-1, *shape)))})"
-    return "Build the network for these images."
-
-
-def _check_labels(labels: np.ndarray, n: int, classes: int) -> None:
-    if labels.ndim == 2 and labels.shape[1] == classes > 1:
-        raise WorkshopError(
-            f"The labels have the shape {labels.shape}: one column for each class.",
-            "This lesson's loss takes the numbers of the classes themselves (sparse_categorical_crossentropy).",
-            "labels.argmax(axis=1)",
-        )
-    if labels.shape != (n,):
-        raise WorkshopError(
-            f"There are {n:,} images, and labels of shape {labels.shape}.",
-            "Every image needs one label, in the same order.",
-            "labels.reshape(-1)" if labels.size == n else "Slice images and labels alike.",
-        )
-    if labels.dtype.kind not in "ui":
-        raise WorkshopError(
-            f"The labels are {labels.dtype}, not whole numbers.",
-            f"A label is the number of a class, from 0 to {classes - 1}.",
-            'labels.astype("uint8"), once you know that no label is lost',
-        )
-    outside = np.flatnonzero((labels < 0) | (labels >= classes))
-    if len(outside):
-        first = outside[0]
-        raise WorkshopError(
-            f"{len(outside):,} of {n:,} labels lie outside 0 to {classes - 1}; "
-            f"the first is labels[{first}] = {labels[first]}.",
-            "TensorFlow stops at it with a long error on a CPU; JAX raises nothing and learns nothing from that image.",
-            "Mend those labels, or leave their images out.",
-        )
-
-
-def _check_batch_size(batch_size: int, n: int) -> None:
-    choose = f"Choose a whole number from 1 to {n:,}."
-    try:
-        size = operator.index(batch_size)
-    except TypeError:
-        raise WorkshopError(
-            f"The batch size is {batch_size!r}, not a whole number.", "It counts the images of one step.", choose
-        ) from None
-    if size < 1:
-        raise WorkshopError(f"A batch of {size:,} images teaches nothing.", "A step needs an image at least.", choose)
-    if size > n:
-        raise WorkshopError(
-            f"A batch of {size:,} images cannot be taken from {n:,}.",
-            "Keras would quietly make one smaller batch of them all, so that each epoch were a single step.",
-            choose,
-        )

@@ -41,6 +41,7 @@ from typing import IO, TYPE_CHECKING, Any
 from helpers import ROOT
 from helpers.errors import WorkshopError
 from helpers.tables import SideBySide
+from helpers.worker import PlainUnpickler, Script, cannot_travel
 
 if TYPE_CHECKING:
     import psutil
@@ -248,37 +249,7 @@ def run(
     return made.result()
 
 
-@dataclass(frozen=True)
-class _Script:
-    """A function as it travels."""
-
-    name: str
-    source: str
-
-    @property
-    def file(self) -> str:
-        """The name under which the source appears in tracebacks."""
-        return f"<{self.name}>"
-
-    def line(self, number: int) -> str:
-        return f"line {number} of {self.name}: {self.source.splitlines()[number - 1].strip()}"
-
-    def define(self) -> Callable[..., Any]:
-        """Define the function in a module of its own; tracebacks and TensorFlow's AutoGraph find its source."""
-        import __future__
-
-        import linecache
-        from types import ModuleType
-
-        linecache.cache[self.file] = (len(self.source), None, self.source.splitlines(keepends=True), self.file)
-        # Annotations stay text: they may use names that only the caller has.
-        code = compile(self.source, self.file, "exec", __future__.annotations.compiler_flag, dont_inherit=True)
-        module = sys.modules["__script__"] = ModuleType("__script__")
-        exec(code, module.__dict__)
-        return getattr(module, self.name)
-
-
-def _script(function: Callable[..., Any]) -> _Script:
+def _script(function: Callable[..., Any]) -> Script:
     import inspect
     import textwrap
 
@@ -290,7 +261,7 @@ def _script(function: Callable[..., Any]) -> _Script:
             "Write a function with def, and call from it what you want to run.",
         )
     try:
-        return _Script(name, textwrap.dedent(inspect.getsource(function)))
+        return Script(name, textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError):
         raise WorkshopError(
             f"The source of {name} cannot be found.",
@@ -299,7 +270,7 @@ def _script(function: Callable[..., Any]) -> _Script:
         ) from None
 
 
-def _write_job(folder: Path, script: _Script, processes: int, seconds: float, arguments: Mapping[str, Any]) -> None:
+def _write_job(folder: Path, script: Script, processes: int, seconds: float, arguments: Mapping[str, Any]) -> None:
     """Write what every process reads: (script, addresses, seconds) and the arguments."""
     with (folder / "job").open("wb") as file:
         pickle.dump((script.name, script.source, _free_addresses(processes), seconds), file)
@@ -347,14 +318,14 @@ class _Output(threading.Thread):
 class _Worker:
     """A process that runs the function, seen from the caller."""
 
-    def __init__(self, number: int, folder: Path, script: _Script, python: str, variables: dict[str, str]) -> None:
+    def __init__(self, number: int, folder: Path, script: Script, python: str, variables: dict[str, str]) -> None:
         self.number, self.script = number, script
         self.answer, self.stack = folder / f"answer-{number}", folder / f"stack-{number}"
         self.result: Any = None
         self.failure = ""
         self.over = False  # it has answered or ended
         self.late = False  # the time was over before it did
-        command = [python, "-P", "-u", "-m", "helpers.processes", str(folder), str(number)]
+        command = [python, "-P", "-u", "-m", "helpers.worker", str(folder), str(number)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
             self.process = subprocess.Popen(command, env=variables, **pipes)
@@ -370,9 +341,9 @@ class _Worker:
             self.over = True
             try:
                 with self.answer.open("rb") as file:
-                    self.result, self.failure = _Unpickler(file).load()
+                    self.result, self.failure = PlainUnpickler(file).load()
             except Exception as error:
-                self.failure = _cannot_travel(self.script.name, error)
+                self.failure = cannot_travel(self.script.name, error)
         elif status is not None:
             self.over, self.failure = True, f"the process {_fate(status)}{self.place()}"
 
@@ -433,10 +404,6 @@ def _fate(status: int) -> str:
     return f"was ended by {name}" + (f" ({_SIGNALS[name]})" if name in _SIGNALS else "")
 
 
-def _cannot_travel(name: str, error: Exception) -> str:
-    return f'what {name} returned cannot travel: {error}\nReturn float(x), or numpy.asarray(x, "float32").'
-
-
 def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
     """Put the failures into words: all that are late, or else the first."""
     late = [worker for worker in workers if worker.late]
@@ -456,115 +423,3 @@ def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
         if len(workers) > 1:
             advice += " With check=False the other processes go on, and you see what each of them says."
     return WorkshopError(f"{what}.", "\n      ".join(why), advice)  # indented under "Why:  "
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Inside a process
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads plain data alone, and names what else is in it."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        """Return what rebuilds a value that is more than numbers, text and containers."""
-        package, _, rest = module.partition(".")
-        if package not in ("builtins", "numpy"):
-            raise pickle.UnpicklingError(f"it holds something of {package} ({module}.{name})")
-        if rest.startswith(("core.", "_core.")):  # PlaidML's NumPy 1 and ours call it differently
-            import numpy
-
-            core = "core" if numpy.__version__.startswith("1.") else "_core"
-            module = f"numpy.{core}.{rest.partition('.')[2]}"
-        return super().find_class(module, name)
-
-
-def _end_with_the_caller() -> threading.Thread:
-    """End this process when the pipe from the caller breaks; the thread that sees to it runs until then."""
-    pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-
-    def wait() -> None:
-        os.read(pipe, 1)
-        os._exit(1)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    if sys.platform == "linux":  # at once, and even where compiled code never lets a thread run
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-    return thread
-
-
-def _failure(error: BaseException, script: _Script) -> str:
-    """The lines of the function in which it happened, where else, and the exception as Python shows it."""
-    import traceback
-
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if frame.filename == script.file]
-    lines = [script.line(frame.lineno) for frame in ours]
-    lines = lines if len(lines) <= 3 else [lines[0], "...", lines[-1]]
-    if ours and frames[-1] is not ours[-1]:
-        folders = frames[-1].filename.replace("\\", "/").rpartition("site-packages/")[2].split("/")
-        lines.append(f"in {'/'.join(folders[-3:])}, line {frames[-1].lineno}, {frames[-1].name}")
-    if isinstance(error, WorkshopError):
-        lines.append(str(error))
-    else:
-        text = [line[:300] for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-        lines += text[:5] + ["..."] * (len(text) > 5)
-    if type(error) is NameError:
-        lines.append("A fresh process has nothing of this notebook: import inside the function, or pass arguments.")
-    return "\n".join(lines)
-
-
-def _answer(script: _Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
-    """Call the function, and pack (what it returned, why it failed)."""
-    import inspect
-
-    try:
-        arguments = _Unpickler(job).load()
-    except Exception as error:
-        return pickle.dumps((None, f"an argument of {script.name} cannot travel: {error}\nPass numpy.asarray(x)."))
-    try:
-        function = script.define()
-        wanted = inspect.signature(function).parameters
-        result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
-    except BaseException as error:
-        return pickle.dumps((None, _failure(error, script)))
-    try:
-        return pickle.dumps((result, ""), protocol=5)
-    except Exception as error:
-        return pickle.dumps((None, _cannot_travel(script.name, error)))
-
-
-def _main(folder: Path, number: int) -> None:
-    """Do the job in the folder, write the answer beside it, and wait to be killed."""
-    import faulthandler
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a notebook's interrupt goes to its whole group: the caller ends us
-    caller = _end_with_the_caller()
-    with contextlib.suppress(ImportError):  # a crash leaves no core file in the caller's folder; Windows has none
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-    with (folder / "job").open("rb") as job, (folder / f"stack-{number}").open("wb") as stack:
-        name, source, addresses, seconds = pickle.load(job)
-        faulthandler.enable(stack)
-        faulthandler.dump_traceback_later(min(seconds + 10, 1e6), exit=True, file=stack)  # should all else fail
-        if hasattr(faulthandler, "register"):
-            faulthandler.register(signal.SIGUSR1, stack)
-        sys.argv = [name]
-        answer = _answer(_Script(name, source), {"process": number, "addresses": addresses}, job)
-        new = folder / f"new-{number}"
-        new.write_bytes(answer)
-        new.replace(folder / f"answer-{number}")
-        # It stays until all have answered: processes that work together take the loss of one for a failure. Then it is
-        # killed, without the frameworks' own tidying up, which is slow and may crash.
-        caller.join()
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -6,7 +6,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import checks, opencl, tile
+from helpers import checks, kernel_checks, opencl, tile
 from helpers.checks import CheckFailed
 from helpers.lessons import lesson_02
 
@@ -31,7 +31,7 @@ def function(learner, reference, cases):
 
 @checks.verdict
 def kernel(source, name, inputs, reference, **how):
-    yield checks.judge_kernel(checks.build(source, name), inputs, reference, **how)
+    yield kernel_checks.judge_kernel(kernel_checks.build(source, name), inputs, reference, **how)
 
 
 @checks.verdict
@@ -334,7 +334,9 @@ def test_an_exercise_of_several_parts_speaks_through_the_first_that_is_not_right
     def several(*learners):
         for learner in learners:
             yield checks.judge_function(learner, double, double_of)
-        yield checks.judge_kernel(checks.build(SCALE, "scale"), ("float", "float[]"), lambda by, x: by * x)
+        yield kernel_checks.judge_kernel(
+            kernel_checks.build(SCALE, "scale"), ("float", "float[]"), lambda by, x: by * x
+        )
 
     several(double)
     assert said(capsys).startswith("right (2 cases; 7 sizes from 1 to ")
@@ -376,7 +378,7 @@ ONCE = "__kernel void f(__global const float *x, __global float *out, const int 
 def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
     @checks.verdict
     def accesses(source):
-        yield checks.judge_accesses(checks.build(source, "f"), lambda n, groups: 2 * n + groups)
+        yield kernel_checks.judge_accesses(kernel_checks.build(source, "f"), lambda n, groups: 2 * n + groups)
 
     accesses(ONCE.replace("BODY", body))
     assert verdict in capsys.readouterr().out

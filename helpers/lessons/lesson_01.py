@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, kernel_checks
 from helpers.plots import BLUE, GREEN, GREY, GROUP_COLOURS, ORANGE, PINK, RED, SKY, figure, show
 from helpers.trace import Trace
 
@@ -24,15 +24,15 @@ def check_saxpy(source: str, global_size: Callable[[int, int], int]) -> Iterator
         return [(10, 4), (12, 4), (1, 64), (64, 64), (65, 64), (100, 7), *drawn]
 
     yield checks.judge_function(global_size, lambda n, group: -(-n // group) * group, sizes)
-    kernel = checks.build(source, "saxpy")
-    yield checks.judge_kernel(kernel, ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y)
+    kernel = kernel_checks.build(source, "saxpy")
+    yield kernel_checks.judge_kernel(kernel, ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y)
 
 
 @checks.verdict
 def check_smooth(source: str) -> Iterator[str]:
     """Lesson 01, exercise 2: the mean of three neighbours; the first and the last element stay as they are."""
 
-    yield checks.judge_kernel(checks.build(source, "smooth"), ("float[]",), smooth, radius=1)
+    yield kernel_checks.judge_kernel(kernel_checks.build(source, "smooth"), ("float[]",), smooth, radius=1)
 
 
 def smooth(x: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, opencl, timing
+from helpers import checks, kernel_checks, opencl, timing
 from helpers.errors import WorkshopError
 from helpers.lessons.lesson_01 import smooth
 from helpers.machine.host import cpu_name
@@ -42,9 +42,9 @@ def check_smooth_locally(source: str) -> Iterator[str]:
     advice = (
         "(Do all work-items reach the barrier, also those with i >= n? Is all of `near` that is read filled before?)"
     )
-    kernel = checks.build(source, "smooth")
-    yield checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, groups=(64, 16), advice=advice)
-    yield checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups)
+    kernel = kernel_checks.build(source, "smooth")
+    yield kernel_checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, groups=(64, 16), advice=advice)
+    yield kernel_checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from helpers import checks, opencl, trace
+from helpers import checks, kernel_checks, opencl, trace
 from helpers.checks import NotYet
 from helpers.plots import BLUE, GREEN, GREY, RED, figure, show
 
 
 def judge_squares(source: str) -> str:
     """Judge lesson 12's kernel that squares two elements a work-item; called in a subprocess."""
-    return checks.judge_kernel(checks.build(source, "squares"), ("float[]",), lambda x: x * x)
+    return kernel_checks.judge_kernel(kernel_checks.build(source, "squares"), ("float[]",), lambda x: x * x)
 
 
 @checks.verdict
@@ -45,7 +45,7 @@ __kernel void poison(__global int *out) {
 """
 
 
-def judge_group_sums(source: str, group: int = checks.LOCAL_SIZE) -> str:
+def judge_group_sums(source: str, group: int = kernel_checks.LOCAL_SIZE) -> str:
     """Judge lesson 12's kernel (x, sums, n) that writes the sum of each work-group's elements; called in a subprocess.
 
     Each size runs several times on fresh whole numbers, between canaries, after a kernel that leaves other numbers in
@@ -55,8 +55,8 @@ def judge_group_sums(source: str, group: int = checks.LOCAL_SIZE) -> str:
     import pyopencl as cl
 
     rng = np.random.default_rng()
-    kernel = checks.build(source, "group_sums")
-    checks.expect_parameters(kernel, ("int[]", "int[]", "int"))
+    kernel = kernel_checks.build(source, "group_sums")
+    kernel_checks.expect_parameters(kernel, ("int[]", "int[]", "int"))
     if branch := trace.barrier_in_branch(kernel):
         raise NotYet(f"a barrier stands in `{branch}`; every work-item of the group must reach it, so move it out.")
     poison = cl.Kernel(opencl.build(kernel.context, POISON % {"size": 4 * group}), "poison")
@@ -64,13 +64,13 @@ def judge_group_sums(source: str, group: int = checks.LOCAL_SIZE) -> str:
 
     def sums(x: np.ndarray, fill: int) -> np.ndarray:
         poison(kernel.queue, (8 * group,), (group,), spoilt)
-        return checks.run_guarded(kernel, {"x": x}, len(x), math.ceil(len(x) / group), group, fill)
+        return kernel_checks.run_guarded(kernel, {"x": x}, len(x), math.ceil(len(x) / group), group, fill)
 
-    tried = sorted({*checks.SIZES, int(rng.integers(300, 3000)), 50 * group}, reverse=True)
+    tried = sorted({*kernel_checks.SIZES, int(rng.integers(300, 3000)), 50 * group}, reverse=True)
     for n in tried:
         for _ in range(3):
             x = rng.integers(-99, 100, n, np.int32)
-            _judge_sums(x, *(sums(x, fill) for fill in checks.FILLS), group)
+            _judge_sums(x, *(sums(x, fill) for fill in kernel_checks.FILLS), group)
     x = rng.integers(-99, 100, 2 * group - 28, np.int32)
     traced = trace.record(kernel, 2 * group, group, [x, np.zeros(2, np.int32), np.int32(len(x))])
     if wrong := traced.races() + [f"{touch}, which does not exist" for touch in traced.outside]:
@@ -88,7 +88,7 @@ def _judge_sums(x: np.ndarray, one: np.ndarray, other: np.ndarray, group: int) -
     """Judge every sum of two runs, on results that held different things before."""
     n = len(x)
     expected = np.add.reduceat(x, np.arange(0, n, group))
-    unwritten = checks.find_unwritten(one, other)
+    unwritten = kernel_checks.find_unwritten(one, other)
     for actual in (one.view(np.int32), other.view(np.int32)):
         if (wrong := np.flatnonzero(actual != expected)).size:
             first = int(wrong[0])

@@ -1,12 +1,12 @@
-"""helpers.data.check: what can be wrong with data, each with the line that mends it."""
+"""lesson_04.check_data: what can be wrong with data, each with the line that mends it."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import data
 from helpers.errors import WorkshopError
+from helpers.lessons import lesson_04
 
 SHAPE = (4, 4, 1)
 
@@ -17,17 +17,17 @@ def good(n=12):
 
 def refused(images, labels, shape=SHAPE, **options):
     with pytest.raises(WorkshopError) as caught:
-        data.check(images, labels, shape, **options)
+        lesson_04.check_data(images, labels, shape, **options)
     assert caught.value.why and caught.value.next
     return caught.value
 
 
 def test_good_data_passes():
     images, labels = good()
-    data.check(images, labels, SHAPE, batch_size=12)
-    data.check(images.astype("float32"), labels.astype("uint8"), list(SHAPE), batch_size=np.int64(1))
-    data.check(images.tolist(), labels.tolist(), SHAPE)
-    data.check(images > 0, labels, SHAPE)
+    lesson_04.check_data(images, labels, SHAPE, batch_size=12)
+    lesson_04.check_data(images.astype("float32"), labels.astype("uint8"), list(SHAPE), batch_size=np.int64(1))
+    lesson_04.check_data(images.tolist(), labels.tolist(), SHAPE)
+    lesson_04.check_data(images > 0, labels, SHAPE)
 
 
 @pytest.mark.parametrize("have", [(4, 4), (16,), (1, 4, 4), (16, 1)])
@@ -35,11 +35,11 @@ def test_good_data_passes():
 def test_a_wrong_shape_is_told_with_the_line_that_mends_it(have, want):
     images, labels = np.arange(12 * 16, dtype=np.uint8).reshape(12, *have), good()[1]
     if have == want:
-        return data.check(images, labels, want)
+        return lesson_04.check_data(images, labels, want)
     error = refused(images, labels, want)
     assert str(want) in error.what and str(have) in error.what
     mended = eval(error.next, {"images": images})
-    data.check(mended, labels, want)
+    lesson_04.check_data(mended, labels, want)
     assert np.array_equal(mended.ravel(), images.ravel())
 
 
@@ -50,20 +50,20 @@ def test_no_line_is_offered_that_would_scramble_the_images(have, want):
 
 def test_a_single_image_is_told_with_the_line_that_mends_it():
     image = np.zeros(SHAPE)
-    data.check(eval(refused(image, [3]).next.partition(": ")[2], {"images": image}), [3], SHAPE)
+    lesson_04.check_data(eval(refused(image, [3]).next.partition(": ")[2], {"images": image}), [3], SHAPE)
 
 
 def test_pixels_that_are_scaled_already_are_told():
     labels = np.zeros(3, "uint8")
     with pytest.raises(WorkshopError, match=r"between 0 and 0\.5: somebody has scaled them already"):
-        data.check(np.full((3, *SHAPE), 0.5, "float32"), labels, SHAPE)
-    data.check(np.ones((3, *SHAPE), "uint8"), labels, SHAPE)
-    data.check(np.zeros((3, *SHAPE), "float32"), labels, SHAPE)
+        lesson_04.check_data(np.full((3, *SHAPE), 0.5, "float32"), labels, SHAPE)
+    lesson_04.check_data(np.ones((3, *SHAPE), "uint8"), labels, SHAPE)
+    lesson_04.check_data(np.zeros((3, *SHAPE), "float32"), labels, SHAPE)
 
 
 def test_images_and_labels_swapped_are_told():
     with pytest.raises(WorkshopError, match="look like labels"):
-        data.check(np.zeros(3, "uint8"), np.zeros((3, 784), "uint8"), 784)
+        lesson_04.check_data(np.zeros(3, "uint8"), np.zeros((3, 784), "uint8"), 784)
 
 
 @pytest.mark.parametrize("images", [np.zeros((0, *SHAPE)), [], np.zeros((3, 0, 4, 1))])
@@ -84,7 +84,7 @@ def test_a_label_out_of_range_is_told_with_its_position(label, position):
     assert refused(images, labels).what == (
         f"1 of 12 labels lie outside 0 to 9; the first is labels[{position}] = {label}."
     )
-    data.check(images, labels % 10, SHAPE)
+    lesson_04.check_data(images, labels % 10, SHAPE)
     assert "0 to 2" in refused(images, np.full(12, 3), classes=3).what
 
 
@@ -100,7 +100,7 @@ def test_labels_that_are_no_whole_numbers_are_told(dtype):
     images, labels = good()
     error = refused(images, (labels % 2).astype(dtype))
     assert error.what == f"The labels are {dtype}, not whole numbers."
-    data.check(images, eval(error.next.partition(",")[0], {"labels": (labels % 2).astype(dtype)}), SHAPE)
+    lesson_04.check_data(images, eval(error.next.partition(",")[0], {"labels": (labels % 2).astype(dtype)}), SHAPE)
 
 
 def test_too_few_and_too_many_labels_are_told():
@@ -110,7 +110,7 @@ def test_too_few_and_too_many_labels_are_told():
         assert error.what == f"There are 12 images, and labels of shape {other.shape}."
         assert error.next == "Slice images and labels alike."
     column = labels[:, None]
-    data.check(images, eval(refused(images, column).next, {"labels": column}), SHAPE)
+    lesson_04.check_data(images, eval(refused(images, column).next, {"labels": column}), SHAPE)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -144,4 +144,4 @@ def test_valid_data_of_any_size_passes(n, draw):
     grey = draw.draw(st.integers(0, 255).filter(lambda value: value != 1))  # 1 alone would look scaled
     images = np.full((n, *SHAPE), grey, dtype)
     labels = np.array(labels, draw.draw(st.sampled_from(["uint8", "int64"])))
-    data.check(images, labels, SHAPE, draw.draw(st.integers(1, n)))
+    lesson_04.check_data(images, labels, SHAPE, draw.draw(st.integers(1, n)))
