@@ -414,7 +414,7 @@ def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
 def test_an_unknown_profile_limits(monkeypatch):
     monkeypatch.setenv("ANYGPU_PROFILE", "gigantic")
     found = one(computer.profile)
-    assert found.severity == "limits" and found.what == "There is no profile called 'gigantic'."
+    assert found.severity == "limits" and found.what == "There is no workload called 'gigantic'."
     assert host.unset_variable(HERE, "ANYGPU_PROFILE") in found.next
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
     assert look(computer.profile) == ([], [])

@@ -58,7 +58,7 @@ def test_a_notebook_outside_of_the_workshop_is_refused(tmp_path):
 def test_an_unknown_profile_is_refused():
     assert run("--profile", "gigantic").returncode == 2
     done = run(ANYGPU_PROFILE="gigantic")
-    assert done.returncode == 2 and "There is no profile called 'gigantic'" in done.stderr
+    assert done.returncode == 2 and "There is no workload called 'gigantic'" in done.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")

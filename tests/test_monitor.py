@@ -297,7 +297,7 @@ def test_amd_smi_of_either_shape_watches_the_named_gpu(tools, mode):
     watcher = find(RADEON)
     assert watcher.source == "amd-smi"
     assert "GPU 1 (AMD Radeon RX 7800 XT)" in watcher.description
-    seen = watch(watcher, loading(load), idle_seconds=0.6, busy_seconds=0.8, interval=0.05)
+    seen = watch(watcher, loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
     assert seen.verdict().used is True, seen.verdict()
     assert (seen.utilisation[-1], seen.power[-1]) == (95, 210)
     assert seen.temperature[-1] == (60 if mode == "gpu_data" else 44)
@@ -360,7 +360,7 @@ IOREG_TWO = """\
 def test_the_tools_of_other_systems_are_called_as_they_expect(tools, tool, make):
     load = tools(tool)
     watcher = make(Device("opencl", "0:0", "Apple M4 Max", "gpu", vendor="Apple"))
-    seen = watch(watcher, loading(load), idle_seconds=0.6, busy_seconds=0.8, interval=0.05)
+    seen = watch(watcher, loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
     assert seen.verdict().used is True, seen.verdict()
 
 
