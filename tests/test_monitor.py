@@ -200,7 +200,7 @@ def test_nvidia_smi_watches_the_right_one_of_two_gpus(tools):
     assert watcher
     assert "GPU 1 (NVIDIA GeForce RTX 4090)" in watcher.description
     assert "may not" not in watcher.description
-    seen = watch(watcher, loading(load), idle_seconds=1, busy_seconds=1.5, interval=0.05)
+    seen = watch(watcher, loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
     assert seen.verdict().used is True, seen.verdict()
     assert (seen.utilisation[-1], seen.power[-1], seen.temperature[-1]) == (97, 401.5, 66)
     assert seen.memory[-1] == 20480 * 2**20
