@@ -273,6 +273,18 @@ def test_ruff_and_the_fix_agree_on_a_notebook(tmp_path):
 # ------------------------------------------------------------------------------------------ what is really there
 
 
+def test_an_exercise_more_takes_no_room_from_the_lesson(tmp_path):
+    own = [markdown("### Exercise 3"), code("y = 1", "exercise"), code("print(y)", "check"), markdown("z", "solution")]
+
+    def sizes(cells):
+        path = sample_lesson.save(tmp_path, v4.new_notebook(cells=[*GOOD.cells, *cells]))
+        return [problem.what for problem in rules.problems(path) if " cells, and a lesson" in problem.what]
+
+    full = [code(f"x = {number}") for number in range(40 - len(GOOD.cells))]
+    assert sizes(full + own) == []
+    assert sizes([*full, *own, code("x = 1")]) == ["41 cells, and a lesson has 25 to 40; join or split cells"]
+
+
 @pytest.mark.parametrize("lesson", lesson_files.every(), ids=lambda lesson: lesson.stem)
 def test_the_lesson_keeps_the_rules(lesson):
     assert [str(problem) for problem in rules.problems(lesson) if problem.serious] == []

@@ -6,8 +6,6 @@ from on_backend import seen  # noqa: F401  (a fixture)
 from helpers.lessons import lesson_05
 from helpers.timing import Measurement
 
-pytestmark = pytest.mark.xdist_group("backends")
-
 
 def measured(times, spread=0.01):
     """A `measure` that knows the seconds of each form by the names of its options."""

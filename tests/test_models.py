@@ -3,8 +3,6 @@
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)
 
-pytestmark = pytest.mark.xdist_group("backends")
-
 
 def test_the_networks_are_those_of_the_articles(seen):  # noqa: F811
     networks = seen["networks"]

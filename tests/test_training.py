@@ -21,7 +21,6 @@ from helpers.errors import WorkshopError
 
 HERE = Path(__file__).parent
 KEPT = "what was learned until then is kept"
-pytestmark = pytest.mark.xdist_group("backends")
 
 
 # ---------------------------------------------------------------------------------------------- on real backends

@@ -35,6 +35,7 @@ OF_TWO_PARTS = Size((25, 70), (800, 2275), (700, 2625))  # says where to take a 
 SIZES = {"02": OF_TWO_PARTS} | dict.fromkeys(("03", "08", "09", "12", "13"), LONG)
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
+EXERCISE_CELLS = 4  # text, starter, check, solution; not counted from the third exercise on
 FIGURE_BYTES, NOTEBOOK_BYTES = 80_000, 400_000
 KINDS = {"text/plain", "text/html", "image/png"}  # what a page shows without a network and a kernel
 METADATA = {
@@ -180,8 +181,10 @@ def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
 
 def _sizes(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     size = SIZES.get(path.name[:2], ORDINARY)
-    if not _within(len(notebook.cells), size.cells):
-        yield None, "{} cells, and a lesson has {} to {}; join or split cells".format(len(notebook.cells), *size.cells)
+    more = sum("exercise" in lesson_files.tags(cell) for cell in notebook.cells) - EXERCISES[0]
+    cells = len(notebook.cells) - EXERCISE_CELLS * max(more, 0)  # so that there is room for a teacher's own exercise
+    if not _within(cells, size.cells):
+        yield None, "{} cells, and a lesson has {} to {}; join or split cells".format(cells, *size.cells)
     words = count_words(notebook)
     if not _within(words, size.words_wanted):
         note = NOTE if _within(words, size.words_allowed) else ""
