@@ -12,29 +12,17 @@ PUBLISHED = ROOT / "data" / "published_results.csv"
 
 
 class Figure(NamedTuple):
-    """One figure that an article published, and whether it can be true.
+    """One figure that an article published, and whether it can be true."""
 
-    Attributes:
-        article: `A` to `E`, as in data/README.md.
-        year: of the article.
-        what: what was measured or claimed.
-        device: on which device, empty where the figure belongs to none.
-        value: the figure as published, in `unit`.
-        unit: of `value`.
-        source_wording_summary: what the article said about it, in our words.
-        plausible: `yes`, `no` or `unknown`.
-        why: the arithmetic or the reason behind `plausible`.
-    """
-
-    article: str
-    year: int
-    what: str
-    device: str
-    value: float
-    unit: str
-    source_wording_summary: str
-    plausible: str
-    why: str
+    article: str  # `A` to `E`, as in data/README.md
+    year: int  # of the article
+    what: str  # what was measured or claimed
+    device: str  # on which device, empty where the figure belongs to none
+    value: float  # the figure as published, in `unit`
+    unit: str  # of `value`
+    source_wording_summary: str  # what the article said about it, in our words
+    plausible: str  # `yes`, `no` or `unknown`
+    why: str  # the arithmetic or the reason behind `plausible`
 
 
 def figures(article: str | None = None) -> list[Figure]:

@@ -32,17 +32,11 @@ class Table:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Texts side by side, each under its heading; a single one stands as it is.
+    """Texts side by side, each under its heading; a single one stands as it is."""
 
-    Attributes:
-        texts: what stands in the columns.
-        headings: one for each column.
-        shares: of the page's width in a notebook, in percent; equal ones if empty.
-    """
-
-    texts: Sequence[str]
-    headings: Sequence[str]
-    shares: Sequence[float] = ()
+    texts: Sequence[str]  # what stands in the columns
+    headings: Sequence[str]  # one for each column
+    shares: Sequence[float] = ()  # of the page's width in a notebook, in percent; equal ones if empty
 
     def __str__(self) -> str:
         import itertools

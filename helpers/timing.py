@@ -22,17 +22,11 @@ SETTLE = 0.2
 
 @dataclass(frozen=True)
 class Measurement:
-    """The seconds of every counted run, and where they were spent.
+    """The seconds of every counted run, and where they were spent."""
 
-    Attributes:
-        label: what was timed.
-        device: the name of the device that did the work.
-        seconds: one entry a run, in seconds, in the order of the runs.
-    """
-
-    label: str
-    device: str
-    seconds: tuple[float, ...]
+    label: str  # what was timed
+    device: str  # the name of the device that did the work
+    seconds: tuple[float, ...]  # one entry a run, in seconds, in the order of the runs
 
     @property
     def median(self) -> float:
@@ -138,13 +132,10 @@ def measure(
 
 
 class Record:
-    """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record.
-
-    Attributes:
-        spans: for each piece of work its device, what it was, and the seconds at which it began and ended.
-    """
+    """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record."""
 
     def __init__(self) -> None:
+        # For each piece of work its device, what it was, and the seconds at which it began and ended.
         self.spans: list[tuple[str, str, float, float]] = []
 
     @contextmanager
