@@ -38,9 +38,9 @@ class ByLesson(LoadScopeScheduling):
 
     def _split_scope(self, nodeid):
         file, _, test = nodeid.partition("::")
-        lesson = re.search(r"\[(\d\d-)[a-z]", test)
         if Path(file).stem in ON_BACKEND:
             return "on_backend"
+        lesson = re.search(r"\[(\d\d-)[a-z]", test)
         return file + lesson.group(1) if lesson else file
 
 

@@ -88,10 +88,10 @@ def available() -> str:
     Raises:
         WorkshopError: ANYGPU_MNIST names something that is not MNIST.
     """
-    import requests
-
     if dataset := _local():
         return dataset.source
+    import requests
+
     for mirror in MIRRORS:
         try:
             requests.head(mirror, timeout=TIMEOUT[0])  # any answer will do: the host is there

@@ -54,19 +54,15 @@ SHOWN_LINES = 8  # of each stream in a message
 # Children of any kind
 
 
-def import_path() -> str:
-    """Return a PYTHONPATH with which a fresh process imports what this one would, the workshop's helpers among it."""
-    path = [folder for folder in sys.path if folder]
-    return os.pathsep.join(path if str(ROOT) in path else [*path, str(ROOT)])
-
-
 def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """Return the environment variables for a child that imports what this process would.
+    """Return the environment variables for a child that imports what this process would, the helpers among it.
 
     Args:
         changes: variables to set or, where None, to remove.
     """
-    variables = {**os.environ, "PYTHONPATH": import_path(), **(changes or {})}
+    path = [folder for folder in sys.path if folder]
+    path += [] if str(ROOT) in path else [str(ROOT)]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **(changes or {})}
     return {name: value for name, value in variables.items() if value is not None}
 
 

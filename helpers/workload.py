@@ -9,8 +9,6 @@ from typing import TypeVar
 from helpers.errors import WorkshopError
 
 VARIABLE = "ANYGPU_PROFILE"
-
-
 WORKLOADS = {
     "preview": "little work, for Binder and the tests",
     "lab": "the default: a laptop in a classroom",

@@ -13,12 +13,12 @@ from helpers.errors import WorkshopError
 
 
 def find() -> str:
-    """Return the uv of the workshop's own set-up, else the one on the path.
+    """Return the uv beside this Python, where workshop.py puts one, else that on the path.
 
     Raises:
         WorkshopError: there is none.
     """
-    places = (str(ROOT / ".uv" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
     found = shutil.which("uv", path=os.pathsep.join(places))
     if found is None:
         raise WorkshopError(

@@ -6,13 +6,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from helpers import workload
 from helpers.commands import execute, lesson_files
 from helpers.commands.files import write
 from helpers.errors import WorkshopError
 from helpers.maintain import rules
 
 PROFILE = "lab"  # stored outputs come from this profile, on a CPU, with real MNIST
-WHOLE = {"ANYGPU_WHOLE": "1"}  # and from trainings that run to their end, whatever they take
+WHOLE = {workload.WHOLE: "1"}  # and from trainings that run to their end, whatever they take
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
