@@ -68,12 +68,12 @@ def judge_changed(answer: str, starter: str) -> str:
     return "changed"
 
 
-def judge_in_subprocess(judge: Callable[..., str], seconds: float = 30.0, **arguments: object) -> str:
+def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
 
     Args:
         judge: a function of a module, which a fresh process can import.
-        seconds: after so long the kernel is taken for endless.
+        seconds: after so long the kernel is taken for endless; starting the process and compiling is part of it.
         arguments: for the judge, plain data.
     """
     from helpers import processes
@@ -82,9 +82,8 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 30.0, **argu
     run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
     if run.result is None:
         fate = run.failures[0].partition("; it was in line")[0]
-        if "SIG" in fate:
-            fate += ". Does a work-item write beyond the end of an array? What do those do that have no element?"
-        raise NotYet(f"the process that ran your kernel did not live to tell: {fate}")
+        launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
+        raise NotYet(f"the process that ran your kernel did not live to tell: {fate}. It was at {launch}.")
     outcome, text = run.result
     if outcome == "right":
         return text
@@ -156,9 +155,9 @@ def judge_function(
             given = copy.deepcopy(arguments)
             actual = _call(learner, given, arguments)
             if actual is None or actual is ...:
-                nothing = f"{_call_text(learner, arguments)} returns nothing"
+                nothing = f"{_call_text(learner, arguments)} returned {actual}"
                 if tried:
-                    raise NotYet(f"{nothing}. Does every way through the function end with `return`?")
+                    raise NotYet(f"{nothing}; expected {_short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
             _compare(expected, actual, f"for {_call_text(learner, arguments)}")
             if not all(_same(one, other) for one, other in zip(given, arguments, strict=True)):
@@ -202,7 +201,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _compare(expected: object, actual: object, where: str) -> None:
-    """Raise NotYet unless `actual` is `expected`: numbers to 1e-5 of their size, everything else exactly."""
+    """Raise NotYet unless `actual` is `expected`: fractions to 1e-5 of their size, everything else exactly."""
     if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
         raise NotYet(
             f"{where} expected {expected}, a whole number; came {_short(actual)}, a float. `int(...)` makes one."
@@ -217,7 +216,8 @@ def _compare(expected: object, actual: object, where: str) -> None:
             same_shape = values.shape == wanted.shape
             if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
                 raise NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(actual)}.")
-            right = same_shape and np.allclose(values, wanted, rtol=1e-5, atol=1e-9)
+            exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
+            right = same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
         except (TypeError, ValueError):
             right = False
     else:
@@ -231,7 +231,7 @@ def _size(values: np.ndarray) -> str:
         return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
     if values.ndim > 1:
         return f"an array of shape {values.shape}"
-    return f"a list of {len(values)}" if len(values) == 1 else f"{len(values)} values"
+    return "a list or tuple with one element" if len(values) == 1 else f"{len(values)} values"
 
 
 # ---------------------------------------------------------------------------------------------- Tile functions

@@ -177,7 +177,7 @@ class Kernel:
     def __init__(self, source: str, name: str, device: cl.Device | None = None) -> None:
         import pyopencl as cl
 
-        self.name = name
+        self.name, self.source = name, source
         self.device = device or pick_device()
         self.context = cl.Context([self.device])  # Intel's driver forgets a context that only its queue still holds
         self.queue = cl.CommandQueue(self.context)

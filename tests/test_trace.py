@@ -1,14 +1,12 @@
 """helpers.trace: who touched what, on real OpenCL; races are found whatever one run returns."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyopencl as cl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import opencl, trace
+from helpers import instrument, opencl, trace
 from helpers.errors import WorkshopError
 
 ADD = """
@@ -116,14 +114,16 @@ def test_recording_changes_no_result():
     rng = np.random.default_rng(0)
     a, b = rng.random((2, 8, 8), dtype=np.float32)
     plain = opencl.Kernel(TILED, "product")
-    recorded = cl.Kernel(opencl.build(plain.context, trace.instrument(plain)[0]), "product")
+    recorded = instrument.instrument(TILED, "product", dry=False).source
+    kernel = cl.Kernel(opencl.build(plain.context, recorded), "product")
     flags, c = cl.mem_flags, np.zeros((8, 8), np.float32)
-    log = np.zeros((64, trace.HEADER + trace.TOUCH * trace.MAX_TOUCHES), np.int32)
-    *inputs, log = (
-        cl.Buffer(plain.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array) for array in (a, b, c, log)
+    log = np.zeros((64, instrument.ROW), np.int32)
+    log[:, [instrument.ARRAYS + instrument.ARRAY_INTS * k + 2 for k in range(3)]] = a.nbytes
+    log, *matrices = (
+        cl.Buffer(plain.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array) for array in (log, a, b, c)
     )
-    recorded(plain.queue, (8, 8), (4, 4), *inputs, np.int32(8), log, *[np.int32(256)] * 3)
-    cl.enqueue_copy(plain.queue, c, inputs[2])
+    kernel(plain.queue, (8, 8), (4, 4), log, *matrices, np.int32(8))
+    cl.enqueue_copy(plain.queue, c, matrices[2])
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
 
 
@@ -158,32 +158,69 @@ def test_wrong_sizes_and_arguments_give_messages():
 
 
 @pytest.mark.parametrize(
+    ("before", "body", "touched"),
+    [
+        ("", "out[i] = x[i] & 3;", {("x", 2), ("out", 2)}),
+        ("", "part[i] = x[i]; tile[i][1] = part[i];", {("x", 2), ("part", 2), ("tile", 5)}),
+        ("", "atomic_add(&out[0], x[i]); atom_inc(out);", {("out", 0), ("x", 2)}),
+        ("", "atomic_max((__global int *)&out[1], 3);", {("out", 1)}),
+        ("", "out[i] = *(x + i + 1);", {("x", 3), ("out", 2)}),
+        ("", "out[i] = *(get_global_id(0) + x);", {("x", 2), ("out", 2)}),
+        ("", "out[i] = vload2(1, x + i).x;", {("x", 4), ("x", 5), ("out", 2)}),
+        ("", "out[i] = vload3(0, &x[i]).x;", {("x", 2), ("x", 3), ("x", 4), ("out", 2)}),
+        ("", "vstore2((int2)(x[1], 1), i, out);", {("x", 1), ("out", 4), ("out", 5)}),
+        ("", "if (i) { __global const int *p = &x[i]; out[i] = *p; }", {("x", 2), ("out", 2)}),
+        ("int f(__global const int *p) { return p[1]; }", "out[i] = f(x + i);", {("x", 3), ("out", 2)}),
+        ("int f(void) { return 3; }", "out[f()] = 1;", {("out", 3)}),
+        ("", "__local int *p = part; p[i] = 1;", {("part", 2)}),
+        ("", "__local int *p = tile[i]; p[1] = 1;", {("tile", 5)}),
+        ("", "total = x[i];", {("x", 2), ("total", 0)}),
+        ("", "__global int4 *q = (__global int4 *)out; q[1].x = 2;", {("out", k) for k in (4, 5, 6, 7)}),
+        ("#define WAIT barrier(CLK_LOCAL_MEM_FENCE)", "part[i] = 1; WAIT; part[i] = part[3];", {("part", 2), ("part", 3)}),
+        ("", "event_t e = async_work_group_copy(part, x, 2, 0); wait_group_events(1, &e);", set()),
+        ("#define AT(k) (2 * (k))", "out[AT(1)] = x[AT(i)];", {("out", 2), ("x", 4)}),
+        ("constant int table[2] = {1, 2};", "out[i] = table[1] + sizeof(x[99]);", {("out", 2)}),
+        ("", "for (int k = 0; k < 1; k++) for (int m = 0; m < 1; m++) out[k] = x[m];", {("out", 0), ("x", 0)}),
+        ("", "int k = 0; do out[k] = 1; while (++k < 1); while (k < 4) if (k) k++; else { k = 9; }", {("out", 0)}),
+    ],
+)  # fmt: skip
+def test_every_way_to_memory_is_followed(before, body, touched):
+    seen = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(16, np.int32), np.zeros(16, np.int32)])
+    assert seen.unseen == [] and seen.outside == []
+    assert {(touch.array, touch.index) for touch in seen.touches if touch.item == 2} == touched
+
+
+KINDS = """%s
+__kernel void k(__global const int *x, __global int *out) {
+    __local int part[8], tile[8][2], total;
+    int i = get_global_id(0);
+    %s
+}"""
+
+
+def test_a_copy_of_the_whole_group_is_recorded_for_its_first_work_item():
+    body = "event_t e = async_work_group_copy(part, x, 3, 0); wait_group_events(1, &e); out[i] = part[2];"
+    seen = traced(KINDS % ("", body), "k", 8, 8, [np.zeros(8, np.int32), np.zeros(8, np.int32)])
+    assert [(t.item, t.array, t.index, t.writes) for t in seen.touches if t.array == "part" and t.barriers == 0] == [
+        (0, "part", k, True) for k in range(3)
+    ]
+    assert seen.races() == [] and seen.unwritten() == []
+    hasty = traced(KINDS % ("", body.replace("wait_group_events(1, &e);", "")), "k", 8, 8, [np.zeros(8, np.int32)] * 2)
+    assert "part[2]" in hasty.races()[0]
+
+
+@pytest.mark.parametrize(
     ("before", "body", "unseen"),
     [
-        ("", "out[i] = x[i] & 3;", []),
-        ("", "part[i] = x[i]; tile[i][1] = 1; out[i] = part[i] + tile[i][1];", []),
-        ("", "atomic_add(&out[0], x[i]); atomic_inc(out); atomic_max((__global int *)&out[1], 3);", []),
-        ("", "out[i] = *(x + i);", ["`x` in `out[i] = *(x + i)`"]),
-        ("", "out[i] = vload2(0, x + i).x;", ["`x` in `out[i] = vload2(0, x + i).x`"]),
-        ("", "if (i) { __global const int *p = &x[i]; out[i] = *p; }", ["`x` in `__global const int *p = &x[i]`"]),
-        ("int f(__global const int *p) { return p[0]; }", "out[i] = f(x);", ["`x` in `out[i] = f(x)`"]),
-        ("", "__local int *p = part; p[i] = 1;", ["`part` in `__local int *p = part`"]),
-        ("", "__local int *p = tile[i]; p[0] = 1;", ["`tile` in `__local int *p = tile[i]`"]),
-        ("", "total = x[i];", ["`total` in `total = x[i]`"]),
-        ("#define AT(k) x[k]", "out[i] = AT(i);", ["the macro `#define AT(k) x[k]`"]),
-        ("#define WAIT barrier(1)", "WAIT;", ["the macro `#define WAIT barrier(1)`"]),
-        ("#define AT(k) *(x + (k))", "out[i] = AT(i);", ["the macro `#define AT(k) *(x + (k))`"]),
-        ("#define T 4\n#define SQUARE(a) ((a) * (a))", "out[i] = SQUARE(x[T]);", []),
+        ("#define AT(k) x[k]", "out[i] = AT(i);", ["line 5: `AT(i)`"]),
+        ("#define AT(k) *(x + (k))", "out[i] = AT(i);", ["line 5: `AT(i)`"]),
+        ("", "__global const int *p = x + i; out[i] = *p++;", ["line 5: `*p++`"]),
+        ("", "float v = vload_half(0, (__global half *)x);", ["line 5: `vload_half(0, (__global half *)x)`"]),
+        ("", "float rest = modf(1.5f, (__global float *)out);", ["line 5: `modf(1.5f, (__global float *)out)`"]),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_followed_is_told(before, body, unseen):
-    source = f"""{before}
-    __kernel void k(__global const int *x, __global int *out) {{
-        __local int part[8], tile[8][2], total;
-        int i = get_global_id(0);
-        {body}
-    }}"""
-    seen = traced(source, "k", 8, 8, [np.zeros(8, np.int32), np.zeros(8, np.int32)])
+    seen = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(8, np.int32), np.zeros(8, np.int32)])
     assert seen.unseen == unseen
     assert seen.report().count("not followed: ") == len(unseen)
 
@@ -206,7 +243,7 @@ def test_each_element_of_a_local_array_of_two_dimensions_is_its_own():
         out[i] = tile[i / 5][i % 5];
     }"""
     seen = traced(source, "turn", 15, 15, [np.arange(15, dtype=np.int32)] * 2)
-    assert seen.report() == "no race seen, among 15 work-items"
+    assert seen.report() == "no race seen in x, out, tile, among 15 work-items"
     local = [touch for touch in seen.touches if touch.array == "tile"]
     assert [(t.index, t.writes, t.barriers) for t in local if t.item == 4] == [(6, True, 0), (4, False, 1)]
     assert seen.local_accesses.tolist() == [2] * 15
@@ -247,7 +284,7 @@ def changed(old, new):
 def test_a_right_kernel_has_no_race_and_all_work_items_meet_all_barriers():
     found = find(TREE)
     assert (found.races(), found.outside) == ([], [])
-    assert found.report() == "no race seen, among 16 work-items"
+    assert found.report() == "no race seen in x, sums, part, among 16 work-items"
     assert found.barriers.tolist() == [4] * 16
     accesses = found.global_accesses + found.local_accesses
     assert accesses.max() == 2 + 2 * 3 + 2  # x and part; two parts in each of three steps; part[0] and sums
@@ -320,35 +357,71 @@ def test_at_most_three_sentences_are_shown():
     assert found.report().splitlines()[-1] == "... and 5 more"
 
 
+BARRIERS = """
+__kernel void f(__global int *x, const int n) {
+    int i = get_global_id(0), me = get_local_id(0);
+    %s
+}
+"""
+WAIT = "barrier(CLK_LOCAL_MEM_FENCE);"
+
+
 @pytest.mark.parametrize(
-    ("body", "condition"),
+    "body",
     [
-        ("barrier(CLK_LOCAL_MEM_FENCE);", ""),
-        ("if (i < n) { x[i] = 1; } barrier(CLK_LOCAL_MEM_FENCE);", ""),
-        ("for (int k = 0; k < 3; k++) { if (i < n) { x[i] = 1; } barrier(CLK_LOCAL_MEM_FENCE); }", ""),
-        ("// if (i < n) {\n barrier(CLK_LOCAL_MEM_FENCE);", ""),
-        ("/* if (i) */ barrier(CLK_LOCAL_MEM_FENCE);", ""),
-        ("if (i < n) { x[i] = 1; barrier(CLK_LOCAL_MEM_FENCE); }", "if (i < n)"),
-        ("if (i < n)\n        barrier(CLK_LOCAL_MEM_FENCE);", "if (i < n)"),
-        ("if (i < n) { x[i] = 1; } else { barrier(CLK_LOCAL_MEM_FENCE); }", "else"),
-        ("if (i < n) x[i] = 1; else barrier(CLK_LOCAL_MEM_FENCE);", "else"),
-        ("if (i < n) { for (int k = 0; k < 3; k++) { barrier(CLK_LOCAL_MEM_FENCE); } }", "if (i < n)"),
-        ("if (i < n) { work_group_barrier(CLK_LOCAL_MEM_FENCE); }", "if (i < n)"),
-        ("if (i < n) { { x[i] = 1; } barrier (CLK_LOCAL_MEM_FENCE); }", "if (i < n)"),
+        WAIT,
+        f"if (i < n) {{ x[i] = 1; }} {WAIT}",
+        f"for (int k = 0; k < 3; k++) {{ if (i < n) {{ x[i] = 1; }} {WAIT} }}",
+        f"// if (i < n) {{\n {WAIT}",
+        f"if (get_group_id(0) == 0) {{ {WAIT} }}",
+        f"for (int step = 2; step > 0; step /= 2) {{ if (step > 1) {{ {WAIT} }} }}",
+        "work_group_barrier(CLK_LOCAL_MEM_FENCE);",
     ],
 )
-def test_a_barrier_in_a_branch_is_seen(body, condition):
-    source = f"__kernel void f(__global int *x, int n) {{ int i = 0; {body} }}"
-    assert trace.barrier_in_branch(SimpleNamespace(parts=opencl.parse(source, "f"))) == condition
+def test_a_barrier_that_all_of_a_group_meet_is_accepted(body):
+    assert traced(BARRIERS % body, "f", 8, 4, [np.zeros(8, np.int32), np.int32(6)]).outside == []
 
 
-def test_a_barrier_in_a_branch_is_refused_before_it_can_hang_or_crash():
-    source = """
-__kernel void turn(__global int *x) {
-    if (get_local_id(0) < 4) { barrier(CLK_LOCAL_MEM_FENCE); x[0] = 1; }
-}"""
-    with pytest.raises(WorkshopError, match="A barrier stands under `if"):
-        traced(source, "turn", 8, 8, [np.zeros(8, np.int32)])
-    same = source.replace("get_local_id(0) < 4", "get_group_id(0) < 4")  # all of the group, or none
-    seen = trace.record(opencl.Kernel(same, "turn"), 8, 8, [np.zeros(8, np.int32)], allow_branches=True)
-    assert seen.barriers.tolist() == [1] * 8
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"if (i < n) {{ x[i] = 1; {WAIT} }}",
+        f"if (i < n)\n        {WAIT}",
+        f"if (i < n) x[i] = 1; else {WAIT}",
+        f"if (i < n) {{ for (int k = 0; k < 3; k++) {{ {WAIT} }} }}",
+        "if (i < n) { work_group_barrier(CLK_LOCAL_MEM_FENCE); }",
+        f"if (i >= n) return; {WAIT}",
+        f"for (int k = 0; k < me; k++) {{ {WAIT} }}",
+        f"if (me < 2) {{ {WAIT} }}\n else {{ {WAIT} }}",  # each meets one, but not the same one
+    ],
+)
+def test_barriers_that_not_all_of_a_group_meet_are_refused_before_they_can_hang_or_crash(body):
+    with pytest.raises(trace.NotTraceable, match=r"(?s)meet the same barriers.*line [45], `"):
+        traced(BARRIERS % body, "f", 8, 4, [np.zeros(8, np.int32), np.int32(6)])
+
+
+@pytest.mark.parametrize("body", ["while (i < 9) { x[0] = 1; }", "for (;;);", "do i--; while (me > -1);"])
+def test_a_loop_without_end_is_refused(body):
+    with pytest.raises(trace.NotTraceable, match=r"(?s)does not end.*line 4, `"):
+        traced(BARRIERS % body, "f", 8, 4, [np.zeros(8, np.int32), np.int32(6)])
+
+
+@pytest.mark.parametrize("flags", ["0", "CLK_GLOBAL_MEM_FENCE"])
+def test_a_barrier_without_the_fence_for_local_memory_orders_none(flags):
+    assert "part[4]" in find(TREE.replace("CLK_LOCAL_MEM_FENCE", flags)).races()[0]
+    assert find(TREE.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")).races() == []
+
+
+def test_local_memory_that_nobody_has_written_is_told():
+    found = find(changed("part[me] = i < n ? x[i] : 0;", "if (i < n) { part[me] = x[i]; }"))
+    assert found.unwritten() == [
+        f"work-item {item} reads part[{k}], which nobody has written before" for item, k in ((10, 6), (11, 7))
+    ]
+    assert find(TREE).unwritten() == []
+
+
+def test_a_macro_that_hides_a_call_is_told_so():
+    source = "#define F f(x)\nint f(__global int *p) { return p[0]; }\n"
+    source += "__kernel void k(__global int *x) { x[0] = F; }"
+    with pytest.raises(WorkshopError, match="no macro that holds an access"):
+        traced(source, "k", 4, 4, [np.zeros(8, np.int32)])

@@ -24,15 +24,24 @@ def check_saxpy(source: str, global_size: Callable[[int, int], int]) -> Iterator
         return [(10, 4), (12, 4), (1, 64), (64, 64), (65, 64), (100, 7), *drawn]
 
     yield checks.judge_function(global_size, lambda n, group: -(-n // group) * group, sizes)
+    yield checks.judge_in_subprocess(judge_saxpy, source=source)
+
+
+def judge_saxpy(source: str) -> str:
+    """Judge the kernel of exercise 1; called in a subprocess."""
     kernel = kernel_checks.build(source, "saxpy")
-    yield kernel_checks.judge_kernel(kernel, ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y)
+    return kernel_checks.judge_kernel(kernel, ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y)
 
 
 @checks.verdict
 def check_smooth(source: str) -> Iterator[str]:
     """Lesson 01, exercise 2: the mean of three neighbours; the first and the last element stay as they are."""
+    yield checks.judge_in_subprocess(judge_smooth, source=source)
 
-    yield kernel_checks.judge_kernel(kernel_checks.build(source, "smooth"), ("float[]",), smooth, radius=1)
+
+def judge_smooth(source: str) -> str:
+    """Judge the kernel of exercise 2; called in a subprocess."""
+    return kernel_checks.judge_kernel(kernel_checks.build(source, "smooth"), ("float[]",), smooth, radius=1)
 
 
 def smooth(x: np.ndarray) -> np.ndarray:

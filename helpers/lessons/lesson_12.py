@@ -14,7 +14,8 @@ from helpers.plots import BLUE, GREEN, GREY, RED, figure, show
 
 def judge_squares(source: str) -> str:
     """Judge lesson 12's kernel that squares two elements a work-item; called in a subprocess."""
-    return kernel_checks.judge_kernel(kernel_checks.build(source, "squares"), ("float[]",), lambda x: x * x)
+    kernel = kernel_checks.build(source, "squares")
+    return kernel_checks.judge_kernel(kernel, ("float[]",), lambda x: x * x, elements=2)
 
 
 @checks.verdict
@@ -48,40 +49,53 @@ __kernel void poison(__global int *out) {
 def judge_group_sums(source: str, group: int = kernel_checks.LOCAL_SIZE) -> str:
     """Judge lesson 12's kernel (x, sums, n) that writes the sum of each work-group's elements; called in a subprocess.
 
-    Each size runs several times on fresh whole numbers, between canaries, after a kernel that leaves other numbers in
-    local memory. A kernel without barriers may still be right on a device that runs a group one work-item after the
-    other; so a last launch is recorded, and judged by what it touches between which barriers.
+    A kernel without barriers may be right on a device that runs a group one work-item after the other; so a launch is
+    traced first, and judged by what it touches between which barriers. Then each size runs several times on fresh whole
+    numbers, between canaries, after a kernel that leaves other numbers in local memory.
     """
     import pyopencl as cl
 
     rng = np.random.default_rng()
     kernel = kernel_checks.build(source, "group_sums")
     kernel_checks.expect_parameters(kernel, ("int[]", "int[]", "int"))
-    if branch := trace.barrier_in_branch(kernel):
-        raise NotYet(f"a barrier stands in `{branch}`; every work-item of the group must reach it, so move it out.")
+    n, launch = 2 * group - 28, f"n = {2 * group - 28}, {2 * group} work-items in groups of {group}"
+    arguments = [rng.integers(-99, 100, n, np.int32), np.zeros(2, np.int32), np.int32(n)]
+    traced = kernel_checks.record(kernel, launch, 2 * group, group, arguments)
+    _judge_touches(traced, launch, group)
     poison = cl.Kernel(opencl.build(kernel.context, POISON % {"size": 4 * group}), "poison")
     spoilt = cl.Buffer(kernel.context, cl.mem_flags.READ_WRITE, size=4 * 8 * group)
 
     def sums(x: np.ndarray, fill: int) -> np.ndarray:
         poison(kernel.queue, (8 * group,), (group,), spoilt)
-        return kernel_checks.run_guarded(kernel, {"x": x}, len(x), math.ceil(len(x) / group), group, fill)
+        return kernel_checks.run_guarded(kernel, {"x": x}, len(x), math.ceil(len(x) / group), len(x), group, fill)
 
-    tried = sorted({*kernel_checks.SIZES, int(rng.integers(300, 3000)), 50 * group}, reverse=True)
+    tried = sorted({*kernel_checks.SIZES, int(rng.integers(300, 3000)), 1100 * group})
     for n in tried:
         for _ in range(3):
             x = rng.integers(-99, 100, n, np.int32)
             _judge_sums(x, *(sums(x, fill) for fill in kernel_checks.FILLS), group)
-    x = rng.integers(-99, 100, 2 * group - 28, np.int32)
-    traced = trace.record(kernel, 2 * group, group, [x, np.zeros(2, np.int32), np.int32(len(x))])
-    if wrong := traced.races() + [f"{touch}, which does not exist" for touch in traced.outside]:
-        raise NotYet(f"{wrong[0]}. The sums were right here by luck.")
-    if len(set(traced.barriers.tolist())) > 1:
-        raise NotYet("the work-items do not all meet the same number of barriers.")
+    followed = f"not followed: {', '.join(traced.unseen)}" if traced.unseen else "no race seen"
+    return f"{len(tried)} sizes from {min(tried)} to {max(tried):,}, {followed}, on {opencl.name(kernel.device)}"
+
+
+def _judge_touches(traced: trace.Trace, launch: str, group: int) -> None:
+    """Judge who touched what: nothing outside, no race, nothing unwritten, and the work shared in local memory."""
+    kernel_checks.expect_writes(traced, launch)
+    outside = [f"{touch}, which does not exist" for touch in traced.outside]
+    for wrong in outside or traced.races() or traced.unwritten():
+        raise NotYet(f"{launch}: {wrong}.")
     accesses = traced.global_accesses + traced.local_accesses
     if accesses.max() > group // 2:
         item = int(accesses.argmax())
-        raise NotYet(f"work-item {item} touches {accesses[item]} elements: the others should share its work.")
-    return f"{len(tried)} sizes from {min(tried)} to {max(tried)}, no race seen, on {opencl.name(kernel.device)}"
+        raise NotYet(
+            f"{launch}: the sums may be right, but work-item {item} touches {accesses[item]} elements: the others "
+            "should share its work."
+        )
+    writes = sum(touch.array in traced.lengths and touch.writes for touch in traced.touches)
+    if writes > len(traced.global_ids) // group:
+        raise NotYet(
+            f"{launch}: {writes} writes to global memory; expected one for each group. Add up in local memory."
+        )
 
 
 def _judge_sums(x: np.ndarray, one: np.ndarray, other: np.ndarray, group: int) -> None:
@@ -93,13 +107,8 @@ def _judge_sums(x: np.ndarray, one: np.ndarray, other: np.ndarray, group: int) -
         if (wrong := np.flatnonzero(actual != expected)).size:
             first = int(wrong[0])
             came = "nothing: it was never written" if unwritten[first] else str(actual[first])
-            hint = (
-                " Does the kernel read beyond n, or does a work-item leave before the barrier?"
-                if abs(int(actual[first])) > 99 * group and n % group
-                else ""
-            )
             elements = f"elements {first * group} to {min((first + 1) * group, n) - 1}"
-            raise NotYet(f"n = {n}: sums[{first}], of {elements}: expected {expected[first]}, came {came}.{hint}")
+            raise NotYet(f"n = {n}: sums[{first}], of {elements}: expected {expected[first]}, came {came}.")
 
 
 @checks.verdict

@@ -1,0 +1,468 @@
+"""Rewrite OpenCL C so that it records what each work-item touches; Clang's own parser finds the accesses (`trace`).
+
+libclang (TensorFlow depends on it too) reads the kernel with its types, so an access is known by the memory that it
+goes to, however it is written: `x[i]`, `*(x + i)`, through a pointer that was handed on, or a variable in local memory.
+Functions that take pointers (`vload4`, `atomic_add`, `barrier`, ...) become macros of the recorder. What neither
+reaches is listed as unseen.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clang.cindex import Cursor, Type
+
+MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
+MAX_SITES = 8  # barriers of one work-item whose lines are listed
+MAX_ARRAYS = 16
+MAX_STEPS = 1 << 20  # times that one work-item may go round loops
+# The ints of one work-item: counts, the lines of its first barriers, its ids in three dimensions, its arrays (address
+# in two ints, bytes, bytes of an element), then its touches (array and kind, index, barriers met before).
+COUNTS = ("global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches")
+SITES = len(COUNTS)
+IDS = SITES + MAX_SITES
+ARRAYS, ARRAY_INTS = IDS + 9, 4
+HEADER = ARRAYS + ARRAY_INTS * MAX_ARRAYS
+TOUCH = 3
+ROW = HEADER + TOUCH * MAX_TOUCHES
+SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
+READ, WRITE, ATOMIC, INSIDE, ARRAY = 1, 2, 4, 8, 16  # the first int of a touch: these bits, and ARRAY times its number
+LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
+
+RECORDER = f"""
+__global int *trace_row(__global int *log) {{
+    size_t item = ((get_global_id(2) - get_global_offset(2)) * get_global_size(1)
+                 + (get_global_id(1) - get_global_offset(1))) * get_global_size(0)
+                 + (get_global_id(0) - get_global_offset(0));
+    return log + item * {ROW};
+}}
+void trace_start(__global int *log) {{
+    __global int *row = trace_row(log) + {IDS};
+    for (int d = 0; d < 3; d++) {{
+        row[d] = get_global_id(d);
+        row[3 + d] = get_local_id(d);
+        row[6 + d] = get_group_id(d);
+    }}
+}}
+void trace_array(__global int *log, int number, ulong address, int bytes, int element) {{
+    __global int *array = trace_row(log) + {ARRAYS} + {ARRAY_INTS} * number;
+    array[0] = (int)(address & 0xffffffff);
+    array[1] = (int)(address >> 32);
+    array[2] = bytes;
+    array[3] = element;
+}}
+void trace_barrier(__global int *log, int flags, int line) {{
+    __global int *row = trace_row(log);
+    if (row[3] < {MAX_SITES}) {{
+        row[{SITES} + row[3]] = line;
+    }}
+    row[3]++;
+    row[4] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
+}}
+int trace_step(__global int *log, int line) {{
+    __global int *row = trace_row(log);
+    if (row[5] < {MAX_STEPS}) {{
+        row[5]++;
+        return 0;
+    }}
+    row[6] = row[6] ? row[6] : line;
+    return 1;
+}}
+void trace_list(__global int *row, int what, long index) {{
+    int n = row[7]++;
+    if (n < {MAX_TOUCHES}) {{
+        __global int *touch = row + {HEADER} + {TOUCH} * n;
+        touch[0] = what;
+        touch[1] = (int)clamp(index, (long)INT_MIN, (long)INT_MAX);
+        touch[2] = row[4];
+    }}
+}}
+long trace_index(__global int *log, int what, ulong pointer, int size, long index, int count) {{
+    __global int *row = trace_row(log);
+    int nearest = 0;
+    ulong least = ~(ulong)0;
+    for (int k = 0; k < ARRAY_COUNT; k++) {{
+        __global int *array = row + {ARRAYS} + {ARRAY_INTS} * k;
+        ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
+        ulong far = pointer < base ? base - pointer : pointer - base <= (ulong)array[2] ? 0 : pointer - base - array[2];
+        if (base && far < least) {{
+            least = far;
+            nearest = k;
+        }}
+    }}
+    __global int *array = row + {ARRAYS} + {ARRAY_INTS} * nearest;
+    ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
+    long first = (long)(pointer - base) + index * size, bytes = array[2], element = array[3];
+    int inside = 0 <= first && first + (long)count * size <= bytes, is_global = nearest < GIVEN_COUNT;
+    row[is_global ? 0 : 1]++;
+    row[2] += is_global ? size * count : 0;
+    long from = first >= 0 ? first / element : -((element - 1 - first) / element);
+    long last = first + (long)count * size - 1;
+    for (long k = from; k == from || k * element <= last; k++) {{
+        int exists = 0 <= k && (k + 1) * element <= bytes;
+        trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0), k);
+    }}
+    long spare = is_global ? (bytes + {SPARE - 1}) / {SPARE} * {SPARE} : 0;
+    return inside ? index : (spare - (long)(pointer - base)) / size;
+}}
+void trace_copy(__global int *log, int what, ulong pointer, int size, int count) {{
+    if (get_local_id(0) == 0 && get_local_id(1) == 0 && get_local_id(2) == 0) {{
+        for (int k = 0; k < count; k++) {{
+            trace_index(log, what, pointer, size, k, 1);
+        }}
+    }}
+}}
+"""
+
+# A group copies together, so a copy is recorded for its first work-item; who waits for it sees all of it. Drivers make
+# some of these functions macros of their own: hence `trace_wait` and the like, which still call the driver's.
+WAITING = """
+void trace_wait(int flags) {
+    barrier(flags);
+}
+#define TRACE_MOVE(TO, FROM) \\
+event_t __attribute__((overloadable)) trace_move(TO void *to, FROM const void *from, size_t n) { \\
+    size_t size = get_local_size(0) * get_local_size(1) * get_local_size(2); \\
+    size_t me = (get_local_id(2) * get_local_size(1) + get_local_id(1)) * get_local_size(0) + get_local_id(0); \\
+    for (size_t k = me; k < n; k += size) { ((TO uchar *)to)[k] = ((FROM const uchar *)from)[k]; } \\
+    return (event_t)0; \\
+}
+TRACE_MOVE(__local, __global)
+TRACE_MOVE(__global, __local)
+#undef barrier
+#undef work_group_barrier
+#undef wait_group_events
+#undef async_work_group_copy
+"""
+BARRIER, EVENTS = "#define barrier(flags)", "#define wait_group_events(n, events)"
+COPY = "#define async_work_group_copy(to, from, n, event)"
+MET = "trace_barrier(trace_log, {}, __LINE__)"
+SEEN = (
+    f"trace_copy(trace_log, {WRITE}, (ulong)(to), sizeof(*(to)), n), "
+    f"trace_copy(trace_log, {READ}, (ulong)(from), sizeof(*(from)), n)"
+)
+BOTH = "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE"
+SAME = "#define work_group_barrier(flags) barrier(flags)\n"
+RECORDED = f"""{WAITING}{SAME}{BARRIER} ({MET.format("flags")}, trace_wait(flags))
+{EVENTS} (trace_wait({BOTH}), {MET.format(BOTH)})
+{COPY} ({SEEN}, trace_move(to, from, (n) * sizeof(*(to))))
+"""
+# Barriers are recorded, but nobody waits, and nothing is copied: not even divergent barriers can hang.
+DRY = f"""{WAITING}{SAME}{BARRIER} {MET.format("flags")}
+{EVENTS} {MET.format(BOTH)}
+{COPY} ({SEEN}, (event_t)0)
+"""
+# Functions whose pointer is followed: which argument it is, what they do there, and to how many elements.
+POINTERS = {
+    **{f"{prefix}_{name}": (0, READ | WRITE | ATOMIC, 1) for prefix in ("atomic", "atom") for name in
+       ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "and", "or", "xor")},
+    **{f"vload{width}": (1, READ, width) for width in (2, 3, 4, 8, 16)},
+    **{f"vstore{width}": (2, WRITE, width) for width in (2, 3, 4, 8, 16)},
+}  # fmt: skip
+WAITS = ("barrier", "work_group_barrier", "wait_group_events")
+
+
+# ------------------------------------------------------------------------------------------------ reading OpenCL C
+
+WIDTHS = (2, 3, 4, 8, 16)
+SCALARS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "double")
+TYPES = "".join(
+    [f"typedef unsigned {one} u{one};\n" for one in ("char", "short", "int", "long")]
+    + ["typedef ulong size_t; typedef long ptrdiff_t; typedef long intptr_t; typedef ulong uintptr_t;\n"]
+    + ["typedef uint cl_mem_fence_flags;\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"]
+    + [f"typedef {t} {t}{w} __attribute__((ext_vector_type({w})));\n" for t in SCALARS for w in WIDTHS]
+    + [
+        f"{one}{w} __attribute__((overloadable)) as_{one}{w}({other}{w});\n"
+        for same in (("int", "uint", "float"), ("long", "ulong", "double"), ("short", "ushort"), ("char", "uchar"))
+        for one in same for other in same for w in ("", *WIDTHS)
+    ]
+    + [f"#define CLK_{name}_MEM_FENCE {1 + number}\n" for number, name in enumerate(("LOCAL", "GLOBAL"))]
+    + ["void __attribute__((overloadable)) work_group_barrier(cl_mem_fence_flags);\n"]
+    + ["int printf(__constant const char *, ...);\n"]
+    + [f"#define {t}_MAX {v}\n#define {t}_MIN (-{v} - 1)\n" for t, v in (("INT", 2147483647), ("SHRT", 32767))]
+    + ["#define UINT_MAX 0xffffffffu\n#define FLT_MAX 0x1.fffffep127f\n#define FLT_MIN 0x1.0p-126f\n"]
+    + ["#define FLT_EPSILON 0x1.0p-23f\n#define INFINITY (__builtin_inff())\n#define NAN (__builtin_nanf(\"\"))\n"]
+    + ["#define M_PI_F 3.14159274f\n#define M_E_F 2.71828175f\n"]
+)  # fmt: skip
+NEWLINE = "\n"
+OPTIONS = [
+    *("-x", "cl", "-cl-std=CL1.2", "-target", "spir64", "-cl-no-stdinc", "-Xclang", "-fdeclare-opencl-builtins"),
+    "-D__opencl_c_named_address_space_builtins=1",
+]
+GLOBAL, LOCAL, CONSTANT = 1, 2, 3  # how the target spir64 numbers its address spaces
+
+
+@dataclass
+class Instrumented:
+    """A kernel that records."""
+
+    source: str  # it takes the log, `__global int *`, before its own arguments
+    arrays: list[str]  # the names of its arrays: first those given, then those it declares in local memory
+    has_barriers: bool
+    unseen: list[str]  # what cannot be followed
+
+
+def instrument(source: str, name: str, dry: bool) -> Instrumented:
+    """Rewrite OpenCL C so that its kernel `name` records ids, accesses, barriers and rounds of loops.
+
+    Args:
+        source: OpenCL C that compiles.
+        name: the kernel.
+        dry: let nobody wait at a barrier.
+    """
+    from clang import cindex
+
+    detailed = cindex.TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD
+    files = [("learner.cl", TYPES + source)]
+    unit = cindex.Index.create().parse("learner.cl", OPTIONS, unsaved_files=files, options=detailed)
+    rewriting = Rewriting(source.encode(), len(TYPES.encode()))
+    for diagnostic in unit.diagnostics:
+        if diagnostic.severity >= cindex.Diagnostic.Error:
+            line = diagnostic.location.line - TYPES.count(NEWLINE)
+            rewriting.unseen.append(f"line {line}: {diagnostic.spelling}")
+    rewriting.read(unit.cursor, name)
+    counts = f"#define ARRAY_COUNT {len(rewriting.arrays)}\n#define GIVEN_COUNT {rewriting.given}\n"
+    text = f"{counts}{RECORDER}{DRY if dry else RECORDED}#line 1\n{rewriting.rewritten()}"
+    return Instrumented(text, rewriting.arrays, rewriting.has_barriers, rewriting.unseen)
+
+
+@dataclass
+class Rewriting:
+    """What is inserted into a source, found by walking through Clang's syntax tree."""
+
+    source: bytes
+    offset: int  # of the source in what Clang read
+    arrays: list[str] = field(default_factory=list)
+    given: int = 0  # the first arrays, which the kernel takes
+    has_barriers: bool = False
+    unseen: list[str] = field(default_factory=list)
+    _functions: set[str] = field(default_factory=set)  # those that the source defines
+    _inserted: list[tuple[int, str]] = field(default_factory=list)
+    _macros: list[tuple[int, int]] = field(default_factory=list)
+
+    def read(self, unit: Cursor, name: str) -> None:
+        """Walk through all functions of the source; the arrays are those of the kernel `name`."""
+        from clang.cindex import CursorKind
+
+        own = [one for one in unit.get_children() if one.extent.start.offset >= self.offset]
+        self._macros = [self._range(one) for one in own if one.kind == CursorKind.MACRO_INSTANTIATION]
+        functions = [one for one in own if one.kind == CursorKind.FUNCTION_DECL and one.is_definition()]
+        self._functions = {one.spelling for one in functions}
+        for function in functions:
+            body = next(one for one in function.get_children() if one.kind == CursorKind.COMPOUND_STMT)
+            self._add_parameter(function)
+            if function.spelling == name:
+                self._start(function, body)
+            for statement in body.get_children():
+                self._visit(statement, [body, function], function.spelling == name)
+
+    def rewritten(self) -> str:
+        """The source with all that is inserted."""
+        parts, done = [], 0
+        for position, text in sorted(self._inserted, key=lambda one: one[0]):  # stable: of one place, in order
+            parts += [self.source[done:position], text.encode()]
+            done = position
+        return b"".join([*parts, self.source[done:]]).decode()
+
+    def _range(self, cursor: Cursor) -> tuple[int, int]:
+        return cursor.extent.start.offset - self.offset, cursor.extent.end.offset - self.offset
+
+    def _text(self, cursor: Cursor) -> str:
+        start, end = self._range(cursor)
+        return self.source[start:end].decode()
+
+    def _insert(self, position: int, text: str) -> None:
+        self._inserted.append((position, text))
+
+    def _miss(self, cursor: Cursor) -> None:
+        self.unseen.append(
+            f"line {cursor.extent.start.line - TYPES.count(NEWLINE)}: `{' '.join(self._text(cursor).split())}`"
+        )
+
+    def _in_macro(self, cursor: Cursor) -> bool:
+        start, end = self._range(cursor)
+        return any(first <= start and end <= last for first, last in self._macros)
+
+    def _add_parameter(self, function: Cursor) -> None:
+        opening = self.source.index(b"(", function.location.offset - self.offset) + 1
+        empty = re.match(rb"\s*(void\s*)?\)", self.source[opening:])
+        if empty and empty[1]:
+            self.source = self.source[:opening] + b" " * len(empty[1]) + self.source[opening + len(empty[1]) :]
+        self._insert(opening, "__global int *trace_log" + ("" if empty else ", "))
+
+    def _start(self, function: Cursor, body: Cursor) -> None:
+        given = [one for one in function.get_arguments() if _memory(one.type.get_pointee()) in (GLOBAL, CONSTANT)]
+        self.arrays, self.given = [one.spelling for one in given], len(given)
+        told = "".join(
+            f" trace_array(trace_log, {number}, (ulong){one.spelling}, trace_row(trace_log)"
+            f"[{ARRAYS + ARRAY_INTS * number + 2}], sizeof(*{one.spelling}));"
+            for number, one in enumerate(given)
+        )
+        self._insert(self._range(body)[0] + 1, f" trace_start(trace_log);{told}")
+
+    def _visit(self, cursor: Cursor, above: list[Cursor], in_kernel: bool) -> None:
+        """Rewrite what an expression or a statement does itself, then what stands in it; `above`, innermost first."""
+        from clang.cindex import CursorKind as Kind
+
+        if cursor.kind == Kind.CXX_UNARY_EXPR:  # sizeof touches nothing
+            return
+        children = list(cursor.get_children())
+        if cursor.kind == Kind.VAR_DECL and _memory(cursor.type) == LOCAL and in_kernel:
+            self._declare(cursor, above[0])
+        elif cursor.kind in (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT):
+            self._guard_loop(cursor, children[0] if cursor.kind == Kind.DO_STMT else children[-1])
+        elif cursor.kind == Kind.CALL_EXPR:
+            self._call(cursor, children)
+        elif cursor.kind.is_expression() and _memory(cursor.type) and not _is_array(cursor):
+            self._access(cursor, children, above)
+        for child in children:
+            self._visit(child, [cursor, *above], in_kernel)
+
+    def _declare(self, variable: Cursor, statement: Cursor) -> None:
+        element, innermost = variable.type, variable.spelling
+        while _is_array_type(element):
+            element, innermost = element.element_type, f"{innermost}[0]"
+        number, name = len(self.arrays), variable.spelling
+        self.arrays.append(name)
+        told = f"trace_array(trace_log, {number}, (ulong)&{name}, sizeof({name}), sizeof({innermost}));"
+        self._insert(self._range(statement)[1], f" {told}")
+
+    def _guard_loop(self, loop: Cursor, body: Cursor) -> None:
+        from clang.cindex import CursorKind
+
+        stop = "if (trace_step(trace_log, __LINE__)) { break; }"
+        start, end = self._range(body)
+        if self._in_macro(body):
+            self._miss(loop)
+        elif body.kind == CursorKind.COMPOUND_STMT:
+            self._insert(start + 1, f" {stop}")
+        else:
+            self._insert(start, f"{{ {stop} ")
+            ended = self.source[:end].rstrip().endswith((b";", b"}"))
+            self._insert(end if ended else self.source.index(b";", end) + 1, " }")
+
+    def _call(self, call: Cursor, children: list[Cursor]) -> None:
+        arguments = children[1:]
+        if call.spelling in WAITS:
+            self.has_barriers = True
+        elif call.spelling in self._functions and not self._in_macro(call):
+            opening = self.source.index(b"(", self._range(call)[0]) + 1
+            self._insert(opening, "trace_log, " if arguments else "trace_log")
+        elif call.spelling in POINTERS and not self._in_macro(call):
+            number, what, count = POINTERS[call.spelling]
+            index = "0"
+            if count > 1:  # vload4(offset, p) reads the elements of p from 4 * offset on
+                index = f"{count} * (long)({self._text(arguments[number - 1])})"
+                self._wrap(arguments[number - 1], "0 * (", ")")
+            self._wrap(arguments[number], "(", f") + {self._at(self._text(arguments[number]), what, index, count)}")
+        elif call.spelling in self._functions or self._takes_shared(call, arguments):
+            self._miss(call)
+
+    def _takes_shared(self, call: Cursor, arguments: list[Cursor]) -> bool:
+        """Whether it is a function of OpenCL, not known here, that is given a pointer to shared memory."""
+        if call.spelling in ("async_work_group_copy", "prefetch", "printf"):
+            return False
+        pointers = [one.type.get_pointee() for one in arguments if one.type.kind.name == "POINTER"]
+        return any(_memory(one) in (GLOBAL, LOCAL) for one in pointers)
+
+    def _wrap(self, cursor: Cursor, before: str, after: str) -> None:
+        start, end = self._range(cursor)
+        self._insert(start, before)
+        self._insert(end, after)
+
+    def _at(self, pointer: str, what: int, index: str, count: int = 1) -> str:
+        return f"trace_index(trace_log, {what}, (ulong)({pointer}), sizeof(*({pointer})), {index}, {count})"
+
+    def _access(self, cursor: Cursor, children: list[Cursor], above: list[Cursor]) -> None:
+        from clang.cindex import CursorKind as Kind
+
+        kind, text = cursor.kind, self._text(cursor)
+        is_pointer = kind == Kind.UNARY_OPERATOR  # what lives in memory and has a unary operator has a `*`
+        is_arrow = kind == Kind.MEMBER_REF_EXPR and children and children[0].type.kind.name == "POINTER"
+        is_local = kind == Kind.DECL_REF_EXPR and _memory(cursor.type) == LOCAL
+        if not (kind == Kind.ARRAY_SUBSCRIPT_EXPR or is_pointer or is_arrow or is_local) or not self._is_watched(
+            cursor
+        ):
+            return
+        what = self._what(cursor, above)
+        if what is None:
+            return
+        base = cursor if is_local else children[0]
+        pointer = f"&{text}" if is_local else self._text(base)
+        backwards = kind == Kind.ARRAY_SUBSCRIPT_EXPR and base.type.kind.name not in ("POINTER", "CONSTANTARRAY")
+        if self._in_macro(cursor) or backwards or (not is_local and self._has_effects(pointer)):
+            self._miss(cursor)
+            return
+        if kind == Kind.ARRAY_SUBSCRIPT_EXPR:
+            before, after = self._at(pointer, what, "@").split("@")
+            self._insert(self.source.index(b"[", self._range(base)[1]) + 1, before)
+            self._insert(self._range(cursor)[1] - 1, after)
+        elif is_local:
+            self._wrap(cursor, "(*(&", f" + {self._at(pointer, what, '0')}))")
+        else:
+            self._wrap(base, "(", f" + {self._at(pointer, what, '0')})")
+
+    def _has_effects(self, text: str) -> bool:
+        """Whether to evaluate an expression twice could change something twice, or record it twice."""
+        called = set(re.findall(r"(\w+)\s*\(", text))
+        return bool(re.search(r"\+\+|--|[^=!<>]=[^=]", text) or called & self._functions)
+
+    def _is_watched(self, cursor: Cursor) -> bool:
+        """Whether it is not an array of constants that the program declares for itself."""
+        from clang.cindex import CursorKind
+
+        if _memory(cursor.type) != CONSTANT:
+            return True
+        roots = (one for one in cursor.walk_preorder() if one.kind == CursorKind.DECL_REF_EXPR)
+        root = next(roots, None)
+        return root is not None and root.referenced.kind == CursorKind.PARM_DECL and root.spelling in self.arrays
+
+    def _what(self, cursor: Cursor, above: list[Cursor]) -> int | None:
+        """READ, WRITE or both; None if only the address is taken."""
+        from clang.cindex import CursorKind as Kind
+
+        inner = cursor
+        for outer in above:
+            same = self._range(outer)[0] == self._range(inner)[0]
+            if outer.kind in (Kind.PAREN_EXPR, Kind.MEMBER_REF_EXPR) or (
+                outer.kind == Kind.UNEXPOSED_EXPR and _memory(outer.type)
+            ):
+                inner = outer
+                continue
+            if outer.kind == Kind.COMPOUND_ASSIGNMENT_OPERATOR and same:
+                return READ | WRITE
+            if outer.kind == Kind.BINARY_OPERATOR and same and self._is_assignment(inner):
+                return WRITE
+            if outer.kind == Kind.UNARY_OPERATOR:
+                operator = self._text(outer)
+                if operator.startswith("&"):
+                    return None
+                if operator.startswith(("++", "--")) or operator.endswith(("++", "--")):
+                    return READ | WRITE
+            break
+        return READ
+
+    def _is_assignment(self, left: Cursor) -> bool:
+        after = self.source[self._range(left)[1] :].lstrip()
+        return after.startswith(b"=") and not after.startswith(b"==")
+
+
+def _memory(kind: Type) -> int:
+    """GLOBAL, LOCAL or CONSTANT for a type that lives there, 0 for any other."""
+    from clang.cindex import TypeKind
+
+    if kind.kind == TypeKind.INVALID:  # Clang has no answer for it, and would crash
+        return 0
+    space = kind.get_address_space()
+    return space if space in (GLOBAL, LOCAL, CONSTANT) else 0
+
+
+def _is_array_type(kind: Type) -> bool:
+    return kind.kind.name == "CONSTANTARRAY"
+
+
+def _is_array(cursor: Cursor) -> bool:
+    return _is_array_type(cursor.type)
