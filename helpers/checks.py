@@ -83,7 +83,7 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **argu
     if run.result is None:
         fate = run.failures[0].partition("; it was in line")[0]
         launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
-        raise NotYet(f"the process that ran your kernel did not live to tell: {fate}. It was at {launch}.")
+        raise NotYet(f"the process that ran your kernel gave no verdict: {fate}. It was at {launch}.")
     outcome, text = run.result
     if outcome == "right":
         return text

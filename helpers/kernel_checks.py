@@ -65,8 +65,8 @@ def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]
 
 def judge_kernel(
     kernel: opencl.Kernel, inputs: Sequence[str], reference: Callable[..., np.ndarray], radius: int = 0,
-    sizes: Sequence[int] = SIZES, groups: Sequence[int] = (LOCAL_SIZE,), traced: Sequence[tuple[int, int]] = SMALL_GROUPS,
-    elements: int = 1,
+    sizes: Sequence[int] = SIZES, groups: Sequence[int] = (LOCAL_SIZE,),
+    traced: Sequence[tuple[int, int]] = SMALL_GROUPS, elements: int = 1,
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -81,7 +81,7 @@ def judge_kernel(
         radius: how many neighbours on each side an output depends on; messages show them.
         sizes: the sizes n to try; two random ones are added.
         groups: how many work-items a work-group has; every size is tried with each.
-        traced: elements and work-group of each traced launch; the kernel's own local memory must fit the work-groups.
+        traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
         elements: how many elements a work-item computes; so many fewer work-items run.
 
     Returns:
@@ -155,7 +155,8 @@ def _judge_trace(
     items = math.ceil(needed / group) * group
     launch = f"n = {n}, {items} work-items in groups of {group}"
     traced = record(kernel, launch, items, group, [*given, out, np.int32(n)])
-    expect_writes(traced, launch)
+    if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
+        expect_writes(traced, launch)
     for touch in traced.outside:
         if touch.array not in traced.lengths:
             raise NotYet(f"{launch}: {touch}, which does not exist.")
