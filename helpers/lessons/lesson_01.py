@@ -138,7 +138,7 @@ def where_time_goes(parts: Mapping[str, Sequence[float]], title: str) -> None:
 # ---------------------------------------------------------------------------------------- bytes a second, measured
 
 NUMPY, GUARDED, PLAIN, COPY = "NumPy", "kernel with guard", "kernel without guard", "copy"  # a copy's label begins so
-NEAR = 0.75  # of the ceiling: from here on, memory is said to be the limit
+NEAR = 75  # percent of the ceiling: from here on, memory is said to be the limit
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def measure_bandwidth(
 
 
 def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
-    """Draw one bar for each way, the middle half of its runs, and the fastest copy as a line: the ceiling.
+    """Draw one bar for each way, the middle half of its runs, and the faster copy as a line: the ceiling.
 
     Args:
         measured: by label; those that begin with COPY are the copies, the slower of which is left out.
@@ -220,7 +220,7 @@ def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
                           va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
         axes.axvline(measured[ceiling].speed, color="black", ls="--", lw=1)
         axes.set(yticks=range(len(bars)), yticklabels=list(bars), ylim=(len(bars) - 0.4, -0.6), title=title)
-        axes.set_xlabel("bytes read and written, GB/s (black: middle half of the runs; dashed: the fastest copy)")
+        axes.set_xlabel("bytes read and written, GB/s (black: middle half of the runs; dashed: the faster copy)")
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.12)
     words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in bars.items())
@@ -231,6 +231,11 @@ def _ceiling(measured: Mapping[str, Bandwidth]) -> str:
     return max((label for label in measured if label.startswith(COPY)), key=lambda label: measured[label].speed)
 
 
+def percent_of_ceiling(measured: Mapping[str, Bandwidth], label: str) -> float:
+    """Return the speed of one way in percent of the faster copy's; both were measured, so it may exceed 100."""
+    return 100 * measured[label].speed / measured[_ceiling(measured)].speed
+
+
 def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
     """Print which of the kernels and NumPy the memory limits, and whether the guard costs anything.
 
@@ -238,17 +243,18 @@ def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
         measured: by label: NUMPY, GUARDED, PLAIN, and copies.
         shared: whether NumPy and the device work in the same memory.
     """
-    ceiling = measured[_ceiling(measured)].speed
     for label in (GUARDED, PLAIN, *([NUMPY] if shared else [])):
-        share = measured[label].speed / ceiling
+        share = percent_of_ceiling(measured, label)
         why = "memory is what limits it." if share >= NEAR else "not memory alone, something else holds it up."
-        print(f"{label}: {100 * share:.0f} % of the fastest copy; {why}")
-    if not shared:
-        print("NumPy works in the host's memory, the kernel in the device's: two memories, two ceilings.")
+        print(f"{label}: {share:.0f} % of the faster copy; {why}")
     print(timing.compare(measured[PLAIN].run, measured[GUARDED].run))
     print(timing.compare(measured[NUMPY].run, measured[GUARDED].run))
-    if shared and measured[NUMPY].speed >= NEAR * ceiling:
-        print("One core of NumPy's nearly fills this memory. More cores find little left to win.")
+    if not shared:
+        print("NumPy works in the host's memory, the kernel in the device's: two memories, two ceilings.")
+    elif percent_of_ceiling(measured, NUMPY) >= NEAR:
+        print("NumPy's one core nearly fills this memory: in an addition, more cores find little left to win.")
+    else:
+        print("NumPy's one core leaves part of this memory idle: more cores can win.")
 
 
 def try_launches(
