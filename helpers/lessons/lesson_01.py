@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyopencl as cl
     from matplotlib.axes import Axes
 
+Label = TypeVar("Label", str, tuple[int, int])
 GROUP_COLOURS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
 
 
@@ -137,8 +139,11 @@ def where_time_goes(parts: Mapping[str, Sequence[float]], title: str) -> None:
 
 # ---------------------------------------------------------------------------------------- bytes a second, measured
 
-NUMPY, GUARDED, PLAIN, COPY = "NumPy", "kernel with guard", "kernel without guard", "copy"  # a copy's label begins so
+# The labels of what is compared; those of the copies begin with COPY.
+NUMPY, GUARDED, ONCE, PLAIN = "NumPy", "kernel with guard", "kernel, guard asked once", "kernel without guard"
+COPY = "copy"
 NEAR = 75  # percent of the ceiling: from here on, memory is said to be the limit
+BUSY = 0.5  # spread of the runs, as a part of their median: from here on, no limit is named
 
 
 @dataclass(frozen=True)
@@ -182,23 +187,20 @@ __kernel void copy(__global const float *from, __global float *to) {
 
 
 def measure_bandwidth(
-    ways: Mapping[str, tuple[int, Callable[[], object]]], elements: int, queue: cl.CommandQueue, repeats: int
-) -> dict[str, Bandwidth]:
-    """Time several ways of adding or copying.
+    ways: Mapping[Label, tuple[int, Callable[[], object]]], elements: int, device: str, repeats: int
+) -> dict[Label, Bandwidth]:
+    """Time several ways of adding or copying, turn about: a busy machine then hits all of them.
 
     Args:
-        ways: by label: the bytes that each element costs, and a function without arguments that does the work.
+        ways: by label: the bytes that each element costs, and a function without arguments that does the work and
+            returns the event of it, if it queued it.
         elements: how many elements each works on.
-        queue: the queue that the functions use.
+        device: the name of the device of all but NumPy.
         repeats: runs of each that count.
     """
-    device = opencl.name(queue.device)
-    measured = {}
-    for label, (size, work) in ways.items():
-        where = "one CPU core" if label == NUMPY else device
-        run = timing.measure(work, label=label, device=where, on=queue, repeats=repeats)
-        measured[label] = Bandwidth(run, size * elements)
-    return measured
+    where = {label: "one CPU core" if label == NUMPY else device for label in ways}
+    runs, _ = timing.Record().turn_about({label: work for label, (_, work) in ways.items()}, where, repeats)
+    return {label: Bandwidth(runs[label], size * elements) for label, (size, _) in ways.items()}
 
 
 def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
@@ -210,8 +212,8 @@ def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
     """
     ceiling = _ceiling(measured)
     bars = {label: one for label, one in measured.items() if not label.startswith(COPY)} | {ceiling: measured[ceiling]}
-    colours = {NUMPY: ORANGE, GUARDED: BLUE, PLAIN: SKY}
-    with figure(7.5, 2.7) as (drawn, axes):
+    colours = {NUMPY: ORANGE, GUARDED: BLUE, ONCE: SKY, PLAIN: SKY}
+    with figure(7.5, 3.0) as (drawn, axes):
         for row, (label, one) in enumerate(bars.items()):
             low, high = one.middle_half
             axes.barh(row, one.speed, color=colours.get(label, GREY), height=0.65)
@@ -240,31 +242,36 @@ def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
     """Print which of the kernels and NumPy the memory limits, and whether the guard costs anything.
 
     Args:
-        measured: by label: NUMPY, GUARDED, PLAIN, and copies.
+        measured: by label: NUMPY, GUARDED, ONCE, PLAIN, and copies.
         shared: whether NumPy and the device work in the same memory.
     """
-    for label in (GUARDED, PLAIN, *([NUMPY] if shared else [])):
+    wild = [label for label, one in measured.items() if one.run.spread > BUSY * one.run.median]
+    for label in (GUARDED, ONCE, PLAIN, *([NUMPY] if shared else [])):
         share = percent_of_ceiling(measured, label)
-        why = "memory is what limits it." if share >= NEAR else "not memory alone, something else holds it up."
-        print(f"{label}: {share:.0f} % of the faster copy; {why}")
+        why = "memory is what limits it" if share >= NEAR else "not memory alone, something else holds it up"
+        print(f"{label}: {share:.0f} % of the faster copy" + ("." if wild else f"; {why}."))
     print(timing.compare(measured[PLAIN].run, measured[GUARDED].run))
     print(timing.compare(measured[NUMPY].run, measured[GUARDED].run))
     if not shared:
         print("NumPy works in the host's memory, the kernel in the device's: two memories, two ceilings.")
-    elif percent_of_ceiling(measured, NUMPY) >= NEAR:
+    elif not wild and percent_of_ceiling(measured, NUMPY) >= NEAR:
         print("NumPy's one core nearly fills this memory: in an addition, more cores find little left to win.")
-    else:
+    elif not wild:
         print("NumPy's one core leaves part of this memory idle: more cores can win.")
+    if wild:
+        print(
+            f"No limit is named: the times vary too much ({', '.join(wild)}). Run this cell again on a quiet machine."
+        )
 
 
 def try_launches(
     launch: Callable[[int, int], object], launches: Sequence[tuple[int, int]], expected: np.ndarray,
     result: cl.Buffer, queue: cl.CommandQueue, repeats: int,
 ) -> tuple[int, int] | None:  # fmt: skip
-    """Add two arrays with several launches; check and time each, and show a table.
+    """Add two arrays with several launches; check each, time them turn about, and show a table.
 
     Args:
-        launch: queues the addition with so many work-items in work-groups of so many.
+        launch: queues the addition with so many work-items in work-groups of so many, and returns its event.
         launches: pairs of those two numbers.
         expected: what the result must be, float32.
         result: the buffer that `launch` writes.
@@ -277,29 +284,31 @@ def try_launches(
     import pyopencl as cl
     from IPython.display import display
 
-    rows, speeds = [], {}
-    actual = np.empty_like(expected)
+    results = {}  # of each launch: right, or what is wrong
     for items, group in launches:
         try:
             cl.enqueue_copy(queue, result, np.full_like(expected, np.nan))
             launch(items, group)
+            actual = np.empty_like(expected)
             cl.enqueue_copy(queue, actual, result)
+            results[items, group] = "right" if np.allclose(actual, expected) else "WRONG"
         except cl.Error as error:
-            rows.append((f"{items:,}", f"{group:,}", "", f"refused: {str(error).rpartition(' ')[2]}"))
-            continue
-        if not np.allclose(actual, expected):
-            rows.append((f"{items:,}", f"{group:,}", "", "WRONG"))
-            continue
-        run = timing.measure(
-            lambda items=items, group=group: launch(items, group),
-            device=opencl.name(queue.device), on=queue, repeats=repeats,
-        )  # fmt: skip
-        one = Bandwidth(run, 3 * expected.nbytes)
-        low, high = one.middle_half
-        speeds[items, group] = one.speed
-        rows.append((f"{items:,}", f"{group:,}", f"{one.speed:.3g} ({low:.3g} to {high:.3g})", "right"))
+            results[items, group] = f"refused: {str(error).rpartition(' ')[2]}"
+    right = {pair: (12, functools.partial(launch, *pair)) for pair, found in results.items() if found == "right"}
+    measured = measure_bandwidth(right, len(expected), opencl.name(queue.device), repeats)
+
+    def speed(pair: tuple[int, int]) -> str:
+        if pair not in measured:
+            return ""
+        low, high = measured[pair].middle_half
+        return f"{measured[pair].speed:.3g} ({low:.3g} to {high:.3g})"
+
+    rows = [(f"{pair[0]:,}", f"{pair[1]:,}", speed(pair), found) for pair, found in results.items()]
     display(Table(rows, ("work-items", "work-group", "GB/s (middle half of the runs)", "result")))
-    return max(speeds, key=speeds.__getitem__, default=None)
+    best = max(measured, key=lambda pair: measured[pair].speed, default=None)
+    if close := [p for p in measured if p != best and not timing.is_clear(measured[p].run, measured[best].run)]:
+        print(f"not clearly slower than {best}: {', '.join(map(str, close))}")
+    return best
 
 
 def wins_from(
