@@ -111,10 +111,10 @@ def test_launches_that_are_refused_or_wrong_are_never_the_fastest(monkeypatch):
             raise cl.LogicError("clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE")
         return kernel(queue, (items,), (group,), a, c, np.int32(len(x)))
 
-    tried = [(1, 1 << 31), (64, 64), (1024, 64)]
+    tried = [(1, 1 << 31), (64, 64), (1024, 64), (64, None)]
     assert lesson_01.try_launches(launch, tried, x + x, c, queue, repeats=3) == (1024, 64)
     results = [row[-1] for row in tables[0].rows]
-    assert results == ["refused: INVALID_WORK_GROUP_SIZE", "WRONG", "right"]
+    assert results == ["refused: INVALID_WORK_GROUP_SIZE", "WRONG", "right", "refused: TypeError"]
     assert lesson_01.try_launches(launch, tried[:2], x + x, c, queue, repeats=3) is None
 
 
