@@ -223,7 +223,7 @@ def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
                           va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
         axes.axvline(measured[ceiling].speed, color="black", ls="--", lw=1)
         axes.set(yticks=range(len(bars)), yticklabels=list(bars), ylim=(len(bars) - 0.4, -0.6), title=title)
-        axes.set_xlabel("bytes read and written, GB/s (black: middle half of the runs; dashed: the faster copy)")
+        axes.set_xlabel("GB/s read and written (black: middle half of the runs; dashed: faster copy)")
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.12)
     words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in bars.items())
