@@ -261,7 +261,7 @@ def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
     elif not wild:
         print("NumPy's one core leaves part of this memory idle: more cores can win.")
     if wild:
-        print(f"No limit is named: {', '.join(wild)} varied too much, or was faster than a copy. Is this machine busy?")
+        print(f"No limit is named. Too varied, or faster than a copy: {', '.join(wild)}. Is this machine busy?")
 
 
 def _is_wild(measured: Mapping[str, Bandwidth], label: str) -> bool:
