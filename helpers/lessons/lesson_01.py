@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from helpers import checks, kernel_checks
-from helpers.plots import BLUE, GREEN, GREY, GROUP_COLOURS, ORANGE, PINK, RED, SKY, figure, show
+from helpers import checks, kernel_checks, opencl, timing
+from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
+from helpers.tables import Table
 from helpers.trace import Trace
 
 if TYPE_CHECKING:
+    import pyopencl as cl
     from matplotlib.axes import Axes
+
+Label = TypeVar("Label", str, tuple[int, int])
+GROUP_COLOURS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
 
 
 @checks.verdict
@@ -112,31 +119,234 @@ def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "b
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     down = 0.3 if end[1] > start[1] else -0.3
     tip = (end[0], end[1] - down)
-    look = {"arrowstyle": "-|>", "color": colour, "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
+    line = "--" if colour == RED else "-"
+    look = {"arrowstyle": "-|>", "color": colour, "lw": 1.3, "ls": line, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=tip, xytext=(start[0], start[1] + down), arrowprops=look, zorder=3)
 
 
-def where_time_goes(parts: dict[str, float], title: str) -> None:
-    """Show the parts of one run as one bar, in milliseconds.
+def where_time_goes(parts: Mapping[str, Sequence[float]], title: str) -> None:
+    """Show the parts of a run as one bar, in milliseconds: their medians, and the middle half of the repeats.
 
     Args:
-        parts: seconds by the name of the part, in order.
+        parts: by the name of the part, in order: its seconds in each repeat.
         title: the message of the figure, with the device.
     """
     colours = (SKY, BLUE, ORANGE, GREEN, PINK, GREY)
-    with figure(7.5, 1.9) as (drawn, axes):
+    words = []
+    with figure(7.5, 2.0) as (drawn, axes):
         left = 0.0
         for (part, seconds), colour in zip(parts.items(), colours, strict=False):
-            axes.barh(
-                0,
-                seconds * 1e3,
-                left=left * 1e3,
-                color=colour,
-                edgecolor="white",
-                label=f"{part}: {seconds * 1e3:.2g} ms",
-            )
-            left += seconds
-        axes.set(xlabel="time (ms)", yticks=[], title=title)
+            low, middle, high = np.percentile(seconds, [25, 50, 75]) * 1e3
+            words.append(f"{part} {middle:.2g} ms")
+            label = f"{part}: {middle:.2g} ms\n(middle half {low:.2g} to {high:.2g})"
+            axes.barh(0, middle, left=left, color=colour, edgecolor="white", label=label)
+            left += middle
+        axes.set(xlabel="time (ms), medians", yticks=[], title=title)
         drawn.legend(loc="outside lower center", ncols=len(parts))
-    words = ", ".join(f"{part} {seconds * 1e3:.2g} ms" for part, seconds in parts.items())
+    show(drawn, f"{title}: {', '.join(words)}.")
+
+
+# ---------------------------------------------------------------------------------------- bytes a second, measured
+
+# The labels of what is compared; those of the copies begin with COPY.
+NUMPY, GUARDED, ONCE, PLAIN = "NumPy", "kernel with guard", "kernel, guard asked once", "kernel without guard"
+COPY = "copy"
+NEAR = 75  # percent of the ceiling: from here on, memory is said to be the limit
+# No limit is named where the spread of some runs, as a part of their median, or their percent of the ceiling, is above:
+BUSY, TOO_GOOD = 0.5, 120
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """How many bytes a second one way of adding or copying moved."""
+
+    run: timing.Measurement
+    moved: int  # bytes that one run asks memory for, those that are read and those that are written
+
+    @property
+    def speed(self) -> float:
+        """In GB/s (10**9 bytes a second), by the median of the runs."""
+        return self.moved / self.run.median / 1e9
+
+    @property
+    def middle_half(self) -> tuple[float, float]:
+        """Between what the speed of half of the runs lies, in GB/s."""
+        low, high = self.run.quartiles
+        return self.moved / high / 1e9, self.moved / low / 1e9
+
+
+def copies(
+    queue: cl.CommandQueue, source: cl.Buffer, target: cl.Buffer, elements: int
+) -> dict[str, tuple[int, Callable[[], object]]]:
+    """Return two ways of copying floats from one buffer to another, for `measure_bandwidth`.
+
+    Which is faster differs: a CPU's driver may copy on one core, a GPU's may have an engine for it.
+    """
+    import pyopencl as cl
+
+    text = """
+__kernel void copy(__global const float *from, __global float *to) {
+    to[get_global_id(0)] = from[get_global_id(0)];
+}
+"""
+    kernel = cl.Kernel(opencl.build(queue.context, text), "copy")
+    return {
+        f"{COPY} by the driver": (8, lambda: cl.enqueue_copy(queue, target, source, byte_count=4 * elements)),
+        f"{COPY} by a kernel": (8, lambda: kernel(queue, (elements,), None, source, target)),
+    }
+
+
+def measure_bandwidth(
+    ways: Mapping[Label, tuple[int, Callable[[], object]]], elements: int, device: str, repeats: int
+) -> dict[Label, Bandwidth]:
+    """Time several ways of adding or copying, turn about: a busy machine then hits all of them.
+
+    Args:
+        ways: by label: the bytes that each element costs, and a function without arguments that does the work and
+            returns the event of it, if it queued it.
+        elements: how many elements each works on.
+        device: the name of the device of all but NumPy.
+        repeats: runs of each that count.
+    """
+    where = {label: "one CPU core" if label == NUMPY else device for label in ways}
+    runs, _ = timing.Record().turn_about({label: work for label, (_, work) in ways.items()}, where, repeats)
+    return {label: Bandwidth(runs[label], size * elements) for label, (size, _) in ways.items()}
+
+
+def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
+    """Draw one bar for each way, the middle half of its runs, and the faster copy as a line: the ceiling.
+
+    Args:
+        measured: by label; those that begin with COPY are the copies, the slower of which is left out.
+        title: the message of the figure, with the device.
+    """
+    ceiling = _ceiling(measured)
+    bars = {label: one for label, one in measured.items() if not label.startswith(COPY)} | {ceiling: measured[ceiling]}
+    colours = {NUMPY: ORANGE, GUARDED: BLUE, ONCE: SKY, PLAIN: SKY}
+    with figure(7.5, 3.0) as (drawn, axes):
+        for row, (label, one) in enumerate(bars.items()):
+            low, high = one.middle_half
+            axes.barh(row, one.speed, color=colours.get(label, GREY), height=0.65)
+            axes.plot([low, high], [row, row], color="black", lw=1.5, marker="|", ms=8)
+            axes.annotate(f"{one.speed:.3g}", (max(high, one.speed), row), xytext=(6, 0), textcoords="offset points",
+                          va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+        axes.axvline(measured[ceiling].speed, color="black", ls="--", lw=1)
+        axes.set(yticks=range(len(bars)), yticklabels=list(bars), ylim=(len(bars) - 0.4, -0.6), title=title)
+        axes.set_xlabel("GB/s read and written (black: middle half of the runs; dashed: faster copy)")
+        axes.grid(axis="y", visible=False)
+        axes.margins(x=0.12)
+    words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in bars.items())
     show(drawn, f"{title}: {words}.")
+
+
+def _ceiling(measured: Mapping[str, Bandwidth]) -> str:
+    return max((label for label in measured if label.startswith(COPY)), key=lambda label: measured[label].speed)
+
+
+def percent_of_ceiling(measured: Mapping[str, Bandwidth], label: str) -> float:
+    """Return the speed of one way in percent of the faster copy's; both were measured, so it may exceed 100."""
+    return 100 * measured[label].speed / measured[_ceiling(measured)].speed
+
+
+def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
+    """Print which of the kernels and NumPy the memory limits, and whether the guard costs anything.
+
+    Args:
+        measured: by label: NUMPY, GUARDED, ONCE, PLAIN, and copies.
+        shared: whether NumPy and the device work in the same memory.
+    """
+    own = [label for label in measured if shared or label != NUMPY]
+    wild = [label for label in own if _is_wild(measured, label)]
+    for label in (GUARDED, ONCE, PLAIN, *([NUMPY] if shared else [])):
+        share = percent_of_ceiling(measured, label)
+        why = "memory is what limits it" if share >= NEAR else "not memory alone, something else holds it up"
+        print(f"{label}: {share:.0f} % of the faster copy" + ("." if wild else f"; {why}."))
+    print(timing.compare(measured[PLAIN].run, measured[GUARDED].run))
+    print(timing.compare(measured[NUMPY].run, measured[GUARDED].run))
+    if not shared:
+        print("NumPy works in the host's memory, the kernel in the device's: two memories, two ceilings.")
+    elif not wild and percent_of_ceiling(measured, NUMPY) >= NEAR:
+        print("NumPy's one core nearly fills this memory: in an addition, more cores find little left to win.")
+    elif not wild:
+        print("NumPy's one core leaves part of this memory idle: more cores can win.")
+    if wild:
+        print(f"No limit is named. Too varied, or faster than a copy: {', '.join(wild)}. Is this machine busy?")
+
+
+def _is_wild(measured: Mapping[str, Bandwidth], label: str) -> bool:
+    run = measured[label].run
+    return run.spread > BUSY * run.median or percent_of_ceiling(measured, label) > TOO_GOOD
+
+
+def try_launches(
+    launch: Callable[[int, int], object], launches: Sequence[tuple[int, int]], expected: np.ndarray,
+    result: cl.Buffer, queue: cl.CommandQueue, repeats: int,
+) -> tuple[int, int] | None:  # fmt: skip
+    """Add two arrays with several launches; check each, time them turn about, and show a table.
+
+    Args:
+        launch: queues the addition with so many work-items in work-groups of so many, and returns its event.
+        launches: pairs of those two numbers.
+        expected: what the result must be, float32.
+        result: the buffer that `launch` writes.
+        queue: the queue that it uses.
+        repeats: runs of each launch that count.
+
+    Returns:
+        The launch that was fastest; None if every one was refused or wrong.
+    """
+    import pyopencl as cl
+    from IPython.display import display
+
+    results = {}  # of each launch: right, or what is wrong
+    for items, group in launches:
+        try:
+            cl.enqueue_copy(queue, result, np.full_like(expected, np.nan))
+            launch(items, group)
+            actual = np.empty_like(expected)
+            cl.enqueue_copy(queue, actual, result)
+            results[items, group] = "right" if np.allclose(actual, expected) else "WRONG"
+        except (
+            cl.Error,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            RuntimeError,
+        ) as error:  # all but the first: no number
+            name = str(error).rpartition(" ")[2] if isinstance(error, cl.Error) else type(error).__name__
+            results[items, group] = f"refused: {name}"
+    right = {pair: (12, functools.partial(launch, *pair)) for pair, found in results.items() if found == "right"}
+    measured = measure_bandwidth(right, len(expected), opencl.name(queue.device), repeats)
+
+    def speed(pair: tuple[int, int]) -> str:
+        if pair not in measured:
+            return ""
+        low, high = measured[pair].middle_half
+        return f"{measured[pair].speed:.3g} ({low:.3g} to {high:.3g})"
+
+    headers = ("work-items", "work-group", "GB/s (middle half of the runs)", "result")
+    rows = [
+        (*(f"{number:,}" if isinstance(number, int) else number for number in pair), speed(pair), found)
+        for pair, found in results.items()
+    ]
+    display(Table(rows, headers))
+    best = max(measured, key=lambda pair: measured[pair].speed, default=None)
+    if close := [p for p in measured if p != best and not timing.is_clear(measured[p].run, measured[best].run)]:
+        print(f"not clearly slower than {best}: {', '.join(map(str, close))}")
+    return best
+
+
+def wins_from(
+    baseline: Sequence[tuple[int, timing.Measurement]], candidate: Sequence[tuple[int, timing.Measurement]], unit: str
+) -> str:
+    """Say from which size on `candidate` is clearly faster than `baseline`, at that size and at all larger ones.
+
+    Args:
+        baseline: for each size, in order: the size and what was measured.
+        candidate: likewise, of the same sizes.
+        unit: what the size counts.
+    """
+    pairs = zip(baseline, candidate, strict=True)
+    won = [new.median < old.median and timing.is_clear(old, new) for (_, old), (_, new) in pairs]
+    sizes = (size for i, (size, _) in enumerate(baseline) if all(won[i:]))
+    return next((f"from {size:,} {unit} on" for size in sizes), f"never, up to {baseline[-1][0]:,} {unit}")

@@ -1,0 +1,140 @@
+"""helpers.lessons.lesson_01: what it says of a measurement must follow from the measurement."""
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from helpers import opencl
+from helpers.lessons import lesson_01
+from helpers.timing import Measurement
+
+ADD = """
+__kernel void add(__global const float *a, __global float *c, const int n) {
+    int i = get_global_id(0);
+    if (i < n) {
+        c[i] = a[i] + a[i];
+    }
+}
+"""
+
+
+def run(seconds, spread=0.02):
+    return Measurement("x", "here", tuple(seconds * (1 + spread * i) for i in range(-2, 3)))
+
+
+def bandwidths(spread=0.02, **speeds):
+    """For each label, its speed in GB/s: 12 bytes for each of a million elements."""
+    labels = {"numpy": "NumPy", "guarded": "kernel with guard", "once": "kernel, guard asked once"}
+    labels |= {"plain": "kernel without guard", "driver": "copy by the driver", "kernel": "copy by a kernel"}
+    return {
+        labels[key]: lesson_01.Bandwidth(run(12e6 / (speed * 1e9), spread), 12_000_000) for key, speed in speeds.items()
+    }
+
+
+def test_a_bandwidth_is_bytes_in_a_second():
+    one = lesson_01.Bandwidth(run(2e-3), 12_000_000)
+    assert one.speed == pytest.approx(6)
+    low, high = one.middle_half
+    assert low == pytest.approx(6 / 1.02) and high == pytest.approx(6 / 0.98)
+
+
+def test_what_limits_is_said_by_the_faster_copy(capsys):
+    measured = bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50)
+    assert lesson_01.percent_of_ceiling(measured, "kernel with guard") == pytest.approx(42)
+    lesson_01.say_what_limits(measured, shared=True)
+    said = capsys.readouterr().out
+    assert "kernel with guard: 42 % of the faster copy; not memory alone" in said
+    assert "kernel without guard: 96 % of the faster copy; memory is what limits it" in said
+    assert "x is 2.3 times slower than x" in said  # with guard than without
+    assert "more cores find little left to win" in said
+
+
+def test_a_device_that_wins_is_told_so(capsys):
+    lesson_01.say_what_limits(bandwidths(numpy=10, guarded=24, once=24, plain=24, driver=20, kernel=26), shared=True)
+    said = capsys.readouterr().out
+    assert "no claim" in said  # the guard costs nothing
+    assert "x is 2.4 times faster than x" in said and "leaves part of this memory idle" in said
+
+
+@pytest.mark.parametrize(
+    ("spread", "once"),
+    [
+        (0.3, 10),  # times that vary
+        (0.02, 46),  # faster than a copy, which is no ceiling then
+    ],
+)
+def test_nothing_is_concluded_on_a_busy_machine(capsys, spread, once):
+    busy = bandwidths(spread, numpy=10, guarded=7, once=once, plain=8, driver=9, kernel=10)
+    lesson_01.say_what_limits(busy, shared=True)
+    said = capsys.readouterr().out
+    assert "limits it" not in said and "one core" not in said
+    assert f"kernel, guard asked once: {10 * once} % of the faster copy.\n" in said and "machine busy?" in said
+
+
+def test_two_memories_are_not_compared_with_one_ceiling(capsys):
+    lesson_01.say_what_limits(
+        bandwidths(numpy=10, guarded=240, once=240, plain=240, driver=250, kernel=260), shared=False
+    )
+    said = capsys.readouterr().out
+    assert "NumPy:" not in said and "two memories, two ceilings" in said
+
+
+def test_the_figure_shows_one_copy_and_names_every_speed(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    lesson_01.draw_bandwidth(bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50), "how near?")
+    [image] = shown
+    assert len(image.data) < 80_000
+    assert all(words in image.alt for words in ("how near?", "NumPy 46 GB/s", "copy by a kernel 50 GB/s"))
+    assert "by the driver" not in image.alt
+
+
+def test_both_copies_copy():
+    context = cl.Context([opencl.pick_device()])
+    queue = cl.CommandQueue(context)
+    x = np.arange(1000, dtype=np.float32)
+    source = cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
+    target = cl.Buffer(context, cl.mem_flags.READ_WRITE, x.nbytes)
+    for moved, copy in lesson_01.copies(queue, source, target, len(x)).values():
+        cl.enqueue_copy(queue, target, np.zeros_like(x))
+        copy()
+        actual = np.empty_like(x)
+        cl.enqueue_copy(queue, actual, target)
+        assert moved == 8 and np.array_equal(actual, x)
+
+
+def test_launches_that_are_refused_or_wrong_are_never_the_fastest(monkeypatch):
+    context = cl.Context([opencl.pick_device()])
+    queue = cl.CommandQueue(context)
+    x = np.arange(1000, dtype=np.float32)
+    a = cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
+    c = cl.Buffer(context, cl.mem_flags.READ_WRITE, x.nbytes)
+    kernel = cl.Kernel(opencl.build(context, ADD), "add")
+    tables = []
+    monkeypatch.setattr("IPython.display.display", tables.append)
+
+    def launch(items, group):
+        if group > 1 << 30:
+            raise cl.LogicError("clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE")
+        return kernel(queue, (items,), (group,), a, c, np.int32(len(x)))
+
+    tried = [(1, 1 << 31), (64, 64), (1024, 64), (64, None)]
+    assert lesson_01.try_launches(launch, tried, x + x, c, queue, repeats=3) == (1024, 64)
+    results = [row[-1] for row in tables[0].rows]
+    assert results == ["refused: INVALID_WORK_GROUP_SIZE", "WRONG", "right", "refused: TypeError"]
+    assert lesson_01.try_launches(launch, tried[:2], x + x, c, queue, repeats=3) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "said"),
+    [
+        ((9, 9, 1), "from 16 steps on"),
+        ((0.5, 9, 1), "from 16 steps on"),  # the first win is lost again
+        ((0.5, 1, 1), "from 1 steps on"),
+        ((9, 9, 9), "never, up to 16 steps"),
+        ((9, 9, 7.95), "never, up to 16 steps"),  # no clear gap
+    ],
+)
+def test_a_win_counts_if_it_lasts_and_is_clear(ours, said):
+    numpy = [(steps, run(seconds)) for steps, seconds in ((1, 1), (4, 4), (16, 8))]
+    assert lesson_01.wins_from(numpy, [(s, run(t)) for (s, _), t in zip(numpy, ours, strict=True)], "steps") == said
