@@ -1,5 +1,6 @@
 """Lesson 07's own machinery: who is waited for, orders that are watched, and the picture of visible cards."""
 
+import itertools
 import sys
 import types
 from contextlib import contextmanager
@@ -54,9 +55,9 @@ def test_orders_are_watched_device_by_device():
         assert [len(row) for row in rows.values()] == [6, 3, 3] and len(spans) == 12
         for row in rows.values():
             assert all(begin <= end for _, _, begin, end in row)
-            assert all(one[3] <= other[2] for one, other in zip(row, row[1:], strict=False))
+            assert all(one[3] <= other[2] for one, other in itertools.pairwise(row))
     work = sorted((span for span in waited if span[0] != lesson_07.PYTHON), key=lambda span: span[2])
-    assert all(one[3] <= other[2] for one, other in zip(work, work[1:], strict=False))
+    assert all(one[3] <= other[2] for one, other in itertools.pairwise(work))
 
 
 def test_python_is_free_when_its_last_order_has_returned(capsys):
