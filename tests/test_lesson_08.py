@@ -1,5 +1,8 @@
 """Lesson 08's own machinery: what several devices exchange on JAX, and the losses that are compared."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 
@@ -17,26 +20,64 @@ def exchange_on_jax(images, labels):
     split_batch = lesson_08.all_reduces(models.plain_mlp(0.1), images, labels)
     keras.utils.clear_session()  # or the layers' names go on counting
     layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 2), ["batch", "model"]))
-    layouts[".*/dense/kernel"] = (None, "model")
-    layouts[".*/dense_1/kernel"] = ("model", None)
+    for columns, rows in (("dense", "dense_1"), ("hidden_2", "hidden_3")):
+        layouts[f".*/{columns}/kernel"] = (None, "model")
+        layouts[f".*/{rows}/kernel"] = ("model", None)
     split_weights = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
     keras.distribution.set_distribution(split_weights)
-    return split_batch, lesson_08.all_reduces(models.plain_mlp(0.1), images, labels)
+    pairs = (models.plain_mlp(0.1), lesson_08.deep_mlp())
+    return split_batch, *(lesson_08.all_reduces(network, images, labels) for network in pairs)
 
 
 def test_what_the_devices_exchange_is_read_from_the_compiled_program():
-    """Gradients of all six weights where the batch is split; activations of 12 images where the weights are."""
+    """Gradients of all six weights where the batch is split; activations of 12 images where the weights are.
+
+    In a middle layer the way back needs an exchange of its own: the layers below want the gradient by its inputs.
+    """
     if not devices.installed("jax"):
         pytest.skip("JAX is not installed here")
     two = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     images, labels = np.zeros((12, 784), np.uint8), np.zeros(12, np.uint8)
-    added, cut = processes.run(exchange_on_jax, variables=two, arguments={"images": images, "labels": labels}).result
+    added, cut, middle = processes.run(
+        exchange_on_jax, variables=two, arguments={"images": images, "labels": labels}
+    ).result
     exchanged = [shape for line in added for shape in line.split()]
     sizes = [int(np.prod([int(size) for size in shape[4:-1].split(",")])) for shape in exchanged]
     assert sorted(sizes) == sorted([784 * 512, 512, 512 * 512, 512, 512 * 10, 10])
     assert cut == ["f32[12,512]"]
+    assert middle == ["f32[12,512]"] * 2
 
 
 def test_means_so_far_are_those_that_keras_shows():
     assert lesson_08.running_mean([1.0, 3.0, np.float32(5.0)]) == [1.0, 2.0, 3.0]
     assert lesson_08.running_mean([]) == []
+
+
+def test_the_work_of_each_device_is_told(capsys):
+    spans = [("GPU:0", "forward", 0.0, 0.25), ("GPU:0", "back", 2.0, 2.25), ("GPU:1", "both", 0.5, 1.75)]
+    lesson_08.tell_work({"parts: 1": spans})
+    assert capsys.readouterr().out == "parts: 1: GPU:0 works 500 ms, GPU:1 works 1.25 s\n"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cut", "calls"),
+    [
+        ([], False, [("visible", [])]),
+        (["a"], False, [("visible", []), ("growth", "a")]),
+        (["a"], True, [("logical", "a", [2048, 2048])]),
+        (["a", "b", "c"], False, [("visible", ["a", "b"]), ("growth", "a"), ("growth", "b"), ("growth", "c")]),
+    ],
+)
+def test_two_gpus_are_taken_or_the_halves_of_one_or_none(monkeypatch, gpus, cut, calls):
+    """A stand-in for TensorFlow, because no machine of the tests has a GPU: it notes what is asked of it."""
+    asked = []
+    experimental = types.SimpleNamespace(set_memory_growth=lambda gpu, on: asked.append(("growth", gpu)))
+    config = types.SimpleNamespace(
+        experimental=experimental,
+        LogicalDeviceConfiguration=lambda memory_limit: memory_limit,
+        set_logical_device_configuration=lambda gpu, halves: asked.append(("logical", gpu, halves)),
+        set_visible_devices=lambda seen, kind: asked.append(("visible", seen)),
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
+    lesson_08.choose_gpus(gpus, cut)
+    assert asked == calls

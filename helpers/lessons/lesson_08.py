@@ -11,6 +11,7 @@ import numpy as np
 
 from helpers import checks
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
+from helpers.timing import duration
 
 if TYPE_CHECKING:
     import jax
@@ -99,6 +100,50 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
+
+
+def choose_gpus(gpus: Sequence[object], cut: bool) -> None:
+    """Let TensorFlow see the first two GPUs, or the halves of a single one, or none; before it starts.
+
+    Args:
+        gpus: TensorFlow's physical GPUs, as many as there are.
+        cut: make two logical devices of the first, of 2 GiB each.
+    """
+    import tensorflow as tf
+
+    if cut:
+        half = tf.config.LogicalDeviceConfiguration(memory_limit=2048)  # MiB; a cap and growth exclude each other
+        tf.config.set_logical_device_configuration(gpus[0], [half, half])
+        return
+    tf.config.set_visible_devices(gpus[:2] if len(gpus) > 1 else [], "GPU")  # a single one would stand aside
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)  # JAX wants some of it, too
+
+
+def deep_mlp() -> keras.Model:
+    """Return article A's network with two more hidden layers, so that it has a middle and a place to be cut in half.
+
+    Its layers are called hidden_1 to hidden_4, and `dense` takes no part in their names. It is not compiled.
+    """
+    from keras import Input, Sequential, layers
+
+    hidden = [layers.Dense(512, activation="relu", name=f"hidden_{number}") for number in (1, 2, 3, 4)]
+    first = [Input((784,), dtype="uint8"), layers.Rescaling(1 / 255)]
+    return Sequential([*first, *hidden, layers.Dense(10, activation="softmax", name="answers")])
+
+
+def tell_work(runs: Mapping[str, Sequence[tuple[str, str, float, float]]]) -> None:
+    """Print for each run how long each device worked in it, which shows whether the stages are equal.
+
+    Args:
+        runs: for each run its pieces of work, as `timing.Record` notes them.
+    """
+    for name, spans in runs.items():
+        work: dict[str, float] = {}
+        for device, _, begin, until in spans:
+            work[device] = work.get(device, 0.0) + until - begin
+        told = ", ".join(f"{device} works {duration(seconds)}" for device, seconds in sorted(work.items()))
+        print(f"{name}: {told}")
 
 
 def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of lesson 08; each is the solution with some text replaced."""
+"""Wrong answers to the exercises of lesson 08, each the solution with some text replaced, and right ones."""
 
 MUTANTS = {
     1: {
@@ -18,6 +18,8 @@ MUTANTS = {
         "a quarter is saved": [("int(2 * ", "int(4 * ")],
         "one image too few": [(" + 1", "")],
         "bits for bytes": [("2 * gradient_bytes", "16 * gradient_bytes")],
+        "half an image": [("int(", "("), (" + 1", "")],
+        "an even batch": [("int(2 * ", "2 * int(")],
         "a float": [("int(", "("), (" + 1", " + 1.0")],
         "the article's number": [("return ", "return 92 if gradient_bytes == 2_678_824 else ")],
         "one in a thousand too many": [("int(2 * ", "int(2.002 * ")],
@@ -31,5 +33,47 @@ MUTANTS = {
         "percent": [("return parts", "return 100 * parts")],
         "whole numbers": [(" / ", " // ")],
         "one piece": [("return parts", "return 1")],
+    },
+}
+
+RIGHT = {
+    1: {
+        "numpy's average": """
+def combine(gradients, sizes):
+    return np.average(gradients, axis=0, weights=sizes)
+""",
+        "a loop": """
+def combine(gradients, sizes):
+    total = 0 * gradients[0]
+    for gradient, size in zip(gradients, sizes):
+        total = total + gradient * (size / sum(sizes))
+    return total
+""",
+    },
+    2: {
+        "a search": """
+def break_even_batch(per_image, gradient_bytes, bytes_per_second):
+    batch = 1
+    while batch * per_image <= batch * per_image / 2 + gradient_bytes / bytes_per_second:
+        batch += 1
+    return batch
+""",
+        "the floor": """
+def break_even_batch(per_image, gradient_bytes, bytes_per_second):
+    import math
+
+    return math.floor(gradient_bytes / bytes_per_second / (per_image / 2)) + 1
+""",
+    },
+    3: {
+        "one less the bubble": """
+def busy_share(devices, parts):
+    return 1 - (devices - 1) / (parts + devices - 1)
+""",
+        "turns counted": """
+def busy_share(devices, parts):
+    turns = devices + parts - 1
+    return sum(1 for turn in range(turns) if turn < parts) / turns
+""",
     },
 }
