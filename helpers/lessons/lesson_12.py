@@ -126,12 +126,12 @@ def try_branches(
     return [(branch, predicted, outcome(branch, came)) for (branch, predicted), came in rows]
 
 
-def oclgrind(function: Callable, lines: int = 12, **arguments: object) -> str:
+def oclgrind(function: Callable, seconds: float = 20.0, **arguments: object) -> str:
     """Run a function whose OpenCL device is the simulator Oclgrind, and return what it found, a line each.
 
     Args:
         function: as for `processes.run`.
-        lines: the most to return.
+        seconds: when they are over, the run is ended; what was found until then is returned.
         arguments: for the function.
     """
     program = shutil.which("oclgrind")
@@ -144,7 +144,7 @@ def oclgrind(function: Callable, lines: int = 12, **arguments: object) -> str:
         options = dict.fromkeys(("DATA_RACES", "UNINITIALIZED", "NUM_THREADS"), "1") | {"LOG": str(log)}
         variables = {f"OCLGRIND_{name}": value for name, value in options.items()}
         variables |= {"OCL_ICD_VENDORS": str(drivers[0]), "PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
-        run = processes.run(function, seconds=60, variables=variables, check=False, arguments=arguments)
+        run = processes.run(function, seconds=seconds, variables=variables, check=False, arguments=arguments)
         text = log.read_text(errors="replace") if log.exists() else ""
     found = []
     for message in re.split(r"\n\n(?=\S)", text.strip()):
@@ -153,7 +153,7 @@ def oclgrind(function: Callable, lines: int = 12, **arguments: object) -> str:
         where = "; ".join(dict.fromkeys(f"line {line}, column {column}: {code}" for line, column, code in places))
         found.append(re.sub(r" address 0x[0-9a-f]+", "", what[0]) + (f"\n    {where}" if where else ""))
     found = list(dict.fromkeys(one for one in found if one)) + [one for one in run.failures if one]
-    return "\n".join("\n".join(found).splitlines()[:lines]) or "nothing found in this run"
+    return "\n".join(found[:6]) or "nothing found in this run"
 
 
 # ------------------------------------------------------------------------------------------------------- its checks
