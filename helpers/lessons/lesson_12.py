@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import shutil
@@ -68,11 +69,16 @@ def safer(device: cl.Device, dare_gpu: bool) -> dict[str, str] | None:
     Returns:
         None where nothing should run: the only device is a GPU, and may draw the screen.
     """
+    import pyopencl as cl
+
     if dare_gpu or opencl.kind(device) == "cpu":
         print(f"What may crash or hang runs on: {opencl.name(device)}")
         return {}
     for number, platform in enumerate(opencl.platforms()):
-        for place, one in enumerate(platform.get_devices()):
+        found: list[cl.Device] = []
+        with contextlib.suppress(cl.Error):  # rusticl hides its devices until RUSTICL_ENABLE is set
+            found = platform.get_devices()
+        for place, one in enumerate(found):
             if opencl.kind(one) == "cpu" and not devices.compile_problem(one):
                 print(f"What may crash or hang runs on: {opencl.name(one)}, because your device is a GPU")
                 return {"PYOPENCL_CTX": f"{number}:{place}"}
