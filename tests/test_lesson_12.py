@@ -3,6 +3,8 @@
 import shutil
 import time
 
+import IPython.display
+import numpy as np
 import pytest
 
 from helpers import checks, opencl, processes
@@ -281,3 +283,21 @@ def test_each_broken_program_has_its_own_cause_and_fix():
 def test_a_diagnosis_of_another_form_is_told_so(capsys, diagnosis, told):
     lesson_12.check_diagnosis(diagnosis)
     assert said(capsys).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (
+            lambda: lesson_12.strips({"guarded": np.array([2, -77]), "not": np.array([2, 9])}, 1, -77, "two strips"),
+            ["two strips. guarded: 0 of 1 canaries dead; not: 1 of 1 canaries dead."],
+        ),
+        (lambda: lesson_12.reached([0, 40], 40, "its group"), ["its group. Of 2 groups, 1 saw", "in all 40 runs."]),
+    ],
+)
+def test_a_figure_says_in_words_what_it_shows(monkeypatch, draw, words):
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    draw()
+    [image] = shown
+    assert len(image.data) < 80_000 and all(word in image.alt for word in words)
