@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
 BLUE, ORANGE, GREEN, RED, SKY, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#777777"
-GROUP_COLOURS = (SKY, ORANGE, GREEN, PINK)
 STYLE = {
     "font.size": 10,
     "axes.titlesize": 11,

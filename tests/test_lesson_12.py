@@ -1,8 +1,13 @@
 """helpers.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
 
+import shutil
+import time
+
+import IPython.display
+import numpy as np
 import pytest
 
-from helpers import checks
+from helpers import checks, opencl, processes
 from helpers.checks import CheckFailed
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_12
@@ -157,3 +162,145 @@ def test_a_kernel_that_never_ends_is_refused(capsys):
 def test_a_kernel_that_writes_nothing_is_not_done(capsys):
     lesson_12.check_group_sums(HEAD + "}")
     assert said(capsys).startswith("not done yet: the kernel writes no result")
+
+
+# ------------------------------------------------------------------------------------ running what may go wrong
+
+
+class Event:
+    """A kernel's event whose status is that of the moment: (seconds until then, status), the last for ever."""
+
+    command_queue = type("Queue", (), {"flush": lambda self: None})()
+
+    def __init__(self, *statuses):
+        self.statuses, self.start = statuses, time.perf_counter()
+
+    @property
+    def command_execution_status(self):
+        now = time.perf_counter() - self.start
+        return next(status for until, status in self.statuses if now < until)
+
+
+QUEUED, RUNNING, COMPLETE, FAILED, EVER = 3, 1, 0, -5, float("inf")
+
+
+@pytest.mark.parametrize("end", [COMPLETE, FAILED])
+def test_the_clock_starts_when_the_kernel_does(end):
+    lesson_12.wait(Event((0.6, QUEUED), (0.65, RUNNING), (EVER, end)), seconds=0.3)
+
+
+@pytest.mark.parametrize("statuses", [[(0.1, QUEUED), (EVER, RUNNING)], [(EVER, QUEUED)]])
+def test_a_kernel_without_end_is_told(statuses):
+    with pytest.raises(TimeoutError, match="the kernel still runs"):
+        lesson_12.wait(Event(*statuses), seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ("", "no error: [1]"),
+        ("line 24 of launch: x\nTimeoutError: the kernel still runs", "the kernel still runs"),
+        ("the process was ended by SIGSEGV; it was in line 2 of launch: x", "the process was ended by SIGSEGV"),
+        (
+            "line 25 of launch: queue.finish()\npyopencl._cl.RuntimeError: clFinish failed: OUT_OF_RESOURCES",
+            "RuntimeError: clFinish failed: OUT_OF_RESOURCES",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fate_is_one_line(failure, told):
+    assert lesson_12.fate(processes.Run([[1]], [""], [""], [failure], 1.0)) == told
+
+
+def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsys):
+    device = opencl.pick_device()
+    assert lesson_12.safer(device, dare_gpu=False) == {} and "runs on: " in capsys.readouterr().out
+    gpu = object()
+    kinds = {id(gpu): "gpu"}
+    monkeypatch.setattr(opencl, "kind", lambda one: kinds.get(id(one), "cpu"))
+    monkeypatch.setattr(opencl, "name", lambda one: "a GPU" if one is gpu else "a CPU")
+    assert lesson_12.safer(gpu, dare_gpu=True) == {} and "runs on: a GPU" in capsys.readouterr().out
+    variables = lesson_12.safer(gpu, dare_gpu=False)
+    assert "a CPU, because your device is a GPU" in capsys.readouterr().out
+    monkeypatch.setenv("PYOPENCL_CTX", variables["PYOPENCL_CTX"])
+    assert opencl.pick_device().type & 2  # a CPU
+    monkeypatch.setattr(opencl, "platforms", list)
+    assert lesson_12.safer(gpu, dare_gpu=False) is None and "is not run" in capsys.readouterr().out
+
+
+def test_branches_are_compared_with_who_takes_them():
+    def apart(source, items, group, arguments):
+        x = arguments[0]
+        if "me < 200" in source:
+            return "the kernel still runs"
+        return f"no error: {x - x % group + (x + 1) % group}"
+
+    predictions = dict.fromkeys(("if (1)", "if (me < 200)", "for (int k = 0; k < me; k++)", "if (mine)"))
+    told = [row[2] for row in lesson_12.try_branches(apart, "BRANCH", predictions)]
+    assert told[:3] == ["right", "the kernel still runs", "wrong: 2 of 512 elements"]
+    assert told[3].startswith("no error: ")
+
+
+def launch_race():
+    import numpy as np
+    import pyopencl as cl
+
+    from helpers import opencl
+
+    context = cl.Context([opencl.pick_device()])
+    queue, total = cl.CommandQueue(context), np.zeros(1, np.int32)
+    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=total)
+    source = "__kernel void add(__global int *total) {\n    *total += 1;\n}"
+    opencl.build(context, source).all_kernels()[0](queue, (8,), (4,), buffer)
+    queue.finish()
+
+
+@pytest.mark.skipif(not shutil.which("oclgrind"), reason="Oclgrind is not installed")
+def test_oclgrind_names_the_line_of_a_race():
+    told = lesson_12.oclgrind(launch_race)
+    assert "data race at global memory\n    line 2, column 12: *total += 1;" in told
+
+
+def test_without_oclgrind_its_package_is_named(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "apt install oclgrind" in lesson_12.oclgrind(launch_race)
+
+
+def test_each_broken_program_has_its_own_cause_and_fix():
+    programs = lesson_12.programs().values()
+    assert len({one.cause for one in programs}) == len({one.fix for one in programs}) == 6
+    for one in programs:
+        assert one.cause in lesson_12.CAUSES and set(one.symptoms) <= set(lesson_12.SYMPTOMS)
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "told"),
+    [
+        (None, "not yet: expected a dictionary with the letters A to F, came NoneType."),
+        ({}, "not yet: A: expected (symptom, cause, fix), came None."),
+        (dict.fromkeys("ABCDEF", "wrong"), "not yet: A: expected (symptom, cause, fix), came 'wrong'."),
+        (dict.fromkeys("ABCDEF", ("", "", 0)), "not done yet: "),
+        (dict.fromkeys("ABCDEF", ("wrong", "race", True)), "not yet: A: the fix is a number from 1 to 8; came True."),
+        (dict.fromkeys("ABCDEF", ("wrong", ["race"], 2)), "not yet: A: the cause ['race'] is not in the list: "),
+    ],
+)
+def test_a_diagnosis_of_another_form_is_told_so(capsys, diagnosis, told):
+    lesson_12.check_diagnosis(diagnosis)
+    assert said(capsys).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (
+            lambda: lesson_12.strips({"guarded": np.array([2, -77]), "not": np.array([2, 9])}, 1, -77, "two strips"),
+            ["two strips. guarded: 0 of 1 canaries dead; not: 1 of 1 canaries dead."],
+        ),
+        (lambda: lesson_12.reached([0, 40], 40, "its group"), ["its group. Of 2 groups, 1 saw", "in all 40 runs."]),
+    ],
+)
+def test_a_figure_says_in_words_what_it_shows(monkeypatch, draw, words):
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    draw()
+    [image] = shown
+    assert len(image.data) < 80_000 and all(word in image.alt for word in words)

@@ -2,14 +2,167 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
+import shutil
+import tempfile
+import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, kernel_checks, opencl, trace
-from helpers.checks import NotYet
-from helpers.plots import BLUE, GREEN, GREY, RED, figure, show
+from helpers import checks, devices, kernel_checks, opencl, processes, trace
+from helpers.checks import NotDone, NotYet
+from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY, figure, show
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+# ----------------------------------------------------------------------------------------- running what may go wrong
+
+
+def wait(event: cl.Event, seconds: float) -> None:
+    """Wait until a kernel has ended; the clock starts when the kernel does, not when it is queued or compiled.
+
+    A driver that never says that a kernel runs gets four times as long, from the order on.
+
+    Args:
+        event: of the kernel.
+        seconds: after so long it counts as endless.
+
+    Raises:
+        TimeoutError: it still runs.
+    """
+    import pyopencl as cl
+
+    event.command_queue.flush()
+    ordered, started = time.perf_counter(), None
+    while (status := event.command_execution_status) > cl.command_execution_status.COMPLETE:
+        now = time.perf_counter()
+        if started is None and status == cl.command_execution_status.RUNNING:
+            started = now
+        if now > (ordered + 4 * seconds if started is None else started + seconds):
+            raise TimeoutError(f"the kernel still runs, {seconds:g} s after its start")
+        time.sleep(0.005)
+
+
+def fate(run: processes.Run) -> str:
+    """Return in one line what came of a function that may have crashed: its result or the last word of its failure."""
+    if not run.failures[0]:
+        return f"no error: {run.result}"
+    last = run.failures[0].partition("; it was in")[0].splitlines()[-1]
+    return last.removeprefix("TimeoutError: ").removeprefix("pyopencl._cl.")
+
+
+def safer(device: cl.Device, dare_gpu: bool) -> dict[str, str] | None:
+    """Return the variables of a process in which a kernel may hang, and say on which device it will run.
+
+    Args:
+        device: the lesson's device.
+        dare_gpu: whether to run there even if it is a GPU.
+
+    Returns:
+        None where nothing should run: the only device is a GPU, and may draw the screen.
+    """
+    import pyopencl as cl
+
+    if dare_gpu or opencl.kind(device) == "cpu":
+        print(f"What may crash or hang runs on: {opencl.name(device)}")
+        return {}
+    for number, platform in enumerate(opencl.platforms()):
+        found: list[cl.Device] = []
+        with contextlib.suppress(cl.Error):  # rusticl hides its devices until RUSTICL_ENABLE is set
+            found = platform.get_devices()
+        for place, one in enumerate(found):
+            if opencl.kind(one) == "cpu" and not devices.compile_problem(one):
+                print(f"What may crash or hang runs on: {opencl.name(one)}, because your device is a GPU")
+                return {"PYOPENCL_CTX": f"{number}:{place}"}
+    print("What may crash or hang is not run: your only device is a GPU, and dare_gpu is False.")
+    return None
+
+
+def _whole_group(me: np.ndarray, group: np.ndarray) -> np.ndarray:
+    return np.ones(me.shape, bool)
+
+
+BRANCHES = {  # of lesson 12's kernel `turn`: who takes them, from the local ids and the numbers of the groups
+    "if (1)": _whole_group,
+    "if (get_group_id(0) == 0)": lambda me, group: group == 0,
+    "if (me < 200)": lambda me, group: me < 200,
+    "if (get_local_id(0) < 200)": lambda me, group: me < 200,
+    "for (int k = 0; k < 3; k++)": _whole_group,
+    "for (int k = 0; k < me; k++)": lambda me, group: me > 0,
+}
+
+
+def try_branches(
+    apart: Callable[[str, int, int, list], str], source: str, predictions: Mapping[str, object]
+) -> list[tuple]:
+    """Run lesson 12's kernel `turn` with each branch in a process of its own, several at once.
+
+    Args:
+        apart: the lesson's function of (source, items, group, arguments).
+        source: the kernel, with BRANCH in the branch's place.
+        predictions: for each branch of BRANCHES what the learner predicted.
+
+    Returns:
+        A row for each: the branch, the prediction, and "right", "wrong" with the number of wrong elements, or the fate.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    x, group = np.arange(512, dtype=np.int32), 256
+    with ThreadPoolExecutor(3) as pool:
+        arguments = [x, np.full(len(x), -9, np.int32)]
+        fates = pool.map(lambda one: apart(source.replace("BRANCH", one), len(x), group, arguments), predictions)
+        rows = list(zip(predictions.items(), fates, strict=True))
+    me, neighbour = x % group, x // group * group + (x + 1) % group
+
+    def outcome(branch: str, came: str) -> str:
+        if not came.startswith("no error: ") or branch not in BRANCHES:
+            return came
+        actual = np.array(re.findall(r"-?\d+", came), np.int32)
+        wrong = int((actual != np.where(BRANCHES[branch](me, x // group), neighbour, -9)).sum())
+        return f"wrong: {wrong} of {len(x)} elements" if wrong else "right"
+
+    return [(branch, predicted, outcome(branch, came)) for (branch, predicted), came in rows]
+
+
+def oclgrind(function: Callable, seconds: float = 20.0, **arguments: object) -> str:
+    """Run a function whose OpenCL device is the simulator Oclgrind, and return what it found, a line each.
+
+    Args:
+        function: as for `processes.run`.
+        seconds: when they are over, the run is ended; what was found until then is returned.
+        arguments: for the function.
+    """
+    program = shutil.which("oclgrind")
+    folder = Path(program).resolve().parent.parent / "lib" if program else Path()
+    drivers = [path for path in folder.glob("**/liboclgrind-rt-icd.so") if program]
+    if not drivers:
+        return "Oclgrind is not installed here. On Debian or Ubuntu, also in WSL: sudo apt install oclgrind"
+    with tempfile.TemporaryDirectory(prefix="anygpu-") as place:
+        log = Path(place, "log")
+        options = dict.fromkeys(("DATA_RACES", "UNINITIALIZED", "NUM_THREADS"), "1") | {"LOG": str(log)}
+        variables = {f"OCLGRIND_{name}": value for name, value in options.items()}
+        variables |= {"OCL_ICD_VENDORS": str(drivers[0]), "PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
+        run = processes.run(function, seconds=seconds, variables=variables, check=False, arguments=arguments)
+        text = log.read_text(errors="replace") if log.exists() else ""
+    found = []
+    for message in re.split(r"\n\n(?=\S)", text.strip()):
+        what = re.search(r"Only \d+ out of.*", message) or re.match(r".*", message)
+        places = re.findall(r"At line (\d+) \(column (\d+)\) of \S+:\n\s*(.*)", message)
+        where = "; ".join(dict.fromkeys(f"line {line}, column {column}: {code}" for line, column, code in places))
+        found.append(re.sub(r" address 0x[0-9a-f]+", "", what[0]) + (f"\n    {where}" if where else ""))
+    found = list(dict.fromkeys(one for one in found if one)) + [one for one in run.failures if one]
+    return "\n".join(found[:6]) or "nothing found in this run"
+
+
+# ------------------------------------------------------------------------------------------------------- its checks
 
 
 def judge_squares(source: str) -> str:
@@ -143,19 +296,209 @@ def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> I
             ([-77], [0], 0),
             ([77, 77], [7, 7], 7),
             (alive, [-77, -77], -77),
+            ([-78, -76], [5, 5], 5),  # their sum is that of the living
+            ([-77, -99], [5, 5], 5),  # and so is their largest
         ]
         drawn = []
         for _ in range(30):
             canaries = rng.choice([-77, -77, -77, -77, 8], 4).tolist()
-            expected = int(rng.integers(100, 104))
-            results = [expected] * 4 if rng.random() < 0.4 else rng.integers(100, 102, 4).tolist()
+            expected = int(rng.integers(1000, 1004))  # no two of them one object, as small numbers are
+            results = np.full(4, expected).tolist() if rng.random() < 0.4 else rng.integers(1000, 1002, 4).tolist()
             drawn.append((canaries, results, expected))
         return plain + drawn
 
     yield checks.judge_function(learner, right, cases)
 
 
+@dataclass(frozen=True)
+class Program:
+    """A broken program to diagnose."""
+
+    source: str
+    items: int
+    group: int
+    arguments: list  # for `launch`; the last array is the result
+    expected: str  # what the result should be
+    symptoms: tuple[str, ...]  # all that a device may show
+    cause: str
+    fix: int
+    question: str  # that leads to the cause
+
+
+SYMPTOMS = ("wrong", "dead canary", "crash", "no end")
+CAUSES = ("arguments", "barrier", "early", "guard", "layout", "race", "unsigned", "unzeroed")
+FIXES = 8
+
+
+def programs() -> dict[str, Program]:
+    """Return the six broken programs of lesson 12's exercise 4, by their letters."""
+    count = 64_000
+    points = np.array([[1, 0, 0], [0, 2, 0], [0, 0, 3], [4, 0, 0]], np.float32)
+    heights = np.r_[np.zeros(10), np.full(6, -77)].astype(np.float32)
+    return {
+        "A": Program(
+            """
+__kernel void tally(__global const int *x, __global int *bins) {
+    bins[x[get_global_id(0)]]++;
+}
+""", count, 64, [np.arange(count, dtype=np.int32) % 4, np.zeros(4, np.int32)], "[16000 16000 16000 16000]",
+            ("wrong",), "race", 2, "How many work-items change one element of bins?",
+        ),
+        "B": Program(
+            """
+__kernel void root(__global const float *x, __global float *out, const int n) {
+    int i = get_global_id(0);
+    if (i <= n) { out[i] = sqrt(x[i]); }
+}
+""", 16, 8, [np.full(16, 9, np.float32), heights, np.int32(10)], "10 times 3, then 6 canaries of -77",
+            ("dead canary",), "guard", 1, "Which is the largest i that may write?",
+        ),
+        "C": Program(
+            """
+__kernel void backwards(__global const int *x, __global int *total, const uint n) {
+    for (uint k = n - 1; k >= 0; k--) { total[0] += x[k]; }
+}
+""", 1, 1, [np.ones(8, np.int32), np.zeros(1, np.int32), np.uint32(8)], "[8]",
+            ("crash", "no end"), "unsigned", 3, "What is k after 0?",
+        ),
+        "D": Program(
+            """
+__kernel void running_sum(__global const int *x, __global int *out) {
+    __local int part[64];
+    int me = get_local_id(0);
+    part[me] = x[me];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int step = 1; step <= me; step *= 2) {
+        int more = part[me - step];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        part[me] += more;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    out[me] = part[me];
+}
+""", 64, 64, [np.ones(64, np.int32), np.zeros(64, np.int32)], "[1 2 3 ... 64]",
+            ("wrong", "crash", "no end"), "barrier", 4, "How often does work-item 0 go round the loop, how often 63?",
+        ),
+        "E": Program(
+            """
+__kernel void negative(__global const int *x, __global int *out, const int n) {
+    int i = get_global_id(0);
+    if (i < n) { out[i] = -x[i]; }
+}
+""", 8, 8, [np.arange(8, dtype=np.int64), np.zeros(8, np.int32), np.int32(8)],
+            "[0 -1 -2 -3 -4 -5 -6 -7] for x = np.arange(8)",
+            ("wrong",), "arguments", 5, "How many bytes has one element of x, here and in the kernel?",
+        ),
+        "F": Program(
+            """
+__kernel void sizes(__global const float3 *points, __global float *out, const int n) {
+    int i = get_global_id(0);
+    if (i < n) { out[i] = length(points[i]); }
+}
+""", 3, 3, [points, np.zeros(3, np.float32), np.int32(3)], "[1 2 3] for the points (1, 0, 0), (0, 2, 0), (0, 0, 3)",
+            ("wrong",), "layout", 6, "At which byte does points[1] begin in the kernel, and in NumPy?",
+        ),
+    }  # fmt: skip
+
+
+def show_programs(apart: Callable[[str, int, int, list], str]) -> None:
+    """Run each broken program in a process of its own, several at once, and print it with what came.
+
+    Args:
+        apart: the lesson's function of (source, items, group, arguments).
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    every = programs()
+    with ThreadPoolExecutor(3) as pool:
+        fates = list(pool.map(lambda one: apart(one.source, one.items, one.group, one.arguments), every.values()))
+    for (letter, one), came in zip(every.items(), fates, strict=True):
+        many = "1 work-item" if one.items == 1 else f"{one.items:,} work-items in groups of {one.group}"
+        print(f"{letter}: {many}{one.source.rstrip()}")
+        print(f"expected: {one.expected}\nactual:   {textwrap.shorten(came, 100, placeholder=' ...')}\n")
+
+
+@checks.verdict
+def check_diagnosis(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
+    """Lesson 12, exercise 4: of each broken program the symptom, the cause and the fix."""
+    yield judge_diagnosis(diagnosis)
+
+
+def judge_diagnosis(diagnosis: Mapping[str, Sequence]) -> str:
+    """Judge what a learner says of each program: (symptom, cause, number of the fix)."""
+    every = programs()
+    if not isinstance(diagnosis, Mapping):
+        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
+    said = {letter: diagnosis.get(letter) for letter in every}
+    for letter, one in said.items():
+        if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 3:
+            raise NotYet(f"{letter}: expected (symptom, cause, fix), came {one!r}.")
+    if all(part in ("", None, ..., 0) for one in said.values() for part in one):
+        raise NotDone("no program has a diagnosis yet.")
+    for letter, (symptom, cause, fix) in said.items():
+        program = every[letter]
+        for what, word, words in (("symptom", symptom, SYMPTOMS), ("cause", cause, CAUSES)):
+            if word not in words:
+                raise NotYet(f"{letter}: the {what} {word!r} is not in the list: {', '.join(words)}.")
+        if isinstance(fix, bool) or not isinstance(fix, int) or not 1 <= fix <= FIXES:
+            raise NotYet(f"{letter}: the fix is a number from 1 to {FIXES}; came {fix!r}.")
+        if symptom not in program.symptoms:
+            raise NotYet(f"{letter}: {symptom!r} is not what it shows. Compare what was expected with what came.")
+        if cause != program.cause:
+            raise NotYet(f"{letter}: {cause!r} is not its cause. A question that leads there: {program.question}")
+        if fix != program.fix:
+            raise NotYet(f"{letter}: symptom and cause are right, but fix {fix} leaves the cause as it is.")
+    return f"{len(every)} programs"
+
+
 # ------------------------------------------------------------------------------------------------------ its figures
+
+
+def strips(results: Mapping[str, np.ndarray], own: int, canary: float, title: str) -> None:
+    """Draw the elements of arrays as strips: results, living canaries, dead ones.
+
+    Args:
+        results: for each kernel what its array held afterwards.
+        own: so many elements are the kernel's; canaries follow.
+        canary: what a living one holds.
+        title: the message of the figure.
+    """
+    looks = {"result": (SKY, ""), "living canary": ("#FFFFFF", ""), "dead canary": (RED, "//")}
+    with figure(7.5, 0.55 * len(results) + 1.3) as (drawn, axes):
+        for row, values in enumerate(results.values()):
+            for place, value in enumerate(values):
+                kind = "result" if place < own else "living canary" if value == canary else "dead canary"
+                colour, hatch = looks[kind]
+                axes.barh(row, 1, left=place - 0.5, height=0.8, color=colour, hatch=hatch, edgecolor="black", lw=0.8,
+                          label=kind if kind not in axes.get_legend_handles_labels()[1] else None)  # fmt: skip
+                axes.text(place, row, f"{value:g}", ha="center", va="center", fontsize=9,
+                          bbox={"fc": "white", "ec": "none", "pad": 1} if hatch else None)  # fmt: skip
+        axes.set(yticks=range(len(results)), yticklabels=results, ylim=(len(results) - 0.5, -0.5), title=title,
+                 xlabel="element", xticks=range(len(values)), xlim=(-0.6, len(values) - 0.4))  # fmt: skip
+        axes.grid(visible=False)
+        drawn.legend(loc="outside lower center", ncols=3)
+    words = "; ".join(
+        f"{name}: {int((values[own:] != canary).sum())} of {len(values) - own} canaries dead"
+        for name, values in results.items()
+    )
+    show(drawn, f"{title}. {words}.")
+
+
+def reached(seen: Sequence[int], runs: int, title: str) -> None:
+    """Draw in how many runs each work-group saw what the next one had written before the barrier.
+
+    Args:
+        seen: for each group the number of runs.
+        runs: how many runs there were.
+        title: the message of the figure, with the device.
+    """
+    with figure(7.5, 3.0) as (drawn, axes):
+        axes.axhline(runs, color=GREY, ls="--", lw=1.2, label=f"if a barrier reached other groups: {runs}")
+        axes.bar(range(len(seen)), seen, color=ORANGE, edgecolor="black", lw=0.6, label="runs that saw the new number")
+        axes.set(xlabel="work-group", ylabel=f"runs, of {runs}", title=title, ylim=(0, 1.15 * runs))
+        drawn.legend(loc="outside lower center", ncols=2)
+    every = sum(one == runs for one in seen)
+    show(drawn, f"{title}. Of {len(seen)} groups, {every} saw the new number in all {runs} runs.")
 
 
 def repeated(results: Mapping[str, Sequence[float]], right: float, title: str, ylabel: str) -> None:
