@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,10 +54,14 @@ def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> I
         plain = [(1000, 128, 0.002, 0.00001), (1024, 128, 0.5, 0.25), (1, 128, 2.0, 3.0), (60_000, 1, 1e-3, 1e-5)]
         # One image more than whole batches, one less, and as many; seconds of every size.
         sizes = [(3 * batch + more, batch) for batch in (128, 2048, 8192, 50_000, 2**20) for more in (1, -1, 0)]
-        large = [(n, batch, rng.uniform(1, 2), rng.uniform(1e-9, 1e-8)) for n, batch in sizes]
+        large = [(n, batch, round(rng.uniform(1, 2), 4), round(rng.uniform(1e-9, 9e-9), 11)) for n, batch in sizes]
         short = [(2049, 2048, 1.1e-6, 1.3e-10), (50_000, 8192, 0.0021, 1.1e-7)]
         drawn = [
-            (int(rng.integers(1, 60_001)), int(rng.integers(1, 8193)), rng.uniform(0.1, 2), rng.uniform(1e-5, 0.1))
+            (
+                *map(int, rng.integers(1, (60_001, 8193))),
+                round(rng.uniform(0.1, 2), 3),
+                round(rng.uniform(1e-4, 0.1), 5),
+            )
             for _ in range(20)
         ]
         return plain + large + short + drawn
@@ -129,22 +134,23 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
             raise checks.NotYet(f"small_mlp() returns a {type(model).__name__}; expected a keras.Sequential.")
         rng = np.random.default_rng()
         images = rng.integers(0, 256, (7, 784), dtype=np.uint8)
-        model(images[:1])  # builds it where no keras.Input has
+        for one in (model, other):
+            one(images[:2])  # builds it where no keras.Input has
         had = [weights.shape for weights in model.get_weights()]
         if had != shapes:
-            raise checks.NotYet(
-                f"expected {_layers(shapes)}; came {_layers(had)}. (Each pair is the inputs and outputs of a layer.)"
-            )
-        if other is model:
-            raise checks.NotYet("two calls of small_mlp() return one and the same network; build a new one in each.")
+            raise checks.NotYet(f"expected {_layers(shapes)}; came {_layers(had)}.")
+        if {id(one) for one in model.weights} & {id(one) for one in other.weights}:
+            raise checks.NotYet("two calls of small_mlp() return networks with the same layers; make new ones in each.")
+        if len(model.trainable_weights) != len(shapes):
+            raise checks.NotYet("a layer of the network is not trainable.")
         weights = [rng.normal(0, 2 / len(weights) ** 0.5, weights.shape) for weights in model.get_weights()]
         model.set_weights(weights)
         trains, works = (keras.ops.convert_to_numpy(model(images, training=mode)) for mode in (True, False))
     except (checks.NotDone, checks.NotYet):
         raise
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        raise checks.NotYet(f"small_mlp() or its network stopped with {type(error).__name__}: {first}") from None
+        said = textwrap.shorten(re.sub(r"\x1b\[[0-9;]*m", "", str(error)), 300)  # Keras writes some in bold
+        raise checks.NotYet(f"small_mlp() or its network stopped with {type(error).__name__}: {said}") from None
     if not _agree(works, _answers(weights, images)):
         raise checks.NotYet(_difference(weights, images, works))
     if not _agree(trains, works):
@@ -154,9 +160,12 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
 
 def _layers(shapes: Sequence[tuple[int, ...]]) -> str:
     """Name the layers whose weights have these shapes."""
-    sizes = ", ".join(" x ".join(map(str, shape)) for shape in shapes if len(shape) == 2) or "none"
+    dense, others = (
+        ", ".join(" x ".join(map(str, shape)) for shape in shapes if (len(shape) == 2) == wanted) or "none"
+        for wanted in (True, False)
+    )
     count = sum(math.prod(shape) for shape in shapes)
-    return f"dense layers of {sizes} ({count:,} parameters)"
+    return f"{count:,} parameters, weights of {dense}, biases or others of {others}"
 
 
 def _answers(
@@ -245,7 +254,7 @@ def tell_line(line: Line, measured: dict[int, Measurement], images: int) -> str:
         most = short.median / measured[images].median
         return (
             f"the line is off by up to {line.worst:.0%}, more than {NEAR:.0%}: it gives no share of overhead\n"
-            f"but at most {most:.0%} of a step with {images} images is overhead: "
+            f"but by these medians at most {most:.0%} of a step with {images} images is overhead: "
             f"with {short.label} a whole step took {duration(short.median)}"
         )
     share = line.overhead / (line.overhead + images * line.per_image)

@@ -60,6 +60,22 @@ MUTANTS = {
             ("def small_mlp():\n    return keras", "same = keras"),
             ('"softmax"),\n        ]\n    )', '"softmax"),\n        ]\n    )\n\n\ndef small_mlp():\n    return same'),
         ],
+        "the same layers in every network": [
+            (
+                "def small_mlp():\n    return",
+                'first = layers.Dense(128, activation="relu")\n\n\ndef small_mlp():\n    return',
+            ),
+            (
+                'layers.Dense(128, activation="relu"),\n            layers.Dense(64',
+                "first,\n            layers.Dense(64",
+            ),
+        ],
+        "noise": [("            layers.Dense(10", "            layers.GaussianNoise(1),\n            layers.Dense(10")],
+        "not trainable": [('Dense(128, activation="relu"', 'Dense(128, activation="relu", trainable=False')],
+        "batch normalisation": [
+            ("            layers.Dense(64", "            layers.BatchNormalization(),\n            layers.Dense(64")
+        ],
+        "softmax over the images": [(', activation="softmax"', "), layers.Softmax(axis=0")],
         "the class, not a network": [("return keras.Sequential(", "return keras.Sequential\n    unused = (")],
         "stops": [("return keras", "return missing")],
     },
@@ -124,6 +140,15 @@ def small_mlp():
     model = keras.Model(pixels, layers.Dense(10, "softmax")(values))
     model.compile("adam", "mse")
     return model""",
+        "the input outside, and a flatten": """\
+pixels = keras.Input((784,), dtype="uint8")
+
+
+def small_mlp():
+    values = layers.Flatten()(pixels)
+    for size in (128, 64):
+        values = keras.ops.relu(layers.Dense(size)(values if size == 64 else layers.Rescaling(1.0 / 255)(values)))
+    return keras.Model(pixels, keras.ops.softmax(layers.Dense(10)(values)))""",
         "dropout of nothing, and no input": """\
 def small_mlp():
     return keras.Sequential(
