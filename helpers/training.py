@@ -256,7 +256,7 @@ def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
 
 
 def _results(logs: dict | None) -> str:
-    names = {"accuracy": "training images", "val_accuracy": "test images"}
+    names = {"accuracy": "training images", "val_accuracy": "unseen images"}
     return "".join(f" | {words} {100 * logs[name]:.2f} %" for name, words in names.items() if logs and name in logs)
 
 

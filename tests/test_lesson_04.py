@@ -1,12 +1,14 @@
-"""lesson_04.check_data: what can be wrong with data, each with the line that mends it."""
+"""Lesson 04: its check of data, each fault with the line that mends it; its time model, what it tells, its figures."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_04
+from helpers.timing import Measurement
 
 SHAPE = (4, 4, 1)
 
@@ -145,3 +147,96 @@ def test_valid_data_of_any_size_passes(n, draw):
     images = np.full((n, *SHAPE), grey, dtype)
     labels = np.array(labels, draw.draw(st.sampled_from(["uint8", "int64"])))
     lesson_04.check_data(images, labels, SHAPE, draw.draw(st.integers(1, n)))
+
+
+# ------------------------------------------------------------------------------------------- its time model
+
+BATCHES = (8, 32, 128, 512, 2048, 8192)
+
+
+def measured(seconds):
+    return {n: Measurement(f"{n} images", "a device", (seconds(n),) * 3) for n in BATCHES}
+
+
+def test_a_line_is_found_again():
+    line = lesson_04.fit_line(measured(lambda n: 0.002 + 1e-5 * n))
+    assert (line.overhead, line.per_image) == (pytest.approx(0.002), pytest.approx(1e-5))
+    assert line.worst < 1e-9
+    told = lesson_04.tell_line(line, measured(lambda n: 0.002 + 1e-5 * n), 128)
+    assert "61% of a step with 128 images is overhead" in told and "at most" in told
+
+
+def test_where_the_line_misses_no_share_is_claimed():
+    steps = measured(lambda n: {8: 0.0029, 32: 0.0035, 128: 0.0055, 512: 0.012, 2048: 0.026, 8192: 0.095}[n])
+    line = lesson_04.fit_line(steps)
+    assert line.worst > 0.1 and line.worst == max(abs(miss) for miss in line.misses.values())
+    told = lesson_04.tell_line(line, steps, 128)
+    assert (
+        "no share" in told and "by these medians at most 53% of a step with 128 images" in told and "8 images" in told
+    )
+
+
+@given(st.lists(st.floats(1e-4, 1), min_size=len(BATCHES), max_size=len(BATCHES)))
+def test_a_line_never_costs_less_than_nothing(seconds):
+    line = lesson_04.fit_line(measured(dict(zip(BATCHES, seconds, strict=True)).get))
+    assert line.overhead >= 0 and line.per_image >= 0 and list(line.misses) == list(BATCHES)
+
+
+def test_pairs_are_told_with_what_luck_alone_would_do():
+    told = lesson_04.tell_pairs({0: 0.98, 1: 0.981, 2: 0.97}, {0: 0.99, 1: 0.98, 2: 0.975})
+    assert told.startswith("2 of 3 pairs rise; differences from -0.10 to +1.00 points, median +0.50")
+    assert "once in 8 times" in told
+
+
+# ------------------------------------------------------------------------ the network of its third exercise
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "told"),
+    [
+        ({"last": "none"}, "without softmax"),
+        ({"last": "sigmoid"}, "sigmoid"),
+        ({"scale": 1.0}, "not scaled"),
+        ({"relu": (False, True)}, "without ReLU in the first layer"),
+        ({"relu": (True, False)}, "without ReLU in the second layer"),
+        ({"relu": (False, False)}, "without any ReLU"),
+    ],
+)
+def test_a_cause_is_named_where_it_gives_the_same_answers(otherwise, told):
+    rng = np.random.default_rng(4)
+    shapes = [(784, 128), (128,), (128, 64), (64,), (64, 10), (10,)]
+    weights = [rng.normal(0, 2 / len(np.empty(shape)) ** 0.5, shape) for shape in shapes]
+    images = rng.integers(0, 256, (7, 784))
+    assert told in lesson_04._difference(weights, images, lesson_04._answers(weights, images, **otherwise))
+    half = lesson_04._answers(weights, images) / 2
+    assert "the answers differ" in lesson_04._difference(weights, images, half)
+
+
+# ------------------------------------------------------------------------------------------------ its figures
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures that the lesson would show."""
+    figures = []
+    monkeypatch.setattr(lesson_04, "show", lambda figure, alt: figures.append((figure, alt)))
+    return figures
+
+
+def test_no_title_is_cut_off(drawn):
+    note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
+    title = f"Which digits are confused? digits stand-in (scikit-learn, not MNIST), validation images{note}"
+    history = {name: [0.5, 0.6] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
+    lesson_04.curves(history, title)
+    lesson_04.confusion(np.arange(100).reshape(10, 10), title)
+    lesson_04.pairs({"as in the article": {0: 0.9, 1: 0.8}, "weights averaged": {0: 0.91, 1: 0.7}}, title)
+    steps = measured(lambda n: 0.002 + 1e-5 * n)
+    lesson_04.time_per_image(steps, lesson_04.fit_line(steps), {"a card": (128, 4e-5)}, title)
+    lesson_04.slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
+    assert len(drawn) == 5
+    for figure, alt in drawn:
+        FigureCanvasAgg(figure).draw()
+        whole = figure.get_window_extent()
+        texts = [figure._suptitle, *(one.yaxis.label for one in figure.axes), *(one.xaxis.label for one in figure.axes)]
+        for box in (text.get_window_extent() for text in texts if text.get_text()):
+            assert box.x0 >= whole.x0 and box.x1 <= whole.x1 and box.y0 >= whole.y0 and box.y1 <= whole.y1, alt

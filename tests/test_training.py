@@ -208,7 +208,7 @@ def shown(cell):
 def test_the_stored_output_of_a_training_is_one_line(lesson):
     (line,) = shown(lesson[0])
     percent = r"\d+\.\d\d %"
-    assert re.fullmatch(rf"small: 2 epochs in \d+\.\d s \| training images {percent} \| test images {percent}", line)
+    assert re.fullmatch(rf"small: 2 epochs in \d+\.\d s \| training images {percent} \| unseen images {percent}", line)
     assert execute.text(lesson[0]) == "2\n" and len(lesson[0].outputs) == 2
 
 

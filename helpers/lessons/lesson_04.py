@@ -4,66 +4,299 @@ from __future__ import annotations
 
 import math
 import operator
+import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, training, workload
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
-from helpers.timing import Measurement
+from helpers.timing import Measurement, duration
+
+if TYPE_CHECKING:
+    import keras
+    from matplotlib.figure import Figure
+
+
+Sizes = list[int]
+STEPS = 32  # images a step of the trainings on few images
+NEAR = 0.1  # a line that misses a measured time by a larger share of it describes nothing
 
 
 @checks.verdict
-def check_parameters(learner: Callable[[list[int]], int]) -> Iterator[str]:
+def check_parameters(learner: Callable[[Sizes], int]) -> Iterator[str]:
     """Lesson 04, exercise 1: the weights and biases of dense layers."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [(rng.integers(1, 900, size).tolist(),) for size in (2, 3, 4, 5, 6)]
-        return [([784, 512, 512, 10],), ([3, 2],), ([1, 1],), *drawn]
+        return [([784, 512, 512, 10],), ([3, 2],), ([1, 1],), ([784, 2048, 2048, 10],), *drawn]
 
-    def right(sizes: list[int]) -> int:
+    def right(sizes: Sizes) -> int:
         return sum((sizes[i] + 1) * sizes[i + 1] for i in range(len(sizes) - 1))
 
-    yield checks.judge_function(learner, right, cases)
-
-
-@checks.verdict
-def check_recall(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
-    """Lesson 04, exercise 2: of each digit's images (a row), the share that was recognised."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = [(rng.integers(0, 50, (n, n)) + np.diag(rng.integers(1, 900, n)),) for n in (2, 3, 10, 10)]
-        return [(np.array([[8, 2], [1, 4]]),), (np.array([[5, 0], [3, 1]]),), *drawn]
-
-    yield checks.judge_function(
-        learner, lambda counts: np.array([counts[i, i] / counts[i].sum() for i in range(len(counts))]), cases
-    )
+    tried = cases(np.random.default_rng())
+    said = checks.judge_function(learner, right, lambda rng: tried)
+    for (sizes,) in tried:  # large counts to their last digit, too
+        expected, actual = right(sizes), learner(list(sizes))
+        if actual != expected:
+            raise checks.NotYet(f"for parameters({sizes}) expected {expected}, came {actual}")
+    yield said
 
 
 @checks.verdict
 def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> Iterator[str]:
-    """Lesson 04, exercise 3: every started batch costs a step's overhead, every image its arithmetic."""
+    """Lesson 04, exercise 2: every started batch costs a step's overhead, every image its arithmetic."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [(1000, 128, 0.002, 0.00001), (1024, 128, 0.5, 0.25), (1, 128, 2.0, 3.0), (60_000, 1, 1e-3, 1e-5)]
+        # One image more than whole batches, one less, and as many; seconds of every size.
+        sizes = [(3 * batch + more, batch) for batch in (128, 2048, 8192, 50_000, 2**20) for more in (1, -1, 0)]
+        large = [(n, batch, round(rng.uniform(1, 2), 4), round(rng.uniform(1e-9, 9e-9), 11)) for n, batch in sizes]
+        short = [(2049, 2048, 1.1e-6, 1.3e-10), (50_000, 8192, 0.0021, 1.1e-7)]
         drawn = [
-            (int(rng.integers(1, 5000)), int(rng.integers(1, 300)), rng.uniform(0.1, 2), rng.uniform(0.001, 0.1))
+            (
+                *map(int, rng.integers(1, (60_001, 8193))),
+                round(rng.uniform(0.1, 2), 3),
+                round(rng.uniform(1e-4, 0.1), 5),
+            )
             for _ in range(20)
         ]
-        return plain + drawn
+        return plain + large + short + drawn
 
-    def right(images: int, batch: int, overhead: float, per_image: float) -> float:
-        return math.ceil(images / batch) * overhead + images * per_image
+    def right(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
+        return math.ceil(image_count / batch_size) * overhead + image_count * per_image
 
     yield checks.judge_function(learner, right, cases)
+
+
+@checks.verdict
+def check_small_mlp(
+    learner: Callable[[], keras.Model],
+    article: Callable[[int], keras.Model],
+    few: tuple[np.ndarray, np.ndarray],
+    validation: tuple[np.ndarray, np.ndarray],
+    prediction: float | None,
+) -> Iterator[str]:
+    """Lesson 04, exercise 3: a network of 784, 128, 64 and 10 values without dropout, judged beside the article's.
+
+    Args:
+        learner: returns a new network.
+        article: returns the article's network, compiled, for a seed.
+        few: images of shape (n, 784), uint8, and their labels, to train with.
+        validation: images and labels by which both networks are judged.
+        prediction: how many percentage points the learner thinks that the small network gains; None for no answer.
+    """
+    said = judge_small_mlp(learner)
+    seeds, epochs = (0, 1, 2), workload.pick(preview=3, lab=10, full=10)
+
+    def small_mlp(seed: int) -> keras.Model:
+        training.seed(seed)
+        model, like = learner(), article_way
+        model.compile(
+            like.optimizer.__class__(), like.loss, metrics=["accuracy"], steps_per_execution=like.steps_per_execution
+        )
+        return model
+
+    def accuracies(build: Callable[[int], keras.Model]) -> dict[int, float]:
+        found, learned = {}, []
+        for seed in seeds:
+            model = build(seed)
+            model.fit(*few, batch_size=STEPS, epochs=epochs, verbose=0)
+            learned.append(model.evaluate(*few, batch_size=500, verbose=0)[1])
+            found[seed] = model.evaluate(*validation, batch_size=500, verbose=0)[1]
+        print(f"{build.__name__}: {np.median(learned):.1%} of its own {len(few[0]):,} training images, ", end="")
+        print(f"{np.median(list(found.values())):.1%} of the validation images (medians)")
+        return found
+
+    article_way = article(0)
+    theirs, yours = accuracies(article), accuracies(small_mlp)
+    title = f"Trained on {len(few[0]):,} images, {epochs} epochs: the article's network and yours"
+    pairs({"article's": theirs, "yours": yours}, title)
+    median = float(np.median([100 * (yours[seed] - theirs[seed]) for seed in seeds]))
+    checks.compare_prediction(prediction, median, "points (the median difference)")
+    print(tell_pairs(theirs, yours))
+    yield said
+
+
+def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
+    """Judge exercise 3's network by its answers: NumPy works out the same ones from its weights."""
+    import keras
+
+    shapes = [(784, 128), (128,), (128, 64), (64,), (64, 10), (10,)]
+    try:
+        model, other = learner(), learner()
+        if model is None or model is ...:
+            raise checks.NotDone("small_mlp() returns nothing. (It is `return` that hands a network back.)")
+        if not isinstance(model, keras.Model):
+            raise checks.NotYet(f"small_mlp() returns a {type(model).__name__}; expected a keras.Sequential.")
+        rng = np.random.default_rng()
+        images = rng.integers(0, 256, (7, 784), dtype=np.uint8)
+        for one in (model, other):
+            one(images[:2])  # builds it where no keras.Input has
+        had = [weights.shape for weights in model.get_weights()]
+        if had != shapes:
+            raise checks.NotYet(f"expected {_layers(shapes)}; came {_layers(had)}.")
+        if {id(one) for one in model.weights} & {id(one) for one in other.weights}:
+            raise checks.NotYet("two calls of small_mlp() return networks with the same layers; make new ones in each.")
+        if len(model.trainable_weights) != len(shapes):
+            raise checks.NotYet("a layer of the network is not trainable.")
+        weights = [rng.normal(0, 2 / len(weights) ** 0.5, weights.shape) for weights in model.get_weights()]
+        model.set_weights(weights)
+        trains, works = (keras.ops.convert_to_numpy(model(images, training=mode)) for mode in (True, False))
+    except (checks.NotDone, checks.NotYet):
+        raise
+    except Exception as error:
+        said = textwrap.shorten(re.sub(r"\x1b\[[0-9;]*m", "", str(error)), 300)  # Keras writes some in bold
+        raise checks.NotYet(f"small_mlp() or its network stopped with {type(error).__name__}: {said}") from None
+    if not _agree(works, _answers(weights, images)):
+        raise checks.NotYet(_difference(weights, images, works))
+    if not _agree(trains, works):
+        raise checks.NotYet("with training=True the network answers otherwise, as with dropout; expected none of it.")
+    return "7 images, answered as NumPy does from the same weights; then trained"
+
+
+def _layers(shapes: Sequence[tuple[int, ...]]) -> str:
+    """Name the layers whose weights have these shapes."""
+    dense, others = (
+        ", ".join(" x ".join(map(str, shape)) for shape in shapes if (len(shape) == 2) == wanted) or "none"
+        for wanted in (True, False)
+    )
+    count = sum(math.prod(shape) for shape in shapes)
+    return f"{count:,} parameters, weights of {dense}, biases or others of {others}"
+
+
+def _answers(
+    weights: Sequence[np.ndarray], images: np.ndarray, scale: float = 1 / 255, relu: Sequence[bool] = (True, True),
+    last: str = "softmax",
+) -> np.ndarray:  # fmt: skip
+    """Work out the answers of three dense layers in NumPy; as the exercise wants them, unless told otherwise."""
+    values = images * scale
+    for number, rectified in enumerate((*relu, False)):
+        values = values @ weights[2 * number] + weights[2 * number + 1]
+        values = np.maximum(values, 0) if rectified else values
+    if last == "softmax":
+        powers = np.exp(values - values.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+    return 1 / (1 + np.exp(-values)) if last == "sigmoid" else values
+
+
+def _agree(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether answers agree, up to what a GPU rounds when it multiplies with few bits."""
+    return one.shape == other.shape and np.allclose(one, other, rtol=0.01, atol=0.01)
+
+
+def _difference(weights: Sequence[np.ndarray], images: np.ndarray, actual: np.ndarray) -> str:
+    """Say how a network's answers differ; name what is missing only if leaving it out gives these very answers."""
+    tried = {
+        "as without softmax": {"last": "none"},
+        "as with sigmoid in place of softmax": {"last": "sigmoid"},
+        "as if the pixels were not scaled to 0 to 1": {"scale": 1.0},
+        "as without ReLU in the first layer": {"relu": (False, True)},
+        "as without ReLU in the second layer": {"relu": (True, False)},
+        "as without any ReLU": {"relu": (False, False)},
+    }
+    for what, otherwise in tried.items():
+        if _agree(actual, _answers(weights, images, **otherwise)):
+            return f"the layers have the right sizes; the network answers {what}."
+    expected = _answers(weights, images)
+    if actual.shape != expected.shape:
+        return f"for 7 images expected answers of shape {expected.shape}, came {actual.shape}."
+    place = np.unravel_index(np.abs(actual - expected).argmax(), expected.shape)
+    return (
+        "the layers have the right sizes, the answers differ: with weights drawn at random, expected a probability of "
+        f"{expected[place]:.3f} for the digit {place[1]}, came {actual[place]:.3f}."
+    )
+
+
+# ----------------------------------------------------------------------------------------------- its time model
+
+
+class Line(NamedTuple):
+    """A step's time as a straight line: overhead + images x per_image."""
+
+    overhead: float  # seconds of a step, whatever the batch
+    per_image: float  # seconds
+    misses: dict[int, float]  # for each batch size by what share of the measured time the line lies off; 0.1 is 10 %
+
+    @property
+    def worst(self) -> float:
+        """The largest miss of all batch sizes, without its sign."""
+        return max(map(abs, self.misses.values()))
+
+
+def fit_line(measured: dict[int, Measurement]) -> Line:
+    """Fit overhead + images x per_image to the median times of all batch sizes (least squares of the relative misses).
+
+    Args:
+        measured: for each batch size one training step, in seconds.
+    """
+    sizes = np.array(sorted(measured), float)
+    seconds = np.array([measured[size].median for size in sorted(measured)])
+    columns = np.stack([np.ones_like(sizes), sizes], axis=1) / seconds[:, None]
+    overhead, per_image = np.maximum(np.linalg.lstsq(columns, np.ones_like(sizes))[0], 0).tolist()
+    misses = (overhead + per_image * sizes) / seconds - 1
+    return Line(overhead, per_image, dict(zip(sorted(measured), misses.tolist(), strict=True)))
+
+
+def tell_line(line: Line, measured: dict[int, Measurement], images: int) -> str:
+    """Say what share of a step is overhead: by the line where it fits, else the most that the measurements allow.
+
+    Args:
+        line: what `fit_line` made of the measurements.
+        measured: for each batch size one training step, in seconds.
+        images: the batch size of the step.
+    """
+    if line.worst > NEAR:
+        short = min(measured.values(), key=lambda one: one.median)
+        most = short.median / measured[images].median
+        return (
+            f"the line is off by up to {line.worst:.0%}, more than {NEAR:.0%}: it gives no share of overhead\n"
+            f"but by these medians at most {most:.0%} of a step with {images} images is overhead: "
+            f"with {short.label} a whole step took {duration(short.median)}"
+        )
+    share = line.overhead / (line.overhead + images * line.per_image)
+    return f"the line is off by {line.worst:.0%} at most: by it {share:.0%} of a step with {images} images is overhead"
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
+def _title(drawn: Figure, text: str) -> None:
+    """Put the message over the whole figure, in as many lines as it needs; 11 letters of size 11 fill an inch."""
+    drawn.suptitle(textwrap.fill(text, int(drawn.get_figwidth() * 11)), fontsize=11, x=0.01, ha="left")
+
+
+def slope(loss_with: Callable[[float], float], before: float, after: float, gradient: float, parameter: str) -> None:
+    """Draw a loss against one parameter, its slope at one value, and the step against it.
+
+    Args:
+        loss_with: returns the loss for a value of the parameter, all others unchanged.
+        before: the value of the parameter before the step.
+        after: and after it.
+        gradient: how fast the loss changes with the parameter at `before`.
+        parameter: what it is called.
+    """
+    reach = max(3.0, 1.2 * abs(after - before))
+    values = np.linspace(before - 2 * reach, before + reach, 25)
+    here, near = loss_with(before), np.array([-1.2, 1.2])
+    title = "A gradient is a slope of the loss; a step goes against it"
+    with figure(6.0, 3.4) as (drawn, axes):
+        axes.plot(values, [loss_with(float(value)) for value in values], color=BLUE, label="loss")
+        axes.plot(before + near, here + gradient * near, color=ORANGE, ls="--", lw=2.5, label=f"slope: {gradient:.3f}")
+        axes.plot([before], [here], color="black", marker="o", ls="", label="before the step")
+        axes.plot([after], [loss_with(after)], color=GREEN, marker="s", ms=7, ls="", label="after the step")
+        axes.set(xlabel=parameter, ylabel="loss of one batch")
+        axes.legend()
+        _title(drawn, title)
+    words = f"the loss of one batch against the {parameter}; slope {gradient:.3f} at {before}, step to {after:.2f}"
+    show(drawn, f"{title}: {words}.")
+
+
 def curves(history: dict[str, list[float]], title: str) -> None:
-    """Draw loss and accuracy against the epoch, on the training images and on the test images.
+    """Draw loss and accuracy against the epoch, on the training images and on the validation images.
 
     Args:
         history: what `fit` returns as `history`: loss, accuracy, val_loss and val_accuracy, one entry an epoch.
@@ -71,20 +304,19 @@ def curves(history: dict[str, list[float]], title: str) -> None:
     """
     from matplotlib.ticker import MaxNLocator
 
-    with figure(7.5, 3.2, ncols=2) as (drawn, axes):
+    looks = {"": (ORANGE, "o", "training images"), "val_": (BLUE, "s", "validation images")}
+    with figure(7.5, 3.4, ncols=2) as (drawn, axes):
         for one, name, ylabel, factor in zip(
             axes, ("accuracy", "loss"), ("accuracy (%)", "loss"), (100, 1), strict=True
         ):
-            for key, colour, marker, label in (
-                (name, ORANGE, "o", "training images"), (f"val_{name}", BLUE, "s", "test images"),
-            ):  # fmt: skip
-                values = [factor * value for value in history[key]]
+            for kind, (colour, marker, label) in looks.items():
+                values = [factor * value for value in history[kind + name]]
                 one.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=4, label=label)
             one.set(xlabel="epoch", ylabel=ylabel)
             one.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0].legend(loc="lower right")
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    show(drawn, f"{title}: accuracy and loss by epoch, on training images and on test images.")
+        _title(drawn, title)
+    show(drawn, f"{title}: accuracy and loss by epoch, on training images and on validation images.")
 
 
 def confusion(counts: np.ndarray, title: str) -> None:
@@ -95,68 +327,103 @@ def confusion(counts: np.ndarray, title: str) -> None:
         title: the message of the figure, with the dataset.
     """
     wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
-    with figure(5.6, 4.6) as (drawn, axes):
+    with figure(5.6, 5.0) as (drawn, axes):
         axes.imshow(np.ma.masked_equal(wrong, 0), cmap="Oranges", vmin=0, vmax=max(wrong.max(), 1) * 1.3)
         for (row, column), count in np.ndenumerate(counts):
             if count:
                 grey = GREY if row == column else "black"
                 axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8.5, color=grey)
         ticks = range(len(counts))
-        axes.set(xlabel="what the network said", ylabel="what it was shown", xticks=ticks, yticks=ticks, title=title)
+        axes.set(xlabel="what the network said", ylabel="what it was shown", xticks=ticks, yticks=ticks)
         axes.grid(False)
+        _title(drawn, title)
     show(drawn, f"{title}: {wrong.sum()} wrong answers of {counts.sum()}, as a matrix of digit shown and answer given.")
 
 
-def time_per_image(measured: dict[int, Measurement], published: dict[str, tuple[int, float]], title: str) -> None:
-    """Draw the time for one image against the batch size, beside published figures; both axes logarithmic.
+def time_per_image(
+    measured: dict[int, Measurement], line: Line, published: dict[str, tuple[int, float]], title: str
+) -> None:
+    """Draw the time for one image against the batch size, a straight line's answer, and how far it lies off.
 
     Args:
         measured: for each batch size one training step, in seconds.
+        line: what `fit_line` made of them.
         published: for each device its batch size and its seconds for one image.
         title: the message of the figure, with the device.
     """
     from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     sizes = sorted(measured)
-    with figure(7.5, 4.0) as (drawn, axes):
+    curve = np.geomspace(sizes[0], sizes[-1], 100)
+    with figure(7.5, 5.2, nrows=2, sharex=True, height_ratios=(3, 1)) as (drawn, (axes, below)):
         medians = [measured[size].median / size * 1e6 for size in sizes]
         low, high = zip(*([q / size * 1e6 for q in measured[size].quartiles] for size in sizes), strict=True)
         axes.plot(sizes, medians, color=BLUE, marker="s", ms=5, label="measured here")
         axes.fill_between(sizes, low, high, color=BLUE, alpha=0.2, lw=0)
-        for (label, (size, seconds)), marker, colour in zip(
-            published.items(), ("^", "v"), (ORANGE, GREEN), strict=False
-        ):
+        axes.plot(curve, (line.overhead / curve + line.per_image) * 1e6, color="black", ls="--", lw=1.2,
+                  label="fitted: overhead + images x time per image")  # fmt: skip
+        for number, (label, (size, seconds)) in enumerate(published.items()):
+            marker, colour = (("^", ORANGE), ("v", GREEN))[number % 2]
             axes.plot([size], [seconds * 1e6], marker=marker, ms=8, mfc="none", mew=2, ls="", color=colour, label=label)
-        axes.set(xscale="log", yscale="log", xlabel="images in a batch", ylabel="time for one image (µs)", title=title)
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+        axes.set(xscale="log", yscale="log", ylabel="time for one image (µs)")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        axes.minorticks_off()
-        axes.legend()
-    show(drawn, f"{title} Time for one image in microseconds against the batch size, both axes logarithmic.")
+        axes.legend(fontsize=9)
+        misses = [100 * line.misses[size] for size in sizes]
+        below.axhline(0, color="black", ls="--", lw=1.2)
+        below.stem(sizes, misses, linefmt=BLUE, markerfmt="s", basefmt=" ")
+        reach = 1.35 * max(10, *map(abs, misses))
+        below.set(xlabel="images in a batch", ylabel="line is off\nby (%)", ylim=(-reach, reach))
+        below.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+        for one in (axes, below):
+            one.minorticks_off()
+        _title(drawn, title)
+    off = ", ".join(f"{size}: {miss:+.0f} %" for size, miss in zip(sizes, misses, strict=True))
+    words = "Time for one image in microseconds against the batch size, both axes logarithmic, with a fitted line"
+    show(drawn, f"{title}. {words}. By batch size the line is off by {off}.")
 
 
-def by_seed(accuracies: dict[str, dict[int, float]], images: int, title: str) -> None:
-    """Show the test accuracies of several seeds, each with the error of counting.
+def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
+    """Show for each seed the accuracy of two ways of training, joined, and their difference.
 
     Args:
-        accuracies: for each way of training the accuracy by seed, from 0 to 1.
-        images: how many test images were counted.
+        accuracies: for each of the two ways the accuracy by seed, from 0 to 1, on the validation images.
         title: the message of the figure, with the dataset.
     """
-    rows = [(way, seed, accuracy) for way, seeds in accuracies.items() for seed, accuracy in seeds.items()]
-    looks = dict(zip(accuracies, ((ORANGE, "o"), (BLUE, "s"), (GREEN, "^")), strict=False))
-    with figure(7.5, 0.4 * len(rows) + 1.1) as (drawn, axes):
-        for row, (way, _, accuracy) in enumerate(rows):
-            colour, marker = looks[way]
-            error = (accuracy * (1 - accuracy) / images) ** 0.5
-            label = way if way not in [before for before, *_ in rows[:row]] else None
-            axes.errorbar(100 * accuracy, row, xerr=100 * error, fmt=marker, color=colour, capsize=4, label=label)
-        axes.set_yticks(range(len(rows)), [f"seed {seed}" for _, seed, _ in rows])
-        axes.set(xlabel="accuracy on the test images (%)", ylim=(len(rows) - 0.5, -0.5), title=title)
-        drawn.legend(loc="outside lower center", ncols=len(accuracies))
-    words = "; ".join(f"{way}, seed {seed}: {100 * accuracy:.2f} %" for way, seed, accuracy in rows)
-    show(drawn, f"{title}: {words}.")
+    (before, one), (after, other) = accuracies.items()
+    rows = range(len(one))
+    with figure(7.5, 0.42 * len(one) + 1.7) as (drawn, axes):
+        for row, seed in enumerate(one):
+            ends = [100 * one[seed], 100 * other[seed]]
+            axes.plot(ends, [row, row], color=GREY, lw=1.5, zorder=1)
+            axes.annotate(f"{ends[1] - ends[0]:+.2f}", (max(ends), row), xytext=(9, 0), fontsize=9,
+                          textcoords="offset points", va="center")  # fmt: skip
+        axes.scatter([100 * one[seed] for seed in one], rows, color=ORANGE, marker="o", label=before)
+        axes.scatter([100 * other[seed] for seed in one], rows, color=BLUE, marker="s", label=after)
+        axes.set_yticks(rows, [f"seed {seed}" for seed in one])
+        axes.margins(x=0.12)
+        axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points",
+                 ylim=(len(one) - 0.5, -0.5))  # fmt: skip
+        drawn.legend(loc="outside lower center", ncols=2)
+        _title(drawn, title)
+    words = "; ".join(f"seed {seed}: {100 * one[seed]:.2f} % and {100 * other[seed]:.2f} %" for seed in one)
+    show(drawn, f"{title}. {before} and {after}: {words}.")
+
+
+def tell_pairs(before: dict[int, float], after: dict[int, float]) -> str:
+    """Say in how many pairs the second accuracy is higher, and how often luck alone makes all of them point one way.
+
+    Args:
+        before: the accuracy by seed, from 0 to 1.
+        after: the same with one change, for the same seeds.
+    """
+    differences = [100 * (after[seed] - before[seed]) for seed in before]
+    higher, n = sum(one > 0 for one in differences), len(differences)
+    return (
+        f"{higher} of {n} pairs rise; differences from {min(differences):+.2f} to {max(differences):+.2f} points, "
+        f"median {np.median(differences):+.2f}\n"
+        f"(if a change does nothing, all {n} rise by luck alone once in {2**n} times)"
+    )
 
 
 # ------------------------------------------------------------------------------- its data, before a training uses it
