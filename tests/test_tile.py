@@ -777,6 +777,8 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
         "function (I[N]) -> (O) { O[i: N // 2] =\n^>(I[i]); }", None, "What stands behind `//` is a comment"),
     "open round bracket": (
         "function (I[N]) -> (O) { O[i: N] = +(I[i]^; }", None, "The bracket `(` in column 37 is not closed."),
+    "open bracket before a constraint": (
+        "function (I[N]) -> (O) { O[i: N] = +(I[k]^, k < 3; }", None, "Or close first what is open: The bracket `(`"),
     "open square bracket": (
         "function (I[N]) -> (O) {\n O[i: N ^= +(I[i]); }", None, "The bracket `[` in column 3 is not closed."),
     "open bracket of an earlier line": (

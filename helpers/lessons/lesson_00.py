@@ -132,9 +132,10 @@ def check_is_used(learner: Callable[[list, list], bool]) -> Iterator[str]:
             ([0] * 4 + [50] * 4, [40] * 4 + [90] * 4),
             ([0] * 12, [2] * 2 + [90] * 10),
         ]
+        near = [([0] * 40, [0] * 9 + [90] * 31), ([0] * 31 + [50] * 9, [20] * 40)]  # the 20th and 80th would differ
         drawn = [(rng.integers(0, 60, 12).tolist(), rng.integers(30, 100, 12).tolist()) for _ in range(60)]
         agreed = [case for case in drawn if gaps(*case)[0] > 5 or gaps(*case)[1] <= 5]
-        return plain + few + close + skewed + agreed
+        return plain + few + close + skewed + near + agreed
 
     yield checks.judge_function(learner, right, cases)
 

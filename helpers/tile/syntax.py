@@ -230,14 +230,17 @@ def _misfit(source: str, error: UnexpectedInput) -> TileError:
         hint = next((say for words, say in HINTS.items() if _allowed(f"function () -> () {{ {words}") == allowed), "")
         if word in COMPARISONS and "/" in allowed and not hint:
             hint = "Put brackets around the first comparison." if "?" in allowed else PLAIN
-        hint = _open_bracket(source, at, allowed) or hint
+        still_open = _open_bracket(source, at, allowed)
+        if still_open and word == ",":  # instead of * or +, or before a constraint
+            still_open = f"{hint} Or close first what is open: {still_open}".strip()
+        hint = still_open or hint
     marked = f"{source[:at]}^{source[at:]}"
     return TileError(source, at, what, next((say for habit, say in HABITS.items() if re.search(habit, marked)), hint))
 
 
 def _open_bracket(source: str, at: int, allowed: set[str]) -> str:
     """Say which bracket is not closed, if the word at this place, or the end, cannot stand in a bracket."""
-    if source[at : at + 1] not in ("", ";", "}", "{", "=") or not allowed & {")", "]"}:
+    if source[at : at + 1] not in ("", ";", "}", "{", "=", ",") or not allowed & {")", "]"}:
         return ""
     still_open: list[int] = []
     for place, sign in enumerate(re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), source)[:at]):
