@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from helpers import ROOT, backends, commands, workarounds
 from helpers.commands import files
@@ -115,6 +116,16 @@ def _forget_output() -> None:
         os.close(nowhere)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Arguments of a command; a mistake in them is told as every other: what, why, next."""
+
+    def error(self, message: str) -> NoReturn:
+        name = self.prog.rpartition(" ")[2]
+        how = " ".join(self.format_usage().partition(":")[2].split())
+        see = f"See what it takes: {command(Host.here(), name)} --help"
+        raise WorkshopError(f"{name}: {message}", f"It is typed as: {how}", see)
+
+
 def _run(name: str, rest: list[str]) -> int:
     if name not in commands.COMMANDS:
         close = difflib.get_close_matches(name, commands.COMMANDS, n=1)
@@ -126,9 +137,7 @@ def _run(name: str, rest: list[str]) -> int:
     if name in USE_KERAS:
         backends.check()
     module = commands.load(name)
-    parser = argparse.ArgumentParser(
-        prog=f"python -m helpers {name}", description=commands.COMMANDS[name], allow_abbrev=False
-    )
+    parser = _Parser(prog=f"python -m helpers {name}", description=commands.COMMANDS[name], allow_abbrev=False)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

@@ -102,6 +102,27 @@ def test_missing_test_tools_are_told(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["devices", "gpu"], "devices: unknown arguments: gpu"),
+        (["doctor", "--fix"], "doctor: unknown arguments: --fix"),
+        (["devices", "--timeout", "x"], "devices: argument --timeout: invalid float value: 'x'"),
+    ],
+)
+def test_a_mistake_in_the_arguments_says_what_why_and_next(arguments, what, capsys):
+    assert frame.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{what}\nWhy:  It is typed as: python -m helpers {arguments[0]} [-h] [")
+    assert f"{arguments[0]} --help" in said.splitlines()[-1]
+
+
+def test_devices_says_that_it_works_and_that_the_chosen_device_is_not_there():
+    done = helpers("devices", PYOPENCL_CTX="no such driver")
+    assert done.stderr.startswith("Asking OpenCL, TensorFlow")
+    assert "PYOPENCL_CTX=no such driver names no device here." in done.stdout
+
+
 def test_a_full_disk_is_one_message():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -116,7 +116,8 @@ def test_a_learner_reads_what_why_and_the_next_command():
         "The workshop can run here, with limits.\n\nLIMITS WHAT RUNS: The variable KERAS_BACKEND"
     )
     assert "\n  Why:  Lessons train with one of tensorflow, jax, torch" in done.stdout
-    assert f"\n  Next: Take one that is installed:\n            {take}\n" in done.stdout
+    assert "\n  Next: Take one that is installed: type this in the terminal" in done.stdout
+    assert f"again:\n            {take}\n" in done.stdout
     assert "\n\nIn order:\n  Python " in done.stdout
 
 
@@ -291,6 +292,19 @@ def test_packages_of_another_version_than_the_locks_are_named(lock):
 def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
     monkeypatch.setattr(metadata, "version", {"torch": "2.14.0+rocm10.1.0", "numpy": "2.0.0rc1"}.get)
     assert lock("torch==2.14.0", "numpy==2.0.0rc1") == ([], ["2 packages as in requirements/some.txt"])
+
+
+def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkeypatch):
+    own = dataclasses.replace(HERE, installed_by="own")
+    assert packages.another_python(own, tmp_path) is None  # there is no environment yet
+    (tmp_path / host.STAMP).touch()
+    assert packages.another_python(own, tmp_path) is None  # this Python has all that the lessons need
+    monkeypatch.setattr(packages, "MODULES", {**packages.MODULES, "no_such_module": "x"})
+    assert packages.another_python(HERE, tmp_path) is None or HERE.installed_by == "own"
+    found = packages.another_python(own, tmp_path)
+    assert found.severity == "stops" and sys.executable in found.what and "workshop.py doctor" in found.next
+    monkeypatch.setattr(packages, "another_python", lambda host: found)
+    assert list(doctor.examine()) == [found] and doctor.examine().fine == ()  # and nothing of the wrong environment
 
 
 def test_this_environment_is_the_one_that_its_lock_describes():

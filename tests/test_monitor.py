@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from helpers.devices import Device
 from helpers.machine import vendor_tools
-from helpers.machine.monitor import NoMonitor, Reading, Samples, find, sample, watch
+from helpers.machine.monitor import Monitor, NoMonitor, Reading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
 CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version="OpenCL 3.0 PoCL 3.1")
@@ -123,6 +123,22 @@ def test_sample_looks_without_loading():
     assert set(seen.phases) == {"idle"}
     assert seen.verdict().used is None
     assert "too few" in str(seen.verdict())
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.5])
+def test_a_sample_of_a_slow_tool_is_not_empty(seconds):
+    class Slow(Monitor):
+        source, description = "slow", "a tool that takes its time"
+
+        def read(self):
+            time.sleep(seconds)
+            return Reading(7.0)
+
+    assert set(sample(Slow(), 0.5, 0.1).utilisation) == {7.0}  # the first look, of an unknown period, is left out
+
+
+def test_a_sample_without_a_monitor_is_empty_at_once():
+    assert sample(NoMonitor("none"), 5).times == ()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers import opencl, plots, tables, trace
+from helpers import opencl, plots, tables, tile, trace
 from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08, lesson_12
 from helpers.machine import monitor
 from helpers.timing import Measurement
@@ -59,6 +59,7 @@ def draw_roofline():
     lesson_02.roofline(points, 70.0, {"peak": 460.0, "one chain": 4.0}, "under the roof")
 
 
+CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
 RUNS = {
     "whole": [("CPU:0", "forward", 5.0, 5.4), ("CPU:1", "back", 5.4, 6.0)],
     "parts": [("CPU:0", "forward", 9.0, 9.5), ("CPU:1", "back", 9.25, 9.75), ("CPU:0", "update", 9.5, 9.75)],
@@ -92,6 +93,19 @@ RUNS = {
         (
             draw_roofline,
             ["under the roof", "memory 70 GB/s", "one chain 4 GFLOP/s", "blocked: 200 GFLOP/s at 2.5 FLOP/byte"],
+        ),
+        (lesson_00.both_full, ["16 lanes", "100 % for both"]),
+        (
+            lambda: lesson_00.busy_and_work({"one": [50.0], "many": []}, {"one": 1e9, "many": 2e10}, "a device"),
+            ["one: 50 %, 1 billion", "many: unknown, 20 billion"],
+        ),
+        (
+            lambda: lesson_03.points(tile.infer(tile.parse(CUMULATIVE), [(3,)]), "I"),
+            ["i = 0: 0; i = 1: 0, 1; i = 2: 0, 1, 2."],
+        ),
+        (
+            lambda: lesson_03.beside_numpy({"sum": (run(1e-3), run(1e-5)), "tie": (run(1.0), run(1.0))}, "here"),
+            ["sum: 1e+02", "tie: 1", "the runs overlap"],
         ),
         (
             lambda: lesson_03.bars({"1 x 1": (1.0, 1.2, 1.3), "6 x 32": (300.0, 310.0, 330.0)}, "sizes", "GFLOP/s"),

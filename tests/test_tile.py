@@ -771,6 +771,18 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
         "function (I[N]) -> (O) { O[i: 1] = ^max(I[k]); }", None, "for the largest = >(...);"),
     "division as in Python": (
         "function (I[N]) -> (O) { O[i: N // 2] = +(I[i]);\n^}", None, "What stands behind `//` is a comment"),
+    "division at the end": (
+        "function (I[N]) -> (O) { O[i: (N - 1)^// 2] = +(I[i]); }", None, "What stands behind `//` is a comment"),
+    "division before a sum": (
+        "function (I[N]) -> (O) { O[i: N // 2] =\n^>(I[i]); }", None, "What stands behind `//` is a comment"),
+    "open round bracket": (
+        "function (I[N]) -> (O) { O[i: N] = +(I[i]^; }", None, "The bracket `(` in column 37 is not closed."),
+    "open bracket before a constraint": (
+        "function (I[N]) -> (O) { O[i: N] = +(I[k]^, k < 3; }", None, "Or close first what is open: The bracket `(`"),
+    "open square bracket": (
+        "function (I[N]) -> (O) {\n O[i: N ^= +(I[i]); }", None, "The bracket `[` in column 3 is not closed."),
+    "open bracket of an earlier line": (
+        "function (I[N]) -> (O) { O[i: N] = +(I[i]\n^; }", None, "The bracket `(` in line 1, column 37 is not closed."),
     "constraint by an index": (
         "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }", None, "For k <= i write i - k < N;"),
     "an index below": ("function (I[N]) -> (O) { O[i: N] = +(I[k]), 0 < ^k; }", None, "A size is a number or"),
@@ -810,7 +822,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "shapes disagree": (MATMUL.replace("B[", "^B[", 1), [(2, 3), (4, 5)], "L is 3 in A[M, L] and 4 in B[L, N]."),
     "square": ("function (^I[N, N]) -> (O) { O = I; }", [(2, 3)], "N is 2 in I[N, N] and 3 in I[N, N]."),
     "sizes missing": ("function (I[N]) -> (O) { ^O[i] = +(I[i]); }", [(4,)], "O[i] has 1 indices and 0 sizes."),
-    "not positive": ("function (I[N]) -> (O) { O[i: N ^- 4] = +(I[i]); }", [(4,)], "the size N - 4 of O is 0."),
+    "not positive": ("function (I[N]) -> (O) { O[i: N ^- 4] = +(I[i]); }", [(4,)], "size N - 4 of O is 0 for N = 4."),
     "empty input": ("function (^I[N]) -> (O) { O = I; }", [(0,)], "I[N] is empty"),
     "broadcast": ("function (I[N], J[M]) -> (O) { O = I * ^J; }", [(4,), (5,)], "does not fit the shape (4,)"),
     "two values": ("function (I[N]) -> (O) { ^O[] = =(I[k]); }", [(4,)], "for each element, the index k gives 4."),

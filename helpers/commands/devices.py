@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+
+from helpers.errors import WorkshopError
+from helpers.machine.doctor.findings import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask every framework and print one table; the status is 0 if any of them found a device."""
     from helpers import devices
+    from helpers.machine import doctor
 
+    titles = ", ".join(framework.title for framework in devices.FRAMEWORKS.values())
+    print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)
     answers = devices.find(timeout=args.timeout)
     print(devices.table(answers))
+    for finding in doctor.look("PYOPENCL_CTX"):
+        if isinstance(finding, Finding):
+            print(f"\n{WorkshopError(finding.what, finding.why, finding.next)}")
     return 0 if any(answer.devices for answer in answers) else 1

@@ -2,59 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from helpers import checks
 from helpers.devices import Device
 from helpers.errors import WorkshopError
+from helpers.machine import monitor
 from helpers.machine.monitor import Samples
-from helpers.plots import BLUE, GREY, figure, show
+from helpers.plots import BLUE, GREY, ORANGE, figure, show
+
+CONTROL = {"idle_seconds": 0.7, "busy_seconds": 0.7, "interval": 0.1}  # how each function of exercise 1 is watched
+LONGER = {"idle_seconds": 1.0, "busy_seconds": 3.0, "interval": 0.3}  # once more where a busy machine may hide its work
+PATIENCE = 20.0  # seconds after which a function is taken for endless
 
 
 @checks.verdict
-def check_choose(learner: Callable[[list[str]], int]) -> Iterator[str]:
-    """Lesson 00, exercise 1: the position of the first GPU, or of the first CPU where there is no GPU."""
+def check_controls(wait: Callable[[], object], fool: Callable[[], object]) -> Iterator[str]:
+    """Lesson 00, exercise 1: a wait that does not show, and work without a device's task that does."""
+    watcher = monitor.ProcessShare(cpus=1)
+    judged = []
+    for function, expected in ((wait, False), (fool, True)):
+        asked = Load.calls
+        calls, verdict = _watched(watcher, function, CONTROL)
+        if expected and not verdict.used:
+            calls, verdict = _watched(watcher, function, LONGER)
+        name = getattr(function, "__name__", "the function")
+        tried = f"{name}(), called {calls:,} times while the processor was watched,"
+        if Load.calls > asked:
+            raise checks.NotYet(f"{tried} asked a device for {Load.calls - asked} slices of work; expected none.")
+        if verdict.used is not expected:
+            wanted = "Used" if expected else "Not shown"
+            raise checks.NotYet(f"{tried} expected the verdict `{wanted}`, came: {verdict.sentence}")
+        judged.append(f"{name}(): {verdict.sentence.partition(':')[0]}")
+    yield "; ".join(judged)
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        awkward = [
-            ["cpu"],
-            ["gpu", "cpu"],
-            ["cpu", "gpu", "cpu", "gpu"],
-            ["accelerator", "cpu", "cpu"],
-            ["cpu"] * 5 + ["gpu"],
-        ]
-        drawn = [[*rng.choice(["cpu", "gpu"], 6).tolist(), "cpu"] for _ in range(20)]
-        return [(kinds,) for kinds in awkward + drawn]
 
-    yield checks.judge_function(learner, lambda kinds: kinds.index("gpu" if "gpu" in kinds else "cpu"), cases)
+def _watched(
+    watcher: monitor.Monitor, function: Callable[[], object], how: dict[str, float]
+) -> tuple[int, monitor.Verdict]:
+    """Watch the processor while a learner's function runs again and again; stop one that does not return."""
+    import _thread
+    import threading
+
+    name, calls, late = getattr(function, "__name__", "the function"), 0, threading.Event()
+
+    def work() -> None:
+        nonlocal calls
+        calls += 1
+        if function() is ...:
+            raise checks.NotDone(f"{name}() is as it was handed out.")
+
+    def stop() -> None:
+        late.set()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(PATIENCE, stop)
+    timer.start()
+    try:
+        verdict = monitor.watch(watcher, work, **how).verdict()
+        return calls, verdict
+    except KeyboardInterrupt:
+        if not late.is_set():
+            raise
+        why = f"{name}() had not returned after {PATIENCE:g} s. It is called again and again: let it return soon."
+        raise checks.NotYet(why) from None
+    except (checks.NotDone, checks.NotYet):
+        raise
+    except Exception as error:
+        raise checks.NotYet(f"{name}() stopped with {type(error).__name__}: {error}") from None
+    finally:
+        timer.cancel()
 
 
 @checks.verdict
-def check_count_labels(learner: Callable[[np.ndarray], Sequence[int]]) -> Iterator[str]:
-    """Lesson 00, exercise 2: how often each of the ten digits occurs."""
+def check_percentages(learner: Callable[[list, float, int], tuple[float, float]]) -> Iterator[str]:
+    """Lesson 00, exercise 2: the share of the time in which a kernel ran, and the share of the possible work."""
+
+    def right(kernels: list, seconds: float, lanes: int) -> tuple[float, float]:
+        running = sum(end - start for start, end, _ in kernels)
+        work = sum((end - start) * min(items, lanes) for start, end, items in kernels)
+        return 100 * running / seconds, 100 * work / (seconds * lanes)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = [(rng.integers(0, high, size=200),) for high in (10, 10, 9, 2)]
-        return [(np.array([3, 3, 9]),), *drawn, (rng.integers(0, 10, size=5000),)]  # more than uint8 can count
+        plain = [([(0.0, 1.0, 1)], 1.0, 4), ([(0.0, 0.5, 8)], 1.0, 4), ([], 1.0, 4), ([(0.25, 0.75, 3)], 2.0, 4)]
+        drawn = []
+        for _ in range(20):
+            seconds, count = float(rng.choice([0.5, 1.0, 2.0])), int(rng.integers(1, 6))
+            ends = np.sort(rng.uniform(0, seconds, 2 * count)).round(3).tolist()
+            items = rng.choice([1, 7, 64, 1000, 3584, 100_000], count).tolist()
+            drawn.append((list(zip(ends[::2], ends[1::2], items, strict=True)), seconds, int(rng.choice([64, 3584]))))
+        return plain + drawn
 
-    yield checks.judge_function(learner, lambda labels: np.bincount(labels, minlength=10), cases)
+    yield checks.judge_function(learner, right, cases)
+
+
+def _quarters(values: list[float]) -> np.ndarray:
+    """The 25th and the 75th percentile by every recipe of NumPy and of Python's statistics, a row each."""
+    recipes = "inverted_cdf averaged_inverted_cdf closest_observation interpolated_inverted_cdf hazen weibull linear"
+    recipes += " median_unbiased normal_unbiased lower higher midpoint nearest"
+    rows = [np.percentile(values, [25, 75], method=recipe) for recipe in recipes.split()]
+    return np.array([*rows, statistics.quantiles(values, n=4)[::2]])
 
 
 @checks.verdict
 def check_is_used(learner: Callable[[list, list], bool]) -> Iterator[str]:
-    """Lesson 00, exercise 3: is the lower quartile of the busy samples more than 5 above the idle ones' upper one."""
+    """Lesson 00, exercise 3: is the lower quartile of the busy samples more than 5 above the idle ones' upper one.
+
+    Recipes for percentiles differ a little; every case has the same answer by all of them.
+    """
+
+    def gaps(idle: list, busy: list) -> tuple[float, float]:
+        """The smallest and the largest gap, whichever recipe was taken."""
+        low, high = _quarters(busy)[:, 0], _quarters(idle)[:, 1]
+        return min(low) - max(high), max(low) - min(high)
 
     def right(idle: list, busy: list) -> bool:
-        return bool(np.percentile(busy, 25) - np.percentile(idle, 75) > 5)
+        return len(idle) >= 3 and len(busy) >= 3 and bool(gaps(idle, busy)[0] > 5)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [([1, 2, 3], [90, 95, 99]), ([90, 95, 99], [1, 2, 3]), ([1, 50, 99], [60, 70, 80])]
-        close = [([4, 4], [9, 9]), ([4, 4], [10, 10]), ([0, 0, 0], [3, 3, 3]), ([9, 9], [4, 4]), ([10, 10], [4, 4])]
-        skewed = [([0, 0, 0, 0, 99], [50, 51, 52, 53, 54]), ([0, 1, 1], [2, 90, 90, 90, 90]), ([0, 1, 2], [0, 0, 90])]
-        drawn = [(rng.integers(0, 60, 8).tolist(), rng.integers(30, 100, 8).tolist()) for _ in range(30)]
-        return plain + close + skewed + drawn
+        few = [([], []), ([], [90, 95, 99]), ([1, 2, 3], []), ([1, 2, 3], [90, 95]), ([1, 2], [90, 95, 99])]
+        close = [([4] * 8, [9] * 8), ([4] * 8, [10] * 8), ([0] * 8, [3] * 8), ([9] * 8, [4] * 8), ([10] * 8, [4] * 8)]
+        skewed = [
+            ([0] * 9 + [99], [8] * 10),
+            ([0] * 4 + [50] * 4, [40] * 4 + [90] * 4),
+            ([0] * 12, [2] * 2 + [90] * 10),
+        ]
+        near = [([0] * 40, [0] * 9 + [90] * 31), ([0] * 31 + [50] * 9, [20] * 40)]  # the 20th and 80th would differ
+        drawn = [(rng.integers(0, 60, 12).tolist(), rng.integers(30, 100, 12).tolist()) for _ in range(60)]
+        agreed = [case for case in drawn if gaps(*case)[0] > 5 or gaps(*case)[1] <= 5]
+        return plain + few + close + skewed + near + agreed
 
     yield checks.judge_function(learner, right, cases)
 
@@ -89,23 +170,109 @@ def idle_and_busy(samples: Samples, device: str) -> None:
     show(drawn, f"Utilisation of {device} in percent over time, idle first and then busy. {samples.verdict()}")
 
 
+def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float], device: str) -> None:
+    """Draw for each load how busy a monitor called the device, beside the work that was done.
+
+    Args:
+        percent: for each load the samples of the utilisation; empty where there is no monitor.
+        rates: for each load multiply-adds a second.
+        device: the name of the device.
+    """
+    names, middle = list(rates), {name: statistics.median(values) for name, values in percent.items() if values}
+    most = max(rates.values())
+    with figure(7.5, 0.42 * len(names) + 1.4, ncols=2, sharey=True) as (drawn, (left, right)):
+        left.barh(range(len(names)), [middle.get(name, 0) for name in names], color=GREY)
+        right.barh(range(len(names)), [rates[name] / 1e9 for name in names], color=BLUE)
+        for place, name in enumerate(names):
+            said = f"{middle[name]:.0f} %" if name in middle else "no monitor"
+            for axes, value, text in (
+                (left, middle.get(name, 0), said),
+                (right, rates[name] / 1e9, f"{rates[name] / 1e9:.3g} ({100 * rates[name] / most:.0f} %)"),
+            ):
+                axes.annotate(text, (value, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
+        left.set(yticks=range(len(names)), yticklabels=names, xlabel="utilisation (%), median", xlim=(0, 135))
+        left.set_title("what the monitor says", fontsize=10)
+        right.set(xlabel="billions of multiply-adds a second", xlim=(0, 1.55 * most / 1e9))
+        right.set_title("what was computed (share of the most)", fontsize=10)
+        left.set_ylim(len(names) - 0.5, -0.5)
+        for axes in (left, right):
+            axes.grid(axis="y", visible=False)
+        drawn.suptitle(f"Busy is not the same as fast: {device}", fontsize=11, x=0.01, ha="left")
+    said = {name: f"{middle[name]:.0f} %" if name in middle else "unknown" for name in names}
+    words = "; ".join(f"{name}: {said[name]}, {rates[name] / 1e9:.3g} billion" for name in names)
+    show(drawn, f"Utilisation, and multiply-adds a second, on {device}. {words}.")
+
+
+def both_full(lanes: int = 16) -> None:
+    """Draw two seconds on an imagined GPU, which a tool that counts time calls the same.
+
+    Args:
+        lanes: how many work-items the GPU computes at the same moment.
+    """
+    cards = {"one work-item": 1, "a work-item for every lane": lanes}
+    with figure(7.5, 2.7, ncols=2, sharey=True) as (drawn, panels):
+        for axes, (name, used) in zip(panels, cards.items(), strict=True):
+            for lane in range(lanes):
+                colour = ORANGE if lane < used else "white"
+                axes.barh(lane, 1, height=0.8, color=colour, edgecolor=GREY, lw=0.5)
+            axes.set_title(f"{name}:\nutilisation 100 %, capacity {100 * used / lanes:.0f} %", fontsize=10)
+            axes.set(xlabel="time (s)", xlim=(0, 1), ylim=(-0.7, lanes - 0.3))
+            axes.grid(visible=False)
+        panels[0].set(ylabel=f"lanes ({lanes})", yticks=[])
+        drawn.suptitle("Drawn, not measured: a kernel runs all the time in both", fontsize=11, x=0.01, ha="left")
+    alt = f"A GPU with {lanes} lanes for one second. Left: one lane is in use all the time. Right: all of them are."
+    show(drawn, f"{alt} A kernel runs all the time in both, so a tool that counts time says 100 % for both.")
+
+
 # ---------------------------------------------------------------------------------------------------- its machinery
 
 
-MATRIX = 1536  # rows and columns, float32: 9 MiB, and 7 GFLOP for a product
+MATRIX = 1536  # rows and columns, float32: 9 MiB, and 3.6 billion multiply-adds for a product
 SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
+CHAINS = 4  # sums that a work-item continues at the same time, in vectors of 16: 64 numbers
 
+# Multiply and add in registers: no memory traffic, all arithmetic. TYPE is float or float16.
 MULTIPLY_ADD = """
-__kernel void multiply_add(__global float *x, const int rounds) {
-    float v = x[get_global_id(0)];
-    for (int r = 0; r < rounds; r++) v = v * 0.999f + 0.001f;
-    x[get_global_id(0)] = v;
+__kernel void multiply_add(__global TYPE *x, const int rounds) {
+    TYPE v[CHAINS];
+    for (int c = 0; c < CHAINS; c++) v[c] = x[get_global_id(0)] + c;
+    for (int r = 0; r < rounds; r++)
+        for (int c = 0; c < CHAINS; c++) v[c] = v[c] * 0.999f + 0.001f;
+    for (int c = 0; c < CHAINS; c++) x[get_global_id(0)] += v[c];
 }
 """
 
 
-def keep_busy(device: Device) -> Callable[[], None]:
-    """Return a function that keeps `device` busy for about a tenth of a second, and waits until it is done.
+class Load:
+    """Work for a device. Each call does one slice of about a tenth of a second, and waits until it is done.
+
+    Args:
+        run: does one slice.
+        operations: how many multiply-adds are in a slice.
+    """
+
+    calls = 0  # of every load in this process: has somebody asked a device for work?
+
+    def __init__(self, run: Callable[[], None], operations: float) -> None:
+        self._run, self._operations = run, operations
+        self._done = self._seconds = 0.0
+
+    def __call__(self) -> None:
+        """Do one slice."""
+        Load.calls += 1
+        start = time.perf_counter()
+        self._run()
+        self._seconds += time.perf_counter() - start
+        self._done += self._operations
+
+    @property
+    def rate(self) -> float:
+        """Multiply-adds a second, over all slices so far."""
+        return self._done / self._seconds if self._seconds else 0.0
+
+
+def loads(device: Device) -> dict[str, Load]:
+    """Return loads that leave a device nearly empty or fill it, each under a name that says how; the fullest last.
 
     Args:
         device: one of those that `helpers.devices.find` lists.
@@ -118,11 +285,19 @@ def keep_busy(device: Device) -> Callable[[], None]:
     return LOADS[device.framework](device)
 
 
-def _opencl(device: Device) -> Callable[[], None]:
-    """Multiply and add in registers, on many work-items: no memory traffic, all arithmetic."""
-    import time
+def keep_busy(device: Device) -> Load:
+    """Return the fullest of the `loads`: a call keeps `device` busy for about a tenth of a second.
 
-    import numpy as np
+    Args:
+        device: one of those that `helpers.devices.find` lists.
+
+    Raises:
+        WorkshopError: the workshop has no load for this framework.
+    """
+    return list(loads(device).values())[-1]
+
+
+def _opencl(device: Device) -> dict[str, Load]:
     import pyopencl as cl
 
     from helpers import opencl
@@ -131,70 +306,107 @@ def _opencl(device: Device) -> Callable[[], None]:
     chosen = cl.get_platforms()[platform].get_devices()[number]
     context = cl.Context([chosen])
     queue = cl.CommandQueue(context)
-    kernel = cl.Kernel(opencl.build(context, MULTIPLY_ADD), "multiply_add")
-    items = 4096 * chosen.max_compute_units
-    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4 * items)
+    many = 4096 * chosen.max_compute_units
+    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=64 * many)  # 16 floats for each work-item
+    cl.enqueue_fill_buffer(queue, x, np.float32(0), 0, 64 * many)
 
-    def run(rounds: int) -> None:
-        kernel(queue, (items,), None, x, np.int32(rounds)).wait()
+    def load(items: int, dtype: str, chains: int, numbers: int) -> Load:
+        source = f"#define TYPE {dtype}\n#define CHAINS {chains}\n{MULTIPLY_ADD}"
+        kernel = cl.Kernel(opencl.build(context, source), "multiply_add")
 
-    rounds = 100
-    run(rounds)  # compiles
-    while True:  # a fast GPU needs a thousand times the rounds of a laptop's processor
-        start = time.perf_counter()
-        run(rounds)
-        if time.perf_counter() - start > SLICE / 4 or rounds > 10**8:
-            break
-        rounds *= 4
+        def run(rounds: int) -> None:
+            kernel(queue, (items,), None, x, np.int32(rounds)).wait()
 
-    def work() -> None:
-        for _ in range(4):
+        rounds = 1
+        run(rounds)  # compiles
+        while True:  # a fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one
+            start = time.perf_counter()
             run(rounds)
+            if time.perf_counter() - start > SLICE / 4 or rounds > 10**8:
+                break
+            rounds *= 4
 
-    return work
+        def slice_of_work() -> None:
+            for _ in range(4):
+                run(rounds)
+
+        return Load(slice_of_work, 4.0 * rounds * items * numbers)
+
+    return {
+        "1 work-item": load(1, "float", 1, 1),
+        f"{many:,} work-items": load(many, "float", 1, 1),
+        f"{many:,} work-items,\nvectors of 16": load(many, "float16", CHAINS, 16 * CHAINS),
+    }
 
 
-def _tensorflow(device: Device) -> Callable[[], None]:
+def _products(product: Callable[[int], Callable[[], None]]) -> dict[str, Load]:
+    """Loads of matrix products: `product` makes for a size a function that multiplies once and waits."""
+
+    def load(size: int) -> Load:
+        once = product(size)
+        once()  # compiles, and writes log lines if it has any
+        start = time.perf_counter()
+        once()
+        times = max(1, int(SLICE / (time.perf_counter() - start)))
+
+        def slice_of_work() -> None:
+            for _ in range(times):
+                once()
+
+        return Load(slice_of_work, float(times) * size**3)
+
+    return {f"products of\n{size:,} x {size:,}": load(size) for size in (1, MATRIX)}
+
+
+def _tensorflow(device: Device) -> dict[str, Load]:
     from helpers.quiet import caught_stderr
+
+    def product(size: int) -> Callable[[], None]:
+        with tf.device(device.identifier):
+            matrix = tf.random.uniform((size, size))
+
+        def once() -> None:
+            with tf.device(device.identifier):
+                (matrix @ matrix)[0, 0].numpy()
+
+        return once
 
     with caught_stderr():
         import tensorflow as tf
 
-        with tf.device(device.identifier):
-            matrix = tf.random.uniform((MATRIX, MATRIX))
-
-        def work() -> None:
-            with tf.device(device.identifier):
-                (matrix @ matrix)[0, 0].numpy()
-
-        work()  # the first operation writes log lines too
-    return work
+        return _products(product)
 
 
-def _jax(device: Device) -> Callable[[], None]:
+def _jax(device: Device) -> dict[str, Load]:
     import jax
 
     kind, number = device.identifier.split(":")
     chosen = jax.devices(kind)[int(number)]
-    matrix = jax.device_put(jax.numpy.ones((MATRIX, MATRIX), "float32"), chosen)
-    product = jax.jit(lambda m: m @ m)
+    multiply = jax.jit(lambda m: m @ m)
 
-    def work() -> None:
-        product(matrix).block_until_ready()
+    def product(size: int) -> Callable[[], None]:
+        matrix = jax.device_put(jax.numpy.ones((size, size), "float32"), chosen)
 
-    work()  # compiles
-    return work
+        def once() -> None:
+            multiply(matrix).block_until_ready()
+
+        return once
+
+    return _products(product)
 
 
-def _torch(device: Device) -> Callable[[], None]:
+def _torch(device: Device) -> dict[str, Load]:
     import torch
 
-    matrix = torch.rand(MATRIX, MATRIX, device=device.identifier)
+    def product(size: int) -> Callable[[], None]:
+        matrix = torch.rand(size, size, device=device.identifier)
 
-    def work() -> None:
-        (matrix @ matrix)[0, 0].item()
+        def once() -> None:
+            (matrix @ matrix)[0, 0].item()
 
-    return work
+        return once
+
+    return _products(product)
 
 
 LOADS = {"opencl": _opencl, "tensorflow": _tensorflow, "jax": _jax, "torch": _torch}

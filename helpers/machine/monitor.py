@@ -43,12 +43,16 @@ class NoMonitor(Monitor):
 
 
 class ProcessShare(Monitor):
-    """This process' own CPU time, all its threads, as a percentage of the CPUs that it may use."""
+    """This process' own CPU time, all its threads, as a percentage of the CPUs that it may use.
+
+    Args:
+        cpus: as a percentage of so many instead; 1 notices one busy core on a machine of many.
+    """
 
     source = "this process' CPU time"
 
-    def __init__(self) -> None:
-        self.cpus = usable_cpus()
+    def __init__(self, cpus: float | None = None) -> None:
+        self.cpus = cpus or usable_cpus()
         count = f"{self.cpus:g} CPU{'s' if self.cpus != 1 else ''}"
         self.description = f"this process' own share of the {count} that it may use; other programs do not count"
         self._last = (time.perf_counter(), time.process_time())
@@ -204,15 +208,15 @@ class _Sampler:
                 self.found.append((time.perf_counter() - self._start, phase, reading))
             begun = phase
 
-    def needs_more(self, since: float, seconds: float) -> bool:
+    def needs_more(self, since: float, seconds: float, enough: int = 2 * ENOUGH) -> bool:
         """Whether the phase that began at `since` has to go on: its time is not up, or a slow tool has said too little.
 
-        A slow tool gets SLOW_SECONDS, or four times as long as asked.
+        A slow tool gets SLOW_SECONDS, or four times as long as asked, for `enough` samples: half may fall to the lag.
         """
         passed = time.perf_counter() - since
         if passed < seconds or not self.monitor or self.problem:
             return passed < seconds
-        few = sum(phase == self.phase for _, phase, _ in list(self.found)) < 2 * ENOUGH  # half may fall to the lag
+        few = sum(phase == self.phase for _, phase, _ in list(self.found)) < enough
         return few and passed < max(SLOW_SECONDS, 4 * seconds)
 
     def samples(self) -> Samples:
@@ -263,10 +267,11 @@ def sample(monitor: Monitor, seconds: float, interval: float = 0.2) -> Samples:
 
     Args:
         monitor: what `find` returned.
-        seconds: how long.
+        seconds: how long; longer where a tool answers so slowly that there is no sample yet.
         interval: seconds between two looks.
     """
     with _Sampler(monitor, interval) as sampler:
-        if monitor:
-            time.sleep(seconds)
+        start = time.perf_counter()
+        while monitor and sampler.needs_more(start, seconds, enough=1):
+            time.sleep(min(interval, seconds))
     return sampler.samples()

@@ -213,7 +213,10 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     shape = tuple(affine(program, size, found.sizes).constant for size in statement.sizes)
     for size, node in zip(shape, statement.sizes, strict=True):
         if size < 1:
-            what = f"the size {node} of {statement.name} is {size}."
+            given = ", ".join(
+                f"{name} = {found.sizes[name]}" for name in sorted({one.text for one in node.all("name")})
+            )
+            what = f"the size {node} of {statement.name} is {size}{given and f' for {given}'}."
             raise program.error(node, what, "Every size must be 1 or more.")
     arrays = {node.at: found.arrays[node.text] for node in inputs}
     for node in inputs:
@@ -235,7 +238,8 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
         for name in node.all("name"):
             if name.text not in found.sizes and name.text not in ranges:
                 raise program.error(name, f"the index {name} cannot be bounded.",
-                                    f"Add a constraint such as {name} < 10 after the bracket.")  # fmt: skip
+                                    f"Nothing says how far {name} goes. Is it a mistake for another index? Or add a "
+                                    f"constraint such as {name} < 10: each {name} then counts once more.")  # fmt: skip
     return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
 
 

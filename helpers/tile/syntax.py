@@ -168,7 +168,9 @@ FLOAT.1: /([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+/
 PLAIN = "Indices and sizes are made of whole numbers, names, brackets and + - * / alone."
 SUM = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...);"
 TWO = "A contraction takes one tensor, or two with * or + between them."
-HABITS = {  # of other languages, with ^ before the word that does not fit: what Tile writes instead
+COMMENT = "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down."
+HABITS = {  # of other languages, with ^ before the word that does not fit: what Tile writes instead; the first one wins
+    r"//\s*[\dA-Z(][^\n]*[\]);][^\n]*\s*\^|\^[ \t]*//\s*[\dA-Z(]": COMMENT,  # it swallowed the end of the statement
     r"\*\s*\^\*|\^\^": "For a square, write A * A or pow(A, 2.0).",
     r"\]\s*\^\[": "All indices stand in one pair of brackets: A[i, j].",
     r"\]\s*\^\+\s*=": SUM,
@@ -177,7 +179,6 @@ HABITS = {  # of other languages, with ^ before the word that does not fit: what
     r"\w\s*=\s*\^[+*<>=]": "A contraction names the indices and sizes of its output: O[i: N] = +(...);",
     r"(=\s*[+*<>=]\s*\(|\]\s*[+*])\s*\^([.\d]|[a-z]+\()": "Numbers and functions belong in a statement of their own.",
     r"[a-z]\w*\s*\^\(|\^\d*\.": PLAIN,
-    r"//[^\n]*\s*\^": "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down.",
 }
 HINTS = {  # for all that does not fit behind these words
     "O[] =": SUM,
@@ -229,8 +230,30 @@ def _misfit(source: str, error: UnexpectedInput) -> TileError:
         hint = next((say for words, say in HINTS.items() if _allowed(f"function () -> () {{ {words}") == allowed), "")
         if word in COMPARISONS and "/" in allowed and not hint:
             hint = "Put brackets around the first comparison." if "?" in allowed else PLAIN
+        still_open = _open_bracket(source, at, allowed)
+        if still_open and word == ",":  # instead of * or +, or before a constraint
+            still_open = f"{hint} Or close first what is open: {still_open}".strip()
+        hint = still_open or hint
     marked = f"{source[:at]}^{source[at:]}"
     return TileError(source, at, what, next((say for habit, say in HABITS.items() if re.search(habit, marked)), hint))
+
+
+def _open_bracket(source: str, at: int, allowed: set[str]) -> str:
+    """Say which bracket is not closed, if the word at this place, or the end, cannot stand in a bracket."""
+    if source[at : at + 1] not in ("", ";", "}", "{", "=", ",") or not allowed & {")", "]"}:
+        return ""
+    still_open: list[int] = []
+    for place, sign in enumerate(re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), source)[:at]):
+        if sign in "([":
+            still_open.append(place)
+        elif sign in ")]" and still_open:
+            still_open.pop()
+    if not still_open:
+        return ""
+    first = still_open[-1]
+    line, column = source.count("\n", 0, first) + 1, first - source.rfind("\n", 0, first)
+    where = f"column {column}" if line == source.count("\n", 0, at) + 1 else f"line {line}, column {column}"
+    return f"The bracket `{source[first]}` in {where} is not closed."
 
 
 def _allowed(beginning: str) -> set[str]:

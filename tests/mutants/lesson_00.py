@@ -1,34 +1,43 @@
 """Wrong answers to the exercises of lesson 00; each is the solution with some text replaced."""
 
+SPIN = "while time.perf_counter() < end:\n        pass"
+
 MUTANTS = {
     1: {
-        "always the first device": [
-            ('return kinds.index("gpu")', "return 0"),
-            ('return kinds.index("cpu")', "return 0"),
+        "waits by asking for the time": [
+            (
+                "    time.sleep(0.1)",
+                "    end = time.perf_counter() + 0.1\n    while time.perf_counter() < end:\n        pass",
+            )
         ],
-        "CPU and GPU swapped": [
-            ('if "gpu" in kinds', 'if "cpu" in kinds'),
-            ('return kinds.index("gpu")', 'return kinds.index("cpu")'),
-            ('    return kinds.index("cpu")\n', '    return kinds.index("gpu")\n'),
+        "returns at once, and is called again": [("    time.sleep(0.1)", "    return None")],
+        "fools nobody": [(SPIN, "time.sleep(0.1)")],
+        "asks the device": [(SPIN, "lesson.keep_busy(device)()")],
+        "a name that does not exist": [("time.sleep(0.1)", "pause(0.1)")],
+        "another process works": [
+            (SPIN, "import subprocess, sys\n    subprocess.run([sys.executable, '-c', 'sum(range(10**8))'])")
         ],
-        "the last GPU": [('kinds.index("gpu")', 'len(kinds) - 1 - kinds[::-1].index("gpu")')],
-        "off by one": [('kinds.index("gpu")', 'kinds.index("gpu") + 1')],
-        "only the first three": [('if "gpu" in kinds', 'if "gpu" in kinds[:3]')],
-        "takes what is not a GPU for a CPU": [('kinds.index("cpu")', "0")],
     },
     2: {
-        "starts at one": [("range(10)", "range(1, 11)")],
-        "nine digits": [("range(10)", "range(9)")],
-        "only the digits that occur": [("for digit in range(10)", "for digit in sorted(set(labels.tolist()))")],
-        "shares instead of counts": [(".sum()", ".mean()")],
-        "right only for 200 labels": [
-            ("(labels == digit).sum()", "(labels[-200:] == digit).sum() if len(labels) > 3 else 1")
+        "swapped": [
+            (
+                "return 100 * running / seconds, 100 * work / (seconds * lanes)",
+                "return 100 * work / (seconds * lanes), 100 * running / seconds",
+            ),
         ],
-        "counts the others": [("labels == digit", "labels != digit")],
+        "shares, not percent": [("100 * running", "running"), ("100 * work", "work")],
+        "more work-items than lanes": [("min(items, lanes)", "items")],
+        "every kernel fills the card": [("min(items, lanes)", "lanes")],
+        "the time that kernels took for the whole": [("(seconds * lanes)", "(max(running, 1e-9) * lanes)")],
+        "always one second": [("running / seconds", "running"), ("(seconds * lanes)", "lanes")],
+        "until the last end": [("running += end - start", "running = end")],
+        "the number of kernels": [("running += end - start", "running += 1")],
+        "the last kernel alone": [("work += (", "work = (")],
+        "waits for the first start": [("/ seconds, 100", "/ (seconds - kernels[0][0] if kernels else 1), 100")],
     },
     3: {
         "arguments swapped": [("(idle, busy):", "(busy, idle):")],
-        "the gap without a sign": [("return ", "return abs("), (" > 5", ") > 5")],
+        "the gap without a sign": [("return np", "return abs(np"), (" > 5", ") > 5")],
         "no margin": [("> 5", "> 0")],
         "equal counts as larger": [("> 5", ">= 5")],
         "medians for quartiles": [("25", "50"), ("75", "50")],
@@ -37,26 +46,74 @@ MUTANTS = {
             ("np.percentile(busy, 25)", "min(busy)"),
             ("np.percentile(idle, 75)", "max(idle)"),
         ],
+        "the 20th percentile": [("busy, 25", "busy, 20")],
+        "the 80th percentile": [("idle, 75", "idle, 80")],
+        "the 30th and the 70th": [("busy, 25", "busy, 30"), ("idle, 75", "idle, 70")],
         "means": [("np.percentile(busy, 25)", "np.mean(busy)"), ("np.percentile(idle, 75)", "np.mean(idle)")],
         "always": [("np.percentile(busy, 25) - np.percentile(idle, 75) > 5", "True")],
+        "nothing for too few samples": [("if len(idle) < 3 or len(busy) < 3:", "if False:")],
+        "one list may be short": [(" or ", " and ")],
+        "empty alone is too few": [("len(idle) < 3 or len(busy) < 3", "not idle or not busy")],
+        "too few count as used": [("return False", "return True")],
     },
 }
 
 # Right answers, written differently.
 RIGHT = {
     1: {
-        "a loop": """\
-def choose(kinds):
-    best = None
-    for place, kind in enumerate(kinds):
-        if kind == "gpu":
-            return place
-        if kind == "cpu" and best is None:
-            best = place
-    return best""",
+        "an event, and hashes": """\
+import hashlib
+import threading
+
+def wait():
+    threading.Event().wait(0.2)
+
+def fool():
+    hashlib.sha256(bytes(2**25)).digest()""",
+        "a sleep of a second, and a list": """\
+def wait():
+    time.sleep(1)
+    return True
+
+def fool():
+    return len([n * n for n in range(300_000)])""",
     },
-    2: {"bincount": "def count_labels(labels):\n    return np.bincount(labels, minlength=10)"},
+    2: {
+        "sums": """\
+def percentages(kernels, seconds, lanes):
+    utilisation = sum(end - start for start, end, items in kernels) / seconds * 100
+    busy = sum((end - start) * (items if items < lanes else lanes) for start, end, items in kernels)
+    return utilisation, busy / seconds / lanes * 100""",
+        "an array": """\
+def percentages(kernels, seconds, lanes):
+    table = np.array(kernels, float).reshape(-1, 3)
+    took = table[:, 1] - table[:, 0]
+    return np.array([took.sum(), (took * np.minimum(table[:, 2], lanes)).sum() / lanes]) / seconds * 100""",
+    },
     3: {
-        "quantiles": "def is_used(idle, busy):\n    return bool(np.quantile(busy, 0.25) > np.quantile(idle, 0.75) + 5)"
+        "quantile": """\
+def is_used(idle, busy):
+    if min(len(idle), len(busy)) < 3:
+        return False
+    return bool(np.quantile(busy, 0.25) > np.quantile(idle, 0.75) + 5)""",
+        "statistics": """\
+import statistics
+
+def is_used(idle, busy):
+    if min(len(idle), len(busy)) < 3:
+        return False
+    return statistics.quantiles(busy, n=4)[0] - statistics.quantiles(idle, n=4)[2] > 5""",
+        "inclusive": """\
+import statistics
+
+def is_used(idle, busy):
+    few = len(idle) < 3 or len(busy) < 3
+    low, high = (few or statistics.quantiles(values, n=100, method="inclusive") for values in (busy, idle))
+    return not few and low[24] - high[74] > 5""",
+        "sorted": """\
+def is_used(idle, busy):
+    if len(idle) < 3 or len(busy) < 3:
+        return False
+    return sorted(busy)[len(busy) // 4] - sorted(idle)[3 * len(idle) // 4] > 5""",
     },
 }

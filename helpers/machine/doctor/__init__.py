@@ -57,6 +57,8 @@ def examine(quick: bool = False) -> Findings:
         quick: only what takes less than a second, without importing a framework and without the network.
     """
     here = Host.here()
+    if elsewhere := packages.another_python(here):
+        return Findings([elsewhere])
     probes = [probe for probe in PROBES if probe.when in ("always", "quick" if quick else "full")]
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(probe, *_start(probe, here)) for probe in probes]
@@ -83,7 +85,7 @@ def _start(probe: Probe, here: Host) -> tuple[list[Finding | str], threading.Eve
 
     def work() -> None:
         try:
-            for item in _look_in_subprocess(probe) if probe.in_subprocess else probe.look(here):
+            for item in look(probe.name) if probe.in_subprocess else probe.look(here):
                 seen.append(item)
         except BaseException as error:
             reason = f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
@@ -95,8 +97,14 @@ def _start(probe: Probe, here: Host) -> tuple[list[Finding | str], threading.Eve
     return seen, done
 
 
-def _look_in_subprocess(probe: Probe) -> Seen:
-    command = [sys.executable, "-P", "-m", "helpers.machine.doctor", probe.name]
+def look(name: str) -> Seen:
+    """Look at one thing alone, in a subprocess.
+
+    Args:
+        name: of one of PROBES.
+    """
+    probe = next(probe for probe in PROBES if probe.name == name)
+    command = [sys.executable, "-P", "-m", "helpers.machine.doctor", name]
     done = processes.run_command(command, 2 * CHILD_SECONDS, env=processes.environment())
     if done.status is None:
         yield _unknown(probe, *TOO_SLOW)

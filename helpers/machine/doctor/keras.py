@@ -15,11 +15,12 @@ def backend(host: Host) -> Seen:
     """Is the backend that Keras will take one that exists, is installed, and can train."""
     chosen, source = os.environ.get(backends.VARIABLE, ""), f"The variable {backends.VARIABLE}"
     take = set_variable(host, backends.VARIABLE, "tensorflow")
-    advice = f"Take one that is installed:\n    {take}"
+    there = "in the terminal, then start the workshop from there again"
+    advice = f"Take one that is installed: type this {there}:\n    {take}"
     if not chosen:
         chosen, file = _configured()
         source = f"Keras' own settings, {file},"
-        advice = f'Write {{"backend": "tensorflow"}} into that file, or overrule it:\n    {take}'
+        advice = f'Write {{"backend": "tensorflow"}} into that file, or overrule it: type this {there}:\n    {take}'
     what = f"{source} asks for the Keras backend {chosen!r}"
     if chosen not in backends.BACKENDS:
         what += f", and no lesson can train with that: {backends.OTHERS.get(chosen, 'it does not exist')}."

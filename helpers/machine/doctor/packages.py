@@ -21,6 +21,16 @@ _SAME_NAME = ("jupyterlab", "ipykernel", "numpy", "matplotlib", "pyopencl", "ker
 MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
 
 
+def another_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | None:
+    """Was the doctor started by a Python without the packages, though the workshop's own environment is beside it."""
+    if host.installed_by != "own" or not (environment / STAMP).is_file() or all(map(devices.installed, MODULES)):
+        return None
+    what = f"This is not the workshop's Python: {sys.executable}"
+    why = f"It has not all of the workshop's packages. They are in {environment.name}, which was built in this folder."
+    start = "py" if host.system == "Windows" else "python3"
+    return Finding("Python", "stops", what, why, f"Ask the doctor there:\n    {start} workshop.py doctor")
+
+
 def versions(host: Host) -> Seen:
     """Are the packages there, and are they those of the lock."""
     from packaging.requirements import Requirement
