@@ -219,7 +219,7 @@ def test_long_lessons_may_have_fifty_cells(tmp_path):
     for folder in ("long", "short"):
         (tmp_path / folder).mkdir()
     assert found(tmp_path / "long", notebook, "08-train-devices") == []
-    assert "42 cells, and a lesson has 25 to 40" in found(tmp_path / "short", notebook, "07-place-work")[0]
+    assert "42 cells, and a lesson has 25 to 40" in found(tmp_path / "short", notebook, "06-place-work")[0]
 
 
 @pytest.mark.parametrize("name", ["6-add-numbers", "06_add_numbers", "06-Add-numbers", "06-add"])
