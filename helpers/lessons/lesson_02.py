@@ -34,7 +34,9 @@ def check_fewest_loads(learner: Callable[[int], float]) -> Iterator[str]:
         return min((r + v) / (r * v) for r, v in fitting)
 
     yield checks.judge_function(
-        learner, right, lambda rng: [(3,), (4,), (16,), (32,), *((int(n),) for n in rng.integers(5, 99, 9))]
+        learner,
+        right,
+        lambda rng: [(3,), (4,), (16,), (32,), (128,), (500,), *((int(n),) for n in rng.integers(5, 99, 9))],
     )
 
 
@@ -72,14 +74,14 @@ def judge_block(source: str) -> str:
     kernel_checks.expect_parameters(kernel, ["float[]"] * 3 + ["int"] * 3)
     rng = np.random.default_rng()
     drawn = (int(rng.integers(40, 60)), int(rng.integers(60, 80)), int(rng.integers(2, 40)))
-    # Odd and even, smaller and larger than a group; the last two need indices of more than 16 bits.
+    # The first fits the groups; then odd, smaller and larger ones; the last two need indices of more than 16 bits.
     sizes = [
+        (16, 32, 8),
         (17, 23, 9),
         (1, 1, 1),
         (2, 2, 2),
         (1, 6, 3),
         (6, 1, 4),
-        (16, 33, 8),
         drawn,
         (301, 259, 67),
         (3, 2, 70_001),
@@ -102,27 +104,42 @@ def _run_block(
     """Run the kernel between canaries; return C, float32 of shape (m, n), which held the bits `fill` before."""
     import pyopencl as cl
 
-    sizes = (len(a), b.shape[1], len(b))
-    given = (a.reshape(-1), b.reshape(-1), np.full(len(a) * b.shape[1], fill, np.uint32))
-    buffers = [
-        kernel_checks.Guarded(kernel.queue, values, guard)
-        for values, guard in zip(given, (kernel_checks.OUTSIDE, kernel_checks.OUTSIDE, fill), strict=True)
+    (m, k), n = a.shape, b.shape[1]
+    outside = kernel_checks.OUTSIDE
+    # What lies beyond the ends is so long that a work-item without an element cannot leave it.
+    held = [
+        _followed(a.reshape(-1), outside, 2 * grid[1] * k),
+        _followed(b.reshape(-1), outside, 2 * grid[0]),
+        _followed(np.full(m * n, fill, np.uint32), fill, 2 * grid[1] * n + 2 * grid[0]),
     ]
+    buffers = [kernel_checks.Guarded(kernel.queue, v, g) for v, g in zip(held, (outside, outside, fill), strict=True)]
     try:
-        kernel.kernel(kernel.queue, grid, group, *(one.inside for one in buffers), *map(np.int32, sizes))
+        kernel.kernel(kernel.queue, grid, group, *(one.inside for one in buffers), *map(np.int32, (m, n, k)))
         found = [one.read() for one in buffers]
     except cl.Error as error:
         raise NotYet(f"the kernel could not run: {str(error).strip().splitlines()[0]}") from None
-    launch = f"{_sizes_text(*sizes)}, {grid[0]} x {grid[1]} work-items"
-    for parameter, values, (held, stray) in zip(kernel.parameters, given, found, strict=False):
-        if stray is not None:
-            raise NotYet(
-                f"{launch}: the kernel wrote to element {stray} of {parameter.name}, which has the elements 0 to "
-                f"{len(values) - 1}."
-            )
-        if values is not given[2] and not np.array_equal(held, values.view(np.uint32)):
+    launch = f"{_sizes_text(m, n, k)}, {grid[0]} x {grid[1]} work-items"
+    for parameter, before, length, (after, stray) in zip(
+        kernel.parameters, held, (m * k, k * n, m * n), found, strict=False
+    ):
+        changed = np.flatnonzero(after != before)
+        if before is held[2]:
+            changed = changed[changed >= length]
+        if stray is None and not changed.size:
+            continue
+        index = int(changed[0]) if changed.size else stray
+        if 0 <= index < length:
             raise NotYet(f"{launch}: the kernel changed its input {parameter.name}; it may only write C.")
-    return found[2][0].view(np.float32).reshape(len(a), -1)
+        raise NotYet(
+            f"{launch}: the kernel wrote to element {index} of {parameter.name}, which has the elements 0 to "
+            f"{length - 1}."
+        )
+    return found[2][0][: m * n].view(np.float32).reshape(m, n)
+
+
+def _followed(values: np.ndarray, guard: int, more: int) -> np.ndarray:
+    """The bits of `values`, and `more` times `guard` behind them; uint32 of shape (n,)."""
+    return np.concatenate([values.view(np.uint32), np.full(more, guard, np.uint32)])
 
 
 def _sizes_text(m: int, n: int, k: int) -> str:
