@@ -397,37 +397,34 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
         f"{run.label}: {speed:.3g} GFLOP/s{note}" for run, speed, note in zip(runs, speeds, notes, strict=True)
     )
     show(drawn, f"{title}. {words}.")
-    largest = max(
-        (factor, run.label)
-        for factor, sure, run in zip(factors, clear, runs[1:], strict=True)
-        if sure or not any(clear)
-    )
-    unsure = [run.label for sure, run in zip(clear, runs[1:], strict=True) if not sure]
-    said = f"The largest gain: {largest[1]} (x {largest[0]:.2g})."
-    return said + (f" Gap not larger than the spread: {'; '.join(unsure)}." if unsure else "")
+    changes = list(zip(factors, clear, (run.label for run in runs[1:]), strict=True))
+    unsure = "; ".join(label for _, sure, label in changes if not sure)
+    if not any(clear):
+        return "No gain is larger than the spread."
+    factor, label = max((factor, label) for factor, sure, label in changes if sure)
+    said = f"The largest gain: {label} (x {factor:.2g})."
+    return said + (f" Gap not larger than the spread: {unsure}." if unsure else "")
 
 
-def ways(runs: Mapping[tuple[str, int], timing.Measurement], title: str) -> None:
+def ways(runs: Mapping[tuple[str, str], timing.Measurement], title: str) -> None:
     """Draw how long each kernel takes against how many ways its data ask for.
 
     Args:
-        runs: for each line's name and number of ways what was measured there.
+        runs: for each line's name and number of ways (`8 ways`) what was measured there.
         title: the message of the figure, with the device.
     """
     looks = ((RED, "o", "-"), (BLUE, "s", "-"), (GREEN, "^", "--"))
-    names, counts = list(dict.fromkeys(name for name, _ in runs)), sorted({count for _, count in runs})
+    names, counts = (list(dict.fromkeys(parts)) for parts in zip(*runs, strict=True))
     with figure(7.5, 3.6) as (drawn, axes):
         for name, (colour, marker, line) in zip(names, looks, strict=False):
             points = [runs[name, count] for count in counts]
             below, above = ([1e3 * abs(run.median - run.quartiles[end]) for run in points] for end in (0, 1))
             middle = [1e3 * run.median for run in points]
             axes.errorbar(counts, middle, (below, above), color=colour, marker=marker, ls=line, capsize=3, label=name)
-        axes.set(xscale="log", xlabel="different ways in the data", ylabel="time of one run (ms)", title=title)
-        axes.set_xticks(counts, counts)
-        axes.minorticks_off()
+        axes.set(xlabel="what occurs in the data", ylabel="time of one run (ms)", title=title)
         axes.set_ylim(0, 1.1e3 * max(run.quartiles[1] for run in runs.values()))
         drawn.legend(loc="outside lower center", ncols=len(names))
-    words = "; ".join(f"{name}, {count} ways: {timing.duration(run.median)}" for (name, count), run in runs.items())
+    words = "; ".join(f"{name}, {count}: {timing.duration(run.median)}" for (name, count), run in runs.items())
     show(drawn, f"{title}. {words}. The bars are the middle half of the runs.")
 
 
@@ -444,8 +441,8 @@ def round_up(number: int, step: int) -> int:
 
 
 def in_turn(
-    jobs: Mapping[str, Callable[[], object]], queue: cl.CommandQueue, repeats: int = 9, warmup: int = 2
-) -> dict[str, timing.Measurement]:
+    jobs: Mapping[object, Callable[[], object]], queue: cl.CommandQueue, repeats: int = 9, warmup: int = 2
+) -> dict[object, timing.Measurement]:
     """Time several jobs, each once a round: a machine that slows down meanwhile must not hit one of them alone.
 
     Args:
@@ -454,7 +451,7 @@ def in_turn(
         repeats: rounds that count.
         warmup: rounds before them.
     """
-    seconds: dict[str, list[float]] = {label: [] for label in jobs}
+    seconds: dict[object, list[float]] = {label: [] for label in jobs}
     for number in range(warmup + repeats):
         for label, job in jobs.items():
             begin = time.perf_counter()
@@ -462,7 +459,8 @@ def in_turn(
             if number >= warmup:
                 seconds[label].append(time.perf_counter() - begin)
     device = opencl.name(queue.device)
-    return {label: timing.Measurement(label, device, tuple(counted)) for label, counted in seconds.items()}
+    texts = {label: ", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in jobs}
+    return {label: timing.Measurement(texts[label], device, tuple(counted)) for label, counted in seconds.items()}
 
 
 RUNG = """
