@@ -294,12 +294,10 @@ def roofline(
     left, right = min(reach) / 4, max(reach) * 4
     with figure(7.5, 5) as (drawn, axes):
         axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
-        for number, (name, speed) in enumerate(ceilings.items()):
-            axes.annotate(f"{name}: {speed:.3g} GFLOP/s", (right, speed), xytext=(0, -3 if number else 2),
-                          textcoords="offset points", ha="right", va="top" if number else "bottom",
-                          fontsize=9)  # fmt: skip
-            if number:
-                axes.plot([left, right], [speed, speed], color="black", lw=1, ls="--")
+        axes.annotate(f"{next(iter(ceilings))}: {peak:.3g} GFLOP/s", (right, peak), xytext=(0, 2),
+                      textcoords="offset points", ha="right", va="bottom", fontsize=9)  # fmt: skip
+        for name, speed in list(ceilings.items())[1:]:
+            axes.axhline(speed, color="black", lw=1, ls="--", label=f"{name}: {speed:.3g} GFLOP/s")
         middle = (left * ridge) ** 0.5
         axes.annotate(f"memory: {bandwidth:.3g} GB/s", (middle, middle * bandwidth), xytext=(-8, 4), fontsize=9,
                       textcoords="offset points", ha="right", va="bottom")  # fmt: skip
