@@ -109,6 +109,20 @@ MUTANTS = {
         "reads below A": [("row + 1 < m ? a[(row + 1) * k + i] : 0", "a[(row + 1) * k + i]")],
         "reads beyond the end of B": [("column + 1 < n ? b[i * n + column + 1] : 0", "b[i * n + column + 1]")],
         "reads before the guard": [("row < m ? a[row * k + i] : 0", "a[row * k + i]")],
+        "reads beyond the end of B by vload2": [
+            (
+                "float left = column < n ? b[i * n + column] : 0, right = column + 1 < n ? b[i * n + column + 1] : 0;",
+                "float2 pair = vload2(0, b + i * n + column); float left = pair.x, right = pair.y;",
+            ),
+        ],
+        "sums that start anywhere": [("upper_left = 0, upper_right = 0", "upper_left, upper_right")],
+        "writes C in every step": [
+            (SUMS, SUMS + "        if (row < m && column < n) c[row * n + column] = upper_left;\n")
+        ],
+        "8 bits for the column": [
+            ("int column = 2 * get_global_id(0), row", "uchar column = 2 * get_global_id(0); int row")
+        ],
+        "reads one too far": [("i < k", "i <= k")],
         "each sum loads its own numbers": [(LOADS, ""), (SUMS, EACH_LOADS_ITS_OWN)],
         "rows and columns swapped in C": [("c[row * n + column] =", "c[column * n + row] =")],
         "rows in dimension 0": [(LAUNCH, "int row = 2 * get_global_id(0), column = 2 * get_global_id(1);")],
