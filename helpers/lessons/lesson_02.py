@@ -388,7 +388,9 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
                           va="center", fontsize=9)  # fmt: skip
         axes.set_yticks(range(len(runs)), [run.label for run in runs])
         axes.set(xscale="log", xlim=(min(speeds) / 2, max(speeds) * 6), ylim=(len(runs) - 0.4, -0.6))
-        axes.set(xlabel="speed (GFLOP/s) with the middle half of the runs, and times the point above")
+        axes.set(
+            xlabel=f"speed for {size} x {size} (GFLOP/s, with the middle half of the runs), and times the point above"
+        )
         axes.grid(axis="y", visible=False)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     words = "; ".join(
