@@ -273,24 +273,25 @@ def _percent(share: float) -> str:
 
 
 def roofline(
-    points: Mapping[str, tuple[float, float, float]], bandwidth: float, ceilings: Mapping[str, float], title: str
-) -> None:
+    points: Mapping[str, tuple[float, float]], bandwidth: float, ceilings: Mapping[str, float], title: str,
+    must_move: float | None = None,
+) -> None:  # fmt: skip
     """Draw how fast each program is under the device's measured ceilings (Williams, Waterman, Patterson, 2009).
 
     The roofline's own axis counts the bytes that reach memory. They lie between two bounds: those that must (each
     matrix once), drawn filled, and those that the kernel asks for, drawn hollow.
 
     Args:
-        points: for each program the operations for each byte that it asks of global memory, those for each byte that
-            must reach memory, and its GFLOP/s.
+        points: for each program the operations for each byte that it asks of global memory, and its GFLOP/s.
         bandwidth: what the device's memory delivers, in GB/s.
         ceilings: what arithmetic delivers, in GFLOP/s: first the peak, then lower marks, which are dashed.
         title: the message of the figure, with the device.
+        must_move: the operations for each byte that has to move; as many as are asked for if None.
     """
     looks = ((ORANGE, "o"), (SKY, "v"), (PINK, "^"), (GREEN, "D"), (BLUE, "s"), (RED, "P"))
     peak = next(iter(ceilings.values()))
     ridge = peak / bandwidth
-    reach = [ridge, *(x for *both, _ in points.values() for x in both)]
+    reach = [ridge, *(asked for asked, _ in points.values()), must_move or ridge]
     left, right = min(reach) / 4, max(reach) * 4
     with figure(7.5, 5) as (drawn, axes):
         axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
@@ -301,20 +302,21 @@ def roofline(
         middle = (left * ridge) ** 0.5
         axes.annotate(f"memory: {bandwidth:.3g} GB/s", (middle, middle * bandwidth), xytext=(-8, 4), fontsize=9,
                       textcoords="offset points", ha="right", va="bottom")  # fmt: skip
-        for (name, (asked, must, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
+        for (name, (asked, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
             label = f"{name}: {speed:.3g} GFLOP/s, {_percent(speed / peak)} of the peak"
+            must = must_move or asked
             axes.plot([asked, must], [speed, speed], color=colour, lw=1, alpha=0.6)
             axes.plot(asked, speed, color=colour, marker=marker, ms=8, mfc="white", ls="")
             axes.plot(must, speed, color=colour, marker=marker, ms=9, ls="", label=label)
         axes.set(xscale="log", yscale="log", xlim=(left, right), title=title, ylabel="speed (GFLOP/s)")
         axes.set(xlabel="operations for each byte (FLOP/byte); filled: bytes that must move, hollow: bytes asked for")
-        lowest = min([left * bandwidth, *ceilings.values(), *(speed for *_, speed in points.values())])
+        lowest = min([left * bandwidth, *ceilings.values(), *(speed for _, speed in points.values())])
         axes.set_ylim(lowest / 2.5, peak * 3)
         drawn.legend(loc="outside lower center", ncols=2)
     words = "; ".join(
-        f"{name}: {speed:.3g} GFLOP/s at {asked:.3g} FLOP for each byte asked, {must:.3g} for each that must move"
-        for name, (asked, must, speed) in points.items()
+        f"{name}: {speed:.3g} GFLOP/s at {asked:.3g} FLOP/byte" for name, (asked, speed) in points.items()
     )
+    words += f" of the bytes asked for; {must_move:.3g} of those that must move" if must_move else ""
     roofs = ", ".join(f"{name} {speed:.3g} GFLOP/s" for name, speed in ceilings.items())
     show(drawn, f"{title}. Ceilings: memory {bandwidth:.3g} GB/s, {roofs}. {words}.")
 
@@ -680,10 +682,6 @@ class MatmulBenchmark:
         once = "for one multiply-add"
         return Table(rows, ("step", f"global accesses {once}", f"local accesses {once}", "FLOP per byte asked"))
 
-    def points(self) -> dict[str, tuple[float, float, float]]:
-        """For `lesson_02.roofline`: of each label that was traced and measured, what it draws.
-
-        At least A and B are read from memory once and C is written once: 3 size**2 numbers of 4 bytes.
-        """
-        must = 2 * self.size**3 / (3 * 4 * self.size**2)
-        return {label: (self.flop_per_byte(label), must, self.gflops(label)) for label in self.traces}
+    def points(self) -> dict[str, tuple[float, float]]:
+        """For `lesson_02.roofline`: of each label that was traced and measured, its FLOP per byte and its GFLOP/s."""
+        return {label: (self.flop_per_byte(label), self.gflops(label)) for label in self.traces}
