@@ -170,7 +170,7 @@ def _judge_block_once(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, group
     if bits[0][row, column] != bits[1][row, column]:
         why = " It depends on what C held before, or differs from run to run."
     elif np.isnan(actual[row, column]):
-        why = " A number from beyond the end of A or B spoils a sum so."
+        why = " A number from beyond the end of A or B makes a sum nan."
     raise NotYet(f"{where}, came {actual[row, column]:g}.{why}")
 
 
@@ -390,15 +390,13 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
                           va="center", fontsize=9)  # fmt: skip
         axes.set_yticks(range(len(runs)), [run.label for run in runs])
         axes.set(xscale="log", xlim=(min(speeds) / 2, max(speeds) * 6), ylim=(len(runs) - 0.4, -0.6))
-        axes.set(
-            xlabel=f"speed for {size} x {size} (GFLOP/s, with the middle half of the runs), and times the point above"
-        )
+        axes.set(xlabel=f"speed for {size:,} x {size:,} (GFLOP/s); in brackets, times the point above")
         axes.grid(axis="y", visible=False)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     words = "; ".join(
         f"{run.label}: {speed:.3g} GFLOP/s{note}" for run, speed, note in zip(runs, speeds, notes, strict=True)
     )
-    show(drawn, f"{title}. {words}.")
+    show(drawn, f"{title}. {words}. The bars are the middle half of the runs.")
     changes = list(zip(factors, clear, (run.label for run in runs[1:]), strict=True))
     unsure = "; ".join(label for _, sure, label in changes if not sure)
     if not any(clear):
