@@ -64,6 +64,14 @@ def test_what_is_never_written_is_not_a_number(bench):
     assert np.isnan(bench.product(lambda *_: None, bench.a, bench.b)).all()
 
 
+def test_a_product_that_is_timed_copies_no_spoilt_result(bench, monkeypatch):
+    copied = []
+    monkeypatch.setattr(bench, "copied", lambda array, made=bench.copied: copied.append(array) or made(array))
+    actual = bench.product(launch_of(bench), bench.a, bench.b, spoilt=False)
+    assert np.allclose(actual, bench.a @ bench.b, atol=1e-3)
+    assert [len(copied), copied[0] is bench.a, copied[1] is bench.b] == [2, True, True]
+
+
 def test_speed_is_operations_over_time(bench, capsys):
     bench.measure("naive", launch_of(bench), repeats=3)
     bench.measure_numpy(3)
@@ -88,3 +96,65 @@ def test_accesses_are_counted_for_one_multiply_add(bench):
 
 def test_rounding_up():
     assert [lesson_02.round_up(n, 16) for n in (1, 16, 17)] == [16, 16, 32]
+
+
+def test_jobs_are_timed_in_turn(bench):
+    order = []
+    jobs = {name: lambda name=name: order.append(name) for name in ("one", "other")}
+    runs = lesson_02.in_turn(jobs, bench.queue, repeats=3, warmup=1)
+    assert order == ["one", "other"] * 4
+    assert {label: (run.label, run.device, len(run.seconds)) for label, run in runs.items()} == {
+        "one": ("one", bench.device, 3),
+        "other": ("other", bench.device, 3),
+    }
+    launches = {"step": launch_of(bench)}
+    assert bench.measure_in_turn(launches, repeats=3) == [bench.runs["step"]]
+    assert bench.speeds("step").startswith(f"{bench.gflops('step'):.3g} (")
+
+
+@pytest.mark.parametrize(
+    "parts", [{}, {"sums": 6}, {"rows": 6}, {"rows": 6, "vectors": 2}, {"rows": 6, "packed": True}]
+)
+@pytest.mark.parametrize("width", [4, 16])
+def test_each_rung_is_right(bench, capsys, parts, width):
+    bench.test(lesson_02.rung(bench.queue, width, **parts), [(96, 96, 96), (12, 64, 48)])
+    assert capsys.readouterr().out.count("right") == 2
+
+
+def measured(label, *seconds):
+    return lesson_02.timing.Measurement(label, "a device", seconds)
+
+
+def test_gains_claim_nothing_within_the_spread(alternatives):
+    runs = [measured("first", 8, 8, 8), measured("vectors", 1, 1, 1), measured("packed", 0.5, 0.9, 3)]
+    said = lesson_02.gains(runs, 1000, "One change at a time")
+    assert said == "The largest gain: vectors (x 8). Gap not larger than the spread: packed."
+    assert alternatives == [
+        "One change at a time. first: 0.25 GFLOP/s; vectors: 2 GFLOP/s (x 8); packed: 2.22 GFLOP/s (no claim). "
+        "The bars are the middle half of the runs."
+    ]
+
+
+def test_where_no_gap_is_clear_no_gain_is_named(alternatives):
+    runs = [measured("first", 1, 5, 9), measured("vectors", 1, 4, 9)]
+    assert lesson_02.gains(runs, 1000, "") == "No gain is larger than the spread."
+
+
+def test_figures_say_what_they_show(alternatives):
+    lesson_02.panels(2, 3, 2, "Packed")
+    lesson_02.ways(
+        {("random", "1 way"): measured("", 1, 1, 1), ("random", "2 ways"): measured("", 2, 2, 2)}, "Branches"
+    )
+    lesson_02.roofline({"naive": (0.25, 2)}, 40, {"arithmetic": 200, "a mark": 2}, "Ceilings", must_move=64)
+    packed, branches, ceilings = alternatives
+    assert "begin at the places 0, 3; packed, they begin at 0, 2." in packed
+    assert "random, 1 way: 1 s; random, 2 ways: 2 s" in branches
+    assert "naive: 2 GFLOP/s at 0.25 FLOP/byte of the bytes asked for; 64 of those that must move." in ceilings
+
+
+@pytest.fixture
+def alternatives(monkeypatch):
+    """The alternative texts of the figures that were shown."""
+    texts = []
+    monkeypatch.setattr(lesson_02, "show", lambda _, alt: texts.append(alt))
+    return texts
