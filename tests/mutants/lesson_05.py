@@ -66,6 +66,8 @@ MUTANTS = {
         "the spread of the first alone": [("max(spreads)", "spreads[0]")],
         "from the fastest to the slowest": [("np.percentile(seconds, [75, 25])", "(max(seconds), min(seconds))")],
         "standard deviations": [("np.subtract(*np.percentile(seconds, [75, 25]))", "np.std(seconds)")],
+        "the fastest runs": [("np.median(after) - np.median(before)", "min(after) - min(before)")],
+        "both spreads together": [("max(spreads)", "sum(spreads)")],
         "the wrong way round": [('"slower" if gap > 0 else "faster"', '"faster" if gap > 0 else "slower"')],
         "always no claim": [("abs(gap) <= max(spreads)", "True")],
         "a tenth is enough": [("abs(gap) <= max(spreads)", "abs(gap) < 0.1 * np.median(before)")],
