@@ -43,11 +43,11 @@ def check_convolution_cost(learner: Callable[[int, int, int, int, int], tuple[in
     large = [(400, 300, 64, 128, 5), (224, 224, 3, 64, 7), (1023, 517, 33, 65, 3)]
     for arguments in large + cases(np.random.default_rng()):  # whole numbers: to the last digit
         expected, actual = right(*arguments), learner(*arguments)
+        came = f"for {learner.__name__}{arguments} expected {expected}, came {tuple(actual)}"
+        if any(isinstance(one, float | np.floating) for one in actual):
+            raise checks.NotYet(f"{came}; both are counts, so whole numbers (`/` makes a float, `//` does not).")
         if not all(one == other for one, other in zip(expected, actual, strict=True)):
-            raise checks.NotYet(
-                f"for {learner.__name__}{arguments} expected {expected}, came {tuple(actual)}; "
-                "both are counts, and must be exact."
-            )
+            raise checks.NotYet(f"{came}; both are counts, and must be exact.")
 
 
 @checks.verdict
@@ -119,6 +119,8 @@ def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable
         raise checks.NotYet(f"build_mine() stopped with {type(error).__name__}: {error}") from None
     if model is None or model is ...:
         raise checks.NotDone("build_mine() returns nothing.")
+    if isinstance(model, keras.Sequential) and not model.built:
+        raise checks.NotYet("build_mine() returns a network that does not know its input; begin with keras.Input.")
     if not isinstance(model, keras.Model):
         raise checks.NotYet(f"build_mine() returns one {type(model).__name__}; a Keras model is expected.")
     before = build_before()
@@ -128,7 +130,8 @@ def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable
         ("number of parameters", before.count_params(), model.count_params()),
         ("shapes of the weights", [w.shape for w in before.weights], [w.shape for w in model.weights]),
         ("number of weights that learn", len(before.trainable_weights), len(model.trainable_weights)),
-        ("rates of its dropouts", *([one.rate for one in m.layers if hasattr(one, "rate")] for m in (before, model))),
+        ("layers that act at random", *map(_random_layers, (before, model))),
+        ("types of its numbers", *(sorted({one.compute_dtype for one in m.layers}) for m in (before, model))),
     ):
         if expected != actual:
             raise checks.NotYet(f"{what}: expected {expected}, as in article C's network; came {actual}.")
@@ -150,6 +153,12 @@ def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable
             "it has the same layers in the same order as before, so there is nothing to measure. "
             "(How it was compiled does not count: the check compiles both alike.)"
         )
+
+
+def _random_layers(model: keras.Model) -> list[str]:
+    return [
+        f"{type(one).__name__}({getattr(one, 'rate', '')})" for one in model.layers if hasattr(one, "seed_generator")
+    ]
 
 
 def _written(model: keras.Model) -> list[tuple[str, dict]]:
@@ -182,6 +191,7 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
         (runs(1.0, 0.08, one_of_them=9.0), runs(1.3, 0.08)),  # and here faster
         (runs(1.0, 0.8), runs(0.9, 0.01)),  # the larger spread decides
         (runs(1.0, 0.01), runs(1.1, 0.8)),
+        (runs(1.0, 0.8), runs(0.7, 0.01)),  # not the mean of both spreads
         (runs(1.0, 0.08), runs(1.3, 0.08, one_of_them=0.05)),  # so does the fastest run
         (runs(1.0, 0.1), runs(1.08, 0.1)),  # larger than each spread, and smaller than both together
         (runs(0.05, 0.001), runs(0.06, 0.001)),

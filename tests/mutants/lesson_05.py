@@ -17,6 +17,7 @@ MUTANTS = {
         "one too few beyond a million": [("weights * places", "weights * places - (weights * places > 10**6)")],
         "parameters one too many where they are many": [("weights + filters", "weights + filters + (weights > 1e5)")],
         "in single precision": [("weights * places", "int(np.float32(weights) * np.float32(places))")],
+        "floats": [("return weights + filters,", "return float(weights + filters),")],
         "a list of one": [("return weights + filters, weights * places", "return [weights + filters]")],
         "a single number": [("weights + filters, weights * places", "weights * places")],
         "padded, as large as the image": [("size + 1", "size + 1 + size // 2 * 2")],
@@ -68,6 +69,32 @@ MUTANTS = {
         "standard deviations": [("np.subtract(*np.percentile(seconds, [75, 25]))", "np.std(seconds)")],
         "the fastest runs": [("np.median(after) - np.median(before)", "min(after) - min(before)")],
         "both spreads together": [("max(spreads)", "sum(spreads)")],
+        "the mean of both spreads": [("max(spreads)", "np.mean(spreads)")],
+        "noise while it learns": [
+            (
+                "            layers.Flatten(),\n",
+                "            layers.GaussianNoise(0.1),\n            layers.Flatten(),\n",
+            )
+        ],
+        "16 bits": [
+            (
+                "    return keras.Sequential(",
+                '    return build_cnn(uint8=True, precision="mixed_bfloat16")\n    keras.Sequential(',
+            )
+        ],
+        "no input": [('            keras.Input((28, 28, 1), dtype="uint8"),\n', "")],
+        "a form of the lesson with another compile": [
+            (
+                "    return keras.Sequential(",
+                "    return build_cnn(uint8=True, steps_per_execution=2)\n    keras.Sequential(",
+            )
+        ],
+        "channels first": [
+            (
+                "    return keras.Sequential(",
+                '    return build_cnn(uint8=True, channels="first")\n    keras.Sequential(',
+            )
+        ],
         "the wrong way round": [('"slower" if gap > 0 else "faster"', '"faster" if gap > 0 else "slower"')],
         "always no claim": [("abs(gap) <= max(spreads)", "True")],
         "a tenth is enough": [("abs(gap) <= max(spreads)", "abs(gap) < 0.1 * np.median(before)")],
