@@ -435,7 +435,7 @@ def time_steps(
     weights, n = model.get_weights(), batch * steps
     run = measure(
         lambda: model.fit(images[:n], labels[:n], batch_size=batch, verbose=0),
-        device=device, label=f"{steps} steps of {batch}", repeats=5, warmup=1,
+        device=device, label=f"{steps} steps of {batch}", repeats=3, warmup=1,
     )  # fmt: skip
     model.set_weights(weights)
     return run
