@@ -1,5 +1,9 @@
 """Lesson 05's own machinery: its greedy ablation, and the forms of its network on real backends."""
 
+import functools
+import statistics
+
+import numpy as np
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)
 
@@ -69,6 +73,51 @@ def test_a_trial_that_would_not_fit_into_the_budget_is_not_begun(monkeypatch):
     assert kept == {"a": 1, "b": 1} and len(asked) == 3
     assert trials[-1] == lesson_05.Trial("c", None, "not tried: no time left of 35 s")
     assert lesson_05.greedy_ablation(measure, candidates, budget=40)[0] == {"a": 1, "b": 1, "c": 1}
+
+
+def test_runs_too_short_to_judge_keep_and_drop_nothing():
+    measure, asked = measured({form(): 1.0, form("a"): 0.5, form("b"): 2.0})
+    kept, trials = lesson_05.greedy_ablation(measure, {"a": {"a": 1}, "b": {"b": 2}}, judge=False)
+    assert kept == {} and asked == [{}, {"a": 1}, {"b": 2}]
+    assert [trial.verdict for trial in trials] == ["start", lesson_05.TOO_SHORT, lesson_05.TOO_SHORT]
+
+
+def test_the_last_change_is_told_alone_and_on_top(capsys):
+    measure, _ = measured({form(): 1.0, form("a"): 0.5, form("b"): 0.5, form("a", "b"): 0.7})
+    _, trials = lesson_05.greedy_ablation(measure, {"first": {"a": 1}, "second": {"b": 2}})
+    lesson_05.alone_and_on_top(trials, measure, {"b": 2})
+    alone, on_top = capsys.readouterr().out.splitlines()
+    assert alone.startswith("alone: second is 2 times faster than the form to start from (500 ms")
+    assert on_top.startswith("on top: second is 1.4 times slower than the form kept before it (700 ms")
+
+
+def test_a_last_change_that_was_not_measured_is_not_measured_alone(capsys):
+    measure, asked = measured({form(): 1.0, form("a"): ValueError("no such operation")})
+    _, trials = lesson_05.greedy_ablation(measure, {"broken": {"a": 1}})
+    lesson_05.alone_and_on_top(trials, measure, {"a": 1})
+    assert capsys.readouterr().out == "broken: not possible here: no such operation\n" and len(asked) == 2
+
+
+def test_too_short_runs_are_not_compared(capsys):
+    measure, _ = measured({form(): 1.0, form("a"): 0.5})
+    _, trials = lesson_05.greedy_ablation(measure, {"a": {"a": 1}}, judge=False)
+    lesson_05.alone_and_on_top(trials, measure, {"a": 1})
+    assert capsys.readouterr().out == "alone: too short to judge\non top: too short to judge\n"
+
+
+@pytest.mark.parametrize(
+    "quartiles", [statistics.quantiles, functools.partial(statistics.quantiles, method="inclusive")]
+)
+def test_every_usual_quartile_decides_the_made_up_timings_alike(quartiles):
+    for before, after in lesson_05._timings(np.random.default_rng()):
+        low_high = [quartiles(seconds, n=4) for seconds in (before, after)]
+        spread, gap = max(q[2] - q[0] for q in low_high), statistics.median(after) - statistics.median(before)
+        expected = "no claim" if abs(gap) <= spread else "slower" if gap > 0 else "faster"
+        assert lesson_05._decide(before, after) == expected, (before, after)
+
+
+def test_the_recorded_trainings_are_whole():
+    assert {len(accuracies) for accuracies in lesson_05.RECORDED.values()} == {12}
 
 
 # ------------------------------------------------------------------------------------------------------- its network
