@@ -80,41 +80,53 @@ void trace_list(__global int *row, int what, long index) {{
         touch[2] = row[4];
     }}
 }}
-long trace_index(__global int *log, int what, ulong pointer, int size, long index, int count) {{
+long trace_index(__global int *log, int is_local, int what, ulong pointer, int size, long index, int count) {{
     __global int *row = trace_row(log);
-    int nearest = 0;
-    ulong least = ~(ulong)0;
-    for (int k = 0; k < ARRAY_COUNT; k++) {{
+    int before = -1, after = -1;
+    ulong from_start = 0, to_start = 0;
+    for (int k = is_local ? GIVEN_COUNT : 0; k < (is_local ? ARRAY_COUNT : GIVEN_COUNT); k++) {{
         __global int *array = row + {ARRAYS} + {ARRAY_INTS} * k;
         ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
-        ulong far = pointer < base ? base - pointer : pointer - base <= (ulong)array[2] ? 0 : pointer - base - array[2];
-        if (base && far < least) {{
-            least = far;
-            nearest = k;
+        if (base && base <= pointer && (before < 0 || pointer - base < from_start)) {{
+            before = k;
+            from_start = pointer - base;
+        }} else if (base > pointer && (after < 0 || base - pointer < to_start)) {{
+            after = k;
+            to_start = base - pointer;
         }}
+    }}
+    int nearest = before < 0 ? after : before;
+    if (before >= 0 && after >= 0) {{
+        ulong end = (row + {ARRAYS} + {ARRAY_INTS} * before)[2];
+        nearest = from_start <= end || from_start - end <= to_start ? before : after;
     }}
     __global int *array = row + {ARRAYS} + {ARRAY_INTS} * nearest;
     ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
     long first = (long)(pointer - base) + index * size, bytes = array[2], element = array[3];
-    int inside = 0 <= first && first + (long)count * size <= bytes, is_global = nearest < GIVEN_COUNT;
-    row[is_global ? 0 : 1]++;
-    row[2] += is_global ? size * count : 0;
+    int inside = 0 <= first && first + (long)count * size <= bytes;
+    row[is_local ? 1 : 0]++;
+    row[2] += is_local ? 0 : size * count;
     long from = first >= 0 ? first / element : -((element - 1 - first) / element);
     long last = first + (long)count * size - 1;
     for (long k = from; k == from || k * element <= last; k++) {{
         int exists = 0 <= k && (k + 1) * element <= bytes;
         trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0), k);
     }}
-    long spare = is_global ? (bytes + {SPARE - 1}) / {SPARE} * {SPARE} : 0;
+    long spare = is_local ? 0 : (bytes + {SPARE - 1}) / {SPARE} * {SPARE};
     return inside ? index : (spare - (long)(pointer - base)) / size;
 }}
-void trace_copy(__global int *log, int what, ulong pointer, int size, int count) {{
-    if (get_local_id(0) == 0 && get_local_id(1) == 0 && get_local_id(2) == 0) {{
-        for (int k = 0; k < count; k++) {{
-            trace_index(log, what, pointer, size, k, 1);
-        }}
-    }}
+int trace_is_first() {{
+    return get_local_id(0) == 0 && get_local_id(1) == 0 && get_local_id(2) == 0;
 }}
+#define TRACE_COPY(SPACE, IS_LOCAL) \\
+void __attribute__((overloadable)) \\
+trace_copy(__global int *log, int what, SPACE const void *at, int size, int count) {{ \\
+    for (int k = 0; trace_is_first() && k < count; k++) {{ \\
+        trace_index(log, IS_LOCAL, what, (ulong)at, size, k, 1); \\
+    }} \\
+}}
+TRACE_COPY(__global, 0)
+TRACE_COPY(__local, 1)
 """
 
 # A group copies together, so a copy is recorded for its first work-item; who waits for it sees all of it. Drivers make
@@ -140,10 +152,7 @@ TRACE_MOVE(__global, __local)
 BARRIER, EVENTS = "#define barrier(flags)", "#define wait_group_events(n, events)"
 COPY = "#define async_work_group_copy(to, from, n, event)"
 MET = "trace_barrier(trace_log, {}, __LINE__)"
-SEEN = (
-    f"trace_copy(trace_log, {WRITE}, (ulong)(to), sizeof(*(to)), n), "
-    f"trace_copy(trace_log, {READ}, (ulong)(from), sizeof(*(from)), n)"
-)
+SEEN = f"trace_copy(trace_log, {WRITE}, to, sizeof(*(to)), n), trace_copy(trace_log, {READ}, from, sizeof(*(from)), n)"
 BOTH = "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE"
 SAME = "#define work_group_barrier(flags) barrier(flags)\n"
 RECORDED = f"""{WAITING}{SAME}{BARRIER} ({MET.format("flags")}, trace_wait(flags))
@@ -353,11 +362,14 @@ class Rewriting:
             self._insert(opening, "trace_log, " if arguments else "trace_log")
         elif call.spelling in POINTERS and not self._in_macro(call):
             number, what, count = POINTERS[call.spelling]
+            is_local = _memory(arguments[number].type.get_pointee()) == LOCAL
             index = "0"
             if count > 1:  # vload4(offset, p) reads the elements of p from 4 * offset on
                 index = f"{count} * (long)({self._text(arguments[number - 1])})"
                 self._wrap(arguments[number - 1], "0 * (", ")")
-            self._wrap(arguments[number], "(", f") + {self._at(self._text(arguments[number]), what, index, count)}")
+            self._wrap(
+                arguments[number], "(", f") + {self._at(is_local, self._text(arguments[number]), what, index, count)}"
+            )
         elif call.spelling in self._functions or self._takes_shared(call, arguments):
             self._miss(call)
 
@@ -373,8 +385,9 @@ class Rewriting:
         self._insert(start, before)
         self._insert(end, after)
 
-    def _at(self, pointer: str, what: int, index: str, count: int = 1) -> str:
-        return f"trace_index(trace_log, {what}, (ulong)({pointer}), sizeof(*({pointer})), {index}, {count})"
+    def _at(self, is_local: bool, pointer: str, what: int, index: str, count: int = 1) -> str:
+        where = f"{int(is_local)}, {what}, (ulong)({pointer}), sizeof(*({pointer}))"
+        return f"trace_index(trace_log, {where}, {index}, {count})"
 
     def _access(self, cursor: Cursor, children: list[Cursor], above: list[Cursor]) -> None:
         from clang.cindex import CursorKind as Kind
@@ -396,14 +409,15 @@ class Rewriting:
         if self._in_macro(cursor) or backwards or (not is_local and self._has_effects(pointer)):
             self._miss(cursor)
             return
+        in_local = _memory(cursor.type) == LOCAL
         if kind == Kind.ARRAY_SUBSCRIPT_EXPR:
-            before, after = self._at(pointer, what, "@").split("@")
+            before, after = self._at(in_local, pointer, what, "@").split("@")
             self._insert(self.source.index(b"[", self._range(base)[1]) + 1, before)
             self._insert(self._range(cursor)[1] - 1, after)
         elif is_local:
-            self._wrap(cursor, "(*(&", f" + {self._at(pointer, what, '0')}))")
+            self._wrap(cursor, "(*(&", f" + {self._at(in_local, pointer, what, '0')}))")
         else:
-            self._wrap(base, "(", f" + {self._at(pointer, what, '0')})")
+            self._wrap(base, "(", f" + {self._at(in_local, pointer, what, '0')})")
 
     def _has_effects(self, text: str) -> bool:
         """Whether to evaluate an expression twice could change something twice, or record it twice."""
