@@ -176,26 +176,39 @@ WAITS = ("barrier", "work_group_barrier", "wait_group_events")
 
 # ------------------------------------------------------------------------------------------------ reading OpenCL C
 
-WIDTHS = (2, 3, 4, 8, 16)
-SCALARS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "double")
-TYPES = "".join(
-    [f"typedef unsigned {one} u{one};\n" for one in ("char", "short", "int", "long")]
-    + ["typedef ulong size_t; typedef long ptrdiff_t; typedef long intptr_t; typedef ulong uintptr_t;\n"]
-    + ["typedef uint cl_mem_fence_flags;\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"]
-    + [f"typedef {t} {t}{w} __attribute__((ext_vector_type({w})));\n" for t in SCALARS for w in WIDTHS]
-    + [
-        f"{one}{w} __attribute__((overloadable)) as_{one}{w}({other}{w});\n"
-        for same in (("int", "uint", "float"), ("long", "ulong", "double"), ("short", "ushort"), ("char", "uchar"))
-        for one in same for other in same for w in ("", *WIDTHS)
-    ]
-    + [f"#define CLK_{name}_MEM_FENCE {1 + number}\n" for number, name in enumerate(("LOCAL", "GLOBAL"))]
-    + ["void __attribute__((overloadable)) work_group_barrier(cl_mem_fence_flags);\n"]
-    + ["int printf(__constant const char *, ...);\n"]
-    + [f"#define {t}_MAX {v}\n#define {t}_MIN (-{v} - 1)\n" for t, v in (("INT", 2147483647), ("SHRT", 32767))]
-    + ["#define UINT_MAX 0xffffffffu\n#define FLT_MAX 0x1.fffffep127f\n#define FLT_MIN 0x1.0p-126f\n"]
-    + ["#define FLT_EPSILON 0x1.0p-23f\n#define INFINITY (__builtin_inff())\n#define NAN (__builtin_nanf(\"\"))\n"]
-    + ["#define M_PI_F 3.14159274f\n#define M_E_F 2.71828175f\n"]
-)  # fmt: skip
+# What OpenCL's own header declares, as far as kernels of lessons need it; libclang's wheel has no headers.
+TYPES = """
+typedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint; typedef unsigned long ulong;
+typedef ulong size_t; typedef long ptrdiff_t; typedef long intptr_t; typedef ulong uintptr_t;
+typedef uint cl_mem_fence_flags;
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#define VECTOR(t, width) typedef t t##width __attribute__((ext_vector_type(width)));
+#define VECTORS(t) VECTOR(t, 2) VECTOR(t, 3) VECTOR(t, 4) VECTOR(t, 8) VECTOR(t, 16)
+VECTORS(char) VECTORS(uchar) VECTORS(short) VECTORS(ushort) VECTORS(int) VECTORS(uint) VECTORS(long) VECTORS(ulong)
+VECTORS(float) VECTORS(double)
+#define AS_ONE(to, from) to __attribute__((overloadable)) as_##to(from);
+#define AS(to, from) AS_ONE(to, from) AS_ONE(to##2, from##2) AS_ONE(to##3, from##3) AS_ONE(to##4, from##4) \\
+    AS_ONE(to##8, from##8) AS_ONE(to##16, from##16)
+AS(int, uint) AS(int, float) AS(uint, int) AS(uint, float) AS(float, int) AS(float, uint)
+AS(long, ulong) AS(long, double) AS(ulong, long) AS(ulong, double) AS(double, long) AS(double, ulong)
+void __attribute__((overloadable)) work_group_barrier(cl_mem_fence_flags);
+int printf(__constant const char *, ...);
+#undef VECTOR
+#undef VECTORS
+#undef AS_ONE
+#undef AS
+#define CLK_LOCAL_MEM_FENCE 1
+#define CLK_GLOBAL_MEM_FENCE 2
+#define INT_MAX 2147483647
+#define INT_MIN (-INT_MAX - 1)
+#define UINT_MAX 0xffffffffu
+#define FLT_MAX 0x1.fffffep127f
+#define FLT_MIN 0x1.0p-126f
+#define FLT_EPSILON 0x1.0p-23f
+#define INFINITY (__builtin_inff())
+#define NAN (__builtin_nanf(""))
+#define M_PI_F 3.14159274f
+"""
 NEWLINE = "\n"
 OPTIONS = [
     *("-x", "cl", "-cl-std=CL1.2", "-target", "spir64", "-cl-no-stdinc", "-Xclang", "-fdeclare-opencl-builtins"),
