@@ -119,7 +119,7 @@ def variables() -> dict[str, str]:
             "On Debian or Ubuntu, also in WSL: sudo apt install oclgrind. All else in the lesson works without it.",
         )
     # PyOpenCL would take a kernel that it has compiled before from its cache, and Oclgrind would not know its lines.
-    return {"OCL_ICD_VENDORS": str(driver), "OCL_ICD_FILENAMES": "", "PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
+    return {"OCL_ICD_VENDORS": str(driver), "PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
 
 
 def _driver() -> Path | None:
