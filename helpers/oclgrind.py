@@ -24,6 +24,7 @@ from helpers.errors import WorkshopError
 if TYPE_CHECKING:
     import numpy as np
 
+GET_IT = "On Debian or Ubuntu, also in WSL: sudo apt install oclgrind"
 RACE, OUTSIDE, DIVERGENCE = "data race", "access outside", "barrier divergence"
 UNWRITTEN, FORBIDDEN, OTHER = "unwritten value", "forbidden access", "other"
 _BEGINNINGS = {  # of Oclgrind's messages
@@ -33,14 +34,15 @@ _BEGINNINGS = {  # of Oclgrind's messages
     r"Uninitialized |Controlflow depends on uninitialized": UNWRITTEN,
     r"Invalid (read from write|write to read)-only": FORBIDDEN,
 }
-_WATCH = {  # as options: --data-races --uniform-writes --uninitialized --max-errors 500 --num-threads 1 --build-options
+# The optimiser would drop reads whose value nobody uses, merge two barriers of two branches into one, and make use of
+# what Oclgrind lacks (llvm.usub.sat). Its OpenCL C 1.2 knows the older name of the barrier alone.
+_COMPILE = "-cl-opt-disable -Dwork_group_barrier=barrier"
+_WATCH = {  # as options: --data-races --uniform-writes --uninitialized --max-errors 500 --num-threads 1
     "DATA_RACES": "1",
     "UNIFORM_WRITES": "1",  # also where all write the same value
     "UNINITIALIZED": "1",
     "MAX_ERRORS": "500",  # of the whole process, so many that processes.run keeps them all
     "NUM_THREADS": "1",  # the findings in the same order each time
-    # The optimiser would drop reads whose value nobody uses, and merge two barriers of two branches into one.
-    "BUILD_OPTIONS": "-cl-opt-disable -Dwork_group_barrier=barrier",  # its OpenCL C 1.2 knows the older name alone
 }
 
 
@@ -116,10 +118,11 @@ def variables() -> dict[str, str]:
         raise WorkshopError(
             "Oclgrind is not installed here.",
             "It is a program of its own, packaged for Debian and Ubuntu; macOS and Windows have no package of it.",
-            "On Debian or Ubuntu, also in WSL: sudo apt install oclgrind. All else in the lesson works without it.",
+            f"{GET_IT}. All else works without it.",
         )
     # PyOpenCL would take a kernel that it has compiled before from its cache, and Oclgrind would not know its lines.
-    return {"OCL_ICD_VENDORS": str(driver), "PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
+    own = {"OCL_ICD_VENDORS": str(driver), "OCLGRIND_BUILD_OPTIONS": _COMPILE}
+    return own | {"PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
 
 
 def _driver() -> Path | None:
