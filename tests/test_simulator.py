@@ -118,12 +118,16 @@ def test_other_blocks_are_right_on_a_gpu_too(block):
 
 # The tiny workload: numbers in the lessons' cells that become less, (old, new). One that is not there is no matter.
 LESS = {
-    "01": [("10_000_000", "10_000"), ("10**6", "10**4")],
+    "01": [("10_000_000", "10_000"), ("10_240_000", "10_240"), ("10**6", "10**4")],
     "02": [("384", "48"), ("96", "48"), ("2**14", "2**6"), ("2**24", "2**14"), ("2**20", "2**8"), ("1000", "10")],
     "03": [("384", "48"), ("250, 1000)", "40)")],
     "12": [("2_560_000", "6_400"), ("100_000,", "1_000,"), ("5_000", "50")],
 }
-LESS_IN_HELPERS = {"02": "\nlesson.AWKWARD, lesson.TRACED = lesson.AWKWARD[:3], 48"}
+LESS_IN_HELPERS = {
+    "02": """
+lesson.AWKWARD, lesson.TRACED = lesson.AWKWARD[:3], 48
+lesson.MatmulBenchmark.test.__defaults__ = (lesson.AWKWARD,)"""
+}
 
 
 @pytest.mark.slow
@@ -155,12 +159,12 @@ def judge(solution, check, lesson):
     exec(check, names)
 
 
-EXERCISES = [
+EXERCISES = [  # but for matrices: their check tries and times more than a simulator can do
     pytest.param(path.stem[:2], one.solution, notebook.cells[one.check].source, id=f"{path.stem[:2]}-{one.number}")
     for path in lesson_files.find(LESS)
     for notebook in [lesson_files.read(path)]
     for one in lesson_files.exercises(notebook)
-    if re.search(r"kernel|function \(", one.solution)
+    if re.search(r"kernel|function \(", one.solution) and "void block(" not in one.solution
 ]
 
 
