@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import devices, oclgrind, processes, tile, workload
+from helpers import devices, oclgrind, processes, workload
 from helpers.commands import execute, lesson_files
 from helpers.frameworks import Device
 
@@ -84,6 +84,7 @@ OPERATIONS = [  # a function, the shapes of its inputs, the same in NumPy
 
 def tiled(source, arrays, block):
     """Run in a process: what a Tile function computes, its blocks, and the work-group of its last kernel."""
+    from helpers import tile
 
     function = tile.Function(source, tile=block)
     came = function(*arrays)
