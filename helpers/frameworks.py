@@ -22,7 +22,8 @@ from helpers.machine.host import cpu_name, tidy
 if TYPE_CHECKING:
     import pyopencl as cl
 
-KINDS = ("gpu", "accelerator", "cpu")  # of devices, in the order in which a lesson prefers them
+# Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
+KINDS = ("gpu", "accelerator", "cpu", "simulator")
 SMALLEST_KERNEL = "__kernel void smallest(__global int *a) { a[0] = 1; }"
 CANNOT_COMPILE = "is left out, it cannot compile"  # in the remark of OpenCL's answer
 
@@ -46,12 +47,12 @@ class Device:
         """The driver behind an OpenCL device in a few words, such as "PoCL 3.1"; empty for the other frameworks."""
         if self.framework != "opencl":
             return ""
-        found = re.search(r"(PoCL|CUDA|AMD-APP) .*", self.version)
+        found = re.search(r"(PoCL|CUDA|AMD-APP) .*|Oclgrind [\d.]+", self.version)
         return found.group(0) if found else "Intel" if self.vendor.startswith("Intel") else ""
 
     def __str__(self) -> str:
         """A short name for banners: "AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
-        kind = self.kind if self.kind == "accelerator" else self.kind.upper()
+        kind = self.kind.upper() if self.kind in ("gpu", "cpu") else self.kind
         title = FRAMEWORKS[self.framework].title if self.framework in FRAMEWORKS else self.framework
         return f"{self.name} ({', '.join(part for part in (self.runtime, title, kind) if part)})"
 
@@ -109,6 +110,8 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
 
     bits = _try(lambda: device.type) or 0
     kind = "gpu" if bits & cl.device_type.GPU else "cpu" if bits & cl.device_type.CPU else "accelerator"
+    if "simulator" in str(_try(lambda: device.name)).lower():
+        kind = "simulator"
     board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"
     version = str(_try(lambda: device.platform.version)).strip()
     return Device(

@@ -27,7 +27,7 @@ class KernelError(WorkshopError):
 
 
 def pick_device() -> cl.Device:
-    """Return the OpenCL device that the lessons use: a GPU before an accelerator before a CPU.
+    """Return the OpenCL device that the lessons use: a GPU before an accelerator before a CPU before a simulator.
 
     The variable PYOPENCL_CTX overrules this, as in every PyOpenCL program (`PYOPENCL_CTX=0:1` is platform 0, device 1).
     A device whose compiler fails on the smallest kernel is passed over: PoCL 3.0 from pip lists a processor that is
@@ -74,9 +74,8 @@ def _candidates() -> list[cl.Device]:
                 _last_line(error),
                 "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
             ) from None
-    kinds = [cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU]
     found = [device for platform in platforms() for device in _devices_of(platform)]
-    return [device for kind in kinds for device in found if device.type & kind]
+    return sorted(found, key=lambda device: devices.KINDS.index(kind(device)))
 
 
 def platforms() -> list[cl.Platform]:
@@ -104,7 +103,7 @@ def name(device: cl.Device) -> str:
 
 
 def kind(device: cl.Device) -> str:
-    """Return `gpu`, `accelerator` or `cpu`."""
+    """Return `gpu`, `accelerator`, `cpu` or `simulator`."""
     return devices.describe_opencl(device).kind
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 SAMPLE_SECONDS = 0.1
-CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}  # against hanging: lesson 05 trains ten minutes on JAX
+# Against hanging: lesson 05 trains ten minutes on JAX.
+CELL_SECONDS = {workload.TINY: 300, "preview": 300, "lab": 1800, "full": 3600}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
