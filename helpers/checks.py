@@ -115,9 +115,9 @@ def compare_prediction(prediction: object, measured: object, unit: str = "") -> 
         measured: what the cell measured.
         unit: the unit of both.
     """
-    if isinstance(measured, str):
-        unit = ""
-    actual, predicted = (f"{_plain(value)} {unit}".rstrip() for value in (measured, prediction))
+    actual, predicted = (
+        f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
+    )
     if prediction is None or prediction is ...:
         print(f"no prediction made; measured: {actual}")
     else:
@@ -126,9 +126,9 @@ def compare_prediction(prediction: object, measured: object, unit: str = "") -> 
 
 def _plain(value: object) -> str:
     """A number as people write it, anything else as it is."""
-    if isinstance(value, float):
+    if isinstance(value, float) and not value.is_integer():
         return f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # ---------------------------------------------------------------------------------------------- functions

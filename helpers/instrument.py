@@ -20,16 +20,17 @@ MAX_SITES = 8  # barriers of one work-item whose lines are listed
 MAX_ARRAYS = 16
 MAX_STEPS = 1 << 20  # times that one work-item may go round loops
 # The ints of one work-item: counts, the lines of its first barriers, its ids in three dimensions, its arrays (address
-# in two ints, bytes, bytes of an element), then its touches (array and kind, index, barriers met before).
+# in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met before).
 COUNTS = ("global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches")
 SITES = len(COUNTS)
 IDS = SITES + MAX_SITES
 ARRAYS, ARRAY_INTS = IDS + 9, 4
 HEADER = ARRAYS + ARRAY_INTS * MAX_ARRAYS
-TOUCH = 3
+TOUCH = 4
 ROW = HEADER + TOUCH * MAX_TOUCHES
 SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
-READ, WRITE, ATOMIC, INSIDE, ARRAY = 1, 2, 4, 8, 16  # the first int of a touch: these bits, and ARRAY times its number
+# The first int of a touch: these bits, and ARRAY times its number. UNSIGNED: its index has a type without a sign.
+READ, WRITE, ATOMIC, INSIDE, UNSIGNED, ARRAY = 1, 2, 4, 8, 16, 32
 LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
 
 RECORDER = f"""
@@ -76,8 +77,9 @@ void trace_list(__global int *row, int what, long index) {{
     if (n < {MAX_TOUCHES}) {{
         __global int *touch = row + {HEADER} + {TOUCH} * n;
         touch[0] = what;
-        touch[1] = (int)clamp(index, (long)INT_MIN, (long)INT_MAX);
-        touch[2] = row[4];
+        touch[1] = (int)(index & 0xffffffff);
+        touch[2] = (int)(index >> 32);
+        touch[3] = row[4];
     }}
 }}
 long trace_index(__global int *log, int is_local, int what, ulong pointer, int size, long index, int count) {{
@@ -423,6 +425,8 @@ class Rewriting:
             self._miss(cursor)
             return
         in_local = _memory(cursor.type) == LOCAL
+        if kind == Kind.ARRAY_SUBSCRIPT_EXPR and _without_sign(children[1]):
+            what |= UNSIGNED
         if kind == Kind.ARRAY_SUBSCRIPT_EXPR:
             before, after = self._at(in_local, pointer, what, "@").split("@")
             self._insert(self.source.index(b"[", self._range(base)[1]) + 1, before)
@@ -493,3 +497,8 @@ def _is_array_type(kind: Type) -> bool:
 
 def _is_array(cursor: Cursor) -> bool:
     return _is_array_type(cursor.type)
+
+
+def _without_sign(index: Cursor) -> bool:
+    """Whether an index has the type `uint` or `size_t`, before C makes it as long as a pointer."""
+    return index.type.get_canonical().kind.name in ("UINT", "ULONG")

@@ -21,7 +21,7 @@ import numpy as np
 
 from helpers import instrument, opencl
 from helpers.errors import WorkshopError
-from helpers.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, READ, WRITE
+from helpers.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, READ, UNSIGNED, WRITE
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -43,6 +43,7 @@ class Touch:
     inside: bool  # whether the array has that element
     barriers: int  # how many barriers that order this memory the work-item had met before
     atomic: bool = False  # whether an atomic function did it
+    unsigned: bool = False  # whether the index has a type without a sign, such as `uint` or `size_t`
 
     def __str__(self) -> str:
         """For a message, such as `work-item 3 touches x[4]`."""
@@ -76,12 +77,13 @@ class Trace:
         """The accesses to elements that do not exist."""
         return [self._touch(*one) for one in self._listed[self._listed[:, 1] & INSIDE == 0].tolist()]
 
-    def _touch(self, item: int, what: int, index: int, fences: int) -> Touch:
-        reads, writes, atomic, inside = (bool(what & bit) for bit in (READ, WRITE, ATOMIC, INSIDE))
+    def _touch(self, item: int, what: int, low: int, high: int, fences: int) -> Touch:
+        index = (high << 32) + (low & 0xFFFFFFFF)
+        reads, writes, atomic, inside, unsigned = (bool(what & b) for b in (READ, WRITE, ATOMIC, INSIDE, UNSIGNED))
         array = self._arrays[what // ARRAY]
         of_global, of_local = divmod(fences, instrument.GLOBAL_FENCE)
         barriers = of_global if array in self.lengths else of_local
-        return Touch(item, array, index, reads, writes, inside, barriers, atomic)
+        return Touch(item, array, index, reads, writes, inside, barriers, atomic, unsigned)
 
     def _by_element(self) -> dict[tuple, list[Touch]]:
         """The touches of each element; each work-group has local memory of its own."""
@@ -114,13 +116,17 @@ class Trace:
         races = []
         for touches in self._by_element().values():
             writes = [touch for touch in touches if touch.writes]
-            pairs = itertools.chain(itertools.product(writes, touches), itertools.product(touches, writes))
+            pairs = itertools.chain(*map(itertools.product, (writes, writes, touches), (writes, touches, writes)))
             races += itertools.islice(filter(race, pairs), 1)
         return [
-            f"work-items {one.item} and {other.item} both touch {one.array}[{one.index}], at least one writes it, "
-            f"and no barrier {'' if one.array in self.lengths else 'for local memory '}lies between"
+            f"work-items {one.item} and {other.item} both {_what_both_do(one, other)}, and {self._missing(one)}"
             for one, other in races
         ]
+
+    def _missing(self, touch: Touch) -> str:
+        if not self.barriers.any():
+            return "nothing orders them"
+        return f"no barrier {'' if touch.array in self.lengths else 'for local memory '}lies between"
 
     def unwritten(self) -> list[str]:
         """Return a sentence for each element of local memory that is read before any work-item has written it."""
@@ -145,6 +151,11 @@ class Trace:
         """The arrays that were touched, such as `x[i], total[i]`... in words."""
         touched = sorted({int(what) // ARRAY for what in np.unique(self._listed[:, 1])})
         return ", ".join(self._arrays[number] for number in touched) or "any array"
+
+
+def _what_both_do(one: Touch, other: Touch) -> str:
+    element = f"{one.array}[{one.index}]"
+    return f"write {element}" if one.writes and other.writes else f"touch {element}, one of them writes it"
 
 
 def record(

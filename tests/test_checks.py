@@ -217,7 +217,7 @@ def judge(capsys, source):
 
 
 def test_right_kernels_pass_in_float_and_int(capsys):
-    assert judge(capsys, SCALE).startswith("right (8 sizes from 1 to ")
+    assert judge(capsys, SCALE).startswith("right (10 sizes from 1 to ")
     kernel(COUNT, "shift", ("int", "int[]"), lambda by, x: x + by)
     assert said(capsys).startswith("right")
 
@@ -262,15 +262,23 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("short k = i; if (k < n) out[k] = by * x[k];", "element -32768 of the output"),
         ("ushort k = i; if (k < n) out[k] = by * x[k];", "An index of 16 bits ends before 65536."),
         ("if (i < n) out[i] = by * x[i]; if (n > 9000 && i == 0) out[-60000] = 0;", "element -60000 of the output"),
-        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "both touch out[64]"),
-        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "both touch out[63]"),
+        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "both write out[64]"),
+        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "both write out[63]"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
         ("float v = by * x[i]; if (i < n) out[i] = v;", "work-item 9 reads element 9 of x"),
-        ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-items 0 and 1 both touch out[0]"),
-        ("out[i % n] = by * x[i % n];", "work-items 0 and 9 both touch out[0]"),
+        (
+            "for (int k = 0; k < n; k++) out[k] = by * x[k];",
+            "work-items 0 and 1 both write out[0], and nothing orders them",
+        ),
+        ("out[i % n] = by * x[i % n];", "work-items 0 and 9 both write out[0]"),
         ("if (i < n) out[i] += by * x[i];", "what came differs from run to run"),
         ("if (i < n) out[i] = out[i] + by * x[i];", "what came differs from run to run"),
         ("while (i < n) out[i] = by * x[i];", "does not end"),
+        ("if (i == 0) for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-item 0 does most of the work alone"),
+        ("if (i < n && n != 2) out[i] = by * x[i];", "n = 2"),
+        ("if (i < n) out[i] = by * 1.0001f * x[i];", "expected"),
+        ("uint k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "element 4294967295 of x, which"),
+        ("size_t k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "has no sign (`uint`, `size_t`)"),
         ("uint k = i; if (k - 1 < 0 || k < n) out[k] = by * x[k] + 0 * x[k - 1];", "reads element "),
     ],
 )
@@ -344,7 +352,7 @@ def test_an_exercise_of_several_parts_speaks_through_the_first_that_is_not_right
         )
 
     several(double)
-    assert said(capsys).startswith("right (2 cases; 8 sizes from 1 to ")
+    assert said(capsys).startswith("right (2 cases; 10 sizes from 1 to ")
     several(double, abs)
     assert said(capsys) == "not yet: for abs(1) expected 2, came 1"
 
