@@ -63,7 +63,9 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
 
 def judge_changed(answer: str, starter: str) -> str:
     """Judge an exercise that mends something: it is not done as long as it is what was handed out."""
-    if not isinstance(answer, str) or answer.split() == starter.split():
+    if not isinstance(answer, str):
+        raise NotDone(f"expected the text of a kernel, came {_short(answer)}.")
+    if answer.split() == starter.split():
         raise NotDone("this is what you were given, and it has the fault.")
     return "changed"
 

@@ -6,6 +6,7 @@ The verdict itself is `checks.verdict`; lessons 01, 02 and 12 have the kernels. 
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ def judge_kernel(
     unseen = [
         one
         for n, group in traced
-        for one in _judge_trace(kernel, _random(inputs, rng, n), reference, n, group, math.ceil(n / elements))
+        for one in _judge_trace(kernel, _random(inputs, rng, n), reference, n, group, elements)
     ]
     tried = sorted({*sizes, int(rng.integers(300, 3000)), int(rng.integers(SHORT + 64, SHORT + 4000))})
     for n in tried:
@@ -139,7 +140,7 @@ def _random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.n
 
 
 def _judge_trace(
-    kernel: opencl.Kernel, given: list, reference: Callable, n: int, group: int, needed: int
+    kernel: opencl.Kernel, given: list, reference: Callable, n: int, group: int, elements: int
 ) -> list[str]:  # fmt: skip
     """Launch whole work-groups on n elements, and judge what each work-item touches; return what was not followed.
 
@@ -149,8 +150,9 @@ def _judge_trace(
         reference: returns the output, for its type.
         n: the number of elements.
         group: work-items of a work-group.
-        needed: how many work-items have something to do.
+        elements: how many elements a work-item computes.
     """
+    needed = math.ceil(n / elements)  # so many work-items have something to do
     out = np.zeros_like(reference(*given))
     items = math.ceil(needed / group) * group
     launch = f"n = {n}, {items} work-items in groups of {group}"
@@ -172,6 +174,10 @@ def _judge_trace(
         )
     for race in traced.races() or traced.unwritten():
         raise NotYet(f"{launch}: {race}.")
+    written = collections.Counter(touch.item for touch in traced.touches if touch.writes)
+    if 1 < elements < max(written.values(), default=0):
+        item, most = written.most_common(1)[0]
+        raise NotYet(f"{launch}: work-item {item} writes {most} elements; expected at most {elements}.")
     busiest = int(traced.global_accesses.argmax())
     if n > 2 * group and traced.global_accesses[busiest] > traced.global_accesses.sum() / 2:
         raise NotYet(f"{launch}: the result may be right, but work-item {busiest} does most of the work alone.")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import shutil
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import checks, devices, kernel_checks, opencl, processes, trace
+from helpers import oclgrind as simulator
 from helpers.checks import NotDone, NotYet
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY, figure, show
 
@@ -133,33 +131,16 @@ def try_branches(
 
 
 def oclgrind(function: Callable, seconds: float = 20.0, **arguments: object) -> str:
-    """Run a function whose OpenCL device is the simulator Oclgrind, and return what it found, a line each.
+    """Run a function whose OpenCL device is the simulator Oclgrind; return what it found, or how to get it.
 
     Args:
         function: as for `processes.run`.
         seconds: when they are over, the run is ended; what was found until then is returned.
         arguments: for the function.
     """
-    program = shutil.which("oclgrind")
-    folder = Path(program).resolve().parent.parent / "lib" if program else Path()
-    drivers = [path for path in folder.glob("**/liboclgrind-rt-icd.so") if program]
-    if not drivers:
-        return "Oclgrind is not installed here. On Debian or Ubuntu, also in WSL: sudo apt install oclgrind"
-    with tempfile.TemporaryDirectory(prefix="anygpu-") as place:
-        log = Path(place, "log")
-        options = dict.fromkeys(("DATA_RACES", "UNINITIALIZED", "NUM_THREADS"), "1") | {"LOG": str(log)}
-        variables = {f"OCLGRIND_{name}": value for name, value in options.items()}
-        variables |= {"OCL_ICD_VENDORS": str(drivers[0]), "PYOPENCL_CTX": "", "PYOPENCL_NO_CACHE": "1"}
-        run = processes.run(function, seconds=seconds, variables=variables, check=False, arguments=arguments)
-        text = log.read_text(errors="replace") if log.exists() else ""
-    found = []
-    for message in re.split(r"\n\n(?=\S)", text.strip()):
-        what = re.search(r"Only \d+ out of.*", message) or re.match(r".*", message)
-        places = re.findall(r"At line (\d+) \(column (\d+)\) of \S+:\n\s*(.*)", message)
-        where = "; ".join(dict.fromkeys(f"line {line}, column {column}: {code}" for line, column, code in places))
-        found.append(re.sub(r" address 0x[0-9a-f]+", "", what[0]) + (f"\n    {where}" if where else ""))
-    found = list(dict.fromkeys(one for one in found if one)) + [one for one in run.failures if one]
-    return "\n".join(found[:6]) or "nothing found in this run"
+    if not simulator.installed():
+        return f"Oclgrind is not installed here. {simulator.GET_IT}"
+    return str(simulator.run(function, seconds, arguments))
 
 
 # ------------------------------------------------------------------------------------------------------- its checks
@@ -225,10 +206,13 @@ def judge_group_sums(source: str, group: int = kernel_checks.LOCAL_SIZE) -> str:
     tried = sorted({*kernel_checks.SIZES, int(rng.integers(300, 3000)), 1100 * group})
     for n in tried:
         for _ in range(3):
-            x = rng.integers(-99, 100, n, np.int32)
+            x = rng.integers(-LARGE, LARGE, n, np.int32)
             _judge_sums(x, *(sums(x, fill) for fill in kernel_checks.FILLS), group)
     followed = f"not followed: {', '.join(traced.unseen)}" if traced.unseen else "no race seen"
     return f"{len(tried)} sizes from {min(tried)} to {max(tried):,}, {followed}, on {opencl.name(kernel.device)}"
+
+
+LARGE = 2**24 + 2**20  # larger than a float can count, and 64 of them still fit into an int
 
 
 def _judge_touches(traced: trace.Trace, launch: str, group: int) -> None:
@@ -243,6 +227,12 @@ def _judge_touches(traced: trace.Trace, launch: str, group: int) -> None:
         raise NotYet(
             f"{launch}: the sums may be right, but work-item {item} touches {accesses[item]} elements: the others "
             "should share its work."
+        )
+    if not traced.local_accesses.any() and not traced.unseen:
+        raise NotYet(f"{launch}: no work-item touches local memory; the sum should grow in a `__local int part[64]`.")
+    if any(touch.atomic for touch in traced.touches):
+        raise NotYet(
+            f"{launch}: the sums may be right, but all work-items wait for one element (atomics). Add as a tree."
         )
     writes = sum(touch.array in traced.lengths and touch.writes for touch in traced.touches)
     if writes > len(traced.global_ids) // group:
