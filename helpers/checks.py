@@ -233,7 +233,7 @@ def _size(values: np.ndarray) -> str:
         return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
     if values.ndim > 1:
         return f"an array of shape {values.shape}"
-    return "a list or tuple with one element" if len(values) == 1 else f"{len(values)} values"
+    return "one value in a list, tuple or array" if len(values) == 1 else f"{len(values)} values"
 
 
 # ---------------------------------------------------------------------------------------------- Tile functions
