@@ -206,7 +206,7 @@ def _compare(expected: object, actual: object, where: str) -> None:
     """Raise NotYet unless `actual` is `expected`: fractions to 1e-5 of their size, everything else exactly."""
     if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
         raise NotYet(
-            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float. `int(...)` makes one."
+            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float; `//` divides to an int."
         )
     if isinstance(expected, bool | np.bool_ | str | None.__class__):
         right = isinstance(actual, bool | np.bool_ | str) and actual == expected
@@ -233,7 +233,7 @@ def _size(values: np.ndarray) -> str:
         return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
     if values.ndim > 1:
         return f"an array of shape {values.shape}"
-    return "one value in a list, tuple or array" if len(values) == 1 else f"{len(values)} values"
+    return "a list, tuple or array of 1 value" if len(values) == 1 else f"{len(values)} values"
 
 
 # ---------------------------------------------------------------------------------------------- Tile functions
@@ -256,7 +256,9 @@ def judge_tile(
 
     if isinstance(source, tile.Function):
         raise NotYet("this is a tile.Function; hand in its text.")
-    body = re.sub(r"//[^\n]*", "", source) if isinstance(source, str) else ""
+    if not isinstance(source, str):
+        raise NotDone(f"expected a text in Tile, came {_short(source)}.")
+    body = re.sub(r"//[^\n]*", "", source)
     if "function" not in body and "=" in body:
         raise NotYet("the text must begin with `function`, as it did before you wrote.")
     if not body.partition("{")[2].replace("}", "").strip():
@@ -267,7 +269,7 @@ def judge_tile(
         for arrays in cases(np.random.default_rng()):
             sizes = " and ".join(" x ".join(map(str, array.shape)) for array in arrays)
             values = f", {', '.join(_short(array.tolist()) for array in arrays)}" if tried == 0 else ""
-            _compare_tensors(reference(*arrays), learner(*arrays), f"for {sizes}{values}")
+            _compare_tensors(reference(*arrays), learner(*arrays), f"for arrays of {sizes}{values}")
             tried += 1
     except tile.TileError as error:
         raise NotYet(str(error)) from None

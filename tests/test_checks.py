@@ -122,7 +122,7 @@ def remembers(x):
         (lambda x: [8, 8], double, [(4,)], "expected a single value, came 2 values"),
         (lambda x: x * 2.0, double, [(4,)], "expected 8, a whole number; came 8.0, a float"),
         (lambda x: {0: 8}, lambda x: [8, 8], [(4,)], "expected 2 values, came one dict"),
-        (lambda x: [8], double, [(4,)], "came one value in a list, tuple or array"),
+        (lambda x: [8], double, [(4,)], "came a list, tuple or array of 1 value"),
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
         (lambda x: object(), double, [(4,)], "expected 8"),
@@ -410,7 +410,7 @@ def tile_cases(rng):
     ("source", "verdict"),
     [
         (ROWS, "right (4 cases)"),
-        (ROWS.replace("+(", "*("), "not yet: for 2 x 3"),
+        (ROWS.replace("+(", "*("), "not yet: for arrays of 2 x 3"),
         (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
         (ROWS.replace("i, j]", "i, j"), "line 1, column"),
         (ROWS.replace("A[i, j]", "A[i]"), "A[i] has 1 index"),
