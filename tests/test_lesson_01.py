@@ -207,7 +207,7 @@ def test_too_many_to_draw_are_refused():
         ((0.5, 9, 1), "from 16 steps on"),  # the first win is lost again
         ((0.5, 1, 1), "from 1 steps on"),
         ((9, 9, 9), "never, up to 16 steps"),
-        ((0.5, 9, 9), "only at 1 steps"),
+        ((0.5, 9, 9), "clearly only at 1 steps"),
         ((9, 9, 7.95), "not clear, up to 16 steps (faster by the median from 16 on)"),
         ((9, 3.97, 7.95), "not clear, up to 16 steps (faster by the median from 4 on)"),
         ((9, 9, 8.05), "not clear, up to 16 steps (slower by the median)"),

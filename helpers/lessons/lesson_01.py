@@ -437,5 +437,5 @@ def wins_from(
         by_median = "slower by the median" if start is None else f"faster by the median from {start:,} on"
         return f"not clear, up to {sizes[-1]:,} {unit} ({by_median})"
     if any(won):
-        return f"only at {', '.join(f'{size:,}' for size, w in zip(sizes, won, strict=True) if w)} {unit}"
+        return f"clearly only at {', '.join(f'{size:,}' for size, w in zip(sizes, won, strict=True) if w)} {unit}"
     return f"never, up to {sizes[-1]:,} {unit}"
