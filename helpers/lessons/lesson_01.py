@@ -380,9 +380,9 @@ def _try_launch(
         cl.enqueue_copy(queue, actual, result)
     except cl.Error as error:
         name = str(error).rpartition(" ")[2]
-        if name == "INVALID_WORK_GROUP_SIZE" and group > queue.device.max_work_group_size:
+        if name == "INVALID_WORK_GROUP_SIZE" and group and group > queue.device.max_work_group_size:
             return f"refused: work-groups of {group:,} are too large for this device"
-        if name == "INVALID_WORK_GROUP_SIZE" and items % group:
+        if name == "INVALID_WORK_GROUP_SIZE" and group and items % group:
             return f"refused: {items:,} is no multiple of {group:,}"
         return f"refused: {name}"
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:  # the learner changed `launch`
