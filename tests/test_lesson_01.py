@@ -1,10 +1,13 @@
 """helpers.lessons.lesson_01: what it says of a measurement must follow from the measurement."""
 
+import re
+
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import opencl
+from helpers import opencl, trace
+from helpers.errors import WorkshopError
 from helpers.lessons import lesson_01
 from helpers.timing import Measurement
 
@@ -68,7 +71,19 @@ def test_nothing_is_concluded_on_a_busy_machine(capsys, spread, once):
     lesson_01.say_what_limits(busy, shared=True)
     said = capsys.readouterr().out
     assert "limits it" not in said and "one core" not in said
-    assert f"kernel, guard asked once: {10 * once} % of the faster copy.\n" in said and "machine busy?" in said
+    assert f"kernel, guard asked once: {10 * once} % of the faster copy.\n" in said and "\nNo limit is named: " in said
+    assert ("Far beyond the dashed line: kernel, guard asked once." in said) == (once == 46)
+
+
+def test_one_that_varies_leaves_the_limits_of_the_others_named(capsys):
+    measured = bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50)
+    for label in ("kernel with guard", "copy by the driver"):  # the slower copy is no ceiling
+        measured[label] = lesson_01.Bandwidth(run(measured[label].run.median, spread=0.3), 12_000_000)
+    lesson_01.say_what_limits(measured, shared=True)
+    said = capsys.readouterr().out
+    assert "kernel with guard: 42 % of the faster copy.\n" in said
+    assert "kernel without guard: 96 % of the faster copy; memory is what limits it" in said
+    assert "No limit is named for kernel with guard: " in said
 
 
 def test_two_memories_are_not_compared_with_one_ceiling(capsys):
@@ -79,14 +94,16 @@ def test_two_memories_are_not_compared_with_one_ceiling(capsys):
     assert "NumPy:" not in said and "two memories, two ceilings" in said
 
 
-def test_the_figure_shows_one_copy_and_names_every_speed(monkeypatch):
+def test_the_figure_shows_both_copies_and_names_every_speed(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     lesson_01.draw_bandwidth(bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50), "how near?")
     [image] = shown
     assert len(image.data) < 80_000
-    assert all(words in image.alt for words in ("how near?", "NumPy 46 GB/s", "copy by a kernel 50 GB/s"))
-    assert "by the driver" not in image.alt
+    assert all(
+        words in image.alt
+        for words in ("how near?", "NumPy 46 GB/s", "copy by a kernel 50 GB/s", "by the driver 20 GB/s")
+    )
 
 
 def test_both_copies_copy():
@@ -112,17 +129,75 @@ def test_launches_that_are_refused_or_wrong_are_never_the_fastest(monkeypatch):
     kernel = cl.Kernel(opencl.build(context, ADD), "add")
     tables = []
     monkeypatch.setattr("IPython.display.display", tables.append)
+    most = queue.device.max_work_group_size
+    expected = {
+        (1024, 2 * most): f"refused: work-groups of {2 * most:,} are too large for this device",
+        (1000, 64): "refused: 1,000 is no multiple of 64",
+        (1024, 32): "refused: OUT_OF_RESOURCES",
+        (1024, 16): "error in your code: RuntimeError: not that",
+        (64, 64): "WRONG",
+        (1024, 64): "right",
+        (1000.0, 1): "not tried: whole numbers from 1 on",
+        (0, 1): "not tried: whole numbers from 1 on",
+        (64, 0): "not tried: whole numbers from 1 on",
+        (10**6, 1): "not tried: far more work-items than elements",
+    }
 
     def launch(items, group):
-        if group > 1 << 30:
+        if group == 32:
+            raise cl.RuntimeError("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES")
+        if group == 16:
+            raise RuntimeError("not that")
+        if group > most or items % group:  # devices that take it are not refused
             raise cl.LogicError("clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE")
         return kernel(queue, (items,), (group,), a, c, np.int32(len(x)))
 
-    tried = [(1, 1 << 31), (64, 64), (1024, 64), (64, None)]
-    assert lesson_01.try_launches(launch, tried, x + x, c, queue, repeats=3) == (1024, 64)
-    results = [row[-1] for row in tables[0].rows]
-    assert results == ["refused: INVALID_WORK_GROUP_SIZE", "WRONG", "right", "refused: TypeError"]
-    assert lesson_01.try_launches(launch, tried[:2], x + x, c, queue, repeats=3) is None
+    assert lesson_01.try_launches(launch, list(expected), x + x, c, queue, repeats=3) == (1024, 64)
+    assert [row[-1] for row in tables[0].rows] == list(expected.values())
+    assert lesson_01.try_launches(launch, [(64, 64)], x + x, c, queue, repeats=3) is None
+    with pytest.raises(WorkshopError, match="1024 is no launch"):
+        lesson_01.try_launches(launch, [1024], x + x, c, queue, repeats=3)
+
+
+def test_a_launch_may_leave_the_work_group_to_the_device(monkeypatch, capsys):
+    queue = cl.CommandQueue(cl.Context([opencl.pick_device()]))
+    x = np.arange(1000, dtype=np.float32)
+    c = cl.Buffer(queue.context, cl.mem_flags.COPY_HOST_PTR | cl.mem_flags.READ_WRITE, hostbuf=x)
+    tables = []
+    monkeypatch.setattr("IPython.display.display", tables.append)
+    best = lesson_01.try_launches(
+        lambda items, group: cl.enqueue_copy(queue, c, x), [(1024, None)], x, c, queue, repeats=3
+    )
+    [[items, group, _, found]] = tables[0].rows
+    assert best == (1024, None) and items == "1,024" and found == "right"
+    assert re.fullmatch(r"None \(the device took [\d,]+\)", group)
+    assert f"largest work-group of this device: {queue.device.max_work_group_size:,}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "boxes"),
+    [
+        ("uint i = get_global_id(0); if (i < n) out[i] = x[i - 1];", ["… 4294967295"]),
+        ("int i = get_global_id(0); out[i * 100000] = x[i];", ["… 100000 to 700000"]),
+        ("int i = get_global_id(0); out[i] = x[i - 100] + x[i + 100];", ["… -100 to -93", "… 100 to 107"]),
+    ],
+)
+def test_what_is_touched_far_outside_gets_one_box(monkeypatch, body, boxes):
+    drawn = []
+    monkeypatch.setattr(lesson_01, "show", lambda figure, alt: drawn.append(figure))
+    x = np.zeros(6, np.float32)
+    source = f"__kernel void k(__global const float *x, __global float *out, const int n) {{ {body} }}"
+    lesson_01.work_items(trace.record(opencl.Kernel(source, "k"), (8,), (4,), [x, x, np.int32(6)]), "far")
+    texts = [text.get_text() for text in drawn[0].axes[0].texts]
+    assert sorted(text for text in texts if text.startswith("…")) == boxes
+    assert drawn[0].get_size_inches()[0] < 12
+
+
+def test_too_many_to_draw_are_refused():
+    x = np.zeros(6, np.float32)
+    source = "__kernel void k(__global float *x) { if (get_global_id(0) < 6) x[get_global_id(0)] = 1.0f; }"
+    with pytest.raises(WorkshopError, match="64 work-items or elements are too many to draw"):
+        lesson_01.work_items(trace.record(opencl.Kernel(source, "k"), (64,), (4,), [x]), "many")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +207,10 @@ def test_launches_that_are_refused_or_wrong_are_never_the_fastest(monkeypatch):
         ((0.5, 9, 1), "from 16 steps on"),  # the first win is lost again
         ((0.5, 1, 1), "from 1 steps on"),
         ((9, 9, 9), "never, up to 16 steps"),
-        ((9, 9, 7.95), "never, up to 16 steps"),  # no clear gap
+        ((0.5, 9, 9), "clearly only at 1 steps"),
+        ((9, 9, 7.95), "not clear, up to 16 steps (faster by the median from 16 on)"),
+        ((9, 3.97, 7.95), "not clear, up to 16 steps (faster by the median from 4 on)"),
+        ((9, 9, 8.05), "not clear, up to 16 steps (slower by the median)"),
     ],
 )
 def test_a_win_counts_if_it_lasts_and_is_clear(ours, said):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from helpers import checks, kernel_checks, opencl, timing
+from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.tables import Table
 from helpers.trace import Trace
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     import pyopencl as cl
     from matplotlib.axes import Axes
 
-Label = TypeVar("Label", str, tuple[int, int])
+Label = TypeVar("Label", str, tuple[int, int | None])
 GROUP_COLOURS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
+NEARBY = 3  # so many elements beyond either end are drawn one by one, those farther away as one box
+MOST_DRAWN = 40  # work-items, and elements of an array
 
 
 @checks.verdict
@@ -65,24 +69,46 @@ def work_items(trace: Trace, title: str) -> None:
     """Draw which work-item touched which element: arrays that are read above, arrays that are written below.
 
     Args:
-        trace: what `helpers.trace.record` saw of a one-dimensional launch of at most about 20 work-items.
+        trace: what `helpers.trace.record` saw of a one-dimensional launch; about 20 work-items are legible.
         title: the message of the figure.
+
+    Raises:
+        WorkshopError: more than MOST_DRAWN work-items or elements.
     """
+    if (most := max([len(trace.global_ids), *trace.lengths.values()])) > MOST_DRAWN:
+        raise WorkshopError(
+            f"{most:,} work-items or elements are too many to draw; {MOST_DRAWN} is the most.",
+            next="Trace a launch of 12 work-items on arrays of 10 elements.",
+        )
     touches = [touch for touch in trace.touches if touch.array in trace.lengths]  # not those of local memory
     written = {touch.array for touch in touches if touch.writes}
     above = [array for array in trace.lengths if array not in written]
     rows = {array: row for row, array in enumerate([*above, None, *(a for a in trace.lengths if a in written)])}
     middle, items = rows[None], len(trace.global_ids)
-    indices = [touch.index for touch in touches]
-    first, last = min([0, *indices]), max([items - 1, *indices, *(length - 1 for length in trace.lengths.values())])
+    end = max(items, *trace.lengths.values()) + NEARBY
+    near = [touch.index for touch in touches if -NEARBY <= touch.index < end]
+    first, last = min([0, *near]), max([items - 1, *near, *(length - 1 for length in trace.lengths.values())])
+    far: dict[tuple[str, bool], set[int]] = {}  # by array, and whether before it: the indices that get one box
+    for touch in touches:
+        if touch.index not in range(-NEARBY, end):
+            far.setdefault((touch.array, touch.index < 0), set()).add(touch.index)
+    texts = {place: "… " + " to ".join(map(str, sorted({min(far[place]), max(far[place])}))) for place in far}
+    wide = {before: max((0.24 * len(t) + 0.6 for (_, b), t in texts.items() if b == before), default=0)
+            for before in (True, False)}  # fmt: skip
+    centre = {True: first - 0.9 - wide[True] / 2, False: last + 0.9 + wide[False] / 2}
+    first, last = first - wide[True] - bool(wide[True]), last + wide[False] + bool(wide[False])
     with figure(max(7.5, 0.42 * (last - first + 1) + 1.6), 0.8 * len(rows) + 0.9) as (drawn, axes):
+        for (array, before), text in texts.items():
+            _cell(axes, centre[before], rows[array], "white", text, RED, width=wide[before])
         for touch in touches:
             row = rows[touch.array]
+            is_far = touch.index in far.get((touch.array, touch.index < 0), ())
+            at = centre[touch.index < 0] if is_far else touch.index
             aside = 0.22 * max(abs(row - middle) - 1, 0)  # an arrow from a farther array passes the nearer one's number
-            ends = [(touch.index - aside, row), (touch.item - aside, middle)]
+            ends = [(at - aside, row), (touch.item - aside, middle)]
             colour = RED if not touch.inside else BLUE if touch.writes else GREY
             _arrow(axes, *(reversed(ends) if touch.writes else ends), colour)
-            if not touch.inside:
+            if not touch.inside and not is_far:
                 _cell(axes, touch.index, row, "white", "×", RED)
         for item in range(items):
             group = GROUP_COLOURS[trace.group_ids[item, 0] % len(GROUP_COLOURS)]
@@ -106,12 +132,15 @@ def work_items(trace: Trace, title: str) -> None:
         print("not drawn:", one)
 
 
-def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "") -> None:
+def _cell(
+    axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "", width: float = 0.8
+) -> None:
     """A box around (x, y)."""
     from matplotlib.patches import Rectangle
 
     line = "--" if edge == RED else "-"
-    axes.add_patch(Rectangle((x - 0.4, y - 0.3), 0.8, 0.6, facecolor=colour, edgecolor=edge, lw=1, ls=line, zorder=1))
+    corner = (x - width / 2, y - 0.3)
+    axes.add_patch(Rectangle(corner, width, 0.6, facecolor=colour, edgecolor=edge, lw=1, ls=line, zorder=1))
     axes.text(x - 0.1 * bool(small), y, text, ha="center", va="center", fontsize=10, color=edge, zorder=4)
     axes.text(x + 0.26, y + 0.17, small, ha="center", va="center", fontsize=7, color=edge, zorder=4)
 
@@ -152,7 +181,7 @@ def where_time_goes(parts: Mapping[str, Sequence[float]], title: str) -> None:
 NUMPY, GUARDED, ONCE, PLAIN = "NumPy", "kernel with guard", "kernel, guard asked once", "kernel without guard"
 COPY = "copy"
 NEAR = 75  # percent of the ceiling: from here on, memory is said to be the limit
-# No limit is named where the spread of some runs, as a part of their median, or their percent of the ceiling, is above:
+# No limit is named where the spread of the runs, as a part of their median, or the percent of the ceiling, is above:
 BUSY, TOO_GOOD = 0.5, 120
 
 
@@ -217,25 +246,24 @@ def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
     """Draw one bar for each way, the middle half of its runs, and the faster copy as a line: the ceiling.
 
     Args:
-        measured: by label; those that begin with COPY are the copies, the slower of which is left out.
+        measured: by label; those that begin with COPY are the copies.
         title: the message of the figure, with the device.
     """
-    ceiling = _ceiling(measured)
-    bars = {label: one for label, one in measured.items() if not label.startswith(COPY)} | {ceiling: measured[ceiling]}
     colours = {NUMPY: ORANGE, GUARDED: BLUE, ONCE: SKY, PLAIN: SKY}
     with figure(7.5, 3.0) as (drawn, axes):
-        for row, (label, one) in enumerate(bars.items()):
+        for row, (label, one) in enumerate(measured.items()):
             low, high = one.middle_half
             axes.barh(row, one.speed, color=colours.get(label, GREY), height=0.65)
             axes.plot([low, high], [row, row], color="black", lw=1.5, marker="|", ms=8)
             axes.annotate(f"{one.speed:.3g}", (max(high, one.speed), row), xytext=(6, 0), textcoords="offset points",
                           va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
-        axes.axvline(measured[ceiling].speed, color="black", ls="--", lw=1)
-        axes.set(yticks=range(len(bars)), yticklabels=list(bars), ylim=(len(bars) - 0.4, -0.6), title=title)
+        axes.axvline(measured[_ceiling(measured)].speed, color="black", ls="--", lw=1)
+        rows = len(measured)
+        axes.set(yticks=range(rows), yticklabels=list(measured), ylim=(rows - 0.4, -0.6), title=title)
         axes.set_xlabel("GB/s read and written (black: middle half of the runs; dashed: faster copy)")
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.12)
-    words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in bars.items())
+    words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in measured.items())
     show(drawn, f"{title}: {words}.")
 
 
@@ -255,38 +283,45 @@ def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
         measured: by label: NUMPY, GUARDED, ONCE, PLAIN, and copies.
         shared: whether NumPy and the device work in the same memory.
     """
-    own = [label for label in measured if shared or label != NUMPY]
-    wild = [label for label in own if _is_wild(measured, label)]
-    for label in (GUARDED, ONCE, PLAIN, *([NUMPY] if shared else [])):
+    own = [GUARDED, ONCE, PLAIN, *([NUMPY] if shared else [])]
+    varied = [label for label in (*own, _ceiling(measured)) if _varies(measured[label].run)]
+    passed = [label for label in own if percent_of_ceiling(measured, label) > TOO_GOOD]
+    no_ceiling = passed or _ceiling(measured) in varied
+    named = [] if no_ceiling else [label for label in own if label not in varied]
+    for label in own:
         share = percent_of_ceiling(measured, label)
         why = "memory is what limits it" if share >= NEAR else "not memory alone, something else holds it up"
-        print(f"{label}: {share:.0f} % of the faster copy" + ("." if wild else f"; {why}."))
+        print(f"{label}: {share:.0f} % of the faster copy" + (f"; {why}." if label in named else "."))
     print(timing.compare(measured[PLAIN].run, measured[GUARDED].run))
     print(timing.compare(measured[NUMPY].run, measured[GUARDED].run))
     if not shared:
         print("NumPy works in the host's memory, the kernel in the device's: two memories, two ceilings.")
-    elif not wild and percent_of_ceiling(measured, NUMPY) >= NEAR:
+    elif NUMPY in named and percent_of_ceiling(measured, NUMPY) >= NEAR:
         print("NumPy's one core nearly fills this memory: in an addition, more cores find little left to win.")
-    elif not wild:
+    elif NUMPY in named:
         print("NumPy's one core leaves part of this memory idle: more cores can win.")
-    if wild:
-        print(f"No limit is named. Too varied, or faster than a copy: {', '.join(wild)}. Is this machine busy?")
+    if passed:
+        print(f"Far beyond the dashed line: {', '.join(passed)}. The copy was disturbed, or data stayed in a cache.")
+    if varied:
+        print(f"Times that vary too much: {', '.join(varied)}.")
+    if passed or varied:
+        which = "No limit is named" if no_ceiling else f"No limit is named for {', '.join(varied)}"
+        print(f"{which}: other programs may keep this machine busy. Close them, and run this cell again.")
 
 
-def _is_wild(measured: Mapping[str, Bandwidth], label: str) -> bool:
-    run = measured[label].run
-    return run.spread > BUSY * run.median or percent_of_ceiling(measured, label) > TOO_GOOD
+def _varies(run: timing.Measurement) -> bool:
+    return run.spread > BUSY * run.median
 
 
 def try_launches(
-    launch: Callable[[int, int], object], launches: Sequence[tuple[int, int]], expected: np.ndarray,
+    launch: Callable[[int, int | None], object], launches: Sequence[tuple[int, int | None]], expected: np.ndarray,
     result: cl.Buffer, queue: cl.CommandQueue, repeats: int,
-) -> tuple[int, int] | None:  # fmt: skip
+) -> tuple[int, int | None] | None:  # fmt: skip
     """Add two arrays with several launches; check each, time them turn about, and show a table.
 
     Args:
         launch: queues the addition with so many work-items in work-groups of so many, and returns its event.
-        launches: pairs of those two numbers.
+        launches: pairs of those two numbers; the second may be None, which leaves it to the device.
         expected: what the result must be, float32.
         result: the buffer that `launch` writes.
         queue: the queue that it uses.
@@ -294,46 +329,83 @@ def try_launches(
 
     Returns:
         The launch that was fastest; None if every one was refused or wrong.
+
+    Raises:
+        WorkshopError: something in `launches` is no pair.
     """
-    import pyopencl as cl
     from IPython.display import display
 
-    results = {}  # of each launch: right, or what is wrong
-    for items, group in launches:
-        try:
-            cl.enqueue_copy(queue, result, np.full_like(expected, np.nan))
-            launch(items, group)
-            actual = np.empty_like(expected)
-            cl.enqueue_copy(queue, actual, result)
-            results[items, group] = "right" if np.allclose(actual, expected) else "WRONG"
-        except (
-            cl.Error,
-            TypeError,
-            ValueError,
-            ArithmeticError,
-            RuntimeError,
-        ) as error:  # all but the first: no number
-            name = str(error).rpartition(" ")[2] if isinstance(error, cl.Error) else type(error).__name__
-            results[items, group] = f"refused: {name}"
+    for one in launches:
+        if not isinstance(one, tuple | list) or len(one) != 2:
+            raise WorkshopError(
+                f"{one!r} is no launch.", next="Write (work-items, work-group), for example (1024, 64)."
+            )
+    results = {tuple(one): _try_launch(launch, *one, expected, result, queue) for one in launches}
     right = {pair: (12, functools.partial(launch, *pair)) for pair, found in results.items() if found == "right"}
     measured = measure_bandwidth(right, len(expected), opencl.name(queue.device), repeats)
 
-    def speed(pair: tuple[int, int]) -> str:
+    def row(pair: tuple[int, int | None], found: str) -> tuple[str, str, str, str]:
+        items, group = (f"{number:,}" if isinstance(number, Integral) else str(number) for number in pair)
         if pair not in measured:
-            return ""
+            return items, group, "", found
+        if pair[1] is None:
+            group += f" (the device took {_chosen_group(queue, pair[0]):,})"
         low, high = measured[pair].middle_half
-        return f"{measured[pair].speed:.3g} ({low:.3g} to {high:.3g})"
+        return items, group, f"{measured[pair].speed:.3g} ({low:.3g} to {high:.3g})", found
 
     headers = ("work-items", "work-group", "GB/s (middle half of the runs)", "result")
-    rows = [
-        (*(f"{number:,}" if isinstance(number, int) else number for number in pair), speed(pair), found)
-        for pair, found in results.items()
-    ]
-    display(Table(rows, headers))
+    display(Table([row(pair, found) for pair, found in results.items()], headers))
+    print(f"largest work-group of this device: {queue.device.max_work_group_size:,}")
     best = max(measured, key=lambda pair: measured[pair].speed, default=None)
     if close := [p for p in measured if p != best and not timing.is_clear(measured[p].run, measured[best].run)]:
         print(f"not clearly slower than {best}: {', '.join(map(str, close))}")
     return best
+
+
+def _try_launch(
+    launch: Callable[[int, int | None], object], items: object, group: object,
+    expected: np.ndarray, result: cl.Buffer, queue: cl.CommandQueue,
+) -> str:  # fmt: skip
+    """Return `right`, or why this launch is not: impossible numbers, refused by the device, a wrong sum."""
+    import pyopencl as cl
+
+    if not all(isinstance(number, Integral) and number > 0 for number in (items, 1 if group is None else group)):
+        return "not tried: whole numbers from 1 on"
+    if items > 2 * len(expected):
+        return "not tried: far more work-items than elements"
+    try:
+        cl.enqueue_copy(queue, result, np.full_like(expected, np.nan))
+        launch(items, group)
+        actual = np.empty_like(expected)
+        cl.enqueue_copy(queue, actual, result)
+    except cl.Error as error:
+        name = str(error).rpartition(" ")[2]
+        if name == "INVALID_WORK_GROUP_SIZE" and group and group > queue.device.max_work_group_size:
+            return f"refused: work-groups of {group:,} are too large for this device"
+        if name == "INVALID_WORK_GROUP_SIZE" and group and items % group:
+            return f"refused: {items:,} is no multiple of {group:,}"
+        return f"refused: {name}"
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:  # the learner changed `launch`
+        return f"error in your code: {type(error).__name__}: {error}"
+    return "right" if np.allclose(actual, expected) else "WRONG"
+
+
+def _chosen_group(queue: cl.CommandQueue, items: int) -> int:
+    """Return the size of the work-groups in which the device runs a tiny kernel, where it may choose."""
+    import pyopencl as cl
+
+    text = """
+__kernel void ask(__global int *size) {
+    if (get_global_id(0) == 0) {
+        *size = get_local_size(0);
+    }
+}
+"""
+    size = np.zeros(1, np.int32)
+    there = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, size.nbytes)
+    cl.Kernel(opencl.build(queue.context, text), "ask")(queue, (items,), None, there)
+    cl.enqueue_copy(queue, size, there)
+    return int(size[0])
 
 
 def wins_from(
@@ -341,12 +413,29 @@ def wins_from(
 ) -> str:
     """Say from which size on `candidate` is clearly faster than `baseline`, at that size and at all larger ones.
 
+    If at none, say whether the largest size is lost, or allows no claim.
+
     Args:
         baseline: for each size, in order: the size and what was measured.
         candidate: likewise, of the same sizes.
         unit: what the size counts.
     """
-    pairs = zip(baseline, candidate, strict=True)
-    won = [new.median < old.median and timing.is_clear(old, new) for (_, old), (_, new) in pairs]
-    sizes = (size for i, (size, _) in enumerate(baseline) if all(won[i:]))
-    return next((f"from {size:,} {unit} on" for size in sizes), f"never, up to {baseline[-1][0]:,} {unit}")
+    sizes = [size for size, _ in baseline]
+    pairs = [(old, new) for (_, old), (_, new) in zip(baseline, candidate, strict=True)]
+    faster = [new.median < old.median for old, new in pairs]
+    clear = [timing.is_clear(old, new) for old, new in pairs]
+    won = [one and other for one, other in zip(faster, clear, strict=True)]
+
+    def lasting(held: Sequence[bool]) -> int | None:
+        """The first size from which on it held at every size."""
+        return next((size for i, size in enumerate(sizes) if all(held[i:])), None)
+
+    if (start := lasting(won)) is not None:
+        return f"from {start:,} {unit} on"
+    if not clear[-1]:
+        start = lasting(faster)
+        by_median = "slower by the median" if start is None else f"faster by the median from {start:,} on"
+        return f"not clear, up to {sizes[-1]:,} {unit} ({by_median})"
+    if any(won):
+        return f"clearly only at {', '.join(f'{size:,}' for size, w in zip(sizes, won, strict=True) if w)} {unit}"
+    return f"never, up to {sizes[-1]:,} {unit}"
