@@ -38,8 +38,10 @@ def watch_two():
 
     def give_orders(note, wait):
         for _ in range(3):
-            note("A", lambda: a @ a, wait)
-            note("B", lambda: b @ b, wait)
+            for what, matrix in (("A", a), ("B", b)):
+                product = note(what, jax.numpy.matmul, matrix, matrix)
+                if wait:
+                    product.block_until_ready()
 
     return [lesson_07.watched(give_orders, wait) for wait in (True, False)]
 

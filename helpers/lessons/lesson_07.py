@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from numbers import Integral
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,23 +26,48 @@ Span = tuple[str, str, float, float]  # the device, what it did, the seconds at 
 PYTHON = "Python"  # the row of those who give orders
 
 
+def _judge_list(learner: Callable[..., object], kind: type, kind_name: str, cases: Sequence[tuple]) -> None:
+    """Refuse an answer that is no list, or that holds something else than `kind`; what else is wrong, others say."""
+    for case in cases:
+        try:
+            answer = learner(*copy.deepcopy(case))
+        except Exception:  # the judge that comes next calls it again, and says so
+            return
+        if answer is None or answer is ...:
+            return
+        called = f"for {learner.__name__}({', '.join(map(repr, case))})"
+        if not isinstance(answer, list):
+            came = f"{answer!r}, of the type {type(answer).__name__}"
+            raise checks.NotYet(f"{called} expected a list, came {came}")
+        if odd := [one for one in answer if not isinstance(one, kind)]:
+            came = f"the list {answer!r}, in which {odd[0]!r} is of the type {type(odd[0]).__name__}"
+            raise checks.NotYet(f"{called} expected a list of {kind_name}, came {came}")
+
+
 @checks.verdict
 def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
     """Lesson 07, exercise 1: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
 
-    def place(kind: str, number: int, task: int = 0) -> str:
-        return f"/job:localhost/replica:0/task:{task}/device:{kind}:{number}"
+    def place(kind: str, number: int, task: int = 0, job: str = "localhost") -> str:
+        return f"/job:{job}/replica:0/task:{task}/device:{kind}:{number}"
 
     def right(places: dict[str, str], wanted: str) -> list[str]:
         return sorted(name for name, where in places.items() if where.rsplit("/device:", 1)[1] != wanted)
 
+    first = ({"y": place("CPU", 0), "x": place("GPU", 1)}, "GPU:1")
+
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [
-            ({"y": place("CPU", 0), "x": place("GPU", 1)}, "GPU:1"),
+            first,
+            ({"z": place("CPU", 0), "y": place("CPU", 0), "x": place("GPU", 1)}, "GPU:1"),
             ({"a": place("GPU", 1), "b": place("GPU", 10), "c": place("GPU", 11)}, "GPU:1"),
             ({"b": place("GPU", 1), "a": place("GPU", 11)}, "GPU:11"),
             ({"weights": place("CPU", 1), "bias": place("GPU", 1)}, "CPU:1"),
             ({"here": place("GPU", 1), "far": place("GPU", 1, task=3), "wrong": place("CPU", 1, task=3)}, "GPU:1"),
+            ({"far": place("GPU", 1, task=10), "wrong": place("CPU", 1, task=10)}, "GPU:1"),
+            ({"worker": place("CPU", 0, job="worker"), "wrong": place("GPU", 0, job="worker")}, "CPU:0"),
+            ({"x": place("GPU", 12), "y": place("GPU", 1), "z": place("GPU", 2)}, "GPU:1"),
+            ({"compiled": place("XLA_GPU", 1), "plain": place("GPU", 1)}, "GPU:1"),
             ({}, "CPU:0"),
         ]
         drawn = []
@@ -51,12 +79,140 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
         return plain + drawn
 
+    _judge_list(learner, str, "names", [first])
     yield checks.judge_function(learner, right, cases)
 
 
 @checks.verdict
+def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
+    """Lesson 07, exercise 2: steps of two models, ordered so that two devices are busy from beginning to end.
+
+    The learner's loop runs on `_Devices`, whose clock is counted. Allowed is the time in which one device gets all its
+    orders before the other gets its first; between its steps none may be idle, as after a wait in each round.
+    """
+    rng = np.random.default_rng()
+    tried = (8, 3, 2, 1, 0, int(rng.integers(10, 40)))
+    for count in tried:
+        both, where = _Devices(), f"for count = {count}"
+        first, second = (_Array(both, value, 0) for value in rng.uniform(1, 2, 2))
+        try:
+            answer = learner(both.put, both.step, first, second, count)
+        except NotImplementedError:
+            answer = None
+        except Exception as error:
+            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        if both.log == ["put on 0"] * 2 + ["order", "wait"] * 2 * count and count:
+            raise checks.NotDone("this is what you were given: all on device 0, and a wait after each order.")
+        if answer is None or answer is ...:
+            raise checks.NotDone("progress returned nothing. (It is `return` that hands an answer back, not `print`.)")
+        both.judge(count, where)
+        expected = both.losses(first.value, second.value, count)
+        if not isinstance(answer, list):
+            raise checks.NotYet(f"{where} expected a list of numbers, came {type(answer).__name__}")
+        if any(isinstance(one, _Array) for one in answer):
+            raise checks.NotYet(f"{where} expected numbers, came arrays of a device. `float` makes numbers of them.")
+        if len(answer) != len(expected):
+            raise checks.NotYet(f"{where} expected {len(expected)} numbers, came {len(answer)}")
+        for number, (wanted, came) in enumerate(zip(expected, answer, strict=True)):
+            if not isinstance(came, Real | np.ndarray) or not np.allclose(came, wanted, rtol=1e-6):
+                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {came!r}")
+    yield f"{len(tried)} cases"
+
+
+class _Devices:
+    """Two devices that a loop gives orders to, and a clock that is counted, in ms: no machine is too busy for it."""
+
+    ORDER, STEP = 0.1, 1.0  # what an order takes Python, and what a step takes its device
+
+    def __init__(self) -> None:
+        self.now = 0.0  # Python's time
+        self.free = [0.0, 0.0]  # when each device has done all that it was ordered
+        self.steps = [0, 0]
+        self.idle = 0.0  # how long a device that had begun had no order
+        self.log: list[str] = []
+        self.threads: set[int] = set()
+
+    def put(self, array: _Array, device: int) -> _Array:
+        """Return a copy of `array` on the device 0 or 1."""
+        if not isinstance(array, _Array) or device not in (0, 1):
+            raise ValueError(f"put(array, device) takes an array and 0 or 1, not {array!r} and {device!r}")
+        self.log.append(f"put on {device}")
+        return _Array(self, array.value, device, array.done)
+
+    def step(self, array: _Array) -> _Array:
+        """Order a step where `array` is, and return its result, which is not there yet."""
+        if not isinstance(array, _Array):
+            raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
+        self.threads.add(threading.get_ident())
+        self.log.append("order")
+        self.now += self.ORDER
+        if self.steps[array.device]:
+            self.idle += max(0.0, self.now - self.free[array.device])
+        self.free[array.device] = max(self.now, self.free[array.device], array.done) + self.STEP
+        self.steps[array.device] += 1
+        return _Array(self, self.after(array.value), array.device, self.free[array.device])
+
+    def wait(self, array: _Array) -> None:
+        """Let Python wait until `array` is there."""
+        if array.done > self.now:
+            self.log.append("wait")
+            self.now = array.done
+
+    @staticmethod
+    def after(value: float) -> float:
+        """What a step makes of a loss."""
+        return 0.9 * value + 0.01
+
+    def losses(self, first: float, second: float, count: int) -> list[float]:
+        """The losses of both models after each of `count` steps, turn about."""
+        noted = []
+        for _ in range(count):
+            first, second = self.after(first), self.after(second)
+            noted += [first, second]
+        return noted
+
+    def judge(self, count: int, where: str) -> None:
+        """Raise NotYet unless both devices got `count` steps each and were busy at the same time."""
+        if len(self.threads) > 1:
+            raise checks.NotYet(f"{where} your steps came from {len(self.threads)} threads; one is enough here.")
+        if (orders := sum(self.steps)) != 2 * count:
+            raise checks.NotYet(f"{where} {orders} steps were ordered, {2 * count} are wanted: {count} for each model")
+        took = max(self.now, *self.free)
+        if self.idle > 1e-9 or took > count * (self.STEP + self.ORDER) + self.ORDER + 1e-9:
+            busy = " and ".join(f"device {i} {n * self.STEP / took:.0%}" for i, n in enumerate(self.steps))
+            before = self.log[: self.log.index("wait")].count("order") if "wait" in self.log else orders
+            raise checks.NotYet(
+                f"{where} all is done after {took:.1f} ms; {count * self.STEP + 2 * self.ORDER:.1f} ms would do. "
+                f"Busy: {busy} of that time. Python ordered {before} of {orders} steps before it first waited."
+            )
+
+
+class _Array:
+    """A number on one of the `_Devices`; whoever reads it waits for it."""
+
+    def __init__(self, devices: _Devices, value: float, device: int, done: float = 0.0) -> None:
+        self.devices, self.value, self.device, self.done = devices, value, device, done
+
+    def __repr__(self) -> str:
+        return f"<an array on device {self.device}>"
+
+    def block_until_ready(self) -> _Array:
+        self.devices.wait(self)
+        return self
+
+    def __float__(self) -> float:
+        self.devices.wait(self)
+        return float(self.value)
+
+    item = __float__
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.array(float(self), dtype)
+
+
+@checks.verdict
 def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Iterator[str]:
-    """Lesson 07, exercise 2: the least time of 2 x (power - 1) products on a card of so many cores.
+    """Lesson 07, exercise 3: the least time of 2 x (power - 1) products on a card of so many cores.
 
     Who counts the n - 1 additions that a sum of n numbers really takes, and not n as the text asks, is right too.
     """
@@ -79,12 +235,18 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Ite
         same = isinstance(answer, float) and np.isclose(answer, exact, rtol=1e-9, atol=0)
         return right(size, power, cores, gigahertz) if same else answer
 
+    text = None
+    with suppress(Exception):  # the judge calls it again, and says what stopped it
+        if isinstance(answer := learner(1000, 3, 100, 1.0), str):
+            text = answer
+    if text is not None:
+        raise checks.NotYet(f"for least_seconds(1000, 3, 100, 1.0) came {text!r}: that is text, not a number")
     yield checks.judge_function(counted, right, cases)
 
 
 @checks.verdict
 def check_visible(learner: Callable[[str | None, int], list[int]]) -> Iterator[str]:
-    """Lesson 07, exercise 3: what CUDA_VISIBLE_DEVICES shows; the first invalid number ends the list.
+    """Lesson 07, exercise 4: what CUDA_VISIBLE_DEVICES shows; the first invalid number ends the list.
 
     Source: CUDA's documentation of its environment variables.
     """
@@ -105,13 +267,8 @@ def check_visible(learner: Callable[[str | None, int], list[int]]) -> Iterator[s
         ]
         return [*plain, ("10,1", 11), ("0", 0), *drawn]
 
+    _judge_list(learner, Integral, "whole numbers", [("2,0", 3), (None, 3)])
     yield checks.judge_function(learner, right, cases)
-    for case in (("2,0", 3), (None, 3)):
-        answer = learner(*case)
-        whole = isinstance(answer, list) and all(isinstance(one, Integral) for one in answer)
-        if not whole:
-            came = f"{answer!r}, of the type {type(answer).__name__}"
-            raise checks.NotYet(f"for visible({case[0]!r}, {case[1]}) expected a list of whole numbers, came {came}")
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -162,7 +319,7 @@ def draw_visible(cards: Sequence[tuple[str, int]], value: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------- its machinery
 
-Note = Callable[[str, "Callable[[], jax.Array]", bool], "jax.Array"]
+Note = Callable[..., "jax.Array"]
 
 
 def watched(give_orders: Callable[[Note, bool], None], wait: bool, runs: int = 3) -> list[Span]:
@@ -172,12 +329,13 @@ def watched(give_orders: Callable[[Note, bool], None], wait: bool, runs: int = 3
     or when the device has finished the one before.
 
     Args:
-        give_orders: called with `note` and `wait`; note(what, order, wait) calls `order`, which returns a new array.
-        wait: whether `note` waits for that array.
+        give_orders: called with `note` and `wait`; note(what, function, ...) calls `function` with what follows, which
+            returns a new array.
+        wait: whether `give_orders` waits for each array.
         runs: the fastest of so many counts; one more before them compiles.
 
     Returns:
-        The pieces of work, for `plots.timeline`; the row PYTHON has the orders, each with its wait.
+        The pieces of work, for `plots.timeline`; the row PYTHON has the orders, each until the next.
     """
     tried = [_watched_once(give_orders, wait) for _ in range(runs + 1)][1:]
     return min(tried, key=_length)
@@ -186,7 +344,9 @@ def watched(give_orders: Callable[[Note, bool], None], wait: bool, runs: int = 3
 def _watched_once(give_orders: Callable[[Note, bool], None], wait: bool) -> list[Span]:
     spans: list[Span] = []
     watchers: dict[str, ThreadPoolExecutor] = {}
+    pending: list[tuple[jax.Array, Future[None]]] = []
     free_from: dict[str, float] = {}  # when the device finished its last piece
+    ordered: list[float] = []  # when each order began, and when Python was free
 
     def watch(device: str, what: str, array: jax.Array, given: float) -> None:
         array.block_until_ready()
@@ -196,20 +356,21 @@ def _watched_once(give_orders: Callable[[Note, bool], None], wait: bool) -> list
 
     with ExitStack() as stack:
 
-        def note(what: str, order: Callable[[], jax.Array], wait: bool) -> jax.Array:
-            begin = time.perf_counter()
-            array = order()
+        def note(what: str, order: Callable[..., jax.Array], *given: object) -> jax.Array:
+            for array, watching in pending:
+                if array.is_ready():
+                    watching.result()  # what is done is noted before more begins
+            ordered.append(time.perf_counter())
+            array = order(*given)
             device = str(array.device)
             if device not in watchers:
                 watchers[device] = stack.enter_context(ThreadPoolExecutor(1))
-            watched = watchers[device].submit(watch, device, what, array, begin)
-            if wait:
-                watched.result()
-            spans.append((PYTHON, "orders (and waits)", begin, time.perf_counter()))
+            pending.append((array, watchers[device].submit(watch, device, what, array, ordered[-1])))
             return array
 
         give_orders(note, wait)
-    return spans
+        ordered.append(time.perf_counter())
+    return spans + [(PYTHON, "orders (and waits)", *ends) for ends in itertools.pairwise(ordered)]
 
 
 def _length(spans: Sequence[Span]) -> float:

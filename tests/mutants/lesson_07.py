@@ -10,6 +10,15 @@ MUTANTS = {
         "the kind alone": [("[1] != wanted", "[1][:3] != wanted[:3]")],
         "the number alone": [('split("device:")[1] != wanted', 'split(":")[-1] != wanted.split(":")[-1]')],
         "a set": [("sorted(name", "set(name")],
+        "a tuple": [("sorted(", "tuple(sorted("), ("!= wanted)", "!= wanted))")],
+        "a place of fixed length": [('place.split("device:")[1]', "place[39:]")],
+        "GPU:10 and GPU:11 alone thought of": [
+            (
+                'place.split("device:")[1] != wanted',
+                'wanted not in place or wanted + "0" in place or wanted + "1" in place',
+            )
+        ],
+        "the end alone": [('place.split("device:")[1] != wanted', "not place.endswith(wanted)")],
         "how many": [("sorted(", "sum("), ("name for", "1 for")],
         "task 0 alone": [
             ('place.split("device:")[1] != wanted', 'place != "/job:localhost/replica:0/task:0/device:" + wanted')
@@ -17,6 +26,47 @@ MUTANTS = {
         "places of task 0 alone": [(".items() if", '.items() if "task:0" in place and')],
     },
     2: {
+        "placed, and waits after each order": [
+            ("x = step(x)", "x = step(x); float(x)"),
+            ("y = step(y)", "y = step(y); float(y)"),
+        ],
+        "waits for both in each round": [("losses += [x, y]", "losses += [float(x), float(y)]")],
+        "waits for one in each round": [("losses += [x, y]", "losses += [float(x), y]")],
+        "waits without a number": [("losses += [x, y]", "losses += [x.block_until_ready(), y]")],
+        "never placed": [("put(b, 1)", "put(b, 0)")],
+        "both on device 1": [("put(a, 0)", "put(a, 1)")],
+        "one device after the other": [
+            ("        y = step(y)\n", ""),
+            (
+                "        losses += [x, y]\n",
+                "        losses.append(x)\n    float(x)\n    for i in range(count):\n"
+                "        y = step(y)\n        losses.insert(2 * i + 1, y)\n",
+            ),
+        ],
+        "arrays for numbers": [("[float(loss) for loss in losses]", "losses")],
+        "the last losses alone": [("in losses]", "in [x, y]]")],
+        "in another order": [("in losses]", "in losses[::2] + losses[1::2]]")],
+        "every step twice": [("x = step(x)", "step(x); x = step(x)")],
+        "one step too few": [("range(count)", "range(count - 1)")],
+        "the first model twice": [("put(b, 1)", "put(a, 1)")],
+        "one thread for each device": [
+            (
+                "    losses = []\n",
+                "    from concurrent.futures import ThreadPoolExecutor\n    losses = []\n"
+                "    one, other = ThreadPoolExecutor(1), ThreadPoolExecutor(1)\n",
+            ),
+            ("x = step(x)", "x = one.submit(step, x).result()"),
+            ("y = step(y)", "y = other.submit(step, y).result()"),
+        ],
+        "text": [("float(loss)", "str(float(loss))")],
+    },
+    3: {
+        "text": [
+            (
+                "return operations / (cores * 2 * gigahertz * 1e9)",
+                "return str(operations / (cores * 2 * gigahertz * 1e9))",
+            )
+        ],
         "one matrix alone": [("2 * (power - 1) * 2", "(power - 1) * 2")],
         "as many products as the power says": [("(power - 1)", "power")],
         "additions forgotten": [("* 2 * size", "* size")],
@@ -28,7 +78,7 @@ MUTANTS = {
         "the other way round": [("operations / (", "1 / operations * (")],
         "whole seconds": [("operations / (", "operations // (")],
     },
-    3: {
+    4: {
         "None hides all": [("return list(range(count))", "return []")],
         "invalid numbers are skipped": [("break", "continue")],
         "-1 is the last GPU": [("0 <= int(number) < count", "int(number) < count")],
@@ -63,6 +113,52 @@ def misplaced(places, wanted):
 """,
     },
     2: {
+        "one device gets all its orders first": """
+def progress(put, step, a, b, count):
+    chains = []
+    for device, start in enumerate([a, b]):
+        x, chain = put(start, device), []
+        for _ in range(count):
+            x = step(x)
+            chain.append(x)
+        chains.append(chain)
+    return [float(x) for pair in zip(*chains) for x in pair]
+""",
+        "numbers one round late": """
+def progress(put, step, a, b, count):
+    x, y = put(a, 1), put(b, 0)
+    before, losses = [], []
+    for _ in range(count):
+        x, y = step(x), step(y)
+        losses += [float(one) for one in before]
+        before = [x, y]
+    return losses + [float(one) for one in before]
+""",
+        "waits once, then reads": """
+def progress(put, step, a, b, count):
+    import numpy as np
+
+    x, y = put(a, 0), put(b, 1)
+    losses = []
+    for _ in range(count):
+        x, y = step(x), step(y)
+        losses.extend((x, y))
+    y.block_until_ready()
+    return [np.asarray(one) for one in losses]
+""",
+        "b first": """
+def progress(put, step, a, b, count):
+    second = put(b, 1)
+    first = a
+    losses = [None] * (2 * count)
+    for i in range(count):
+        second = step(second)
+        first = step(first)
+        losses[2 * i], losses[2 * i + 1] = first, second
+    return list(map(float, losses))
+""",
+    },
+    3: {
         "n - 1 additions": """
 def least_seconds(size, power, cores, gigahertz):
     operations = 2 * (power - 1) * size**2 * (size + size - 1)
@@ -74,7 +170,19 @@ def least_seconds(size, power, cores, gigahertz):
     return cycles / gigahertz / 10**9
 """,
     },
-    3: {
+    4: {
+        "stops at as many as there are": """
+def visible(value, count):
+    seen = []
+    if value is None:
+        return list(range(count))
+    for text in value.split(",")[:count] if value else []:
+        number = int(text)
+        if number < 0 or number >= count:
+            return seen
+        seen += [number]
+    return seen
+""",
         "by recursion": """
 def visible(value, count):
     if value is None:
