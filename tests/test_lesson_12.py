@@ -237,9 +237,60 @@ def test_branches_are_compared_with_who_takes_them():
         return f"no error: {x - x % group + (x + 1) % group}"
 
     predictions = dict.fromkeys(("if (1)", "if (me < 200)", "for (int k = 0; k < me; k++)", "if (mine)"))
-    told = [row[2] for row in lesson_12.try_branches(apart, "BRANCH", predictions)]
+    rows = lesson_12.try_branches(apart, "BRANCH", predictions)
+    told = [row[3] for row in rows]
     assert told[:3] == ["right", "the kernel still runs", "wrong: 2 of 512 elements"]
     assert told[3].startswith("no error: ")
+    assert [row[2] for row in rows] == ["legal", "not legal", "not legal", "?"]
+
+
+def test_where_nothing_runs_the_stored_fate_is_told(capsys):
+    predictions = dict.fromkeys(lesson_12.BRANCHES)
+    rows = lesson_12.try_branches(lambda source, *_: lesson_12.not_run(source), "BRANCH", predictions)
+    assert [row[3] for row in rows if row[2] == "legal"] == ["not run here; PoCL 3.1 on a CPU: right"] * 3
+    for one in lesson_12.programs().values():
+        assert lesson_12.not_run(one.source).startswith("not run here; PoCL 3.1 on a CPU: ")
+    assert lesson_12.not_run("another kernel") == "not run here"
+    assert "not run here" in lesson_12.try_promise(promise_nothing, None, "nowhere")
+    lesson_12.compare_noticed(1, [lesson_12.not_run("x[3 + 2]"), lesson_12.not_run("x[3 + 100000000]")])
+    lesson_12.show_programs(lambda source, *_: lesson_12.not_run(source))
+    told = said(capsys)
+    assert " ..." not in "".join(
+        line for line in told.splitlines() if line.startswith("actual: ") and "[1 1" not in line
+    )
+    assert "measured" not in told
+
+
+def promise_nothing():
+    print("created")
+
+
+def promise_untried():
+    print("created")
+    print("not tried further, without a limit")
+
+
+def promise_too_much():
+    print("created")
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("promise", "told"),
+    [
+        (promise_nothing, "no prediction made; measured: nowhere"),
+        (promise_untried, ""),
+        (promise_too_much, "no prediction made; measured: at the first use"),
+    ],
+)
+def test_a_promise_is_compared_where_it_was_tried(capsys, promise, told):
+    lesson_12.try_promise(promise, {}, None)
+    assert said(capsys) == told
+
+
+def test_a_displayed_program_does_not_tell_its_cause():
+    for one in lesson_12.programs().values():
+        assert all(f"{name}=" not in repr(one) for name in ("symptoms", "cause", "fix", "question"))
 
 
 def launch_race():
@@ -283,8 +334,13 @@ def test_each_broken_program_has_its_own_cause_and_fix():
         (dict.fromkeys("ABCDEF", ("", "", 0)), "not done yet: "),
         (dict.fromkeys("ABCDEF", ("wrong", "race", True)), "not yet: A: the fix is a number from 1 to 8; came True."),
         (dict.fromkeys("ABCDEF", ("wrong", ["race"], 2)), "not yet: A: the cause ['race'] is not in the list: "),
+        (dict.fromkeys("ABCDEF", ("wrong", "", 0)), "not yet: A: the cause is still empty."),
+        (dict.fromkeys("ABCDEF", ("", "", 0)) | {"E": ("Wrong", "arguments", "5")},
+         "not yet: still empty: A, B, C, D, F. Right so far: E."),
+        (dict.fromkeys("ABCDEF", ("", "", 0)) | {"B": ("wrong", "guard", 1)},
+         "not yet: B: 'wrong' is true, but a more exact symptom is in the list."),
     ],
-)
+)  # fmt: skip
 def test_a_diagnosis_of_another_form_is_told_so(capsys, diagnosis, told):
     lesson_12.check_diagnosis(diagnosis)
     assert said(capsys).startswith(told)

@@ -8,7 +8,7 @@ import re
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,6 +84,59 @@ def safer(device: cl.Device, dare_gpu: bool) -> dict[str, str] | None:
     return None
 
 
+SEEN = {  # by a part of the kernel's text: what PoCL 3.1 showed on an AMD EPYC of two cores
+    "x[3 + 2]": "no error: [1. 2. 3. 4.]",
+    "x[3 + 1000]": "no error: [1. 2. 3. 4.]",
+    "x[3 + 100000000]": "the process was ended by SIGSEGV (compiled code crashed)",
+    "if (1)": "right",
+    "if (get_group_id(0) == 0)": "right",
+    "if (me < 200)": "wrong: 112 of 512 elements",
+    "if (get_local_id(0) < 200)": "the kernel still runs, 4 s after its start",
+    "for (int k = 0; k < 3; k++)": "right",
+    "for (int k = 0; k < me; k++)": "wrong: 510 of 512 elements",
+    "while (flag[0] == 0)": "the kernel still runs, 4 s after its start",
+    "void tally(": "no error: [8000 8000 8000 8000]",
+    "void root(": "no error: [3. 3. 3. 3. 3. 3. 3. 3. 3. 3. 3. -77. -77. -77. -77. -77.]",
+    "void backwards(": "the process was ended by SIGSEGV (compiled code crashed)",
+    "void running_sum(": "no error: [1 1 1 1 1 1 1 1 ... 1 1 1 1]",
+    "void negative(": "no error: [ 0 0 -1 0 -2 0 -3 0]",
+    "void sizes(": "no error: [1. 2. 5.]",
+}
+
+
+def not_run(source: str) -> str:
+    """Return that a kernel was not run, and what PoCL showed of it where that is stored."""
+    shown = next((seen for part, seen in SEEN.items() if part in source), "")
+    return "not run here" + (f"; PoCL 3.1 on a CPU: {shown}" if shown else "")
+
+
+def compare_noticed(prediction: object, fates: Sequence[str]) -> None:
+    """Compare a prediction with how many of the fates are an error; with nothing where nothing ran."""
+    if not any(one.startswith(not_run("")) for one in fates):
+        checks.compare_prediction(prediction, sum("no error" not in one for one in fates))
+
+
+def try_promise(
+    promise: Callable[[], None], variables: Mapping[str, str] | None, prediction: object
+) -> processes.Run | str:
+    """Run lesson 12's `promise` in a process of its own, say where it failed beside the prediction, and return the run.
+
+    Args:
+        promise: prints "created" after its buffers, "used" after each first use, "not tried" where no limit can be set.
+        variables: of the process, from `safer`.
+        prediction: "at creation", "at the first use" or "nowhere".
+    """
+    if variables is None:
+        return not_run("") + "; PoCL 3.1 on a CPU: five buffers created, the second failed at its first use"
+    run = processes.run(promise, check=False, seconds=60, variables=variables)
+    if "not tried" not in run.stdout[0]:
+        place = "at the first use" if "created" in run.stdout[0] else "at creation"
+        checks.compare_prediction(prediction, place if run.failures[0] else "nowhere")
+    if run.stderr[0]:
+        print("the driver's own words:", run.stderr[0][:200].rstrip())
+    return run
+
+
 def _whole_group(me: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.ones(me.shape, bool)
 
@@ -109,7 +162,8 @@ def try_branches(
         predictions: for each branch of BRANCHES what the learner predicted.
 
     Returns:
-        A row for each: the branch, the prediction, and "right", "wrong" with the number of wrong elements, or the fate.
+        A row for each: the branch, the prediction, whether the standard allows it, and what came: "right", "wrong" with
+        the number of wrong elements, or the fate.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -127,7 +181,13 @@ def try_branches(
         wrong = int((actual != np.where(BRANCHES[branch](me, x // group), neighbour, -9)).sum())
         return f"wrong: {wrong} of {len(x)} elements" if wrong else "right"
 
-    return [(branch, predicted, outcome(branch, came)) for (branch, predicted), came in rows]
+    def legal(branch: str) -> str:
+        if branch not in BRANCHES:
+            return "?"
+        taken = BRANCHES[branch](me, x // group).reshape(-1, group)
+        return "legal" if (taken == taken[:, :1]).all() else "not legal"
+
+    return [(branch, predicted, legal(branch), outcome(branch, came)) for (branch, predicted), came in rows]
 
 
 def oclgrind(function: Callable, seconds: float = 20.0, **arguments: object) -> str:
@@ -288,12 +348,22 @@ def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> I
             (alive, [-77, -77], -77),
             ([-78, -76], [5, 5], 5),  # their sum is that of the living
             ([-77, -99], [5, 5], 5),  # and so is their largest
+            ([-77.5], [5, 5], 5),
+            ([-77], [5, 4, 3], 5),  # more than two different results
+            ([-77], [5, 4, 6], 5),  # their sum is three times the first
+            ([-77], [6, 6], 5),  # too large
+            ([-77], [-5, -5], 5),
+            ([-77], [5.0005, 5.0005], 5),
+            ([], [4, 4], 5),  # no canary, so none is dead
+            ([-77] * 20 + [0], [5, 5], 5),
+            ([-77], [5] * 20 + [4], 5),
         ]
         drawn = []
         for _ in range(30):
-            canaries = rng.choice([-77, -77, -77, -77, 8], 4).tolist()
+            many = int(rng.integers(1, 12))
+            canaries = rng.choice([-77] * 5 * many + [8], many).tolist()
             expected = int(rng.integers(1000, 1004))  # no two of them one object, as small numbers are
-            results = np.full(4, expected).tolist() if rng.random() < 0.4 else rng.integers(1000, 1002, 4).tolist()
+            results = np.full(4, expected).tolist() if rng.random() < 0.4 else rng.integers(1000, 1002, many).tolist()
             drawn.append((canaries, results, expected))
         return plain + drawn
 
@@ -308,11 +378,12 @@ class Program:
     items: int
     group: int
     arguments: list  # for `launch`; the last array is the result
+    given: str  # the arguments in words
     expected: str  # what the result should be
-    symptoms: tuple[str, ...]  # all that a device may show
-    cause: str
-    fix: int
-    question: str  # that leads to the cause
+    symptoms: tuple[str, ...] = field(repr=False)  # all that a device may show; a learner may display a program
+    cause: str = field(repr=False)
+    fix: int = field(repr=False)
+    question: str = field(repr=False)  # that leads to the cause
 
 
 SYMPTOMS = ("wrong", "dead canary", "crash", "no end")
@@ -331,7 +402,8 @@ def programs() -> dict[str, Program]:
 __kernel void tally(__global const int *x, __global int *bins) {
     bins[x[get_global_id(0)]]++;
 }
-""", count, 64, [np.arange(count, dtype=np.int32) % 4, np.zeros(4, np.int32)], "[16000 16000 16000 16000]",
+""", count, 64, [np.arange(count, dtype=np.int32) % 4, np.zeros(4, np.int32)],
+            "x = 0 1 2 3 0 1 2 3 ... (64,000 numbers), bins = 0 0 0 0", "[16000 16000 16000 16000]",
             ("wrong",), "race", 2, "How many work-items change one element of bins?",
         ),
         "B": Program(
@@ -340,7 +412,8 @@ __kernel void root(__global const float *x, __global float *out, const int n) {
     int i = get_global_id(0);
     if (i <= n) { out[i] = sqrt(x[i]); }
 }
-""", 16, 8, [np.full(16, 9, np.float32), heights, np.int32(10)], "10 times 3, then 6 canaries of -77",
+""", 16, 8, [np.full(16, 9, np.float32), heights, np.int32(10)],
+            "x = 9, 16 times; out = 0, 10 times, then six canaries of -77; n = 10", "10 times 3, then the six canaries",
             ("dead canary",), "guard", 1, "Which is the largest i that may write?",
         ),
         "C": Program(
@@ -348,7 +421,8 @@ __kernel void root(__global const float *x, __global float *out, const int n) {
 __kernel void backwards(__global const int *x, __global int *total, const uint n) {
     for (uint k = n - 1; k >= 0; k--) { total[0] += x[k]; }
 }
-""", 1, 1, [np.ones(8, np.int32), np.zeros(1, np.int32), np.uint32(8)], "[8]",
+""", 1, 1, [np.ones(8, np.int32), np.zeros(1, np.int32), np.uint32(8)],
+            "x = 1, 8 times; total = 0; n = 8", "[8]",
             ("crash", "no end"), "unsigned", 3, "What is k after 0?",
         ),
         "D": Program(
@@ -366,7 +440,8 @@ __kernel void running_sum(__global const int *x, __global int *out) {
     }
     out[me] = part[me];
 }
-""", 64, 64, [np.ones(64, np.int32), np.zeros(64, np.int32)], "[1 2 3 ... 64]",
+""", 64, 64, [np.ones(64, np.int32), np.zeros(64, np.int32)],
+            "x = 1, 64 times; out = 0, 64 times", "[1 2 3 ... 64]",
             ("wrong", "crash", "no end"), "barrier", 4, "How often does work-item 0 go round the loop, how often 63?",
         ),
         "E": Program(
@@ -376,7 +451,7 @@ __kernel void negative(__global const int *x, __global int *out, const int n) {
     if (i < n) { out[i] = -x[i]; }
 }
 """, 8, 8, [np.arange(8, dtype=np.int64), np.zeros(8, np.int32), np.int32(8)],
-            "[0 -1 -2 -3 -4 -5 -6 -7] for x = np.arange(8)",
+            "x = np.arange(8), of dtype int64; out = 0, 8 times; n = 8", "[0 -1 -2 -3 -4 -5 -6 -7]",
             ("wrong",), "arguments", 5, "How many bytes has one element of x, here and in the kernel?",
         ),
         "F": Program(
@@ -385,7 +460,8 @@ __kernel void sizes(__global const float3 *points, __global float *out, const in
     int i = get_global_id(0);
     if (i < n) { out[i] = length(points[i]); }
 }
-""", 3, 3, [points, np.zeros(3, np.float32), np.int32(3)], "[1 2 3] for the points (1, 0, 0), (0, 2, 0), (0, 0, 3)",
+""", 3, 3, [points, np.zeros(3, np.float32), np.int32(3)],
+            "points = (1, 0, 0), (0, 2, 0), (0, 0, 3), (4, 0, 0), rows of a float32 array; n = 3", "[1 2 3]",
             ("wrong",), "layout", 6, "At which byte does points[1] begin in the kernel, and in NumPy?",
         ),
     }  # fmt: skip
@@ -405,7 +481,8 @@ def show_programs(apart: Callable[[str, int, int, list], str]) -> None:
     for (letter, one), came in zip(every.items(), fates, strict=True):
         many = "1 work-item" if one.items == 1 else f"{one.items:,} work-items in groups of {one.group}"
         print(f"{letter}: {many}{one.source.rstrip()}")
-        print(f"expected: {one.expected}\nactual:   {textwrap.shorten(came, 100, placeholder=' ...')}\n")
+        print(f"given:    {one.given}\nexpected: {one.expected}")
+        print(f"actual:   {textwrap.shorten(came, 120, placeholder=' ...')}\n")
 
 
 @checks.verdict
@@ -423,22 +500,41 @@ def judge_diagnosis(diagnosis: Mapping[str, Sequence]) -> str:
     for letter, one in said.items():
         if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 3:
             raise NotYet(f"{letter}: expected (symptom, cause, fix), came {one!r}.")
-    if all(part in ("", None, ..., 0) for one in said.values() for part in one):
+    empty = [letter for letter, one in said.items() if all(_is_empty(part) for part in one)]
+    if len(empty) == len(every):
         raise NotDone("no program has a diagnosis yet.")
-    for letter, (symptom, cause, fix) in said.items():
-        program = every[letter]
-        for what, word, words in (("symptom", symptom, SYMPTOMS), ("cause", cause, CAUSES)):
-            if word not in words:
-                raise NotYet(f"{letter}: the {what} {word!r} is not in the list: {', '.join(words)}.")
-        if isinstance(fix, bool) or not isinstance(fix, int) or not 1 <= fix <= FIXES:
-            raise NotYet(f"{letter}: the fix is a number from 1 to {FIXES}; came {fix!r}.")
-        if symptom not in program.symptoms:
-            raise NotYet(f"{letter}: {symptom!r} is not what it shows. Compare what was expected with what came.")
-        if cause != program.cause:
-            raise NotYet(f"{letter}: {cause!r} is not its cause. A question that leads there: {program.question}")
-        if fix != program.fix:
-            raise NotYet(f"{letter}: symptom and cause are right, but fix {fix} leaves the cause as it is.")
+    filled = [letter for letter in every if letter not in empty]
+    for letter in filled:
+        _judge_one(letter, every[letter], *said[letter])
+    if empty:
+        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
     return f"{len(every)} programs"
+
+
+def _judge_one(letter: str, program: Program, symptom: object, cause: object, fix: object) -> None:
+    symptom, cause = (part.strip().lower() if isinstance(part, str) else part for part in (symptom, cause))
+    with contextlib.suppress(TypeError, ValueError, OverflowError):  # "2" and 2.0 are 2
+        fix = int(float(fix)) if not isinstance(fix, bool) and float(fix).is_integer() else fix
+    for what, part in (("symptom", symptom), ("cause", cause), ("fix", fix)):
+        if _is_empty(part):
+            raise NotYet(f"{letter}: the {what} is still empty.")
+    for what, word, words in (("symptom", symptom, SYMPTOMS), ("cause", cause, CAUSES)):
+        if word not in words:
+            raise NotYet(f"{letter}: the {what} {word!r} is not in the list: {', '.join(words)}.")
+    if isinstance(fix, bool) or not isinstance(fix, int) or not 1 <= fix <= FIXES:
+        raise NotYet(f"{letter}: the fix is a number from 1 to {FIXES}; came {fix!r}.")
+    if symptom == "wrong" and program.symptoms == ("dead canary",):
+        raise NotYet(f"{letter}: 'wrong' is true, but a more exact symptom is in the list.")
+    if symptom not in program.symptoms:
+        raise NotYet(f"{letter}: {symptom!r} is not what it shows. Compare what was expected with what came.")
+    if cause != program.cause:
+        raise NotYet(f"{letter}: {cause!r} is not its cause. A question that leads there: {program.question}")
+    if fix != program.fix:
+        raise NotYet(f"{letter}: symptom and cause are right, but fix {fix} leaves the cause as it is.")
+
+
+def _is_empty(part: object) -> bool:
+    return part is None or part is ... or part == 0 or (isinstance(part, str) and not part.strip())
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -154,6 +154,18 @@ MUTANTS = {
         "the largest canary": [("any(canary != -77 for canary in canaries)", "max(canaries) > -77")],
         "the smallest canary": [("any(canary != -77 for canary in canaries)", "min(canaries) != -77")],
         "the same object": [("results[0] == expected", "results[0] is expected")],
+        "two different results are a race": [("len(set(results)) > 1", "len(set(results)) == 2")],
+        "the sum of the results": [("len(set(results)) > 1", "sum(results) != len(results) * results[0]")],
+        "too large is right": [("results[0] == expected", "results[0] >= expected")],
+        "too small is right": [("results[0] == expected", "results[0] <= expected")],
+        "sign of the results": [("results[0] == expected", "abs(results[0]) == abs(expected)")],
+        "almost right": [("results[0] == expected", "abs(results[0] - expected) <= 1e-3")],
+        "right without canaries": [("results[0] == expected", "results[0] == expected or not canaries")],
+        "the first six neighbours": [
+            ("len(set(results)) > 1", "any(one != other for one, other in zip(results[:6], results[1:7]))")
+        ],
+        "the first six canaries": [("for canary in canaries", "for canary in canaries[:6]")],
+        "whole numbers of canaries": [("canary != -77", "int(canary) != -77")],
     },
     4: {
         "another symptom": [('("dead canary", "guard"', '("wrong", "guard"')],
@@ -166,6 +178,8 @@ MUTANTS = {
         ],
         "a fix that leaves the cause": [('"race", 2', '"race", 8')],
         "no fix": [('"race", 2', '"race", 0')],
+        "no cause": [('("wrong", "race", 2)', '("wrong", "", 2)')],
+        "a fix between two": [('"race", 2', '"race", 2.5')],
         "one letter too few": [('    "F": ("wrong", "layout", 6),\n', "")],
         "only the first": [
             (f'"{letter}": {answer}', f'"{letter}": ("", "", 0)')
@@ -281,6 +295,17 @@ def silent_cause(canaries, results, expected):
     if max(results) != min(results):
         return "race"
     return ("arguments", "right")[results[0] == expected]""",
+        "in loops": """\
+def silent_cause(canaries, results, expected):
+    for canary in canaries:
+        if canary != -77:
+            return "guard"
+    for one, other in zip(results, results[1:]):
+        if one != other:
+            return "race"
+    if results[-1] != expected:
+        return "arguments"
+    return "right\"""",
     },
     4: {
         "lists, another order, the rarer symptoms": """\
@@ -288,5 +313,10 @@ diagnosis = dict(
     F=["wrong", "layout", 6], E=["wrong", "arguments", 5], D=["no end", "barrier", 4], C=["no end", "unsigned", 3],
     B=["dead canary", "guard", 1], A=["wrong", "race", 2],
 )""",
+        "capitals, blanks, numbers as text": """\
+diagnosis = {
+    "A": ("Wrong", "Race ", "2"), "B": (" dead canary", "Guard", 1.0), "C": ("Crash", "UNSIGNED", 3),
+    "D": ("No end", "Barrier", "4"), "E": ("wrong ", "arguments", 5), "F": ("wrong", "layout", 6.0),
+}""",
     },
 }
