@@ -42,12 +42,12 @@ def check_fewest_loads(learner: Callable[[int], float]) -> Iterator[str]:
 
 @checks.verdict
 def check_smooth_locally(source: str) -> Iterator[str]:
-    """Lesson 02, exercise 2: `smooth` again, reading each element from global memory once for each work-group."""
+    """Lesson 02, exercise 1: `smooth` again, reading each element from global memory once for each work-group."""
     yield checks.judge_in_subprocess(judge_smooth_locally, source=source)
 
 
 def judge_smooth_locally(source: str) -> str:
-    """Judge the kernel of exercise 2; called in a subprocess."""
+    """Judge the kernel of exercise 1; called in a subprocess."""
     kernel = kernel_checks.build(source, "smooth")
     right = kernel_checks.judge_kernel(
         kernel, ("float[]",), smooth, radius=1, groups=(64, 16), traced=kernel_checks.WHOLE_GROUPS
@@ -184,8 +184,9 @@ def _judge_block_trace(kernel: opencl.Kernel, m: int, n: int, k: int) -> str:
     group = (2, 2)
     a, b, c = (np.ones(size, np.float32) for size in (m * k, k * n, m * n))
     arguments = [a, b, c, *map(np.int32, (m, n, k))]
-    traced = trace.record(kernel, _block_grid(m, n, group), group, arguments, allow_branches=True)
-    launch = f"{_sizes_text(m, n, k)}, {len(traced.global_ids)} work-items"
+    grid = _block_grid(m, n, group)
+    launch = f"{_sizes_text(m, n, k)}, {grid[0]} x {grid[1]} work-items"
+    traced = kernel_checks.record(kernel, launch, grid, group, arguments)
     for touch in traced.outside:
         length = traced.lengths.get(touch.array)
         has = f"which has the elements 0 to {length - 1}" if length else "which does not exist"
