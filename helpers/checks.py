@@ -80,6 +80,8 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **argu
     """
     from helpers import processes
 
+    if not isinstance(arguments.get("source", ""), str):
+        raise NotDone(f"expected the text of a kernel, came {_short(arguments['source'])}.")
     call = {"module": judge.__module__, "name": judge.__name__, "given": arguments}
     run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
     if run.result is None:

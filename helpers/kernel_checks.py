@@ -162,7 +162,7 @@ def _judge_trace(
     for touch in traced.outside:
         if touch.array not in traced.lengths:
             raise NotYet(f"{launch}: {touch}, which does not exist.")
-        beyond = "It has no element of its own: ask for that before anything is read or written."
+        beyond = "It has no element of its own, and should touch nothing."
         inside = "It has an element of its own, but not that one: ask whether it exists before you touch it."
         unsigned = "Its index has no sign (`uint`, `size_t`): it is never below 0."
         hint = (
@@ -224,7 +224,9 @@ def _judge_size(
             short = f" An index of 16 bits ends before {i}." if i in (SHORT // 2, SHORT) else ""
             raise NotYet(f"{where}, came nothing: it was never written.{short}")
         if not np.isclose([one[i] for one in outputs], outputs[0][i], equal_nan=True).all():
-            raise NotYet(f"{where}; what came differs from run to run.")
+            same = np.isclose([one[i] for one in outputs[2:]], outputs[0][i], equal_nan=True).all()
+            why = "it depends on what the output held before" if same else "it differs from run to run"
+            raise NotYet(f"{where}, came {_number(actual[i])}; {why}.")
         hint = " (What lies outside the inputs is nan.)" if np.isnan(actual[i]) else ""
         raise NotYet(f"{where}, came {_number(actual[i])}.{hint}")
 
