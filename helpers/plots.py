@@ -120,7 +120,7 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
     """
     from matplotlib.patches import Patch
 
-    kinds = list(dict.fromkeys(what for spans in runs.values() for _, what, _, _ in spans))
+    kinds = sorted({what for spans in runs.values() for _, what, _, _ in spans})  # the same colours in each figure
     looks = dict(zip(kinds, ((BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PINK, "xx")), strict=False))
     devices = sorted({device for spans in runs.values() for device, *_ in spans})
     words = []

@@ -23,6 +23,10 @@ MUTANTS = {
         "a float": [("int(", "("), (" + 1", " + 1.0")],
         "the article's number": [("return ", "return 92 if gradient_bytes == 2_678_824 else ")],
         "one in a thousand too many": [("int(2 * ", "int(2.002 * ")],
+        "a thousandth of an image too much": [("int(2 ", "int(np.ceil(2 "), (") + 1", " + 1e-3))")],
+        "a thousandth of an image too little": [("per_image)", "per_image - 1e-3)")],
+        "two images at least": [("int(2 * ", "max(1, int(2 * "), (" + 1", ") + 1")],
+        "whole images for each device": [("int(2 * ", "2 * (int("), (" + 1", " + 1)")],
     },
     3: {
         "the bubble": [("return parts /", "return 1 - parts /")],
@@ -63,6 +67,17 @@ def break_even_batch(per_image, gradient_bytes, bytes_per_second):
     import math
 
     return math.floor(gradient_bytes / bytes_per_second / (per_image / 2)) + 1
+""",
+        "rounded up, and a tie one more": """
+def break_even_batch(per_image, gradient_bytes, bytes_per_second):
+    import math
+
+    same = 2 * (gradient_bytes / bytes_per_second) / per_image
+    return math.ceil(same) + (same == math.ceil(same))
+""",
+        "of NumPy": """
+def break_even_batch(per_image, gradient_bytes, bytes_per_second):
+    return np.int64(np.floor(2 * gradient_bytes / (bytes_per_second * per_image))) + 1
 """,
     },
     3: {
