@@ -44,7 +44,7 @@ def check_windows(source: str) -> Iterator[str]:
 FAR = """function (A[M, N], B[M, N]) -> (S) {
     D = A - B;
     Q = D * D;
-    S[i: M] = +(Q[i, j]);
+    S[j: N] = +(Q[i, j]);
 }"""
 LARGEST = """function (A[M, N]) -> (O) {
     O[i: M] = >(A[i, j]);
@@ -62,7 +62,7 @@ def check_far(source: str) -> Iterator[str]:
 
     if isinstance(source, str) and _words(source) == _words(FAR):
         raise checks.NotDone("these are the three statements that you were given.")
-    tried = checks.judge_tile(source, lambda a, b: ((a - b) ** 2).sum(axis=1), cases)
+    tried = checks.judge_tile(source, lambda a, b: ((a - b) ** 2).sum(axis=0), cases)
     count = len(tile.parse(source).statements)
     if count > 2:
         raise checks.NotYet(f"the results are right, but {count} statements are {count} kernels; two are enough.")

@@ -15,16 +15,16 @@ MUTANTS = {
     },
     2: {
         "three statements": [
-            ("    S[i: M] = +(D[i, j] * D[i, j]);", "    Q = D * D;\n    S[i: M] = +(Q[i, k]);"),
+            ("    S[j: N] = +(D[i, j] * D[i, j]);", "    Q = D * D;\n    S[j: N] = +(Q[k, j]);"),
         ],
         "not squared": [("D[i, j] * D[i, j]", "D[i, j]")],
         "added": [("D[i, j] * D[i, j]", "D[i, j] + D[i, j]")],
-        "by columns": [("S[i: M]", "S[j: N]")],
+        "by rows": [("S[j: N]", "S[i: M]")],
         "the largest": [("+(", ">(")],
         "A and B multiplied": [("D = A - B", "D = A * B")],
-        "every pair of columns": [("D[i, j] * D[i, j]", "D[i, j] * D[i, k]")],
+        "every pair of rows": [("D[i, j] * D[i, j]", "D[i, j] * D[k, j]")],
         "D twice A": [("D = A - B", "D = A - A")],
-        "the first rows": [("D[i, j] * D[i, j]", "D[0, j] * D[i, j]")],
+        "times the first row": [("D[i, j] * D[i, j]", "D[0, j] * D[i, j]")],
     },
     3: {
         "one chain": [
@@ -78,17 +78,17 @@ windows = '''function (I[N]) -> (O) {  // (N - 1) // 2 in Python
         "B - A, on two lines": """\
 far = '''function (A[M, N], B[M, N]) -> (S) {
     D = B - A;  // the sign is gone in the square
-    S[row: M]
-        = +(D[row, k] * D[row, k]);
+    S[column: N]
+        = +(D[k, column] * D[k, column]);
 }'''""",
         "only the sum of a square": """\
 far = '''function (X[R, C], Y[R, C]) -> (S) {
-    Q = (X - Y) * (X - Y); S[i: R] = +(Q[i, j]);
+    Q = (X - Y) * (X - Y); S[j: C] = +(Q[i, j]);
 }'''""",
         "pow": """\
 far = '''function (A[M, N], B[M, N]) -> (S) {
     Q = pow(A - B, 2.0);
-    S[i: M] = +(Q[i, j]);
+    S[j: N] = +(Q[i, j]);
 }'''""",
     },
     3: {
