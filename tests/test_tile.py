@@ -669,6 +669,14 @@ def test_a_measurement_names_the_device_and_the_statement():
     assert measured.label == "C[i, j: M, N] = +(A[i, k] * B[k, j])"
 
 
+def test_functions_are_measured_in_turn():
+    functions = {f"{rows} rows": tile.Function(MATMUL, device=DEVICE, tile=(rows, 16)) for rows in (1, 4)}
+    measured = tile.measure_in_turn(functions, *tensors([(16, 16), (16, 16)]), repeats=3)
+    assert list(measured) == ["1 rows", "4 rows"]
+    for label, run in measured.items():
+        assert (run.label, run.device, len(run.seconds)) == (label, opencl.name(DEVICE), 3)
+
+
 def test_nothing_heavy_is_imported():
     heavy = "pyopencl", "matplotlib", "tensorflow", "jax", "lark"
     code = f"import sys, helpers.tile; print([m for m in {heavy} if m in sys.modules])"
@@ -795,6 +803,9 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "function in a contraction": ("function (I[N]) -> (O) { O[] = +(^exp(I[i])); }", None, "a statement of their own."),
     "three tensors": ("function (I[N]) -> (O) { O[] = +(I[i] * I[i] ^+ I[i]); }", None, "one tensor, or two"),
     "no indices": ("function (I[N]) -> (O) { O = ^+(I); }", None, "O[i: N] = +(...);"),
+    "round brackets": ("function (I[N]) -> (O) { O[i: N] = +(I^(i)); }", None, "in square brackets, as in A[i, j]."),
+    "round brackets of the output": ("function (I[N]) -> (O) { O^(i: N) = +(I[i]); }", None, "in square brackets"),
+    "round brackets of an input": ("function (I^(N)) -> (O) { O = I; }", None, "in square brackets"),
     "minus in a contraction": ("function (I[N]) -> (O) { O[i: N] = +(I[i] ^- I[i]); }", None, "one tensor, or two"),
     "small tensor": ("function (I[N]) -> (O) { ^o = I; }", None, "starts with a capital letter, came `o`."),
     "small size": ("function (I[^n]) -> (O) { O = I; }", None, "starts with a capital letter, came `n`."),
@@ -815,7 +826,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "given twice": ("function (I[N], ^I) -> (O) { O = I; }", None, "the name I is given twice."),
     "never written": ("function (I[N]) -> (O, ^P) { O = I; }", None, "the output P is never written."),
     "listed twice": ("function (I[N]) -> (O, ^O) { O = I; }", None, "the output O is listed twice."),
-    "unbounded": ("function (I[N]) -> (O) { O[i: N] = +(I[2 * ^k - j]); }", [(4,)], "the index k cannot be bounded."),
+    "unbounded": ("function (I[N]) -> (O) { O[i: N] = +(I[2 * ^k - j]); }", [(4,)], "every value of k then counts"),
     "unbounded constraint": ("function (I[N]) -> (O) { O[] = +(I[i]), ^k + j < 2; }", [(4,)], "cannot be bounded."),
     "rank of an access": ("function (I[N]) -> (O) { O[i: N] = +(^I[i, k]); }", [(4,)], "2 indices, I has 1 dimension."),
     "rank of an input": ("function (^I[N]) -> (O) { O = I; }", [(4, 5)], "1 dimensions, the array has 2: (4, 5)."),

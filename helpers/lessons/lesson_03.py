@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, plaidml, tile
 from helpers.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.tables import Table
 from helpers.timing import duration, is_clear
 
 if TYPE_CHECKING:
@@ -23,20 +26,8 @@ def _random_arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> tuple[
 
 
 @checks.verdict
-def check_gram(source: str) -> Iterator[str]:
-    """Lesson 03, exercise 1: each column of A multiplied by each."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(np.array([[1, 2], [3, 4]], np.float32),)]
-        shapes = [(1, 1), (1, 5), (7, 1), *((int(m), int(n)) for m, n in rng.integers(2, 70, (4, 2)))]
-        return plain + [_random_arrays(rng, shape) for shape in shapes]
-
-    yield checks.judge_tile(source, lambda a: a.T @ a, cases)
-
-
-@checks.verdict
 def check_windows(source: str) -> Iterator[str]:
-    """Lesson 03, exercise 2: the largest of three neighbours, at every second element."""
+    """Lesson 03, exercise 1: the largest of three neighbours, at every second element."""
 
     def right(values: np.ndarray) -> np.ndarray:
         return np.lib.stride_tricks.sliding_window_view(values, 3)[::2].max(axis=1)
@@ -44,21 +35,85 @@ def check_windows(source: str) -> Iterator[str]:
     def cases(rng: np.random.Generator) -> list[tuple]:
         # Below zero, so that nothing can be taken for the largest by chance.
         drawn = [(-rng.uniform(1, 9, n).astype(np.float32),) for n in (3, 4, 5, 6, *map(int, rng.integers(7, 300, 4)))]
-        return [(np.array([1, 5, 2, 0, 3, 9], np.float32),), *drawn]
+        far = [(sign * rng.uniform(1e6, 9e6, 20).astype(np.float32),) for sign in (-1, 1)]
+        return [(np.array([1, 5, 2, 0, 3, 9], np.float32),), *drawn, *far]
 
     yield checks.judge_tile(source, right, cases)
 
 
+FAR = """function (A[M, N], B[M, N]) -> (S) {
+    D = A - B;
+    Q = D * D;
+    S[j: N] = +(Q[i, j]);
+}"""
+LARGEST = """function (A[M, N]) -> (O) {
+    O[i: M] = >(A[i, j]);
+}"""
+
+
 @checks.verdict
-def check_echo(source: str) -> Iterator[str]:
-    """Lesson 03, exercise 3: a filter that looks back."""
+def check_far(source: str) -> Iterator[str]:
+    """Lesson 03, exercise 2: three statements as two."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(np.array([1, 2, 3], np.float32), np.array([1, 0, 0.5], np.float32))]
-        sizes = [(1, 1), (5, 1), (3, 7), *((int(n), int(m)) for n, m in rng.integers(2, 90, (4, 2)))]
-        return plain + [_random_arrays(rng, (n,), (m,)) for n, m in sizes]
+        plain = [(np.array([[1, 2], [3, 4]], np.float32), np.array([[1, 1], [0, 0]], np.float32))]
+        shapes = [(1, 1), (1, 5), (7, 1), *((int(m), int(n)) for m, n in rng.integers(2, 70, (4, 2)))]
+        return plain + [_random_arrays(rng, shape, shape) for shape in shapes]
 
-    yield checks.judge_tile(source, lambda i, k: np.convolve(i, k)[: len(i)], cases)
+    if isinstance(source, str) and _words(source) == _words(FAR):
+        raise checks.NotDone("these are the three statements that you were given.")
+    tried = checks.judge_tile(source, lambda a, b: ((a - b) ** 2).sum(axis=0), cases)
+    count = len(tile.parse(source).statements)
+    if count > 2:
+        raise checks.NotYet(f"the results are right, but {count} statements are {count} kernels; two are enough.")
+    yield tried
+    yield _beside(FAR, source, *_random_arrays(np.random.default_rng(0), *[(1152, 1152)] * 2))
+
+
+@checks.verdict
+def check_chains(source: str) -> Iterator[str]:
+    """Lesson 03, exercise 3: the largest of each row, by several chains."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [(np.arange(128, dtype=np.float32).reshape(2, 64),)]
+        shapes = [(int(m), 64 * int(n)) for m, n in [(1, 1), (3, 3), (5, 2), *rng.integers(1, 20, (3, 2))]]
+        # Below zero, so that nothing can be taken for the largest by chance; the largest once in every place.
+        drawn = [(-rng.uniform(1, 9, shape).astype(np.float32),) for shape in shapes]
+        far = [(sign * rng.uniform(1e6, 9e6, (4, 128)).astype(np.float32),) for sign in (-1, 1)]
+        return [*plain, *drawn, *far, ((np.eye(192) - 2).astype(np.float32),)]
+
+    tried = checks.judge_tile(source, lambda a: a.max(axis=1), cases)
+    chain = _longest_chain(source, (2, 1024))
+    if chain > 128:
+        raise checks.NotYet(
+            f"the results are right, but for rows of 1,024 elements one work-item still asks {chain:,} points, "
+            "one after another. Split j, and join in two statements."
+        )
+    yield tried
+    yield f"the longest chain for rows of 1,024 elements is {chain}"
+    yield _beside(LARGEST, source, *_random_arrays(np.random.default_rng(0), (1152, 1152)))
+
+
+def _words(source: str) -> list[str]:
+    return re.sub(r"//[^\n]*", "", source).split()
+
+
+def _longest_chain(source: str, shape: tuple[int, ...]) -> int:
+    """How many points one work-item asks one after another for one element, in the statement that asks most."""
+    program = tile.parse(source)
+    nests = tile.flatten(program, tile.infer(program, [shape])).parts
+    return max(math.prod(len(values) for values in nest.loops.values()) for nest in nests)
+
+
+def _beside(given: str, yours: str, *arrays: np.ndarray) -> str:
+    """Time the function that was given and the learner's in turn, and say what came."""
+    functions = {"the one that was given": tile.Function(given), "yours": tile.Function(yours)}
+    before, after = tile.measure_in_turn(functions, *arrays, repeats=15).values()
+    size = " x ".join(f"{n:,}" for n in arrays[0].shape)
+    said = f"for {size} elements: given {duration(before.median)}, yours {duration(after.median)}"
+    if not is_clear(before, after):
+        return f"{said}, no clear difference"
+    return f"{said}, {before.median / after.median:.2g} times as fast"
 
 
 @checks.verdict
@@ -78,6 +133,14 @@ def check_results(learner: Callable[[int, int, int, int], int]) -> Iterator[str]
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
+
+
+def answer(prediction: object, right: object) -> None:
+    """Print a learner's prediction beside an answer that follows from the rules; nothing was measured."""
+    if prediction is None or prediction is ...:
+        print(f"no prediction made; answer: {right}")
+    else:
+        print(f"you predicted: {prediction}\nanswer:        {right}")
 
 
 def points(ranges: Ranges, tensor: str) -> None:
@@ -101,7 +164,8 @@ def points(ranges: Ranges, tensor: str) -> None:
 
         valid = all(0 <= value(expression) < limit for expression, limit in domain.limits)
         drawn_points[valid].append((value(read.indices[0]), at[index]))
-    shown = {place for place in drawn_points[False] if place[0] < size + 3 and place not in drawn_points[True]}
+    shown = set(drawn_points[False]) - set(drawn_points[True])
+    last = max(x for x, _ in [*drawn_points[True], *shown])
     with figure(7.5, 0.22 * results + 1.2) as (drawn, axes):
         for places, colour, marker, label in (
             (drawn_points[True], BLUE, "s", "valid point"),
@@ -116,10 +180,9 @@ def points(ranges: Ranges, tensor: str) -> None:
                 label=label,
             )
         axes.axvline(size - 0.5, color="black", lw=1, ls="--")
-        axes.set(
-            xlabel=f"element of {tensor} (it has {size}; the dashed line is its end)", ylabel=f"{index}, the result"
-        )
-        axes.set(title=domain.statement.text, xticks=range(max(x for x, _ in [*drawn_points[True], *shown]) + 1))
+        xlabel = f"element of {tensor}: {read.indices[0]} (it has {size}; the dashed line is its end)"
+        axes.set(xlabel=xlabel, ylabel=f"{index}, the result")
+        axes.set(title=domain.statement.text, xticks=range(0, last + 1, 1 if last < 20 else 2))
         axes.set(yticks=range(results), ylim=(results - 0.5, -0.5))
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     rows = "; ".join(
@@ -156,6 +219,16 @@ def beside_numpy(runs: Mapping[str, tuple[Measurement, Measurement]], device: st
         axes.set_title(f"Tile on {device}, beside NumPy", x=-0.25)
         axes.grid(axis="y", visible=False)
     show(drawn, f"How many times as fast as NumPy each operation is on {device}. {'; '.join(words)}.")
+
+
+def operations_table() -> Table:
+    """Return each operation's name, the shapes of its inputs, its line of Tile, and what a work-item computes."""
+    rows = []
+    for name, operation in plaidml.OPERATIONS.items():
+        stages = tile.Function(operation.source).stages(*operation.shapes.values())
+        shapes = ", ".join(f"{one}: {' x '.join(map(str, shape))}" for one, shape in operation.shapes.items())
+        rows.append((name, shapes, stages.program.statements[0].text, stages.tiles.blocks[0].text))
+    return Table(rows, ("operation", "inputs", "Tile", "the compiler's choice here"))
 
 
 def bars(speeds: Mapping[str, tuple[float, float, float]], title: str, xlabel: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -111,6 +112,11 @@ class Function:
         where = {"device": opencl.name(self.device), "on": self._queue}
         return timing.measure(launch, label=label, repeats=repeats, settle=timing.SETTLE, **where)
 
+    def launcher(self, *arrays: np.ndarray) -> tuple[Callable[[], None], cl.CommandQueue]:
+        """Return a function that starts the kernels on these arrays, which are on the device then, and its queue."""
+        launch, _, _ = self._prepare(arrays, {})
+        return launch, self._queue
+
     def _inputs(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The arrays in the order of the inputs, or a TileError that names the input that is wrong."""
         program, names = self.program, [one.text for one in self.program.inputs]
@@ -183,3 +189,31 @@ class Function:
             node = next((node for node in made if node.text == largest), made[0])
             what += f" {needed / 2**30:.1f} GiB, {opencl.name(self.device)} has {most / 2**30:.1f} GiB for it."
             raise self.program.error(node, what, "Work on smaller arrays, or on parts of them.")
+
+
+def measure_in_turn(
+    functions: Mapping[str, Function], *arrays: np.ndarray, repeats: int = 15
+) -> dict[str, timing.Measurement]:
+    """Time several functions on the same arrays, each once a round.
+
+    In turn, because a machine that slows down meanwhile must not hit one of them alone. As in `Function.measure`, the
+    arrays are copied to the device before the clock starts, for each function apart.
+
+    Args:
+        functions: for each label a function of one device.
+        arrays: the inputs, the same for all.
+        repeats: rounds that count; two before them do not.
+    """
+    ready = {label: function.launcher(*arrays) for label, function in functions.items()}
+    seconds: dict[str, list[float]] = {label: [] for label in ready}
+    time.sleep(timing.SETTLE)
+    for number in range(2 + repeats):
+        for label, (launch, queue) in ready.items():
+            begin = time.perf_counter()
+            timing.synchronise(launch(), queue)
+            if number >= 2:
+                seconds[label].append(time.perf_counter() - begin)
+    return {
+        label: timing.Measurement(label, opencl.name(functions[label].device), tuple(counted))
+        for label, counted in seconds.items()
+    }

@@ -174,6 +174,7 @@ HABITS = {  # of other languages, with ^ before the word that does not fit: what
     r"\*\s*\^\*|\^\^": "For a square, write A * A or pow(A, 2.0).",
     r"\]\s*\^\[": "All indices stand in one pair of brackets: A[i, j].",
     r"\]\s*\^\+\s*=": SUM,
+    r"\b[A-Z]\w*\s*\^\(": "Indices stand in square brackets, as in A[i, j].",
     r"\)\s*\^[-+*/]": "A contraction stands alone: give it a name, and go on in the next statement, as in O = S / N;",
     r"\b\d+\s*\^[a-z]": "To multiply, write *, as in 2 * x.",
     r"\w\s*=\s*\^[+*<>=]": "A contraction names the indices and sizes of its output: O[i: N] = +(...);",
