@@ -200,6 +200,12 @@ def is_clear(one: Measurement, other: Measurement) -> bool:
     return abs(one.median - other.median) > max(one.spread, other.spread)
 
 
+def _times(factor: float) -> str:
+    """Two digits of a factor, without an exponent: 1.3 times, 46,000 times."""
+    digits = f"{factor:.2g}"
+    return f"{float(digits):,.0f} times" if factor >= 10 else f"{digits} times"
+
+
 def compare(baseline: Measurement, candidate: Measurement) -> str:
     """Return one sentence on which is faster and by how much, or that the spread allows no such claim.
 
@@ -216,7 +222,8 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
         )
     ratio = baseline.median / candidate.median
     factor = max(ratio, 1 / ratio)
-    amount = f"{factor:.2g} times" if factor >= 1.1 else f"{100 * (factor - 1):.1g} %"
+    percent = 100 * (factor - 1)
+    amount = f"{percent:.0f} %" if 1 <= percent < 10 else "less than 1 %" if percent < 1 else _times(factor)
     return (
         f"{candidate.label} is {amount} {'faster' if ratio > 1 else 'slower'} than {baseline.label} "
         f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
