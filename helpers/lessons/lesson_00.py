@@ -210,7 +210,7 @@ def idle_and_busy(samples: Samples, device: str) -> None:
         axes.set(xlabel="time (s)", ylabel="utilisation (%)", title=device)
         axes.set_ylim(-5, max([115, *(percent for _, percent, _ in taken)]))
         axes.legend(loc="upper left", ncols=2)
-    show(drawn, f"Utilisation of {device} in percent over time, idle first and then busy. {samples.verdict()}")
+    show(drawn, f"{device}: utilisation in percent over time, idle first and then busy. {samples.verdict()}")
 
 
 def moved_to_cpu(answers: Iterable[Answer], device: Device, watcher: monitor.Monitor) -> None:
