@@ -4,12 +4,14 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from helpers import devices
 from helpers.devices import Device
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_00
+from helpers.machine.monitor import Monitor, Reading, Samples
 
 WORK = """
 import sys, time
@@ -53,7 +55,69 @@ def test_a_function_that_never_returns_is_stopped(monkeypatch, capsys):
 
     monkeypatch.setattr(lesson_00, "PATIENCE", 1.5)
     lesson_00.check_controls(wait, wait)
-    assert "not yet: wait() had not returned after 1.5 s." in capsys.readouterr().out
+    assert "not yet: wait() was still running after 1.5 s." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wait", "fool", "said"),
+    [
+        (lambda: None, lambda: None, "returned after 0.000 s; it must last about a tenth of a second"),
+        (lambda: time.sleep(1), lambda: None, "lasted 1.0 s; it must last about a tenth of a second"),
+        (None, lambda: None, "expected a function, came None; hand over `wait`, not `wait()`"),
+    ],
+)
+def test_what_is_no_tenth_of_a_second_is_said(wait, fool, said, capsys):
+    lesson_00.check_controls(wait, fool)
+    assert said in capsys.readouterr().out
+
+
+def test_what_a_learner_prints_again_and_again_is_dropped(capsys):
+    def wait():
+        print("x" * 1000)
+        time.sleep(0.1)
+
+    lesson_00.check_controls(wait, wait)
+    assert "xx" not in capsys.readouterr().out
+
+
+def test_every_case_of_a_percentile_has_one_answer_by_all_recipes(monkeypatch):
+    tried = []
+    monkeypatch.setattr(lesson_00.checks, "judge_function", lambda *given: tried.append(given) or "")
+    lesson_00.check_is_used(None)
+    [(_, right, cases)] = tried
+    for idle, busy in cases(np.random.default_rng(0)):
+        if min(len(idle), len(busy)) >= 3:
+            low, high = lesson_00._quarters(busy)[:, 0], lesson_00._quarters(idle)[:, 1]
+            assert {bool(a - b > 5) for a in low for b in high} == {right(idle, busy)}, (idle, busy)
+
+
+def test_a_right_answer_judges_the_learners_own_device(capsys):
+    def is_used(idle, busy):
+        return len(idle) >= 3 <= len(busy) and np.percentile(busy, 25) - np.percentile(idle, 75) > 5
+
+    nothing = (None,) * 6
+    values = (0.0, 1.0, 2.0, 40.0, 46.0, 50.0)
+    seen = Samples("x", "x", (0, 1, 2, 3, 4, 5), ("idle",) * 3 + ("busy",) * 3, values, nothing, nothing, nothing)
+    lesson_00.check_is_used(is_used, seen)
+    assert "your own device, 3 idle and 3 busy samples: True" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_move_to_the_cpu_is_not_shown(kind, monkeypatch, capsys):
+    class Idle(Monitor):
+        source, description = "a fake tool", "a fake GPU"
+
+        def read(self):
+            return Reading(1.0)
+
+    titles = []
+    monkeypatch.setattr(lesson_00, "idle_and_busy", lambda samples, title: titles.append(title))
+    monkeypatch.setattr(lesson_00, "keep_busy", lambda device: lambda: time.sleep(0.05))
+    chip = Device("opencl", "0:0", "AMD EPYC", "cpu")
+    device = chip if kind == "cpu" else Device("opencl", "1:0", "a GPU", "gpu")
+    lesson_00.moved_to_cpu([devices.Answer("opencl", "ok", devices=(chip,))], device, Idle())
+    assert capsys.readouterr().out.startswith("Not shown: utilisation was 0 %" if kind == "cpu" else "Not shown")
+    assert titles[0].startswith("Drawn, not measured" if kind == "cpu" else "a GPU")
 
 
 def test_what_does_not_stop_a_learner_is_passed_on():

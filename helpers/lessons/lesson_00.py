@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
-from helpers import checks
-from helpers.devices import Device
+from helpers import checks, devices
+from helpers.devices import Answer, Device
 from helpers.errors import WorkshopError
 from helpers.machine import monitor
+from helpers.machine.host import usable_cpus
 from helpers.machine.monitor import Samples
 from helpers.plots import BLUE, GREY, ORANGE, figure, show
 
 CONTROL = {"idle_seconds": 0.7, "busy_seconds": 0.7, "interval": 0.1}  # how each function of exercise 1 is watched
 LONGER = {"idle_seconds": 1.0, "busy_seconds": 3.0, "interval": 0.3}  # once more where a busy machine may hide its work
+SHORTEST, LONGEST = 0.02, 0.75  # seconds: what "about a tenth of a second" is, on a busy machine too
 PATIENCE = 20.0  # seconds after which a function is taken for endless
 
 
@@ -25,12 +30,18 @@ def check_controls(wait: Callable[[], object], fool: Callable[[], object]) -> It
     """Lesson 00, exercise 1: a wait that does not show, and work without a device's task that does."""
     watcher = monitor.ProcessShare(cpus=1)
     judged = []
-    for function, expected in ((wait, False), (fool, True)):
-        asked = Load.calls
-        calls, verdict = _watched(watcher, function, CONTROL)
-        if expected and not verdict.used:
-            calls, verdict = _watched(watcher, function, LONGER)
-        name = getattr(function, "__name__", "the function")
+    for function, wanted, expected in ((wait, "wait", False), (fool, "fool", True)):
+        if not callable(function):
+            raise checks.NotYet(f"expected a function, came {function!r}; hand over `{wanted}`, not `{wanted}()`.")
+        asked, name = Load.calls, getattr(function, "__name__", wanted)
+        with _stopped_when_late(name):
+            seconds = _seconds_of_a_call(function, name)
+            if Load.calls == asked and not SHORTEST <= seconds <= LONGEST:
+                took = f"returned after {seconds:.3f} s" if seconds < SHORTEST else f"lasted {seconds:.1f} s"
+                raise checks.NotYet(f"{name}() {took}; it must last about a tenth of a second.")
+            calls, verdict = _watched(watcher, function, CONTROL)
+            if expected and not verdict.used:
+                calls, verdict = _watched(watcher, function, LONGER)
         tried = f"{name}(), called {calls:,} times while the processor was watched,"
         if Load.calls > asked:
             raise checks.NotYet(f"{tried} asked a device for {Load.calls - asked} slices of work; expected none.")
@@ -41,20 +52,41 @@ def check_controls(wait: Callable[[], object], fool: Callable[[], object]) -> It
     yield "; ".join(judged)
 
 
+def _seconds_of_a_call(function: Callable[[], object], name: str) -> float:
+    """Time the first call; if it was too short or too long, two more, of which the quickest counts."""
+    quickest = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        if function() is ...:
+            raise checks.NotDone(f"{name}() is as it was handed out.")
+        quickest = min(quickest, time.perf_counter() - start)
+        if SHORTEST <= quickest <= LONGEST:
+            break
+    return quickest
+
+
 def _watched(
     watcher: monitor.Monitor, function: Callable[[], object], how: dict[str, float]
 ) -> tuple[int, monitor.Verdict]:
-    """Watch the processor while a learner's function runs again and again; stop one that does not return."""
-    import _thread
-    import threading
-
-    name, calls, late = getattr(function, "__name__", "the function"), 0, threading.Event()
+    """Watch the processor while a learner's function runs again and again: the calls, and the verdict."""
+    calls = 0
 
     def work() -> None:
         nonlocal calls
         calls += 1
-        if function() is ...:
-            raise checks.NotDone(f"{name}() is as it was handed out.")
+        function()
+
+    verdict = monitor.watch(watcher, work, **how).verdict()
+    return calls, verdict
+
+
+@contextlib.contextmanager
+def _stopped_when_late(name: str) -> Iterator[None]:
+    """Stop a learner's function that does not return, say what stopped it, and drop what it prints again and again."""
+    import _thread
+    import threading
+
+    late = threading.Event()
 
     def stop() -> None:
         late.set()
@@ -63,12 +95,12 @@ def _watched(
     timer = threading.Timer(PATIENCE, stop)
     timer.start()
     try:
-        verdict = monitor.watch(watcher, work, **how).verdict()
-        return calls, verdict
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+            yield
     except KeyboardInterrupt:
         if not late.is_set():
             raise
-        why = f"{name}() had not returned after {PATIENCE:g} s. It is called again and again: let it return soon."
+        why = f"{name}() was still running after {PATIENCE:g} s. It is called again and again: let it return soon."
         raise checks.NotYet(why) from None
     except (checks.NotDone, checks.NotYet):
         raise
@@ -88,14 +120,15 @@ def check_percentages(learner: Callable[[list, float, int], tuple[float, float]]
         return 100 * running / seconds, 100 * work / (seconds * lanes)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [([(0.0, 1.0, 1)], 1.0, 4), ([(0.0, 0.5, 8)], 1.0, 4), ([], 1.0, 4), ([(0.25, 0.75, 3)], 2.0, 4)]
+        """Sixteenths of a second and powers of two, so that no message shows the rounding of a float."""
+        plain = [([(0.0, 1.0, 1)], 1.0, 4), ([(0.0, 0.25, 1), (0.5, 1.0, 8)], 1.0, 4), ([(0.25, 0.75, 3)], 2.0, 4)]
         drawn = []
         for _ in range(20):
             seconds, count = float(rng.choice([0.5, 1.0, 2.0])), int(rng.integers(1, 6))
-            ends = np.sort(rng.uniform(0, seconds, 2 * count)).round(3).tolist()
-            items = rng.choice([1, 7, 64, 1000, 3584, 100_000], count).tolist()
-            drawn.append((list(zip(ends[::2], ends[1::2], items, strict=True)), seconds, int(rng.choice([64, 3584]))))
-        return plain + drawn
+            ends = (seconds * np.sort(rng.choice(17, 2 * count, replace=False)) / 16).tolist()
+            items = rng.choice([1, 7, 64, 1000, 4096, 100_000], count).tolist()
+            drawn.append((list(zip(ends[::2], ends[1::2], items, strict=True)), seconds, int(rng.choice([64, 4096]))))
+        return [*plain, *drawn, ([], 1.0, 4)]
 
     yield checks.judge_function(learner, right, cases)
 
@@ -109,10 +142,14 @@ def _quarters(values: list[float]) -> np.ndarray:
 
 
 @checks.verdict
-def check_is_used(learner: Callable[[list, list], bool]) -> Iterator[str]:
+def check_is_used(learner: Callable[[list, list], bool], samples: Samples | None = None) -> Iterator[str]:
     """Lesson 00, exercise 3: is the lower quartile of the busy samples more than 5 above the idle ones' upper one.
 
     Recipes for percentiles differ a little; every case has the same answer by all of them.
+
+    Args:
+        learner: the learner's function.
+        samples: what `monitor.watch` saw on the learner's own device; a right function is applied to it, too.
     """
 
     def gaps(idle: list, busy: list) -> tuple[float, float]:
@@ -124,9 +161,11 @@ def check_is_used(learner: Callable[[list, list], bool]) -> Iterator[str]:
         return len(idle) >= 3 and len(busy) >= 3 and bool(gaps(idle, busy)[0] > 5)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [([1, 2, 3], [90, 95, 99]), ([90, 95, 99], [1, 2, 3]), ([1, 50, 99], [60, 70, 80])]
+        plain = [([1, 2, 3], [90, 95, 99]), ([90, 95, 99], [1, 2, 3]), ([1, 70, 99], [60, 70, 80])]
         few = [([], []), ([], [90, 95, 99]), ([1, 2, 3], []), ([1, 2, 3], [90, 95]), ([1, 2], [90, 95, 99])]
+        few += [([1, 2], [*range(90, 100)]), ([*range(1, 11)], [90, 95])]  # neither the sum nor the product is small
         close = [([4] * 8, [9] * 8), ([4] * 8, [10] * 8), ([0] * 8, [3] * 8), ([9] * 8, [4] * 8), ([10] * 8, [4] * 8)]
+        close += [([4] * 8, [9.25] * 8)]  # 5 if rounded
         skewed = [
             ([0] * 9 + [99], [8] * 10),
             ([0] * 4 + [50] * 4, [40] * 4 + [90] * 4),
@@ -138,6 +177,10 @@ def check_is_used(learner: Callable[[list, list], bool]) -> Iterator[str]:
         return plain + few + close + skewed + near + agreed
 
     yield checks.judge_function(learner, right, cases)
+    if samples is not None:
+        idle, busy = samples.settled("utilisation", "idle"), samples.settled("utilisation", "busy")
+        own = bool(learner(idle, busy))
+        yield f"your own device, {len(idle)} idle and {len(busy)} busy samples: {own}"
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -167,21 +210,61 @@ def idle_and_busy(samples: Samples, device: str) -> None:
         axes.set(xlabel="time (s)", ylabel="utilisation (%)", title=device)
         axes.set_ylim(-5, max([115, *(percent for _, percent, _ in taken)]))
         axes.legend(loc="upper left", ncols=2)
-    show(drawn, f"Utilisation of {device} in percent over time, idle first and then busy. {samples.verdict()}")
+    show(drawn, f"{device}: utilisation in percent over time, idle first and then busy. {samples.verdict()}")
 
 
-def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float], device: str) -> None:
+def moved_to_cpu(answers: Iterable[Answer], device: Device, watcher: monitor.Monitor) -> None:
+    """Show what a monitor sees of a GPU whose work moved to the CPU, and print the verdict.
+
+    On a GPU with a monitor it is measured: the CPU works, the GPU is watched. Elsewhere it is drawn, and the title says
+    so.
+
+    Args:
+        answers: what `helpers.devices.find` returned.
+        device: the device that the lesson uses.
+        watcher: what watches it.
+    """
+    answers = list(answers)
+    there = any(one.kind == "cpu" and one.framework in LOADS for answer in answers for one in answer.devices)
+    if device.kind != "cpu" and watcher and there:
+        work = keep_busy(devices.pick(answers, kind="cpu"))
+        samples = monitor.watch(watcher, work, idle_seconds=1 + watcher.lag, busy_seconds=2 + 2 * watcher.lag)
+        title = f"{device}, while the CPU does the work"
+    else:
+        count, nothing = 40, (None,) * 40
+        samples = Samples(
+            "an imagined tool",
+            "an imagined GPU",
+            times=tuple(0.1 * n for n in range(count)),
+            phases=("idle",) * 15 + ("busy",) * 25,
+            utilisation=tuple(1.0 if n % 7 == 3 else 0.0 for n in range(count)),
+            power=nothing,
+            temperature=nothing,
+            memory=nothing,
+        )
+        title = "Drawn, not measured: a GPU, while the CPU does the work"
+    idle_and_busy(samples, title)
+    print(samples.verdict())
+
+
+def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float], device: Device | str) -> None:
     """Draw for each load how busy a monitor called the device, beside the work that was done.
 
     Args:
         percent: for each load the samples of the utilisation; empty where there is no monitor.
         rates: for each load multiply-adds a second.
-        device: the name of the device.
+        device: the device, or its name. For an OpenCL CPU outlines show what an otherwise idle one would be called.
     """
+    cores = usable_cpus() if isinstance(device, Device) and (device.kind, device.framework) == ("cpu", "opencl") else 0
     names, middle = list(rates), {name: statistics.median(values) for name, values in percent.items() if values}
     most = max(rates.values())
-    with figure(7.5, 0.42 * len(names) + 1.4, ncols=2, sharey=True) as (drawn, (left, right)):
+    with figure(7.5, 0.42 * len(names) + 1.6, ncols=2, sharey=True) as (drawn, (left, right)):
+        said_below = "utilisation (%), median"
         left.barh(range(len(names)), [middle.get(name, 0) for name in names], color=GREY)
+        if cores:  # one work-item is computed by one core, thousands by all of them
+            said_below += "\ndashed: expected if no other program ran"
+            alone = [100 / cores] + [100] * (len(names) - 1)
+            left.barh(range(len(names)), alone, color="none", edgecolor="black", ls="--", lw=1)
         right.barh(range(len(names)), [rates[name] / 1e9 for name in names], color=BLUE)
         for place, name in enumerate(names):
             said = f"{middle[name]:.0f} %" if name in middle else "no monitor"
@@ -190,7 +273,7 @@ def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float]
                 (right, rates[name] / 1e9, f"{rates[name] / 1e9:.3g} ({100 * rates[name] / most:.0f} %)"),
             ):
                 axes.annotate(text, (value, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
-        left.set(yticks=range(len(names)), yticklabels=names, xlabel="utilisation (%), median", xlim=(0, 135))
+        left.set(yticks=range(len(names)), yticklabels=names, xlabel=said_below, xlim=(0, 135))
         left.set_title("what the monitor says", fontsize=10)
         right.set(xlabel="billions of multiply-adds a second", xlim=(0, 1.55 * most / 1e9))
         right.set_title("what was computed (share of the most)", fontsize=10)
@@ -200,7 +283,8 @@ def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float]
         drawn.suptitle(f"Busy is not the same as fast: {device}", fontsize=11, x=0.01, ha="left")
     said = {name: f"{middle[name]:.0f} %" if name in middle else "unknown" for name in names}
     words = "; ".join(f"{name}: {said[name]}, {rates[name] / 1e9:.3g} billion" for name in names)
-    show(drawn, f"Utilisation, and multiply-adds a second, on {device}. {words}.")
+    expected = f" Dashed: {100 / cores:.0f} % expected for the first, 100 % for the others." if cores else ""
+    show(drawn, f"Utilisation, and multiply-adds a second, on {device}. {words}.{expected}")
 
 
 def both_full(lanes: int = 16) -> None:
