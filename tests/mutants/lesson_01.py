@@ -142,7 +142,7 @@ MUTANTS = {
             ('"memory" if speed >= 0.75 * yardstick else "not memory"', "speed >= 0.75 * yardstick")
         ],
         "limit: compared with 75 GB/s": [("0.75 * yardstick", "75")],
-        "limit: prints": [('return "memory" if', 'print("memory") if')],
+        "limit: prints one of the two": [('else "not memory"', 'else print("not memory")')],
     },
 }
 
@@ -290,7 +290,7 @@ RIGHT = {
         ),
         "bytes from the type": BANDWIDTH
         % (
-            "seconds = np.diff(np.array(runs)[:, ::2])\n    return 3 * n * np.dtype('f4').itemsize / np.percentile(seconds, 50) / 1e9",
+            "each = np.diff(np.array(runs)[:, ::2])\n    return 3 * n * np.float32().nbytes / np.median(each) / 1e9",
             "return 'not ' * (speed < 0.75 * yardstick) + 'memory'",
         ),
     },
