@@ -43,11 +43,11 @@ def test_a_bandwidth_is_bytes_in_a_second():
 
 def test_what_limits_is_said_by_the_faster_copy(capsys):
     measured = bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50)
-    assert lesson_01.percent_of_ceiling(measured, "kernel with guard") == pytest.approx(42)
+    assert lesson_01.percent_of_yardstick(measured, "kernel with guard") == pytest.approx(42)
     lesson_01.say_what_limits(measured, shared=True)
     said = capsys.readouterr().out
-    assert "kernel with guard: 42 % of the faster copy; not memory alone" in said
-    assert "kernel without guard: 96 % of the faster copy; memory is what limits it" in said
+    assert "kernel with guard: 42 % of the yardstick; not memory alone" in said
+    assert "kernel without guard: 96 % of the yardstick; memory is what limits it" in said
     assert "x is 2.3 times slower than x" in said  # with guard than without
     assert "more cores find little left to win" in said
 
@@ -63,7 +63,7 @@ def test_a_device_that_wins_is_told_so(capsys):
     ("spread", "once"),
     [
         (0.3, 10),  # times that vary
-        (0.02, 46),  # faster than a copy, which is no ceiling then
+        (0.02, 46),  # faster than a copy, which is no yardstick then
     ],
 )
 def test_nothing_is_concluded_on_a_busy_machine(capsys, spread, once):
@@ -71,27 +71,27 @@ def test_nothing_is_concluded_on_a_busy_machine(capsys, spread, once):
     lesson_01.say_what_limits(busy, shared=True)
     said = capsys.readouterr().out
     assert "limits it" not in said and "one core" not in said
-    assert f"kernel, guard asked once: {10 * once} % of the faster copy.\n" in said and "\nNo limit is named: " in said
+    assert f"kernel, guard asked once: {10 * once} % of the yardstick.\n" in said and "\nNo limit is named: " in said
     assert ("Far beyond the dashed line: kernel, guard asked once." in said) == (once == 46)
 
 
 def test_one_that_varies_leaves_the_limits_of_the_others_named(capsys):
     measured = bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50)
-    for label in ("kernel with guard", "copy by the driver"):  # the slower copy is no ceiling
+    for label in ("kernel with guard", "copy by the driver"):  # the slower copy is no yardstick
         measured[label] = lesson_01.Bandwidth(run(measured[label].run.median, spread=0.3), 12_000_000)
     lesson_01.say_what_limits(measured, shared=True)
     said = capsys.readouterr().out
-    assert "kernel with guard: 42 % of the faster copy.\n" in said
-    assert "kernel without guard: 96 % of the faster copy; memory is what limits it" in said
+    assert "kernel with guard: 42 % of the yardstick.\n" in said
+    assert "kernel without guard: 96 % of the yardstick; memory is what limits it" in said
     assert "No limit is named for kernel with guard: " in said
 
 
-def test_two_memories_are_not_compared_with_one_ceiling(capsys):
+def test_two_memories_are_not_compared_with_one_yardstick(capsys):
     lesson_01.say_what_limits(
         bandwidths(numpy=10, guarded=240, once=240, plain=240, driver=250, kernel=260), shared=False
     )
     said = capsys.readouterr().out
-    assert "NumPy:" not in said and "two memories, two ceilings" in said
+    assert "NumPy:" not in said and "the yardstick is none for NumPy" in said
 
 
 def test_the_figure_shows_both_copies_and_names_every_speed(monkeypatch):
@@ -166,9 +166,16 @@ def test_a_launch_may_leave_the_work_group_to_the_device(monkeypatch, capsys):
     tables = []
     monkeypatch.setattr("IPython.display.display", tables.append)
     best = lesson_01.try_launches(
-        lambda items, group: cl.enqueue_copy(queue, c, x), [(1024, None)], x, c, queue, repeats=3
+        lambda items, group: cl.enqueue_copy(queue, c, x),
+        [(1024, None)],
+        x,
+        c,
+        queue,
+        repeats=3,
+        beside={"kernel with guard": (12, lambda: None), "NumPy": (12, lambda: None)},
     )
-    [[items, group, _, found]] = tables[0].rows
+    [[label, *_, beside], [items, group, _, found]] = tables[0].rows
+    assert (label, beside) == ("kernel with guard", "to compare with")
     assert best == (1024, None) and items == "1,024" and found == "right"
     assert re.fullmatch(r"None \(the device took [\d,]+\)", group)
     assert f"largest work-group of this device: {queue.device.max_work_group_size:,}" in capsys.readouterr().out

@@ -32,7 +32,8 @@ def check_saxpy(source: str, global_size: Callable[[int, int], int]) -> Iterator
 
     def sizes(rng: np.random.Generator) -> list[tuple]:
         drawn = [(int(rng.integers(1, 9999)), 2**k) for k in range(10)]
-        return [(10, 4), (12, 4), (1, 64), (64, 64), (65, 64), (100, 7), *drawn]
+        plain = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (257, 256), (1025, 1024)]
+        return [*plain, (2**24 + 1, 1), *drawn]  # the last is no float32
 
     yield checks.judge_function(global_size, lambda n, group: -(-n // group) * group, sizes)
     yield checks.judge_in_subprocess(judge_saxpy, source=source)
@@ -60,6 +61,45 @@ def smooth(x: np.ndarray) -> np.ndarray:
     if len(x) == 1:
         return x.copy()
     return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
+
+
+@checks.verdict
+def check_bandwidth(
+    bandwidth: Callable[[list[tuple[float, float, float]], int], float], limit: Callable[[float, float], str]
+) -> Iterator[str]:
+    """Lesson 01, exercise 3: GB/s from the clock times of several runs of saxpy, and whether memory is the limit.
+
+    Args:
+        bandwidth: the learner's; takes (before the call, when it came back, when the queue had finished), in seconds,
+            for each run, and the number of elements.
+        limit: the learner's; takes a speed and the yardstick, in GB/s.
+    """
+
+    def right_bandwidth(runs: list[tuple[float, float, float]], n: int) -> float:
+        return 12 * n / float(np.median([finished - start for start, _, finished in runs])) / 1e9
+
+    def timed(rng: np.random.Generator) -> list[tuple]:
+        drawn = []
+        for count, n in [(3, 10_240_000), (15, 10_240_000), (5, 1000), (31, 123_457), (3, 10**8)]:
+            seconds = 12 * n / rng.uniform(5e9, 5e10) * (1 + rng.exponential(1, count))  # some runs are disturbed
+            starts = rng.uniform(1, 9) + np.arange(count) * 10 * seconds.max()
+            ends = zip(starts, starts + seconds * rng.uniform(0.01, 0.4, count), starts + seconds, strict=True)
+            drawn.append(([tuple(map(float, one)) for one in ends], n))
+        return [([(1.0, 1.25, 1.5)], 250_000_000), *drawn]
+
+    def right_limit(speed: float, yardstick: float) -> str:
+        return "memory" if speed >= NEAR / 100 * yardstick else "not memory"
+
+    def speeds(rng: np.random.Generator) -> list[tuple]:
+        shares = [*rng.uniform(0.1, 0.74, 5), *rng.uniform(0.76, 1.3, 5)]
+        drawn = [
+            (float(share * yardstick), float(yardstick))
+            for share, yardstick in zip(shares, rng.uniform(5, 3000, 10), strict=True)
+        ]
+        return [(6.0, 8.0), (75.0, 100.0), (5.75, 8.0), (55.5, 50.0), *drawn]
+
+    yield checks.judge_function(bandwidth, right_bandwidth, timed)
+    yield checks.judge_function(limit, right_limit, speeds)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -180,8 +220,8 @@ def where_time_goes(parts: Mapping[str, Sequence[float]], title: str) -> None:
 # The labels of what is compared; those of the copies begin with COPY.
 NUMPY, GUARDED, ONCE, PLAIN = "NumPy", "kernel with guard", "kernel, guard asked once", "kernel without guard"
 COPY = "copy"
-NEAR = 75  # percent of the ceiling: from here on, memory is said to be the limit
-# No limit is named where the spread of the runs, as a part of their median, or the percent of the ceiling, is above:
+NEAR = 75  # percent of the yardstick: from here on, memory is said to be the limit
+# No limit is named where the spread of the runs, as a part of their median, or the percent of the yardstick, is above:
 BUSY, TOO_GOOD = 0.5, 120
 
 
@@ -243,7 +283,7 @@ def measure_bandwidth(
 
 
 def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
-    """Draw one bar for each way, the middle half of its runs, and the faster copy as a line: the ceiling.
+    """Draw one bar for each way, the middle half of its runs, and the faster copy as a line: the yardstick.
 
     Args:
         measured: by label; those that begin with COPY are the copies.
@@ -257,23 +297,23 @@ def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
             axes.plot([low, high], [row, row], color="black", lw=1.5, marker="|", ms=8)
             axes.annotate(f"{one.speed:.3g}", (max(high, one.speed), row), xytext=(6, 0), textcoords="offset points",
                           va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
-        axes.axvline(measured[_ceiling(measured)].speed, color="black", ls="--", lw=1)
+        axes.axvline(measured[_yardstick(measured)].speed, color="black", ls="--", lw=1)
         rows = len(measured)
         axes.set(yticks=range(rows), yticklabels=list(measured), ylim=(rows - 0.4, -0.6), title=title)
-        axes.set_xlabel("GB/s read and written (black: middle half of the runs; dashed: faster copy)")
+        axes.set_xlabel("GB/s read and written (black: middle half of the runs; dashed: the yardstick)")
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.12)
     words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in measured.items())
     show(drawn, f"{title}: {words}.")
 
 
-def _ceiling(measured: Mapping[str, Bandwidth]) -> str:
+def _yardstick(measured: Mapping[str, Bandwidth]) -> str:
     return max((label for label in measured if label.startswith(COPY)), key=lambda label: measured[label].speed)
 
 
-def percent_of_ceiling(measured: Mapping[str, Bandwidth], label: str) -> float:
+def percent_of_yardstick(measured: Mapping[str, Bandwidth], label: str) -> float:
     """Return the speed of one way in percent of the faster copy's; both were measured, so it may exceed 100."""
-    return 100 * measured[label].speed / measured[_ceiling(measured)].speed
+    return 100 * measured[label].speed / measured[_yardstick(measured)].speed
 
 
 def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
@@ -284,19 +324,19 @@ def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
         shared: whether NumPy and the device work in the same memory.
     """
     own = [GUARDED, ONCE, PLAIN, *([NUMPY] if shared else [])]
-    varied = [label for label in (*own, _ceiling(measured)) if _varies(measured[label].run)]
-    passed = [label for label in own if percent_of_ceiling(measured, label) > TOO_GOOD]
-    no_ceiling = passed or _ceiling(measured) in varied
-    named = [] if no_ceiling else [label for label in own if label not in varied]
+    varied = [label for label in (*own, _yardstick(measured)) if _varies(measured[label].run)]
+    passed = [label for label in own if percent_of_yardstick(measured, label) > TOO_GOOD]
+    no_yardstick = passed or _yardstick(measured) in varied
+    named = [] if no_yardstick else [label for label in own if label not in varied]
     for label in own:
-        share = percent_of_ceiling(measured, label)
+        share = percent_of_yardstick(measured, label)
         why = "memory is what limits it" if share >= NEAR else "not memory alone, something else holds it up"
-        print(f"{label}: {share:.0f} % of the faster copy" + (f"; {why}." if label in named else "."))
+        print(f"{label}: {share:.0f} % of the yardstick" + (f"; {why}." if label in named else "."))
     print(timing.compare(measured[PLAIN].run, measured[GUARDED].run))
     print(timing.compare(measured[NUMPY].run, measured[GUARDED].run))
     if not shared:
-        print("NumPy works in the host's memory, the kernel in the device's: two memories, two ceilings.")
-    elif NUMPY in named and percent_of_ceiling(measured, NUMPY) >= NEAR:
+        print("NumPy works in the host's memory, the kernel in the device's: the yardstick is none for NumPy.")
+    elif NUMPY in named and percent_of_yardstick(measured, NUMPY) >= NEAR:
         print("NumPy's one core nearly fills this memory: in an addition, more cores find little left to win.")
     elif NUMPY in named:
         print("NumPy's one core leaves part of this memory idle: more cores can win.")
@@ -305,7 +345,7 @@ def say_what_limits(measured: Mapping[str, Bandwidth], shared: bool) -> None:
     if varied:
         print(f"Times that vary too much: {', '.join(varied)}.")
     if passed or varied:
-        which = "No limit is named" if no_ceiling else f"No limit is named for {', '.join(varied)}"
+        which = "No limit is named" if no_yardstick else f"No limit is named for {', '.join(varied)}"
         print(f"{which}: other programs may keep this machine busy. Close them, and run this cell again.")
 
 
@@ -316,6 +356,7 @@ def _varies(run: timing.Measurement) -> bool:
 def try_launches(
     launch: Callable[[int, int | None], object], launches: Sequence[tuple[int, int | None]], expected: np.ndarray,
     result: cl.Buffer, queue: cl.CommandQueue, repeats: int,
+    beside: Mapping[str, tuple[int, Callable[[], object]]] | None = None,
 ) -> tuple[int, int | None] | None:  # fmt: skip
     """Add two arrays with several launches; check each, time them turn about, and show a table.
 
@@ -326,6 +367,7 @@ def try_launches(
         result: the buffer that `launch` writes.
         queue: the queue that it uses.
         repeats: runs of each launch that count.
+        beside: other ways, as for `measure_bandwidth`: GUARDED and PLAIN of them are timed, too, and stand above.
 
     Returns:
         The launch that was fastest; None if every one was refused or wrong.
@@ -342,7 +384,13 @@ def try_launches(
             )
     results = {tuple(one): _try_launch(launch, *one, expected, result, queue) for one in launches}
     right = {pair: (12, functools.partial(launch, *pair)) for pair, found in results.items() if found == "right"}
-    measured = measure_bandwidth(right, len(expected), opencl.name(queue.device), repeats)
+    others = {label: way for label, way in (beside or {}).items() if label in (GUARDED, PLAIN)}
+    every = measure_bandwidth(others | right, len(expected), opencl.name(queue.device), repeats)
+    measured = {pair: every[pair] for pair in right}
+
+    def speed(one: Bandwidth) -> str:
+        low, high = one.middle_half
+        return f"{one.speed:.3g} ({low:.3g} to {high:.3g})"
 
     def row(pair: tuple[int, int | None], found: str) -> tuple[str, str, str, str]:
         items, group = (f"{number:,}" if isinstance(number, Integral) else str(number) for number in pair)
@@ -350,11 +398,11 @@ def try_launches(
             return items, group, "", found
         if pair[1] is None:
             group += f" (the device took {_chosen_group(queue, pair[0]):,})"
-        low, high = measured[pair].middle_half
-        return items, group, f"{measured[pair].speed:.3g} ({low:.3g} to {high:.3g})", found
+        return items, group, speed(measured[pair]), found
 
+    above = [(label, "", speed(every[label]), "to compare with") for label in others]
     headers = ("work-items", "work-group", "GB/s (middle half of the runs)", "result")
-    display(Table([row(pair, found) for pair, found in results.items()], headers))
+    display(Table([*above, *(row(pair, found) for pair, found in results.items())], headers))
     print(f"largest work-group of this device: {queue.device.max_work_group_size:,}")
     best = max(measured, key=lambda pair: measured[pair].speed, default=None)
     if close := [p for p in measured if p != best and not timing.is_clear(measured[p].run, measured[best].run)]:

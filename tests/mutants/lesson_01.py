@@ -35,6 +35,13 @@ MUTANTS = {
         "launch: right only for powers of two": [("-(-n // group) * group", "(n + group - 1) & ~(group - 1)")],
         "launch: the number of groups": [("-(-n // group) * group", "-(-n // group)")],
         "launch: a tuple": [("return -(-n // group) * group", "return (-(-n // group) * group,)")],
+        "launch: groups of 512 at most": [("return -(-n", "group = min(group, 512)\n    return -(-n")],
+        "launch: groups of 128 at most": [("return -(-n", "group = min(group, 128)\n    return -(-n")],
+        "launch: fewer than a group stay as they are": [
+            ("return -(-n // group) * group", "return n if 1 < n < group else -(-n // group) * group")
+        ],
+        "launch: rounded in float32": [("-(-n // group)", "int(np.ceil(np.float32(n) / np.float32(group)))")],
+        "and as in Python": [("i < n", "i >= 0 and i < n")],
         "an index of 16 bits": [("int i", "short i")],
         "an index of 16 bits without a sign": [("int i", "ushort i")],
         "reads through a pointer before the guard": [
@@ -110,6 +117,33 @@ MUTANTS = {
         ],
         "an unsigned index below zero, with a guard": [("int i", "uint i"), ("i == 0 ||", "i - 1 < 0 ||")],
     },
+    3: {
+        "stops when the call came back": [("finished - start for", "returned - start for")],
+        "counts only the wait": [("finished - start for", "finished - returned for")],
+        "the time of day, not a difference": [("finished - start for", "finished for")],
+        "the mean": [("np.median", "np.mean")],
+        "the fastest run": [("np.median", "min")],
+        "the first run": [("np.median(seconds)", "seconds[0]")],
+        "the run in the middle, unsorted": [("np.median(seconds)", "seconds[len(seconds) // 2]")],
+        "forgets that y is read": [("12 * n", "8 * n")],
+        "elements, not bytes": [("12 * n", "3 * n")],
+        "bytes of doubles": [("12 * n", "24 * n")],
+        "in GiB": [("1e9", "2**30")],
+        "in MB": [("1e9", "1e6")],
+        "in bytes": [(" / 1e9", "")],
+        "all runs for one": [("np.median", "sum")],
+        "seconds for each byte": [("12 * n / np.median(seconds) / 1e9", "np.median(seconds) / 12 / n")],
+        "limit: above 75 % only": [(">=", ">")],
+        "limit: the other way round": [(">=", "<")],
+        "limit: half": [("0.75", "0.5")],
+        "limit: all of it": [("0.75 * ", "")],
+        "limit: not beyond the yardstick": [("speed >= 0.75 * yardstick", "0.75 * yardstick <= speed <= yardstick")],
+        "limit: true or false": [
+            ('"memory" if speed >= 0.75 * yardstick else "not memory"', "speed >= 0.75 * yardstick")
+        ],
+        "limit: compared with 75 GB/s": [("0.75 * yardstick", "75")],
+        "limit: prints one of the two": [('else "not memory"', 'else print("not memory")')],
+    },
 }
 
 SAXPY = """
@@ -127,6 +161,14 @@ SMOOTH = """
 smooth = \"\"\"
 __kernel void smooth(__global const float *x, __global float *out, const int n) {%s}
 \"\"\"
+"""
+BANDWIDTH = """
+def bandwidth(runs, n):
+    %s
+
+
+def limit(speed, yardstick):
+    %s
 """
 
 
@@ -224,5 +266,32 @@ RIGHT = {
         else out[i] = (x[i - 1] + x[i] + x[i + 1]) / 3.0f;
     }
 """,
+    },
+    3: {
+        "statistics": BANDWIDTH
+        % (
+            "import statistics; return n * 12 / statistics.median(end - begin for begin, _, end in runs) * 1e-9",
+            "return 'memory' if speed / yardstick >= 0.75 else 'not memory'",
+        ),
+        "sorted, by index": BANDWIDTH
+        % (
+            "times = sorted(run[2] - run[0] for run in runs)\n    return 3 * 4 * n / 1e9 / times[len(times) // 2]",
+            "if speed < yardstick * 3 / 4:\n        return 'not memory'\n    return 'memory'",
+        ),
+        "the median of the speeds": BANDWIDTH
+        % (
+            "return np.median([12e-9 * n / (run[-1] - run[0]) for run in runs])",
+            "return ['not memory', 'memory'][100 * speed / yardstick >= 75]",
+        ),
+        "NumPy throughout": BANDWIDTH
+        % (
+            "start, _, end = np.array(runs).T\n    return np.float32(12 * n / np.median(end - start) / 10**9)",
+            "return str(np.where(speed / yardstick >= 0.75, 'memory', 'not memory'))",
+        ),
+        "bytes from the type": BANDWIDTH
+        % (
+            "each = np.diff(np.array(runs)[:, ::2])\n    return 3 * n * np.float32().nbytes / np.median(each) / 1e9",
+            "return 'not ' * (speed < 0.75 * yardstick) + 'memory'",
+        ),
     },
 }
