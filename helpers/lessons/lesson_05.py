@@ -105,7 +105,8 @@ def check_own_change(
     """
     _judge_same_network(build, build_before)
     yield "build_mine: the same answers in another way"
-    yield f"decide: {checks.judge_function(_in_small_letters(decide), _decide, _timings)}"
+    _judge_letters(decide)
+    yield f"decide: {checks.judge_function(decide, _decide, _timings)}"
     if prediction not in (None, ..., *CLAIMS):
         raise checks.NotYet(f"guess: expected {_CLAIMS}, in small letters, or None; came {prediction!r}.")
     before, after = measure({"before": build_before(), "mine": build()})
@@ -117,17 +118,15 @@ CLAIMS = ("faster", "slower", "no claim")
 _CLAIMS = '"faster", "slower" or "no claim"'
 
 
-def _in_small_letters(decide: Callable[..., object]) -> Callable[..., object]:
-    """Return `decide`, which says so where an answer is right but for its letters."""
-
-    @functools.wraps(decide)
-    def decide_it(before: Sequence[float], after: Sequence[float]) -> object:
-        said = decide(before, after)
+def _judge_letters(decide: Callable[..., object]) -> None:
+    """Say so where an answer of `decide` is right but for its letters."""
+    try:
+        answers = [decide(before, after) for before, after in _timings(np.random.default_rng())]
+    except Exception:
+        return  # the judge of its answers tells
+    for said in answers:
         if isinstance(said, str) and said not in CLAIMS and said.strip().lower() in CLAIMS:
             raise checks.NotYet(f"decide returned {said!r}; the three answers are {_CLAIMS}, in small letters.")
-        return said
-
-    return decide_it
 
 
 def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable[[], keras.Model]) -> None:
@@ -154,10 +153,9 @@ def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable
     before = build_before()
     takes = str(getattr(model.inputs[0].dtype, "name", model.inputs[0].dtype))
     if takes != "uint8":
-        scales = any(type(one).__name__ == "Rescaling" for one in _leaves(model))
         raise checks.NotYet(
             f'its input takes {takes}, and the images are bytes: give keras.Input dtype="uint8"'
-            + ("." if scales else ", and scale them: `Rescaling` is missing.")
+            + ("." if _scales(model) else ", and scale them: `Rescaling` is missing.")
         )
     if model.input_shape[0] not in (None, _BATCH):
         raise checks.NotYet(f"its input takes {model.input_shape[0]} images at once; it is trained on {_BATCH}.")
@@ -214,6 +212,10 @@ def _judge_same_answers(before: keras.Model, model: keras.Model) -> None:
         try:
             answers.append(keras.ops.convert_to_numpy(network(pixels)).astype("float32"))
         except Exception as error:
+            if not _scales(model):
+                raise checks.NotYet(
+                    "a layer cannot compute with bytes (uint8): `layers.Rescaling`, after `keras.Input`, is missing."
+                ) from None
             said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
             reason = " ".join(line for line in said.splitlines() if line)[:200]
             raise checks.NotYet(
@@ -221,11 +223,10 @@ def _judge_same_answers(before: keras.Model, model: keras.Model) -> None:
             ) from None
         network.set_weights(kept)
     if (gap := float(np.abs(answers[0] - answers[1]).max())) > 1e-4:
-        scales = any(type(one).__name__ == "Rescaling" for one in _leaves(model))
         raise checks.NotYet(
             f"with the same large weights and {_BATCH} images of random bytes, the probabilities should differ by less "
             f"than 0.0001; they differ by up to {gap:.3g}."
-            + ("" if scales else " It does not scale bytes: `Rescaling` is missing.")
+            + ("" if _scales(model) else " It does not scale bytes: `Rescaling` is missing.")
         )
 
 
@@ -236,6 +237,10 @@ def _leaves(model: keras.Model) -> Iterator[keras.Operation]:
             yield from _leaves(one)
         else:
             yield one
+
+
+def _scales(model: keras.Model) -> bool:
+    return any(type(one).__name__ == "Rescaling" for one in _leaves(model))
 
 
 def _at_random(layer: keras.Operation) -> str:
