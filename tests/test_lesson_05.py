@@ -1,108 +1,155 @@
 """Lesson 05's own machinery: its greedy ablation, and the forms of its network on real backends."""
 
 import functools
+import itertools
 import statistics
 
 import numpy as np
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)
 
+from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
 from helpers.timing import Measurement
 
 
 def measured(times, spread=0.01):
-    """A `measure` that knows the seconds of each form by the names of its options."""
+    """A `prepare` and a `measure` that know the seconds of each form by the names of its options, and what they did."""
     asked = []
 
-    def measure(**options):
-        asked.append(options)
-        seconds = times[frozenset(options)]
-        if isinstance(seconds, BaseException):
-            raise seconds
-        return Measurement("step", "made up", tuple(seconds + d * spread for d in (-1, -0.5, 0, 0.5, 1)))
+    def prepare(**options):
+        return lambda: options
 
-    return measure, asked
+    def measure(ways):
+        forms = [way() for way in ways.values()]
+        asked.append(forms)
+        found = []
+        for name, options in zip(ways, forms, strict=True):
+            seconds = times[frozenset(options)]
+            if isinstance(seconds, BaseException):
+                raise seconds
+            runs = tuple(seconds + d * spread for d in (-1, -0.5, 0, 0.5, 1))
+            found.append(Measurement(name, "made up", runs))
+        return tuple(found)
+
+    return prepare, measure, asked
 
 
 def form(*options):
     return frozenset(options)
 
 
-def test_a_clear_gain_is_kept_and_the_next_is_tried_on_top():
-    measure, asked = measured({form(): 1.0, form("a"): 0.8, form("a", "b"): 0.79, form("a", "c"): 0.5})
+def test_a_clear_gain_is_kept_and_the_next_is_tried_on_top_beside_it():
+    *how, asked = measured({form(): 1.0, form("a"): 0.8, form("a", "b"): 0.79, form("a", "c"): 0.5})
     candidates = {"first": {"a": 1}, "second": {"b": 2}, "third": {"c": 3}}
-    kept, trials = lesson_05.greedy_ablation(measure, candidates)
+    kept, trials = lesson_05.greedy_ablation(*how, candidates)
     assert kept == {"a": 1, "c": 3}
-    assert asked == [{}, {"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3}]
+    assert asked == [[{}, {"a": 1}], [{"a": 1}, {"a": 1, "b": 2}], [{"a": 1}, {"a": 1, "c": 3}]]
     assert [(trial.name, trial.verdict) for trial in trials] == [
-        ("start", "start"), ("first", "kept"), ("second", "dropped: no clear gain"), ("third", "kept"),
+        ("first", "kept"), ("second", "dropped: no clear gain"), ("third", "kept"),
     ]  # fmt: skip
-    assert [trial.run.median for trial in trials] == [1.0, 0.8, 0.79, 0.5]
+    assert [(trial.before.median, trial.run.median) for trial in trials] == [(1.0, 0.8), (0.8, 0.79), (0.8, 0.5)]
+
+
+def test_a_machine_that_slows_down_between_two_trials_keeps_and_drops_nothing():
+    drift = itertools.count(1)
+
+    def measure(ways):
+        now = next(drift)  # every trial is slower than the one before it, whatever it tries
+        return tuple(Measurement(name, "made up", tuple(now + d / 100 for d in range(5))) for name in ways)
+
+    kept, trials = lesson_05.greedy_ablation(lambda **options: None, measure, {name: {name: 1} for name in "abc"})
+    assert kept == {} and {trial.verdict for trial in trials} == {"dropped: no clear gain"}
 
 
 def test_what_is_slower_and_what_lies_within_the_spread_is_dropped():
-    measure, _ = measured({form(): 1.0, form("slow"): 2.0, form("same"): 0.9}, spread=0.2)
-    kept, trials = lesson_05.greedy_ablation(measure, {"slow": {"slow": 1}, "same": {"same": 1}})
+    *how, _ = measured({form(): 1.0, form("slow"): 2.0, form("same"): 0.9}, spread=0.2)
+    kept, trials = lesson_05.greedy_ablation(*how, {"slow": {"slow": 1}, "same": {"same": 1}})
     assert kept == {}
-    assert [trial.verdict for trial in trials[1:]] == ["dropped: slower", "dropped: no clear gain"]
+    assert [trial.verdict for trial in trials] == ["dropped: slower", "dropped: no clear gain"]
 
 
 @pytest.mark.parametrize(
     ("error", "reason"), [(ValueError("no such\noperation"), "no such"), (RuntimeError(), "RuntimeError")]
 )
 def test_what_is_not_possible_is_told_and_the_others_are_tried(error, reason):
-    measure, _ = measured({form(): 1.0, form("a"): error, form("b"): 0.5})
-    kept, trials = lesson_05.greedy_ablation(measure, {"broken": {"a": 1}, "better": {"b": 1}})
+    *how, _ = measured({form(): 1.0, form("a"): error, form("b"): 0.5})
+    kept, trials = lesson_05.greedy_ablation(*how, {"broken": {"a": 1}, "better": {"b": 1}})
     assert kept == {"b": 1}
-    assert trials[1] == lesson_05.Trial("broken", None, f"not possible here: {reason}")
+    assert trials[0] == lesson_05.Trial("broken", None, None, f"not possible here: {reason}")
+
+
+def test_what_is_left_out_stands_in_its_place_with_the_reason():
+    *how, asked = measured({form(): 1.0, form("b"): 0.5})
+    _, trials = lesson_05.greedy_ablation(*how, {"a": "not tried: memory", "b": {"b": 1}})
+    assert trials[0] == lesson_05.Trial("a", None, None, "not tried: memory") and len(asked) == 1
 
 
 def test_an_interrupt_ends_the_trials():
-    measure, _ = measured({form(): KeyboardInterrupt()})
+    *how, _ = measured({form(): 1.0, form("a"): KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):
-        lesson_05.greedy_ablation(measure, {"any": {"a": 1}})
+        lesson_05.greedy_ablation(*how, {"any": {"a": 1}})
 
 
 def test_a_trial_that_would_not_fit_into_the_budget_is_not_begun(monkeypatch):
     clock = iter(range(0, 1000, 10))  # each trial takes 10 s
     monkeypatch.setattr(lesson_05.time, "perf_counter", lambda: next(clock))
     candidates = {name: {name: 1} for name in "abc"}
-    measure, asked = measured({form(): 1.0, form("a"): 0.9, form("a", "b"): 0.8, form("a", "b", "c"): 0.7})
-    kept, trials = lesson_05.greedy_ablation(measure, candidates, budget=35)
-    assert kept == {"a": 1, "b": 1} and len(asked) == 3
-    assert trials[-1] == lesson_05.Trial("c", None, "not tried: no time left of 35 s")
-    assert lesson_05.greedy_ablation(measure, candidates, budget=40)[0] == {"a": 1, "b": 1, "c": 1}
+    *how, asked = measured({form(): 1.0, form("a"): 0.9, form("a", "b"): 0.8, form("a", "b", "c"): 0.7})
+    kept, trials = lesson_05.greedy_ablation(*how, candidates, budget=25)
+    assert kept == {"a": 1, "b": 1} and len(asked) == 2
+    assert trials[-1] == lesson_05.Trial("c", None, None, "not tried: no time left of 25 s")
+    assert lesson_05.greedy_ablation(*how, candidates, budget=30)[0] == {"a": 1, "b": 1, "c": 1}
 
 
 def test_runs_too_short_to_judge_keep_and_drop_nothing():
-    measure, asked = measured({form(): 1.0, form("a"): 0.5, form("b"): 2.0})
-    kept, trials = lesson_05.greedy_ablation(measure, {"a": {"a": 1}, "b": {"b": 2}}, judge=False)
-    assert kept == {} and asked == [{}, {"a": 1}, {"b": 2}]
-    assert [trial.verdict for trial in trials] == ["start", lesson_05.TOO_SHORT, lesson_05.TOO_SHORT]
+    *how, asked = measured({form(): 1.0, form("a"): 0.5, form("b"): 2.0})
+    kept, trials = lesson_05.greedy_ablation(*how, {"a": {"a": 1}, "b": {"b": 2}}, judge=False)
+    assert kept == {} and asked == [[{}, {"a": 1}], [{}, {"b": 2}]]
+    assert {trial.verdict for trial in trials} == {lesson_05.TOO_SHORT}
 
 
-def test_the_last_change_is_told_alone_and_on_top(capsys):
-    measure, _ = measured({form(): 1.0, form("a"): 0.5, form("b"): 0.5, form("a", "b"): 0.7})
-    _, trials = lesson_05.greedy_ablation(measure, {"first": {"a": 1}, "second": {"b": 2}})
-    lesson_05.alone_and_on_top(trials, measure, {"b": 2})
-    alone, on_top = capsys.readouterr().out.splitlines()
-    assert alone.startswith("alone: second is 2 times faster than the form to start from (500 ms")
-    assert on_top.startswith("on top: second is 1.4 times slower than the form kept before it (700 ms")
+@pytest.mark.parametrize(
+    ("alone", "both", "on_top", "end"),
+    [
+        (0.5, 0.7, "1.4 times slower", "The verdict on this change depends on the order."),
+        (0.5, 0.3, "1.7 times faster", "faster both ways: the order does not change the verdict on this change"),
+        (0.5, 0.5, "no claim", "These runs cannot tell whether the order matters."),
+    ],
+)
+def test_the_last_change_is_told_alone_and_on_top(capsys, alone, both, on_top, end):
+    *how, asked = measured({form(): 1.0, form("a"): 0.5, form("b"): alone, form("a", "b"): both})
+    _, trials = lesson_05.greedy_ablation(*how, {"first": {"a": 1}, "second": {"b": 2}})
+    lesson_05.alone_and_on_top(trials, *how, {"b": 2})
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("alone: second is 2 times faster than the form to start from (500 ms")
+    assert second.startswith("on top: second") and on_top in second and "the form before it" in second
+    assert last == end and asked[-1] == [{}, {"b": 2}]
 
 
-def test_a_last_change_that_was_not_measured_is_not_measured_alone(capsys):
-    measure, asked = measured({form(): 1.0, form("a"): ValueError("no such operation")})
-    _, trials = lesson_05.greedy_ablation(measure, {"broken": {"a": 1}})
-    lesson_05.alone_and_on_top(trials, measure, {"a": 1})
-    assert capsys.readouterr().out == "broken: not possible here: no such operation\n" and len(asked) == 2
+@pytest.mark.parametrize(
+    ("error", "judge", "said"),
+    [
+        (
+            ValueError("no such operation"),
+            True,
+            "b: not possible here: no such operation, so there is nothing to compare",
+        ),
+        (0.5, True, "b: nothing was kept before it, so alone and on top are the same form"),
+        (0.5, False, "b: nothing was kept before it (too short to judge), so alone and on top are the same form"),
+    ],
+)
+def test_a_last_change_without_two_forms_is_not_measured_again(capsys, error, judge, said):
+    *how, asked = measured({form(): 1.0, form("b"): error})
+    _, trials = lesson_05.greedy_ablation(*how, {"b": {"b": 1}}, judge=judge)
+    lesson_05.alone_and_on_top(trials, *how, {"b": 1})
+    assert capsys.readouterr().out == f"{said}\n" and len(asked) == 1
 
 
-def test_too_short_runs_are_not_compared(capsys):
-    measure, _ = measured({form(): 1.0, form("a"): 0.5})
-    _, trials = lesson_05.greedy_ablation(measure, {"a": {"a": 1}}, judge=False)
-    lesson_05.alone_and_on_top(trials, measure, {"a": 1})
-    assert capsys.readouterr().out == "alone: too short to judge\non top: too short to judge\n"
+@pytest.mark.parametrize("place", [{"y": 26, "x": 0}, {"y": 0, "x": -1}])
+def test_a_place_that_is_not_there_is_named(place):
+    with pytest.raises(WorkshopError, match=rf"There is no place y={place['y']}, x={place['x']}\..*\n.*\n.*0 to 25"):
+        lesson_05.one_place(np.zeros((28, 28)), np.ones((3, 3)), np.zeros((26, 26)), **place)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from helpers import checks
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
 from helpers.quiet import caught_stderr
-from helpers.timing import Measurement, Record, compare, duration, is_clear, measure
+from helpers.timing import Measurement, Record, compare, duration, is_clear
 
 if TYPE_CHECKING:
     import keras
@@ -61,7 +61,7 @@ def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[st
     yield checks.judge_function(learner, right, lambda rng: small)
     rng = np.random.default_rng()
     images = [rng.integers(-99, 100, (h, w)) for h, w in ((28, 28), (4, 9), (12, 5), *rng.integers(3, 30, (4, 2)))]
-    images += [rng.integers(-99, 100, (7, 6)).astype("float32") / 4, rng.integers(0, 256, (6, 8)).astype("uint8")]
+    images += [rng.random((7, 6), "float32"), rng.integers(0, 256, (6, 8)).astype("uint8")]
     for image in images:
         width, before, expected = image.shape[1], image.copy(), right(image)
         where = f"for an image of shape {image.shape} and type {image.dtype}"
@@ -89,6 +89,7 @@ def check_own_change(
     build_before: Callable[[], keras.Model],
     prediction: object,
     measure: Callable[[Mapping[str, keras.Model]], tuple[Measurement, ...]],
+    how: str,
 ) -> Iterator[str]:
     """Lesson 05, exercise 3: a network that computes the same in another way, and what two measurements allow to say.
 
@@ -100,13 +101,32 @@ def check_own_change(
         build_before: returns the network to compare with.
         prediction: what the learner expects `decide` to say.
         measure: times the training of two networks in turn; the names it is given stand beside the numbers.
+        how: how long its runs are, and whether that is too short to judge.
     """
     _judge_same_network(build, build_before)
-    yield "the same answers in another way"
-    yield checks.judge_function(decide, _decide, _timings)
+    yield "build_mine: the same answers in another way"
+    _judge_letters(decide)
+    yield f"decide: {checks.judge_function(decide, _decide, _timings)}"
+    if prediction not in (None, ..., *CLAIMS):
+        raise checks.NotYet(f"guess: expected {_CLAIMS}, in small letters, or None; came {prediction!r}.")
     before, after = measure({"before": build_before(), "mine": build()})
     print(f"{before}\n{after}")
-    checks.compare_prediction(prediction, decide(list(before.seconds), list(after.seconds)))
+    checks.compare_prediction(prediction, f"{decide(list(before.seconds), list(after.seconds))} ({how})")
+
+
+CLAIMS = ("faster", "slower", "no claim")
+_CLAIMS = '"faster", "slower" or "no claim"'
+
+
+def _judge_letters(decide: Callable[..., object]) -> None:
+    """Say so where an answer of `decide` is right but for its letters."""
+    try:
+        answers = [decide(before, after) for before, after in _timings(np.random.default_rng())]
+    except Exception:
+        return  # the judge of its answers tells
+    for said in answers:
+        if isinstance(said, str) and said not in CLAIMS and said.strip().lower() in CLAIMS:
+            raise checks.NotYet(f"decide returned {said!r}; the three answers are {_CLAIMS}, in small letters.")
 
 
 def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable[[], keras.Model]) -> None:
@@ -116,6 +136,11 @@ def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable
     try:
         model = build()
     except Exception as error:
+        if "uint8" in str(error):
+            raise checks.NotYet(
+                "build_mine() stopped: a layer was given bytes (uint8), and cannot compute with them. "
+                "`layers.Rescaling`, right after `keras.Input`, makes fractions from 0 to 1 of them."
+            ) from None
         raise checks.NotYet(f"build_mine() stopped with {type(error).__name__}: {error}") from None
     if model is None or model is ...:
         raise checks.NotDone("build_mine() returns nothing.")
@@ -123,55 +148,134 @@ def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable
         raise checks.NotYet("build_mine() returns a network that does not know its input; begin with keras.Input.")
     if not isinstance(model, keras.Model):
         raise checks.NotYet(f"build_mine() returns one {type(model).__name__}; a Keras model is expected.")
+    if len(getattr(model, "inputs", None) or []) != 1:
+        raise checks.NotYet("build_mine() returns a network without one keras.Input; begin with it.")
     before = build_before()
-    for what, expected, actual in (
-        ("input shape", before.input_shape, model.input_shape),
-        ("output shape", before.output_shape, model.output_shape),
-        ("number of parameters", before.count_params(), model.count_params()),
-        ("shapes of the weights", [w.shape for w in before.weights], [w.shape for w in model.weights]),
-        ("number of weights that learn", len(before.trainable_weights), len(model.trainable_weights)),
-        ("layers that act at random", *map(_random_layers, (before, model))),
-        ("types of its numbers", *(sorted({one.compute_dtype for one in m.layers}) for m in (before, model))),
-    ):
+    takes = str(getattr(model.inputs[0].dtype, "name", model.inputs[0].dtype))
+    if takes != "uint8":
+        raise checks.NotYet(
+            f'its input takes {takes}, and the images are bytes: give keras.Input dtype="uint8"'
+            + ("." if _scales(model) else ", and scale them: `Rescaling` is missing.")
+        )
+    if model.input_shape[0] not in (None, _BATCH):
+        raise checks.NotYet(f"its input takes {model.input_shape[0]} images at once; it is trained on {_BATCH}.")
+    for what, seen in _ALIKE.items():
+        expected, actual = seen(before), seen(model)
         if expected != actual:
             raise checks.NotYet(f"{what}: expected {expected}, as in article C's network; came {actual}.")
     model.set_weights(before.get_weights())
-    pixels = np.random.default_rng().integers(0, 256, (16, *model.input_shape[1:]), dtype=np.uint8)
-    try:
-        answers = [keras.ops.convert_to_numpy(one(pixels)).astype("float32") for one in (before, model)]
-    except Exception as error:
-        said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-        reason = " ".join(line for line in said.splitlines() if line)[:200]
-        raise checks.NotYet(f"on images of bytes (uint8) it stopped with {type(error).__name__}: {reason}") from None
+    _judge_same_answers(before, model)
+    if _steps(before) == _steps(model):
+        raise checks.NotYet(
+            f"it takes the same steps in the same order as before ({', '.join(_steps(model))}), so there is nothing to "
+            "measure: ReLU still comes before the pooling. (A ReLU after another changes nothing; and the check "
+            "compiles both networks alike.)"
+        )
+
+
+_BATCH = 128  # images in a training step
+_ALIKE = {
+    "input shape": lambda model: model.input_shape[1:],
+    "output shape": lambda model: model.output_shape[1:],
+    "number of parameters": lambda model: model.count_params(),
+    "shapes of the weights": lambda model: [w.shape for w in model.weights],
+    "number of weights that learn": lambda model: len(model.trainable_weights),
+    "layers that act at random": lambda model: [_at_random(one) for one in _leaves(model) if _at_random(one)],
+    "types of its numbers": lambda model: sorted({one.compute_dtype for one in model.layers}),
+    "how its weights begin": lambda model: [
+        type(one.kernel_initializer).__name__ for one in _leaves(model) if hasattr(one, "kernel_initializer")
+    ],
+    "what training adds to the loss, or forbids the weights": lambda model: sum(
+        bool(getattr(one, name, None))
+        for one in (*_leaves(model), *model.weights)
+        for name in ("regularizer", "activity_regularizer", "constraint")
+    ),
+}
+
+
+def _judge_same_answers(before: keras.Model, model: keras.Model) -> None:
+    """Raise NotYet unless two networks answer alike with large weights, where a limit or a slope shows, too."""
+    import keras
+
+    kept, rng = before.get_weights(), np.random.default_rng()
+    weights, size = [], 0.6  # of the numbers that a layer takes: first pixels from 0 to 1
+    for one in kept:
+        last = one.shape[-1] == model.output_shape[-1]
+        wanted = 2 if last else 20  # probabilities that are all 0 or 1 would hide a difference
+        scale = wanted / size / math.sqrt(one.size / one.shape[-1]) if one.ndim > 1 else wanted
+        weights.append(rng.normal(0, scale, one.shape).astype("float32"))
+        size = 20 if one.ndim == 1 else size
+    pixels = rng.integers(0, 256, (_BATCH, *model.input_shape[1:]), dtype=np.uint8)
+    answers = []
+    for network in (before, model):
+        network.set_weights(weights)
+        try:
+            answers.append(keras.ops.convert_to_numpy(network(pixels)).astype("float32"))
+        except Exception as error:
+            if not _scales(model):
+                raise checks.NotYet(
+                    "a layer cannot compute with bytes (uint8): `layers.Rescaling`, after `keras.Input`, is missing."
+                ) from None
+            said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+            reason = " ".join(line for line in said.splitlines() if line)[:200]
+            raise checks.NotYet(
+                f"on images of bytes (uint8) it stopped with {type(error).__name__}: {reason}"
+            ) from None
+        network.set_weights(kept)
     if (gap := float(np.abs(answers[0] - answers[1]).max())) > 1e-4:
         raise checks.NotYet(
-            "with the same weights and 16 images of random bytes, 0 to 255, the probabilities should differ by less "
-            f"than 0.0001; they differ by up to {gap:.2g}."
-        )
-    if _written(before) == _written(model):
-        raise checks.NotYet(
-            "it has the same layers in the same order as before, so there is nothing to measure. "
-            "(How it was compiled does not count: the check compiles both alike.)"
+            f"with the same large weights and {_BATCH} images of random bytes, the probabilities should differ by less "
+            f"than 0.0001; they differ by up to {gap:.3g}."
+            + ("" if _scales(model) else " It does not scale bytes: `Rescaling` is missing.")
         )
 
 
-def _random_layers(model: keras.Model) -> list[str]:
-    return [
-        f"{type(one).__name__}({getattr(one, 'rate', '')})" for one in model.layers if hasattr(one, "seed_generator")
-    ]
+def _leaves(model: keras.Model) -> Iterator[keras.Operation]:
+    """Yield a network's layers and other operations in their order, those of networks in it among them."""
+    for one in getattr(model, "operations", None) or model.layers:
+        if hasattr(one, "layers"):
+            yield from _leaves(one)
+        else:
+            yield one
 
 
-def _written(model: keras.Model) -> list[tuple[str, dict]]:
-    """What a network's layers are, whatever they are called."""
-    return [(type(one).__name__, {**one.get_config(), "name": ""}) for one in model.layers]
+def _scales(model: keras.Model) -> bool:
+    return any(type(one).__name__ == "Rescaling" for one in _leaves(model))
+
+
+def _at_random(layer: keras.Operation) -> str:
+    """Return what a layer does at random, and to how many numbers of an image; empty if it does nothing so."""
+    if not hasattr(layer, "seed_generator"):
+        return ""
+    numbers = math.prod(layer.output.shape[1:])
+    shape = f", noise_shape={layer.noise_shape}" if getattr(layer, "noise_shape", None) else ""
+    return f"{type(layer).__name__}({getattr(layer, 'rate', '')}{shape}) of {numbers:,} numbers"
+
+
+def _steps(model: keras.Model) -> list[str]:
+    """Return what a network computes, step by step, without steps that change nothing.
+
+    An activation is a step of its own, wherever it is written. Left out are layers that pass on what they are given,
+    and a ReLU where no number is negative.
+    """
+    steps, positive = [], False
+    for one in _leaves(model):
+        name = type(one).__name__
+        if name == "MaxPooling2D" and tuple(one.pool_size) == tuple(one.strides) == (1, 1):
+            continue
+        plain = name == "ReLU" and one.max_value is None and not one.negative_slope and not one.threshold
+        activation = getattr(getattr(one, "activation", None), "__name__", "linear")
+        for step in ("relu" if plain else "linear" if name == "Activation" else name.lower(), activation):
+            if step in ("linear", "inputlayer", "flatten", "reshape", "identity") or (step == "relu" and positive):
+                continue
+            steps.append(step)
+            positive = step == "relu" or (positive and step in ("maxpooling2d", "dropout"))
+    return steps
 
 
 def _decide(before: Sequence[float], after: Sequence[float]) -> str:
     """The lesson's rule: a gap between the medians that is larger than the larger spread, or no claim."""
-    one, other = Measurement("", "one", tuple(before)), Measurement("", "one", tuple(after))
-    if not is_clear(one, other):
-        return "no claim"
-    return "faster" if other.median < one.median else "slower"
+    return _claim(Measurement("", "one", tuple(before)), Measurement("", "one", tuple(after)))
 
 
 def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
@@ -196,6 +300,10 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
         (runs(1.0, 0.1), runs(1.08, 0.1)),  # larger than each spread, and smaller than both together
         (runs(0.05, 0.001), runs(0.06, 0.001)),
         (runs(60.0, 1.0), runs(61.0, 5.0)),
+        ([2.0] * 5, [2.0] * 5),  # a gap as large as the spread is not larger: both 0
+        ([1.0] * 4 + [2.0] + [3.0] * 4, [3.0] * 4 + [4.0] + [5.0] * 4),  # and here both 2
+        ([1.0] * 3 + [3.0] * 3, [4.5] * 6),  # an even number of runs: the median is 2
+        ([3.0] * 3 + [1.0] * 3, [3.5] * 5),
     ]
 
 
@@ -214,6 +322,13 @@ def one_place(image: np.ndarray, weights: np.ndarray, result: np.ndarray, y: int
     """
     from matplotlib.patches import Rectangle
 
+    rows, columns = result.shape
+    if not (0 <= y < rows and 0 <= x < columns):
+        raise WorkshopError(
+            f"There is no place y={y}, x={x}.",
+            f"The filter lies wholly on the image at {rows} x {columns} places.",
+            f"Choose y from 0 to {rows - 1} and x from 0 to {columns - 1}.",
+        )
     pixels = image[y : y + 3, x : x + 3]
     pictures = (image, pixels, weights, result)
     titles = (f"{image.shape[0]} x {image.shape[1]} pixels", "the nine in the box", "times the filter", "all sums")
@@ -263,7 +378,8 @@ def heatmaps(
     """
     rows = -(-len(images) // columns)
     size = min(7.5 / columns, 2.6)
-    with figure(size * columns, (size + 0.2 * any(titles)) * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (
+    lines = max((title.count("\n") + 1 for title in titles if title), default=0)
+    with figure(size * columns, (size + 0.2 * lines) * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (
         drawn,
         axes,
     ):
@@ -301,38 +417,43 @@ def learning_rates() -> None:
 
 
 def trials(tried: Sequence[Trial], steps: int, title: str) -> None:
-    """Draw the time of a training step for each change that was tried, and what became of it.
+    """Draw the time of a training step for each change that was tried, the form before it, and what became of it.
 
     Args:
-        tried: what `lesson_05.greedy_ablation` returns, the form to start from first.
+        tried: what `lesson_05.greedy_ablation` returns.
         steps: training steps in one run of a trial.
         title: the message of the figure, with the device.
     """
-    with figure(7.5, 0.42 * len(tried) + 0.9) as (drawn, axes):
+    milliseconds, longest, words = 1e3 / steps, 1.0, []
+    with figure(7.5, 0.55 * len(tried) + 1.2) as (drawn, axes):
         for row, trial in enumerate(tried):
             if trial.run is None:
-                axes.annotate(
-                    trial.verdict, (0, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9
-                )
+                _beside(axes, 0, row, trial.verdict)
+                words.append(f"{trial.name}: {trial.verdict}")
                 continue
-            milliseconds = 1e3 / steps
-            low, high = (milliseconds * quartile for quartile in trial.run.quartiles)
-            median = milliseconds * trial.run.median
-            colour = BLUE if trial.verdict == "kept" else ORANGE if trial.verdict == "start" else GREY
-            axes.barh(row, median, color=colour, height=0.6)
-            axes.plot([low, high], [row, row], color="black", lw=1.5)
-            axes.annotate(f"{duration(median / 1e3)}  {trial.verdict}", (max(high, median), row), xytext=(6, 0),
-                          textcoords="offset points", va="center", fontsize=9)  # fmt: skip
-        axes.set_yticks(
-            range(len(tried)), [f"{trial.name}" if trial.verdict == "start" else f"+ {trial.name}" for trial in tried]
-        )
-        longest = max((1e3 / steps * trial.run.median for trial in tried if trial.run), default=1)
+            colour = BLUE if trial.verdict == "kept" else GREY
+            for at, run, shade, verdict in (
+                (row - 0.2, trial.before, ORANGE, ""), (row + 0.2, trial.run, colour, f"  {trial.verdict}")
+            ):  # fmt: skip
+                low, high, median = (milliseconds * seconds for seconds in (*run.quartiles, run.median))
+                axes.barh(at, median, color=shade, height=0.36)
+                axes.plot([low, high], [at, at], color="black", lw=1.5)
+                _beside(axes, max(high, median), at, f"{duration(median / 1e3)}{verdict}")
+                longest = max(longest, median)
+            before, after = (duration(run.median / steps) for run in (trial.before, trial.run))
+            words.append(f"{trial.name}: {before} before, {after} with it, {trial.verdict}")
+        axes.set_yticks(range(len(tried)), [f"+ {trial.name}" for trial in tried])
         axes.set(xlabel="time of one training step (ms)", xlim=(0, 1.6 * longest), ylim=(len(tried) - 0.5, -0.5))
         axes.grid(axis="y", visible=False)
+        shades = {"the form before": ORANGE, "with the change, kept": BLUE, "with the change, not kept": GREY}
+        handles = [axes.barh(0, 0, color=shade, label=label) for label, shade in shades.items()]
+        axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=3, fontsize=9)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    times = {trial.name: f"{duration(trial.run.median / steps)}, " if trial.run else "" for trial in tried}
-    words = "; ".join(f"{trial.name}: {times[trial.name]}{trial.verdict}" for trial in tried)
-    show(drawn, f"{title} {words}.")
+    show(drawn, f"{title} Milliseconds a step. {'; '.join(words)}.")
+
+
+def _beside(axes: Axes, x: float, y: float, text: str) -> None:
+    axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
@@ -343,108 +464,141 @@ TOO_SHORT = "too short to judge"
 
 @dataclass(frozen=True)
 class Trial:
-    """One form of a training that was tried."""
+    """One change of a training that was tried on top of those that were kept before it."""
 
     name: str  # what was changed
-    run: Measurement | None  # None if this form was not measured
-    verdict: str  # "start", "kept", "dropped: no clear gain", "dropped: slower", TOO_SHORT, or why it was not measured
+    before: Measurement | None  # the form without the change, measured in turn with it; None if not measured
+    run: Measurement | None  # the form with it; None if it was not measured
+    verdict: str  # "kept", "dropped: no clear gain", "dropped: slower", TOO_SHORT, or why it was not measured
+
+
+def in_turn(ways: Mapping[str, Callable[[], object]], repeats: int, device: str) -> tuple[Measurement, ...]:
+    """Time several ways in turn, each once a round, so that a machine that slows down hits them all.
+
+    Args:
+        ways: for each its name and a function that does the work once.
+        repeats: rounds that count, an odd number, after one that does not.
+        device: the name of the device that does the work.
+    """
+    timed, _ = Record().turn_about(ways, dict.fromkeys(ways, device), repeats)
+    return tuple(timed.values())
 
 
 def greedy_ablation(
-    measure: Callable[..., Measurement],
-    candidates: Mapping[str, Mapping[str, object]],
+    prepare: Callable[..., Callable[[], object]],
+    measure: Callable[[Mapping[str, Callable[[], object]]], tuple[Measurement, ...]],
+    candidates: Mapping[str, Mapping[str, object] | str],
     budget: float = math.inf,
     judge: bool = True,
 ) -> tuple[dict[str, object], list[Trial]]:
     """Try changes one after another, each on top of those that were kept, and keep what is clearly faster.
 
     Args:
-        measure: given the options of a form, measures it; without options it measures the form to start from.
-        candidates: for each change its name and the options that make it.
+        prepare: given the options of a form, returns a function that runs it once; without options, the first form.
+        measure: times such functions in turn. Each change is measured beside the form before it.
+        candidates: for each change its name and the options that make it, or why it is not tried here.
         budget: seconds for all trials; one that would take longer, judged by the longest so far, is not begun.
             `workload.budget` knows when there is no limit.
         judge: whether the runs are long enough to keep or drop a change; without it nothing is kept.
 
     Returns:
-        The options that were kept, and every trial in its order, the starting form first.
+        The options that were kept, and every trial in its order.
     """
     kept: dict[str, object] = {}
-    began = time.perf_counter()
-    best = measure()
-    trials, spent = [Trial("start", best, "start")], [time.perf_counter() - began]
+    best = prepare()
+    trials, spent = [], [0.0]
     for name, change in candidates.items():
+        if isinstance(change, str):
+            trials.append(Trial(name, None, None, change))
+            continue
         if sum(spent) + max(spent) > budget:
-            trials.append(Trial(name, None, f"not tried: no time left of {budget:.0f} s"))
+            trials.append(Trial(name, None, None, f"not tried: no time left of {budget:.0f} s"))
             continue
         began = time.perf_counter()
         try:
             with caught_stderr():  # TensorFlow's log lines of the first use of a compiler
-                run = measure(**{**kept, **change})
+                changed = prepare(**{**kept, **change})
+                before, run = measure({"the form before it": best, name: changed})
         except Exception as error:  # an operation that this device or backend does not have
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
-            trials.append(Trial(name, None, f"not possible here: {reason}"))
+            trials.append(Trial(name, None, None, f"not possible here: {reason}"))
             continue
         finally:
             spent.append(time.perf_counter() - began)
-        if not judge:
-            verdict = TOO_SHORT
-        elif not is_clear(best, run):
-            verdict = "dropped: no clear gain"
-        elif run.median > best.median:
-            verdict = "dropped: slower"
-        else:
-            kept, best, verdict = {**kept, **change}, run, "kept"
-        trials.append(Trial(name, run, verdict))
+        claim = _claim(before, run)
+        verdict = "kept" if claim == "faster" else f"dropped: {'slower' if claim == 'slower' else 'no clear gain'}"
+        trials.append(Trial(name, before, run, verdict if judge else TOO_SHORT))
+        if trials[-1].verdict == "kept":
+            kept, best = {**kept, **change}, changed
     return kept, trials
 
 
-def alone_and_on_top(tried: Sequence[Trial], measure: Callable[..., Measurement], change: Mapping[str, object]) -> None:
+def _claim(before: Measurement, after: Measurement) -> str:
+    if not is_clear(before, after):
+        return "no claim"
+    return "faster" if after.median < before.median else "slower"
+
+
+def alone_and_on_top(
+    tried: Sequence[Trial],
+    prepare: Callable[..., Callable[[], object]],
+    measure: Callable[[Mapping[str, Callable[[], object]]], tuple[Measurement, ...]],
+    change: Mapping[str, object],
+) -> None:
     """Print what the last change of a greedy ablation gains on the form to start from, and what it gained there.
 
     Args:
         tried: what `greedy_ablation` returns.
+        prepare: as for `greedy_ablation`.
         measure: as for `greedy_ablation`.
         change: the options of the last change.
     """
     last = tried[-1]
     if last.run is None:
-        print(f"{last.name}: {last.verdict}")
+        print(f"{last.name}: {last.verdict}, so there is nothing to compare")
         return
-    kept = [trial for trial in tried[:-1] if trial.verdict in ("start", "kept")][-1]
+    if not any(trial.verdict == "kept" for trial in tried[:-1]):
+        why = f" ({TOO_SHORT})" if last.verdict == TOO_SHORT else ""
+        print(f"{last.name}: nothing was kept before it{why}, so alone and on top are the same form")
+        return
     with caught_stderr():
-        alone = measure(**change)
-    for where, base, run in (("alone", tried[0], alone), ("on top", kept, last.run)):
-        before = "the form to start from" if base is tried[0] else "the form kept before it"
-        claim = compare(replace(base.run, label=before), replace(run, label=last.name))
-        print(f"{where}: {claim if last.verdict != TOO_SHORT else TOO_SHORT}")
+        alone = measure({"the form to start from": prepare(), last.name: prepare(**change)})
+    claims = []
+    for where, (before, after) in (("alone", alone), ("on top", (last.before, last.run))):
+        print(f"{where}: {compare(before, after)}")
+        claims.append(_claim(before, after))
+    if "no claim" in claims:
+        print("These runs cannot tell whether the order matters.")
+    elif claims[0] == claims[1]:
+        print(f"{claims[0]} both ways: the order does not change the verdict on this change")
+    else:
+        print("The verdict on this change depends on the order.")
 
 
 def time_steps(
-    model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int, steps: int, device: str
-) -> Measurement:
-    """Time runs of a few training steps, and give the network its weights back.
+    models: Mapping[str, tuple[keras.Model, np.ndarray]], labels: np.ndarray, batch: int, steps: int, device: str
+) -> tuple[Measurement, ...]:
+    """Time runs of a few training steps of several networks in turn.
 
     Args:
-        model: a compiled network.
-        images: of the form that the network takes, at least batch * steps.
+        models: for each name a compiled network and images of the form that it takes, at least batch * steps.
         labels: integers of shape (n,).
         batch: images in a step.
         steps: in one run.
         device: the name of the device that trains.
     """
-    weights, n = model.get_weights(), batch * steps
-    run = measure(
-        lambda: model.fit(images[:n], labels[:n], batch_size=batch, verbose=0),
-        device=device, label=f"{steps} steps of {batch}", repeats=3, warmup=1,
-    )  # fmt: skip
-    model.set_weights(weights)
-    return run
+    n = batch * steps
+    ways = {
+        name: functools.partial(model.fit, images[:n], labels[:n], batch_size=batch, verbose=0)
+        for name, (model, images) in models.items()
+    }
+    return in_turn(ways, 3, device)
 
 
 def time_in_turn(
     models: Mapping[str, keras.Model], images: np.ndarray, labels: np.ndarray, repeats: int, device: str
 ) -> tuple[Measurement, ...]:
-    """Time the training of several networks in turn, so that a machine that slows down hits them all.
+    """Time the training of several networks in turn.
 
     Args:
         models: for each form its network; all are compiled here, in the same way.
@@ -459,10 +613,10 @@ def time_in_turn(
         how = {"jit_compile": keras.backend.backend() == "jax", "metrics": ["accuracy"]}
         model.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy", **how)
     ways = {
-        name: functools.partial(model.fit, images, labels, batch_size=128, verbose=0) for name, model in models.items()
+        name: functools.partial(model.fit, images, labels, batch_size=_BATCH, verbose=0)
+        for name, model in models.items()
     }
-    timed, _ = Record().turn_about(ways, dict.fromkeys(models, device), repeats)
-    return tuple(timed.values())
+    return in_turn(ways, repeats, device)
 
 
 @functools.cache

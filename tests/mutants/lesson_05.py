@@ -35,6 +35,7 @@ MUTANTS = {
             ("return np.stack(columns, axis=1)", "return np.stack(columns, axis=1).astype('uint8')")
         ],
         "whole numbers alone": [("np.stack(columns, axis=1)", "np.stack(columns, axis=1).astype(int)")],
+        "half precision": [("axis=1)", "axis=1).astype('float16')")],
         "right for small images alone": [("h, w = image.shape", "h, w = min(image.shape[0], 20), image.shape[1]")],
         "the image changed": [("h, w = image.shape", "h, w = image.shape\n    image[h > 4 and -1, 0] += h > 4")],
         "strides of 2": [(": y + h - 2, x : x + w - 2", ": y + h - 2 : 2, x : x + w - 2 : 2")],
@@ -95,6 +96,44 @@ MUTANTS = {
                 '    return build_cnn(uint8=True, channels="first")\n    keras.Sequential(',
             )
         ],
+        "ReLU twice": [("layers.Conv2D(64, 3),", 'layers.Conv2D(64, 3, activation="relu"),')],
+        "ReLU written as a layer of its own": [
+            ("            layers.MaxPooling2D(2),\n", ""),
+            ("            layers.ReLU(),\n", "            layers.ReLU(),\n            layers.MaxPooling2D(2),\n"),
+        ],
+        "a layer that passes all on": [
+            ("layers.Conv2D(64, 3),", 'layers.Conv2D(64, 3, activation="relu"),'),
+            ("layers.ReLU(),", "layers.Identity(),"),
+        ],
+        "leaky": [("layers.ReLU(),", "layers.LeakyReLU(negative_slope=0.01),")],
+        "ReLU up to 6": [("layers.ReLU(),", "layers.ReLU(max_value=6),")],
+        "the first ReLU up to 6": [('3, activation="relu"', '3, activation="relu6"')],
+        "a penalty for large weights": [("layers.Conv2D(64, 3)", 'layers.Conv2D(64, 3, kernel_regularizer="l2")')],
+        "a limit for the weights": [("layers.Conv2D(64, 3)", 'layers.Conv2D(64, 3, kernel_constraint="max_norm")')],
+        "other first weights": [("layers.Conv2D(64, 3)", 'layers.Conv2D(64, 3, kernel_initializer="he_normal")')],
+        "dropout before the pooling": [
+            ("            layers.Dropout(0.25),\n", ""),
+            (
+                "            layers.MaxPooling2D(2),\n",
+                "            layers.Dropout(0.25),\n            layers.MaxPooling2D(2),\n",
+            ),
+        ],
+        "fractions as input, and scaled": [(', dtype="uint8"', "")],
+        "scaled by 256": [("1 / 255", "1 / 256")],
+        "the function of the lesson": [
+            ("    return keras.Sequential(", "    return article_c()\n    keras.Sequential("),
+        ],
+        "batches of another size": [('dtype="uint8"', 'dtype="uint8", batch_size=64')],
+        "equal is enough for a claim": [("abs(gap) <= max(spreads)", "abs(gap) < max(spreads)")],
+        "the upper of two middles": [
+            (
+                "np.median(after) - np.median(before)",
+                "sorted(after)[len(after) // 2] - sorted(before)[len(before) // 2]",
+            )
+        ],
+        "capital letters": [('"slower" if gap > 0 else "faster"', '"Slower" if gap > 0 else "Faster"')],
+        "a guess in other words": [('guess = "no claim"', 'guess = "quicker"')],
+        "a guess with a capital letter": [('guess = "no claim"', 'guess = "Faster"')],
         "the wrong way round": [('"slower" if gap > 0 else "faster"', '"faster" if gap > 0 else "slower"')],
         "always no claim": [("abs(gap) <= max(spreads)", "True")],
         "a tenth is enough": [("abs(gap) <= max(spreads)", "abs(gap) < 0.1 * np.median(before)")],
@@ -176,9 +215,22 @@ def decide(before, after):
             "lesson.slice_max_pooling()(2)"
         )
         + _DECIDE,
-        "another change: separate ReLU": _NETWORK.format(
-            _MOVED.replace("layers.MaxPooling2D(2), layers.ReLU()", "layers.ReLU(), layers.MaxPooling2D(2)")
-        )
+        "batches of one size": _NETWORK.format(_MOVED).replace('dtype="uint8"', 'dtype="uint8", batch_size=128')
+        + _DECIDE,
+        "ReLU after the dropout": _NETWORK.format(
+            _MOVED.replace("layers.ReLU()", "layers.Dropout(0.25), layers.ReLU()")
+        ).replace("layers.ReLU(),\n        layers.Dropout(0.25),", "layers.ReLU(),")
+        + _DECIDE,
+        "a network in a network": _NETWORK.format(f"keras.Sequential([{_MOVED}])") + _DECIDE,
+        "an operation": """
+def build_mine():
+    x = start = keras.Input((28, 28, 1), dtype="uint8")
+    for layer in (layers.Rescaling(1 / 255), layers.Conv2D(32, 3, activation="relu"), layers.Conv2D(64, 3),
+                  layers.MaxPooling2D(2), ops.relu, layers.Dropout(0.25), layers.Flatten(),
+                  layers.Dense(128, activation="relu"), layers.Dropout(0.5), layers.Dense(10, activation="softmax")):
+        x = layer(x)
+    return keras.Model(start, x)
+"""
         + _DECIDE,
         "a functional model": """
 def build_mine():
