@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import checks, training, workload
+from helpers import checks, tables, training, workload
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
 from helpers.timing import Measurement, duration
@@ -241,8 +241,8 @@ def _difference(weights: Sequence[np.ndarray], images: np.ndarray, actual: np.nd
         return f"for {len(images)} images expected answers of shape {expected.shape}, came {actual.shape}."
     place = np.unravel_index(np.abs(actual - expected).argmax(), expected.shape)
     return (
-        "the layers have the right sizes, the answers differ: with weights that the check chose, expected a probability of "
-        f"{expected[place]:.3f} for the digit {place[1]}, came {actual[place]:.3f}."
+        "the layers have the right sizes, the answers differ: with weights that the check chose, expected "
+        f"a probability of {expected[place]:.3f} for the digit {place[1]}, came {actual[place]:.3f}."
     )
 
 
@@ -443,6 +443,23 @@ def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
         _title(drawn, title)
     words = "; ".join(f"seed {seed}: {100 * one[seed]:.2f} % and {100 * other[seed]:.2f} %" for seed in one)
     show(drawn, f"{title}. {before} and {after}: {words}.")
+
+
+def batches(results: dict[int, tuple[float, Sequence[float]]], images: int, epochs: int) -> tables.Table:
+    """Put trainings that differ in their batch size side by side.
+
+    Args:
+        results: for each batch size the seconds of an epoch, and after each epoch the accuracy, from 0 to 1, on the
+            validation images.
+        images: how many an epoch shows.
+        epochs: after how many of them the accuracies are compared.
+    """
+    rows = [
+        (f"{size:,}", math.ceil(images / size), duration(seconds), f"{accuracies[:epochs][-1]:.2%}")
+        for size, (seconds, accuracies) in results.items()
+    ]
+    after = f"validation accuracy after {epochs} epoch{'s' * (epochs != 1)}"
+    return tables.Table(rows, ["images in a batch", "steps an epoch", "time of an epoch", after])
 
 
 def hardest(answers: np.ndarray, shown: np.ndarray) -> int:
