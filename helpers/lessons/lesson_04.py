@@ -163,7 +163,7 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
         weights = [rng.normal(0, 2 / len(weights) ** 0.5, weights.shape) for weights in model.get_weights()]
         model.set_weights(weights)
         trains, works = (keras.ops.convert_to_numpy(model(images, training=mode)) for mode in (True, False))
-        exact, white = _weights_that_show_the_scale(shapes), np.full((1, 784), 255, np.uint8)
+        exact, white = _weights_that_show_the_scale(shapes), np.full((2, 784), 255, np.uint8)
         model.set_weights(exact)
         scaled = keras.ops.convert_to_numpy(model(white, training=False))
     except (checks.NotDone, checks.NotYet):
