@@ -459,7 +459,7 @@ def batches(results: dict[int, tuple[float, Sequence[float]]], images: int, epoc
         for size, (seconds, accuracies) in results.items()
     ]
     after = f"validation accuracy after {epochs} epoch{'s' * (epochs != 1)}"
-    return tables.Table(rows, ["images in a batch", "steps an epoch", "time of an epoch", after])
+    return tables.Table(rows, ["images in a batch", "steps an epoch", "an epoch, with validation", after])
 
 
 def hardest(answers: np.ndarray, shown: np.ndarray) -> int:
