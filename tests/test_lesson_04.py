@@ -212,6 +212,19 @@ def test_a_cause_is_named_where_it_gives_the_same_answers(otherwise, told):
     assert "the answers differ" in lesson_04._difference(weights, images, half)
 
 
+@pytest.mark.parametrize(("otherwise", "told"), [({"scale": 1 / 256}, "divided by 256"), ({"most": 6}, "relu6")])
+def test_a_wrong_scale_and_a_limited_relu_are_named(otherwise, told):
+    weights = lesson_04._weights_that_show_the_scale([(784, 128), (128,), (128, 64), (64,), (64, 10), (10,)])
+    white = np.full((2, 784), 255)
+    assert lesson_04._answers(weights, white) == pytest.approx(0.1)
+    assert told in lesson_04._difference(weights, white, lesson_04._answers(weights, white, **otherwise))
+
+
+def test_batch_sizes_are_compared_after_as_many_epochs():
+    table = lesson_04.batches({128: (1.5, [0.9, 0.95, 0.97]), 2048: (0.5, [0.8, 0.85])}, images=50_000, epochs=2)
+    assert [(row[0], row[1], row[3]) for row in table.rows] == [("128", 391, "95.00%"), ("2,048", 25, "85.00%")]
+
+
 # ------------------------------------------------------------------------------------------------ its figures
 
 

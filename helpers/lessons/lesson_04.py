@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import checks, training, workload
+from helpers import checks, tables, training, workload
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
 from helpers.timing import Measurement, duration
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Sizes = list[int]
 STEPS = 32  # images a step of the trainings on few images
+GUESSES = 0.3  # of ten digits a network that knows a smaller share has learned next to nothing
 NEAR = 0.1  # a line that misses a measured time by a larger share of it describes nothing
 
 
@@ -32,7 +33,7 @@ def check_parameters(learner: Callable[[Sizes], int]) -> Iterator[str]:
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [(rng.integers(1, 900, size).tolist(),) for size in (2, 3, 4, 5, 6)]
-        return [([784, 512, 512, 10],), ([3, 2],), ([1, 1],), ([784, 2048, 2048, 10],), *drawn]
+        return [([784, 512, 512, 10],), ([3, 2],), ([1, 1],), ([5, 5, 5],), ([784, 2048, 2048, 10],), *drawn]
 
     def right(sizes: Sizes) -> int:
         return sum((sizes[i] + 1) * sizes[i + 1] for i in range(len(sizes) - 1))
@@ -100,7 +101,7 @@ def check_small_mlp(
         )
         return model
 
-    def accuracies(build: Callable[[int], keras.Model]) -> dict[int, float]:
+    def accuracies(build: Callable[[int], keras.Model]) -> tuple[dict[int, float], float]:
         found, learned = {}, []
         for seed in seeds:
             model = build(seed)
@@ -109,10 +110,15 @@ def check_small_mlp(
             found[seed] = model.evaluate(*validation, batch_size=500, verbose=0)[1]
         print(f"{build.__name__}: {np.median(learned):.1%} of its own {len(few[0]):,} training images, ", end="")
         print(f"{np.median(list(found.values())):.1%} of the validation images (medians)")
-        return found
+        return found, float(np.median(learned))
 
     article_way = article(0)
-    theirs, yours = accuracies(article), accuracies(small_mlp)
+    theirs, (yours, learned) = accuracies(article)[0], accuracies(small_mlp)
+    if learned < GUESSES:
+        raise checks.NotYet(
+            f"trained, the network knows {learned:.1%} of its own {len(few[0]):,} training images (median of "
+            f"{len(seeds)} seeds); expected at least {GUESSES:.0%}. Guessing gives about 10 %."
+        )
     title = f"Trained on {len(few[0]):,} images, {epochs} epochs: the article's network and yours"
     pairs({"article's": theirs, "yours": yours}, title)
     median = float(np.median([100 * (yours[seed] - theirs[seed]) for seed in seeds]))
@@ -126,6 +132,8 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
     import keras
 
     shapes = [(784, 128), (128,), (128, 64), (64,), (64, 10), (10,)]
+    if isinstance(learner, keras.Model):
+        raise checks.NotYet("small_mlp is a network, not a function that returns one; begin with def small_mlp():")
     try:
         model, other = learner(), learner()
         if model is None or model is ...:
@@ -134,6 +142,9 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
             raise checks.NotYet(f"small_mlp() returns a {type(model).__name__}; expected a keras.Sequential.")
         rng = np.random.default_rng()
         images = rng.integers(0, 256, (7, 784), dtype=np.uint8)
+        takes = [tuple(one.shape[1:]) for one in getattr(model, "inputs", None) or ()]
+        if takes not in ([], [(784,)]):
+            raise checks.NotYet(f"the network takes images of shape {takes[0]}; expected rows of 784 pixels, (784,).")
         for one in (model, other):
             one(images[:2])  # builds it where no keras.Input has
         had = [weights.shape for weights in model.get_weights()]
@@ -143,9 +154,18 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
             raise checks.NotYet("two calls of small_mlp() return networks with the same layers; make new ones in each.")
         if len(model.trainable_weights) != len(shapes):
             raise checks.NotYet("a layer of the network is not trainable.")
+        if model.losses:
+            raise checks.NotYet("a layer adds a term to the loss, as a regularizer does; expected none.")
+        if any(np.ptp(first) == 0 for first in model.get_weights()[:4:2]):  # zeros in the last layer do no harm
+            raise checks.NotYet(
+                "all weights of a layer begin at one value, so that its outputs are all alike; expected random weights."
+            )
         weights = [rng.normal(0, 2 / len(weights) ** 0.5, weights.shape) for weights in model.get_weights()]
         model.set_weights(weights)
         trains, works = (keras.ops.convert_to_numpy(model(images, training=mode)) for mode in (True, False))
+        exact, white = _weights_that_show_the_scale(shapes), np.full((2, 784), 255, np.uint8)
+        model.set_weights(exact)
+        scaled = keras.ops.convert_to_numpy(model(white, training=False))
     except (checks.NotDone, checks.NotYet):
         raise
     except Exception as error:
@@ -153,9 +173,22 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
         raise checks.NotYet(f"small_mlp() or its network stopped with {type(error).__name__}: {said}") from None
     if not _agree(works, _answers(weights, images)):
         raise checks.NotYet(_difference(weights, images, works))
+    if not _agree(scaled, _answers(exact, white)):
+        raise checks.NotYet(_difference(exact, white, scaled))
     if not _agree(trains, works):
         raise checks.NotYet("with training=True the network answers otherwise, as with dropout; expected none of it.")
     return "7 images, answered as NumPy does from the same weights; then trained"
+
+
+def _weights_that_show_the_scale(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return weights with which a wholly white image gives ten equal probabilities, if its pixels become exactly 1.
+
+    One value passes through all layers: 784 x 1/4 = 196, less 196 at the end. A GPU that multiplies with few bits
+    makes no error here; pixels divided by 256 give 195.2, and ReLU with an upper limit much less.
+    """
+    weights = [np.zeros(shape) for shape in shapes]
+    weights[0][:, 0], weights[2][0, 0], weights[4][0, 0], weights[5][0] = 0.25, 1, 1, -196
+    return weights
 
 
 def _layers(shapes: Sequence[tuple[int, ...]]) -> str:
@@ -170,13 +203,13 @@ def _layers(shapes: Sequence[tuple[int, ...]]) -> str:
 
 def _answers(
     weights: Sequence[np.ndarray], images: np.ndarray, scale: float = 1 / 255, relu: Sequence[bool] = (True, True),
-    last: str = "softmax",
+    last: str = "softmax", most: float = math.inf,
 ) -> np.ndarray:  # fmt: skip
     """Work out the answers of three dense layers in NumPy; as the exercise wants them, unless told otherwise."""
     values = images * scale
     for number, rectified in enumerate((*relu, False)):
         values = values @ weights[2 * number] + weights[2 * number + 1]
-        values = np.maximum(values, 0) if rectified else values
+        values = np.clip(values, 0, most) if rectified else values
     if last == "softmax":
         powers = np.exp(values - values.max(axis=1, keepdims=True))
         return powers / powers.sum(axis=1, keepdims=True)
@@ -194,20 +227,22 @@ def _difference(weights: Sequence[np.ndarray], images: np.ndarray, actual: np.nd
         "as without softmax": {"last": "none"},
         "as with sigmoid in place of softmax": {"last": "sigmoid"},
         "as if the pixels were not scaled to 0 to 1": {"scale": 1.0},
+        "as if the pixels were divided by 256": {"scale": 1 / 256},
+        "as with ReLU that stops at 6 (relu6)": {"most": 6},
         "as without ReLU in the first layer": {"relu": (False, True)},
         "as without ReLU in the second layer": {"relu": (True, False)},
         "as without any ReLU": {"relu": (False, False)},
     }
-    for what, otherwise in tried.items():
-        if _agree(actual, _answers(weights, images, **otherwise)):
-            return f"the layers have the right sizes; the network answers {what}."
     expected = _answers(weights, images)
+    for what, otherwise in tried.items():
+        if _agree(actual, other := _answers(weights, images, **otherwise)) and not _agree(other, expected):
+            return f"the layers have the right sizes; the network answers {what}."
     if actual.shape != expected.shape:
-        return f"for 7 images expected answers of shape {expected.shape}, came {actual.shape}."
+        return f"for {len(images)} images expected answers of shape {expected.shape}, came {actual.shape}."
     place = np.unravel_index(np.abs(actual - expected).argmax(), expected.shape)
     return (
-        "the layers have the right sizes, the answers differ: with weights drawn at random, expected a probability of "
-        f"{expected[place]:.3f} for the digit {place[1]}, came {actual[place]:.3f}."
+        "the layers have the right sizes, the answers differ: with weights that the check chose, expected "
+        f"a probability of {expected[place]:.3f} for the digit {place[1]}, came {actual[place]:.3f}."
     )
 
 
@@ -255,7 +290,7 @@ def tell_line(line: Line, measured: dict[int, Measurement], images: int) -> str:
         return (
             f"the line is off by up to {line.worst:.0%}, more than {NEAR:.0%}: it gives no share of overhead\n"
             f"but by these medians at most {most:.0%} of a step with {images} images is overhead: "
-            f"with {short.label} a whole step took {duration(short.median)}"
+            f"a step with {short.label} took {duration(short.median)} with its arithmetic, so the overhead is shorter"
         )
     share = line.overhead / (line.overhead + images * line.per_image)
     return f"the line is off by {line.worst:.0%} at most: by it {share:.0%} of a step with {images} images is overhead"
@@ -408,6 +443,33 @@ def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
         _title(drawn, title)
     words = "; ".join(f"seed {seed}: {100 * one[seed]:.2f} % and {100 * other[seed]:.2f} %" for seed in one)
     show(drawn, f"{title}. {before} and {after}: {words}.")
+
+
+def batches(results: dict[int, tuple[float, Sequence[float]]], images: int, epochs: int) -> tables.Table:
+    """Put trainings that differ in their batch size side by side.
+
+    Args:
+        results: for each batch size the seconds of an epoch, and after each epoch the accuracy, from 0 to 1, on the
+            validation images.
+        images: how many an epoch shows.
+        epochs: after how many of them the accuracies are compared.
+    """
+    rows = [
+        (f"{size:,}", math.ceil(images / size), duration(seconds), f"{accuracies[:epochs][-1]:.2%}")
+        for size, (seconds, accuracies) in results.items()
+    ]
+    after = f"validation accuracy after {epochs} epoch{'s' * (epochs != 1)}"
+    return tables.Table(rows, ["images in a batch", "steps an epoch", "an epoch, with validation", after])
+
+
+def hardest(answers: np.ndarray, shown: np.ndarray) -> int:
+    """Return the digit that a network recognises least.
+
+    Args:
+        answers: the digits that it named, of shape (n,).
+        shown: the labels, of shape (n,).
+    """
+    return int(np.argmin([np.mean(answers[shown == digit] == digit) for digit in range(10)]))
 
 
 def tell_pairs(before: dict[int, float], after: dict[int, float]) -> str:

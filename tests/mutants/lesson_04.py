@@ -15,6 +15,10 @@ MUTANTS = {
             ("[1:]))", "[1:])))"),
         ],
         "the list changed": [("return sum(", "sizes.append(0)\n    return sum(")],
+        "a set of layers": [
+            ("sum(inputs", "sum({inputs"),
+            ("zip(sizes, sizes[1:]))", "zip(sizes, sizes[1:])})"),
+        ],
         "a sum of sizes": [("inputs * outputs + outputs", "inputs + outputs")],
     },
     2: {
@@ -78,6 +82,15 @@ MUTANTS = {
         "softmax over the images": [(', activation="softmax"', "), layers.Softmax(axis=0")],
         "the class, not a network": [("return keras.Sequential(", "return keras.Sequential\n    unused = (")],
         "stops": [("return keras", "return missing")],
+        "weights that begin at zero": [("Dense(128, ", 'Dense(128, kernel_initializer="zeros", ')],
+        "values that ReLU turns into 0 for ever": [
+            ("Dense(128, ", "Dense(128, bias_initializer=keras.initializers.Constant(-1e6), ")
+        ],
+        "divided by 256": [("1 / 255", "1 / 256")],
+        "relu6": [('128, activation="relu"', '128, activation="relu6"')],
+        "relu6 in both": [('"relu"', '"relu6"')],
+        "a regularizer": [("Dense(64, ", 'Dense(64, kernel_regularizer="l2", ')],
+        "a network, no function": [("def small_mlp():\n    return ", "small_mlp = ")],
     },
 }
 
