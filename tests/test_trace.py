@@ -181,6 +181,7 @@ def test_wrong_sizes_and_arguments_give_messages():
         ("#define AT(k) (2 * (k))", "out[AT(1)] = x[AT(i)];", {("out", 2), ("x", 4)}),
         ("constant int table[2] = {1, 2};", "out[i] = table[1] + sizeof(x[99]);", {("out", 2)}),
         ("", "for (int k = 0; k < 1; k++) for (int m = 0; m < 1; m++) out[k] = x[m];", {("out", 0), ("x", 0)}),
+        ("", "for (int k = 0; k < 1; k++)\n#pragma unroll\nfor (int m = 0; m < 1; m++) out[k] = 2;", {("out", 0)}),
         ("", "int k = 0; do out[k] = 1; while (++k < 1); while (k < 4) if (k) k++; else { k = 9; }", {("out", 0)}),
     ],
 )  # fmt: skip
