@@ -159,6 +159,8 @@ def judge_function(
             given = copy.deepcopy(arguments)
             actual = _call(learner, given, arguments)
             if actual is None or actual is ...:
+                if actual is ...:
+                    raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
                 nothing = f"{_call_text(learner, arguments)} returned {actual}"
                 if tried:
                     raise NotYet(f"{nothing}; expected {_short(expected)}.")
