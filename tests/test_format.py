@@ -130,7 +130,7 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (undescribed, "cell 4 (import matplotlib.pyplot as plt): a figure without alternative text"),
         (big_figure, "a figure of 80 KB, and 80 KB is the most"),
         (shown(text_html='<img src="data:image/png;base64,AAAA">'), "a figure without alternative text"),
-        (stdout("x" * 400_000), "KB, and 400 KB is the most"),
+        (stdout("x" * 450_000), "KB, and 450 KB is the most"),
         (output(output_type="stream", name="stderr", text="oops"), "standard error is stored ('oops')"),
         (stdout("saved in /home/someone/x.npz"), "a path of one machine (/home/someone/x.npz)"),
         (stdout("/opt/venv/lib/python3.12/site-packages/jax"), "a path of one machine"),

@@ -38,7 +38,7 @@ SIZES = dict.fromkeys(("02", "12"), OF_TWO_PARTS) | dict.fromkeys(
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
 EXERCISE_CELLS = 4  # text, starter, check, solution; not counted from the third exercise on
-FIGURE_BYTES, NOTEBOOK_BYTES = 80_000, 400_000
+FIGURE_BYTES, NOTEBOOK_BYTES = 80_000, 450_000
 KINDS = {"text/plain", "text/html", "image/png"}  # what a page shows without a network and a kernel
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
