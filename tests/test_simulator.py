@@ -129,8 +129,9 @@ LESS_IN_HELPERS = {
 lesson.AWKWARD, lesson.TRACED = lesson.AWKWARD[:3], 48
 lesson.MatmulBenchmark.test.__defaults__ = (lesson.AWKWARD,)""",
     "03": """
-from helpers import plaidml
-plaidml.OPERATIONS = {name: one for name, one in plaidml.OPERATIONS.items() if name.startswith("cumulative")}""",
+for name, one in plaidml.OPERATIONS.items():
+    few = {array: tuple(min(n, 8) for n in shape) for array, shape in one.shapes.items()}
+    plaidml.OPERATIONS[name] = one._replace(shapes=few)""",
 }
 
 
