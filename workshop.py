@@ -39,8 +39,13 @@ if WINDOWS:
 else:
     import fcntl
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
-EXTRAS = {"torch": "PyTorch", "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB"}
-NEED_TEST_TOOLS = ("test", "screenshots", "bench", "lint", "format")
+EXTRAS = {
+    "torch": "PyTorch",
+    "openvino": "Intel's runtime for trained networks, about 60 MB",
+    "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
+    "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
+}
+NEED_TEST_TOOLS = ("test", "store", "screenshots", "bench", "lint", "format")
 
 
 class Family(NamedTuple):
@@ -141,7 +146,7 @@ def own_options() -> argparse.ArgumentParser:
     """Return the parser of what this file understands itself; it may stand before or after the command."""
     parser = argparse.ArgumentParser(prog=CALL, add_help=False, allow_abbrev=False, usage=f"{CALL} COMMAND [...]")
     parser.add_argument("--accel", choices=["cpu", "cuda", "metal", "rocm"], help="packages for this accelerator")
-    extras = "add " + " or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
+    extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
     parser.add_argument("--python", metavar="PATH", type=full_path, help="build .venv with this Python")
     parser.add_argument("--yes", action="store_true", help="agree to let uv fetch a Python, if none here fits")
@@ -297,7 +302,7 @@ def last_change() -> int:
 def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]]:
     """Return the calls of uv, with their titles, that bring into .venv what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
-    names = ["uv", family] + ["test"] * (command in NEED_TEST_TOOLS) + ["intel-opencl"] * ("intel-opencl" in extras)
+    names = ["uv", family] + ["test"] * (command in NEED_TEST_TOOLS) + [name for name in extras if name != "torch"]
     locks = [os.path.join("requirements", name + ".txt") for name in names]
     install = [UV, "pip", "install", "--python", python_in(VENV)]
     locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]

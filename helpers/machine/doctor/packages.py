@@ -17,7 +17,8 @@ from helpers.machine.doctor.findings import CHILD_SECONDS, Finding, Seen, count,
 from helpers.machine.host import STAMP, Host, command, python_command, reinstall
 
 # What the lessons import, and the distribution that brings it.
-_SAME_NAME = ("jupyterlab", "ipykernel", "numpy", "matplotlib", "pyopencl", "keras", "jax", "pooch", "tabulate")
+_NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")
+_SAME_NAME = ("jupyterlab", "ipykernel", "pooch", "tabulate", *_NUMBERS)
 MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
 
 
