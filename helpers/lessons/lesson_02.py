@@ -49,10 +49,10 @@ def check_smooth_locally(source: str) -> Iterator[str]:
 def judge_smooth_locally(source: str) -> str:
     """Judge the kernel of exercise 1; called in a subprocess."""
     kernel = kernel_checks.build(source, "smooth")
-    right = kernel_checks.judge_kernel(
-        kernel, ("float[]",), smooth, radius=1, groups=(64, 16), traced=kernel_checks.WHOLE_GROUPS
-    )
-    counted = kernel_checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups - 2)
+    traced = (*kernel_checks.WHOLE_GROUPS, (128, 64))  # in the last one every work-item has an element
+    right = kernel_checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, groups=(64, 16), traced=traced)
+    # Each element is read and written once, each group reads two more, and both ends of x may be read for the result.
+    counted = kernel_checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups + 2)
     return f"{right}; {counted}"
 
 
