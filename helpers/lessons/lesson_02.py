@@ -400,7 +400,7 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
             low, high = (2 * size**3 / seconds / 1e9 for seconds in reversed(run.quartiles))
             spread = [[abs(speed - low)], [abs(high - speed)]]
             axes.errorbar(speed, place, xerr=spread, color=BLUE, marker="o", ms=8, capsize=4)
-            axes.annotate(f"{speed:.3g}{note}", (max(speed, high), place), xytext=(9, 0), textcoords="offset points",
+            axes.annotate(f"{speed:.3g}{note}", (max(speed, high), place), xytext=(9, 4), textcoords="offset points",
                           va="center", fontsize=9)  # fmt: skip
         axes.set_yticks(range(len(runs)), [run.label for run in runs])
         axes.set(xscale="log", xlim=(min(speeds) / 2, max(speeds) * 6), ylim=(len(runs) - 0.4, -0.6))
