@@ -122,6 +122,7 @@ MUTANTS = {
                 "float2 pair = vload2(0, b + i * n + column); float left = pair.x, right = pair.y;",
             ),
         ],
+        "one sum starts anywhere": [("lower_right = 0", "lower_right")],
         "sums that start anywhere": [("upper_left = 0, upper_right = 0", "upper_left, upper_right")],
         "writes C in every step": [
             (SUMS, SUMS + "        if (row < m && column < n) c[row * n + column] = upper_left;\n")
