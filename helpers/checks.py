@@ -210,7 +210,7 @@ def _compare(expected: object, actual: object, where: str) -> None:
     """Raise NotYet unless `actual` is `expected`: fractions to 1e-5 of their size, everything else exactly."""
     if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
         raise NotYet(
-            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float; `//` divides to an int."
+            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float. `int(...)` makes an int."
         )
     if isinstance(expected, bool | np.bool_ | str | None.__class__):
         right = isinstance(actual, bool | np.bool_ | str) and actual == expected

@@ -120,7 +120,8 @@ def remembers(x):
         (lambda: 1, double, [(4,)], "stopped with TypeError"),
         (lambda x: "8", double, [(4,)], "came '8'"),
         (lambda x: [8, 8], double, [(4,)], "expected a single value, came 2 values"),
-        (lambda x: x * 2.0, double, [(4,)], "expected 8, a whole number; came 8.0, a float"),
+        (lambda x: x * 2.0, double, [(4,)], "expected 8, a whole number; came 8.0, a float. `int(...)` makes an int"),
+        (lambda x: 40.0 // x, lambda x: 10, [(4.0,)], "came 10.0, a float. `int(...)` makes an int"),  # `//` of floats
         (lambda x: {0: 8}, lambda x: [8, 8], [(4,)], "expected 2 values, came one dict"),
         (lambda x: [8], double, [(4,)], "came a list, tuple or array of 1 value"),
         (lambda x: np.nan, double, [(4,)], "came nan"),

@@ -158,3 +158,38 @@ def alternatives(monkeypatch):
     texts = []
     monkeypatch.setattr(lesson_02, "show", lambda _, alt: texts.append(alt))
     return texts
+
+
+SUMS_IN_AN_ARRAY = """
+__kernel void block(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
+    int column = 2 * get_global_id(0), row = 2 * get_global_id(1);
+    float sums[4] = {START, START, START, START};
+    for (int i = 0; i < k; i++) {
+        for (int j = 0; j < 4; j++) {
+            if (row + j / 2 < m && column + j % 2 < n) sums[j] += a[(row + j / 2) * k + i] * b[i * n + column + j % 2];
+        }
+    }
+    for (int j = 0; j < 4; j++) {
+        if (row + j / 2 < m && column + j % 2 < n) c[(row + j / 2) * n + column + j % 2] = sums[j];
+    }
+}
+"""
+
+
+def test_a_sum_that_does_not_begin_with_0_is_named():
+    with pytest.raises(lesson_02.NotYet, match=r"With A, B and C full of 0 it is 2\.5: does each sum begin with 0\?"):
+        lesson_02.judge_block(SUMS_IN_AN_ARRAY.replace("START", "2.5f"))
+
+
+def test_a_number_from_beyond_the_end_is_not_taken_for_a_wrong_start():
+    with pytest.raises(lesson_02.NotYet, match="beyond the end of A or B"):
+        lesson_02.judge_block(SUMS_IN_AN_ARRAY.replace("START", "0").replace("i < k", "i <= k"))
+
+
+@pytest.mark.parametrize(("yours", "hinted"), [(2.0, True), (0.5, False)])
+def test_a_block_below_1_is_called_slower(monkeypatch, yours, hinted):
+    runs = {"one element": measured("one element", 1, 1, 1), "your block": measured("your block", *[yours] * 3)}
+    monkeypatch.setattr(lesson_02, "in_turn", lambda *_, **__: runs)
+    said = lesson_02._time_block(opencl.Kernel(SUMS_IN_AN_ARRAY.replace("START", "0"), "block"))
+    assert said.startswith(f"{1 / yours:.2g} times as fast")
+    assert ("#pragma unroll" in said) == hinted

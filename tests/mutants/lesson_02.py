@@ -65,6 +65,14 @@ MUTANTS = {
             ("(near[l] + near[l + 1] + near[l + 2])", "(x[i - 1] + x[i] + x[i + 1])")
         ],
         "every work-item reads its neighbours": [("l == 0 && i > 0", "i > 0 && i <= n"), ("near[0]", "near[l]")],
+        "the right neighbour from x": [("near[l + 2]) / 3.0f", "x[i + 1]) / 3.0f")],
+        "the first and the last of a group from x": [
+            (
+                "if (i == 0 || i == n - 1) {",
+                "if (i > 0 && i < n - 1 && (l == 0 || l == last)) {\n        "
+                "out[i] = (x[i - 1] + x[i] + x[i + 1]) / 3.0f;\n    } else if (i == 0 || i == n - 1) {",
+            ),
+        ],
         "the edges are smoothed": [("if (i == 0 || i == n - 1)", "if (i < 0)")],
         "own element twice": [("near[l] + near[l + 1] + near[l + 2]", "near[l] + near[l + 1] + near[l + 1]")],
         "one neighbour outside local memory, by vload3": [
@@ -94,7 +102,6 @@ MUTANTS = {
         ],
         "a fence for global memory alone": [("CLK_LOCAL_MEM_FENCE", "CLK_GLOBAL_MEM_FENCE")],
         "a barrier without a fence": [("CLK_LOCAL_MEM_FENCE", "0")],
-        "the edges from x": [("out[i] = near[l + 1]", "out[i] = x[i]")],
         "near is too small": [("near[66]", "near[34]")],
     },
     2: {
@@ -115,6 +122,7 @@ MUTANTS = {
                 "float2 pair = vload2(0, b + i * n + column); float left = pair.x, right = pair.y;",
             ),
         ],
+        "one sum starts anywhere": [("lower_right = 0", "lower_right")],
         "sums that start anywhere": [("upper_left = 0, upper_right = 0", "upper_left, upper_right")],
         "writes C in every step": [
             (SUMS, SUMS + "        if (row < m && column < n) c[row * n + column] = upper_left;\n")
@@ -172,11 +180,15 @@ __kernel void smooth(__global const float *x, __global float *out, const int n) 
     if (i >= n) {
         return;
     }
-    out[i] = i == 0 || i == n - 1 ? near[l + 1] : (near[l] + near[l + 1] + near[l + 2]) / 3.0f;
+    out[i] = i == 0 || i == n - 1 ? ENDS : (near[l] + near[l + 1] + near[l + 2]) / 3.0f;
 }
 """
 NEAR = """    __local float near[66];
     int i = get_global_id(0), l = get_local_id(0), last = get_local_size(0) - 1;
+"""
+CLAMPED = """    near[l + 1] = x[min(i, n - 1)];
+    if (l == 0) near[0] = x[clamp(i - 1, 0, n - 1)];
+    if (l == last) near[l + 2] = x[min(i + 1, n - 1)];
 """
 BLOCK = """
 __kernel void block(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
@@ -185,8 +197,8 @@ __kernel void block(__global const float *a, __global const float *b, __global f
 """
 
 
-def smooth(body: str) -> str:
-    return f'smooth = """{SMOOTH % body}"""'
+def smooth(body: str, ends: str = "near[l + 1]") -> str:
+    return f'smooth = """{SMOOTH.replace("ENDS", ends) % body}"""'
 
 
 def block(body: str) -> str:
@@ -222,6 +234,20 @@ RIGHT = {
             "#define WAIT barrier(CLK_LOCAL_MEM_FENCE)\n" + NEAR + FILL + "    WAIT;\n"
         ),
         "a branch that all take": smooth(NEAR + FILL + "    if (n > 0) {\n    " + BARRIER + "    }\n"),
+        "clamped indices": smooth(NEAR + CLAMPED + BARRIER),
+        "the ends from x": smooth(NEAR + FILL + BARRIER, ends="x[i]"),
+        "clamped indices, the ends from x": smooth(NEAR + CLAMPED + BARRIER, ends="x[i]"),
+        "clamped in local memory": """
+smooth = '''
+__kernel void smooth(__global const float *x, __global float *out, const int n) {
+    __local float near[66];
+    int i = get_global_id(0), l = get_local_id(0), size = get_local_size(0), start = get_group_id(0) * size - 1;
+    for (int j = l; j < size + 2; j += size) near[j] = x[clamp(start + j, 0, n - 1)];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (i < n) out[i] = i > 0 && i < n - 1 ? (near[l] + near[l + 1] + near[l + 2]) / 3 : near[l + 1];
+}
+'''
+""",
         "both fences": smooth(NEAR + FILL + "    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);\n"),
     },
     2: {
