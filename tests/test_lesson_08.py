@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from helpers import checks, devices, processes
+from helpers import checks, devices, processes, timing
 from helpers.lessons import lesson_08
 
 
@@ -91,6 +91,18 @@ def test_the_work_of_each_device_is_told(capsys):
     spans = [("GPU:0", "forward", 0.0, 0.25), ("GPU:0", "back", 2.0, 2.25), ("GPU:1", "both", 0.5, 1.75)]
     lesson_08.tell_work({"parts: 1": spans})
     assert capsys.readouterr().out == "parts: 1: GPU:0 works 500 ms, GPU:1 works 1.25 s\n"
+
+
+@pytest.mark.parametrize(("slowest", "claim"), [(0.031, ""), (0.091, " (no claim: the gap is within the spread)")])
+def test_expected_and_measured_stand_beside_each_other(capsys, slowest, claim):
+    one = timing.Measurement("one", "CPU:0", (0.05, 0.05, 0.05))
+    two = timing.Measurement("two", "both", (0.029, 0.03, slowest))
+    lesson_08.tell_expected("256 images", one, two, half=0.025, exchange=0.005)
+    assert capsys.readouterr().out == (
+        "256 images, one device: 50 ms. Two devices:\n"
+        "  expected 25 ms (half) + 5 ms (exchange) = 30 ms: 1.67 times as fast\n"
+        f"  measured 30 ms: 1.67 times as fast{claim}\n"
+    )
 
 
 @pytest.mark.parametrize(

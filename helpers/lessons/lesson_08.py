@@ -16,7 +16,7 @@ import numpy as np
 
 from helpers import checks
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
-from helpers.timing import duration
+from helpers.timing import Measurement, duration, is_clear
 
 if TYPE_CHECKING:
     import jax
@@ -313,6 +313,26 @@ def tell_work(runs: Mapping[str, Sequence[tuple[str, str, float, float]]]) -> No
             work[device] = work.get(device, 0.0) + until - begin
         told = ", ".join(f"{device} works {duration(seconds)}" for device, seconds in sorted(work.items()))
         print(f"{name}: {told}")
+
+
+def tell_expected(what: str, one: Measurement, two: Measurement, half: float, exchange: float) -> None:
+    """Print what a step on two devices should take beside what was measured, and the same as times one device's speed.
+
+    Args:
+        what: the size of the step.
+        one: the step on one device.
+        two: the step on two devices.
+        half: seconds for half of the step's arithmetic.
+        exchange: seconds for the exchange.
+    """
+    expected = half + exchange
+    claim = "" if is_clear(one, two) else " (no claim: the gap is within the spread)"
+    print(f"{what}, one device: {duration(one.median)}. Two devices:")
+    print(
+        f"  expected {duration(half)} (half) + {duration(exchange)} (exchange) = {duration(expected)}: "
+        f"{one.median / expected:.2f} times as fast"
+    )
+    print(f"  measured {duration(two.median)}: {one.median / two.median:.2f} times as fast{claim}")
 
 
 def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
