@@ -1,12 +1,13 @@
 """Lesson 08's own machinery: what several devices exchange on JAX, and the losses that are compared."""
 
 import sys
+import threading
 import types
 
 import numpy as np
 import pytest
 
-from helpers import devices, processes
+from helpers import checks, devices, processes, timing
 from helpers.lessons import lesson_08
 
 
@@ -53,10 +54,55 @@ def test_means_so_far_are_those_that_keras_shows():
     assert lesson_08.running_mean([]) == []
 
 
+def test_the_devices_of_a_ring_see_nothing_but_what_is_sent():
+    def pass_on(pieces, me, swap):
+        arrived = swap(pieces[0])
+        pieces[0] += 1
+        return arrived
+
+    held = [[np.array([me])] for me in range(3)]
+    returned, sent = lesson_08.ring(pass_on, held)
+    assert [int(array[0]) for array in returned] == [2, 0, 1]
+    assert [[int(array[0]) for array in arrays] for arrays in sent] == [[0], [1], [2]]
+    assert [int(pieces[0][0]) for pieces in held] == [0, 1, 2]
+
+
+def test_a_device_of_a_ring_that_never_ends_is_stopped_and_the_others_with_it():
+    def wait(pieces, me, swap):
+        while me == 1:
+            pass
+        return swap(pieces[0])
+
+    before = threading.active_count()
+    with pytest.raises(checks.NotYet, match=r"device 1 stopped with TimeoutError: it had not returned after 0.2 s"):
+        lesson_08.ring(wait, [[np.zeros(2)]] * 3, seconds=0.2)
+    assert threading.active_count() == before
+
+
+def test_a_device_of_a_ring_that_waits_in_vain_is_told_why():
+    def first_alone(pieces, me, swap):
+        return swap(pieces[0]) if me == 0 else None
+
+    with pytest.raises(checks.NotYet, match=r"device 0 waits .* never comes.* begun were: device 0 1, device 1 0"):
+        lesson_08.ring(first_alone, [[np.zeros(2)]] * 2)
+
+
 def test_the_work_of_each_device_is_told(capsys):
     spans = [("GPU:0", "forward", 0.0, 0.25), ("GPU:0", "back", 2.0, 2.25), ("GPU:1", "both", 0.5, 1.75)]
     lesson_08.tell_work({"parts: 1": spans})
     assert capsys.readouterr().out == "parts: 1: GPU:0 works 500 ms, GPU:1 works 1.25 s\n"
+
+
+@pytest.mark.parametrize(("slowest", "claim"), [(0.031, ""), (0.091, " (no claim: the gap is within the spread)")])
+def test_expected_and_measured_stand_beside_each_other(capsys, slowest, claim):
+    one = timing.Measurement("one", "CPU:0", (0.05, 0.05, 0.05))
+    two = timing.Measurement("two", "both", (0.029, 0.03, slowest))
+    lesson_08.tell_expected("256 images", one, two, half=0.025, exchange=0.005)
+    assert capsys.readouterr().out == (
+        "256 images, one device: 50 ms. Two devices:\n"
+        "  expected 25 ms (half) + 5 ms (exchange) = 30 ms: 1.67 times as fast\n"
+        f"  measured 30 ms: 1.67 times as fast{claim}\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import functools
 import math
+import queue
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import checks
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
-from helpers.timing import duration
+from helpers.timing import Measurement, duration, is_clear
 
 if TYPE_CHECKING:
     import jax
     import keras
+
+# One device's part in a ring: its pieces, its number, `swap`.
+Program = Callable[[list[np.ndarray], int, Callable[[np.ndarray], np.ndarray]], object]
 
 
 @checks.verdict
@@ -90,17 +97,151 @@ def _two_against_one(per_image: float, gradient_bytes: int, bytes_per_second: fl
 
 
 @checks.verdict
-def check_busy_share(learner: Callable[[int, int], float]) -> Iterator[str]:
-    """Lesson 08, exercise 3: how much of a pipelined step each of several devices works.
+def check_all_reduce(learner: Program) -> Iterator[str]:
+    """Lesson 08, exercise 3: one device's part in a ring all-reduce, judged by its sums and by what each device sent.
 
-    Source: Huang et al., "GPipe" (2019): the bubble takes (devices - 1) of (parts + devices - 1) turns.
+    No device can do with less than 2 (n - 1) of its n pieces, and a ring needs no more.
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     """
+    rng = np.random.default_rng()
+    counts = (3, 2, 4, 5)
+    for devices in counts:
+        # At first each sum tells by its digits what it consists of: 121 counts the second device twice.
+        telling = [[np.array([10**device * (piece + 1)]) for piece in range(devices)] for device in range(devices)]
+        drawn = list(rng.integers(-99, 100, (devices, devices, int(rng.integers(2, 7)))))
+        for held in ([telling] if devices == 3 else []) + [drawn]:
+            _judge_ring(learner, [list(pieces) for pieces in held])
+    yield f"{', '.join(map(str, counts))} devices; with n devices each sent 2 (n - 1) of its n pieces"
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = [tuple(int(n) for n in rng.integers(1, 65, 2)) for _ in range(20)]
-        return [(2, 1), (2, 4), (4, 1), (1, 5), (4, 8), *drawn]
 
-    yield checks.judge_function(learner, lambda devices, parts: parts / (parts + devices - 1), cases)
+class _NothingArrives(Exception):
+    """A device waits, and the one before it has returned."""
+
+
+def ring(program: Program, held: list[list[np.ndarray]], seconds: float = 10.0) -> tuple[list, list[list[np.ndarray]]]:
+    """Run one device's program on several devices in a ring, each in a thread that sees nothing of the others.
+
+    Args:
+        program: takes the device's pieces (it may change them), the device's number, and `swap`: a function that sends
+            a copy of an array to the next device and returns what the previous one sent.
+        held: the pieces of each device.
+        seconds: after so long a device is taken for endless, and stopped.
+
+    Returns:
+        For each device what its program returned, and for each device the arrays that it sent, in their order.
+    """
+    devices, until = len(held), time.monotonic() + seconds
+    arriving: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in held]
+    sent: list[list[np.ndarray]] = [[] for _ in held]
+    ended = object()
+
+    def watch(*_: object) -> Callable:  # Python calls it at each line of the program
+        if time.monotonic() > until:
+            raise TimeoutError(f"it had not returned after {seconds:g} s")
+        return watch
+
+    def one_device(me: int) -> object:
+        def swap(piece: np.ndarray) -> np.ndarray:
+            copy = np.array(piece)
+            if copy.ndim == 0:
+                raise TypeError(f"swap() takes a piece, such as pieces[0], and was given {piece!r}")
+            if len(sent[me]) == 100:
+                raise RuntimeError("it had called swap 100 times and wanted more")
+            sent[me].append(copy)
+            arriving[(me + 1) % devices].put(copy.copy())
+            if (arrived := arriving[me].get()) is ended:
+                raise _NothingArrives
+            return arrived
+
+        sys.settrace(watch)
+        try:
+            return program([piece.copy() for piece in held[me]], me, swap)
+        finally:
+            sys.settrace(None)
+            arriving[(me + 1) % devices].put(ended)
+
+    with ThreadPoolExecutor(devices) as threads:
+        running = [threads.submit(one_device, me) for me in range(devices)]
+    stopped = {me: error for me, one in enumerate(running) if (error := one.exception())}
+    if not stopped:
+        return [one.result() for one in running], sent
+    me, error = min(
+        stopped.items(), key=lambda item: isinstance(item[1], _NothingArrives)
+    )  # the cause, not what follows
+    if isinstance(error, NotImplementedError):
+        raise checks.NotDone("it raised NotImplementedError.")
+    if isinstance(error, _NothingArrives):
+        numbers = ", ".join(f"device {device} {len(arrays)}" for device, arrays in enumerate(sent))
+        raise checks.NotYet(
+            f"with {devices} devices, device {me} waits in swap for a piece that never comes. "
+            f"Each device must swap equally often; begun were: {numbers}."
+        )
+    raise checks.NotYet(f"with {devices} devices, device {me} stopped with {type(error).__name__}: {error}")
+
+
+def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
+    """Raise NotYet unless every device returns the sums of all, and sends no more than it must.
+
+    Args:
+        learner: one device's program.
+        held: for each device its pieces, one-dimensional arrays of whole numbers, all of the same length.
+    """
+    devices, length = len(held), held[0][0].size
+    returned, sent = ring(learner, held)
+    expected = [sum(column) for column in zip(*held, strict=True)]
+    said = f"with {devices} devices"
+    for me, actual in enumerate(returned):
+        unchanged = isinstance(actual, list) and _same_pieces(actual, held[me])
+        if actual is ... or (not any(sent) and (actual is None or unchanged)):
+            raise checks.NotDone(f"device {me} of {devices} swapped nothing and returned {_written(actual)}.")
+        if actual is None:
+            raise checks.NotYet(f"{said}, device {me} returned None; return the list of the summed pieces.")
+        if not _same_pieces(actual, expected):
+            raise checks.NotYet(
+                f"{said}, device {me}: expected {_written(expected)}, came {_written(actual)}.\n{_told(held, sent)}"
+            )
+    least = 2 * (devices - 1)
+    for me, arrays in enumerate(sent):
+        pieces = sum(array.size for array in arrays) / length
+        if pieces > least:
+            raise checks.NotYet(
+                f"the sums are right, but {said} device {me} sent as much as {pieces:g} pieces; in a ring it sends "
+                f"{least}, one in each of {least} swaps."
+            )
+        if pieces < least:
+            raise checks.NotYet(
+                f"the sums are right, but {said} device {me} sent only {pieces:g} pieces, and fewer than {least} "
+                "cannot do. Devices share no variables: let `swap` carry everything."
+            )
+    if sum(max(array.size for array in swap) for swap in zip(*sent, strict=True)) > least * length:
+        raise checks.NotYet(
+            f"the sums are right, but {said} some wait while others send: {len(sent[0])} swaps. In a ring every device "
+            f"sends one piece in each of {least} swaps."
+        )
+
+
+def _same_pieces(one: object, other: Sequence[np.ndarray]) -> bool:
+    """Return whether both are as many pieces, and equal ones."""
+    if not isinstance(one, list | tuple | np.ndarray) or len(one) != len(other):
+        return False
+    return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def _written(value: object) -> str:
+    """Return pieces as people write them: [1] [2] [3]."""
+    if not isinstance(value, list | tuple | np.ndarray):
+        return repr(value)
+    text = " ".join(str(np.asarray(piece).tolist()) for piece in value)
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def _told(held: list[list[np.ndarray]], sent: list[list[np.ndarray]]) -> str:
+    """Return what each device held and sent, a line a device."""
+    lines = [
+        f"  device {me} held {_written(pieces)} and sent {_written(arrays) or 'nothing'}"
+        for me, (pieces, arrays) in enumerate(zip(held, sent, strict=True))
+    ]
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -172,6 +313,26 @@ def tell_work(runs: Mapping[str, Sequence[tuple[str, str, float, float]]]) -> No
             work[device] = work.get(device, 0.0) + until - begin
         told = ", ".join(f"{device} works {duration(seconds)}" for device, seconds in sorted(work.items()))
         print(f"{name}: {told}")
+
+
+def tell_expected(what: str, one: Measurement, two: Measurement, half: float, exchange: float) -> None:
+    """Print what a step on two devices should take beside what was measured, and the same as times one device's speed.
+
+    Args:
+        what: the size of the step.
+        one: the step on one device.
+        two: the step on two devices.
+        half: seconds for half of the step's arithmetic.
+        exchange: seconds for the exchange.
+    """
+    expected = half + exchange
+    claim = "" if is_clear(one, two) else " (no claim: the gap is within the spread)"
+    print(f"{what}, one device: {duration(one.median)}. Two devices:")
+    print(
+        f"  expected {duration(half)} (half) + {duration(exchange)} (exchange) = {duration(expected)}: "
+        f"{one.median / expected:.2f} times as fast"
+    )
+    print(f"  measured {duration(two.median)}: {one.median / two.median:.2f} times as fast{claim}")
 
 
 def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:

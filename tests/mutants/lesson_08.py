@@ -29,14 +29,53 @@ MUTANTS = {
         "whole images for each device": [("int(2 * ", "2 * (int("), (" + 1", " + 1)")],
     },
     3: {
-        "the bubble": [("return parts /", "return 1 - parts /")],
-        "no bubble": [("(parts + devices - 1)", "parts")],
-        "one turn too many": [("devices - 1", "devices")],
-        "for two devices alone": [("devices - 1", "1")],
-        "the other way round": [("return parts /", "return devices /")],
-        "percent": [("return parts", "return 100 * parts")],
-        "whole numbers": [(" / ", " // ")],
-        "one piece": [("return parts", "return 1")],
+        "nothing is handed out": [("n - 1):  # hand out", "0):  # hand out")],
+        "everything is sent to everybody": [
+            ("pieces)\n", "pieces)\n    all_of_them = every = np.array(pieces)\n"),
+            ("mine = (me - step) % n\n", "every = swap(every)\n"),
+            ("pieces[mine - 1] += swap(pieces[mine])  # piece -1 is the last one", "all_of_them = all_of_them + every"),
+            ("range(n - 1):  # hand out", "range(0):  # hand out"),
+            ("return pieces", "return all_of_them"),
+        ],
+        "device 0 collects and hands out": [
+            ("pieces)\n", "pieces)\n    mine = total = np.array(pieces)\n"),
+            ("range(n - 1):  # add up", "range(2 * n - 2):  # device 0 begins, and later hands out what comes back"),
+            ("mine = (me - step) % n\n", "arrived = swap(total if step % n == me else total[:0])\n"),
+            (
+                "pieces[mine - 1] += swap(pieces[mine])  # piece -1 is the last one",
+                "total = total if not len(arrived) else arrived if step >= n - 1 else mine + arrived",
+            ),
+            ("range(n - 1):  # hand out", "range(0):  # hand out"),
+            ("return pieces", "return total"),
+        ],
+        "each piece is handed out added": [("pieces[mine - 1] = swap", "pieces[mine - 1] += swap")],
+        "what arrives replaces the sum": [("pieces[mine - 1] += swap", "pieces[mine - 1] = swap")],
+        "always one's own piece": [("mine = (me - step) % n", "mine = me")],
+        "handed out from the first piece": [("(me + 1 - step)", "(me - step)")],
+        "the other direction": [("(me - step)", "(me + step)")],
+        "the piece after the one sent": [("pieces[mine - 1] += swap", "pieces[(mine + 1) % n] += swap")],
+        "a swap too many": [("range(n - 1):  # hand out", "range(n):  # hand out")],
+        "a step too few": [("range(n - 1):  # add up", "range(n - 2):  # add up")],
+        "one device swaps once more": [
+            ("    return pieces", "    if me == 0:\n        swap(pieces[0])\n    return pieces")
+        ],
+        "for three devices alone": [("n = len(pieces)", "n = 3")],
+        "the number of a piece is sent": [("swap(pieces[mine])  # piece", "swap(mine)  # piece")],
+        "no more than its own pieces": [("    return pieces", "    return [n * piece for piece in pieces]")],
+        "nothing is returned": [("    return pieces", "    pass")],
+        "the mean": [("return pieces", "return [piece / n for piece in pieces]")],
+        "one sum of everything": [("return pieces", "return sum(pieces)")],
+        "a swap for ever": [("    return pieces", "    while True:\n        swap(pieces[0])")],
+        "a variable that all share": [
+            ("def all_reduce", "together = {}\n\n\ndef all_reduce"),
+            (
+                "    n = len(pieces)",
+                "    import time\n\n    n = len(pieces)\n    together.setdefault(n, {})[me] = pieces",
+            ),
+            ("range(n - 1):  # add up", "range(0):"),
+            ("range(n - 1):  # hand out", "range(0):"),
+            ("return pieces", "time.sleep(0.2)\n    return [sum(column) for column in zip(*together[n].values())]"),
+        ],
     },
 }
 
@@ -81,14 +120,40 @@ def break_even_batch(per_image, gradient_bytes, bytes_per_second):
 """,
     },
     3: {
-        "one less the bubble": """
-def busy_share(devices, parts):
-    return 1 - (devices - 1) / (parts + devices - 1)
+        "what travels has a name": """
+def all_reduce(pieces, me, swap):
+    n = len(pieces)
+    travelling = pieces[me]
+    for step in range(1, n):
+        travelling = swap(travelling) + pieces[(me - step) % n]
+    sums = {(me + 1) % n: travelling}
+    for step in range(n - 1):
+        travelling = swap(travelling)
+        sums[(me - step) % n] = travelling
+    return [sums[number] for number in range(n)]
 """,
-        "turns counted": """
-def busy_share(devices, parts):
-    turns = devices + parts - 1
-    return sum(1 for turn in range(turns) if turn < parts) / turns
+        "one loop, one array, another first piece": """
+def all_reduce(pieces, me, swap):
+    pieces = np.array(pieces, float)
+    n = len(pieces)
+    for step in range(2 * n - 2):
+        arrived = swap(pieces[(me - 1 - step) % n])
+        pieces[(me - 2 - step) % n] = arrived + (pieces[(me - 2 - step) % n] if step < n - 1 else 0)
+    return pieces
+""",
+        "the other way through the pieces": """
+def all_reduce(pieces, me, swap):
+    n = len(pieces)
+    number = -me % n
+    for step in range(n - 1):
+        arrived = swap(pieces[number])
+        number = (number + 1) % n
+        pieces[number] = pieces[number] + arrived
+    for _ in pieces[1:]:
+        arrived = swap(pieces[number])
+        number = (number + 1) % n
+        pieces[number] = arrived
+    return tuple(pieces)
 """,
     },
 }
