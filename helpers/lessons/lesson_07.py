@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import itertools
+import operator
+import platform
+import sys
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, processes, timing, training
+from helpers.data import CACHE
+from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
 from helpers.timing import duration
 
@@ -318,6 +327,105 @@ def draw_visible(cards: Sequence[tuple[str, int]], value: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
+
+# The library in it holds nothing of Python, and is the same in the wheels for 3.10 to 3.13.
+ZENTF_WHEEL = "zentf-2.21.0.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+ZENTF_SHA256 = "f65ff0b23bfdbe016ff533646caa6e837734ca1746a147dce752cf08f0419fe8"
+ZENTF_FOR = "2.21"  # of TensorFlow
+
+
+def zentf(download: bool = False) -> str:
+    """Return the folder with the library of zentf, AMD's plug-in for TensorFlow, for TF_PLUGGABLE_DEVICE_LIBRARY_PATH.
+
+    It is unpacked beside the environment, from its wheel in data/cache. Installed, it would put NumPy 1.26.4, which
+    JAX refuses, in place of ours.
+
+    Args:
+        download: whether pip may fetch the wheel (22 MB) if it is not there.
+
+    Raises:
+        WorkshopError: it does not fit this machine or this TensorFlow, is not there, or did not come whole.
+    """
+    wheel, folder = CACHE / ZENTF_WHEEL, CACHE / ZENTF_WHEEL.split("-cp")[0]
+    without = "zentf is left out."
+    if (system := f"{platform.system()} {platform.machine()}") != "Linux x86_64":
+        raise WorkshopError(without, f"It is made for Linux on x86-64 processors; this is {system}.", "Read on.")
+    if not (version := training.import_tensorflow().__version__).startswith(f"{ZENTF_FOR}."):
+        raise WorkshopError(without, f"It is made for TensorFlow {ZENTF_FOR}; this is {version}.", "Read on.")
+    if not folder.exists():
+        if not wheel.exists():
+            if not download:
+                advice = "Set download=True in this cell and run it again, or read on."
+                raise WorkshopError(without, f"Its file (22 MB) is not in data/cache: {ZENTF_WHEEL}", advice)
+            _fetch_zentf(without)
+        if hashlib.sha256(wheel.read_bytes()).hexdigest() != ZENTF_SHA256:
+            advice = "Delete it there, and run this cell again with download=True."
+            raise WorkshopError(without, f"The file data/cache/{ZENTF_WHEEL} is damaged, or another one.", advice)
+        with tempfile.TemporaryDirectory(dir=CACHE) as unfinished, zipfile.ZipFile(wheel) as packed:
+            packed.extractall(Path(unfinished, folder.name))
+            with suppress(OSError):  # another process was faster
+                Path(unfinished, folder.name).rename(folder)
+    return str(folder / "tensorflow-plugins")
+
+
+def _fetch_zentf(without: str) -> None:
+    """Let pip bring the wheel into data/cache; whatever Python runs here, the one that the checksum belongs to."""
+    name, version, python, abi, system = ZENTF_WHEEL.removesuffix(".whl").split("-")
+    command = ["download", "--no-deps", "--only-binary=:all:", f"--python-version={python[2:]}", f"--abi={abi}"]
+    command += [f"--platform={system}", f"{name}=={version}"]
+    quick = ["--quiet", "--retries=1", f"--dest={CACHE}"]
+    done = processes.run_command([sys.executable, "-m", "pip", *command, *quick], timeout=300)
+    if done.status != 0:
+        why = done.stderr.strip()[-300:] or "it took too long"
+        advice = f"Fetch it where there is a network, and put it into data/cache:\n    pip {' '.join(command)}"
+        raise WorkshopError(without, f"pip could not bring it: {why}", advice)
+
+
+def with_and_without_zentf(
+    multiply: Callable[[], tuple[float, ...]], switches: Mapping[str, str], download: bool = False
+) -> None:
+    """Run a function in fresh processes without and with zentf, and print what comes of it.
+
+    That is what it prints, what TensorFlow logs of plug-ins, and how the times compare; where zentf cannot be had, why.
+
+    Args:
+        multiply: returns the seconds of its runs; `processes.run` takes it.
+        switches: environment variables that zentf wants.
+        download: whether pip may fetch zentf.
+    """
+    ways, missing = {"without zentf": {}}, None
+    try:
+        ways["with zentf"] = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
+    except WorkshopError as error:
+        missing = error
+    # The whole log, and no GPU, which would compute in place of the processor.
+    always = {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    measured = []
+    for name, variables in ways.items():
+        run = processes.run(multiply, variables=always | variables, check=False)
+        logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
+        print(f"{name}\n{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}\n")
+        if run.result:
+            measured.append(timing.Measurement(name, "the processor", run.result))
+    print(missing or (timing.compare(*measured) if len(measured) == 2 else "One of them failed; nothing to compare."))
+
+
+def executed(function: Callable[..., object], *tensors: object) -> list[str]:
+    """Call a `tf.function`, and return the kinds of operations that ran, after all that rewrites its graph.
+
+    Source: the run metadata of TensorFlow 2.21; no public function tells them any more.
+    """
+    from tensorflow.python.eager import context
+
+    ours = context.context()
+    ours.enable_run_metadata()
+    try:
+        function(*tensors)
+        graphs = ours.export_run_metadata().partition_graphs
+    finally:
+        ours.disable_run_metadata()
+    return [node.op for graph in graphs for node in graph.node if node.op not in ("_Arg", "_Retval")]
+
 
 Note = Callable[..., "jax.Array"]
 
