@@ -77,6 +77,9 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             ({"worker": place("CPU", 0, job="worker"), "wrong": place("GPU", 0, job="worker")}, "CPU:0"),
             ({"x": place("GPU", 12), "y": place("GPU", 1), "z": place("GPU", 2)}, "GPU:1"),
             ({"compiled": place("XLA_GPU", 1), "plain": place("GPU", 1)}, "GPU:1"),
+            ({"B": place("CPU", 0), "A": place("CPU", 0), "C": place("GPU", 1)}, "GPU:1"),
+            ({"short": "/device:GPU:1", "Wrong": "/device:GPU:0", "Local": "/job:localhost/device:CPU:0"}, "GPU:1"),
+            ({"Here": "/job:worker/task:1/device:CPU:0", "There": "/job:worker/task:1/device:CPU:1"}, "CPU:0"),
             ({}, "CPU:0"),
         ]
         drawn = []
@@ -103,7 +106,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
     tried = (8, 3, 2, 1, 0, int(rng.integers(10, 40)))
     for count in tried:
         both, where = _Devices(), f"for count = {count}"
-        first, second = (_Array(both, value, 0) for value in rng.uniform(1, 2, 2))
+        first, second = (_Array(both, value, None) for value in rng.uniform(1, 2, 2))
         try:
             answer = learner(both.put, both.step, first, second, count)
         except NotImplementedError:
@@ -122,9 +125,10 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
             raise checks.NotYet(f"{where} expected numbers, came arrays of a device. `float` makes numbers of them.")
         if len(answer) != len(expected):
             raise checks.NotYet(f"{where} expected {len(expected)} numbers, came {len(answer)}")
-        for number, (wanted, came) in enumerate(zip(expected, answer, strict=True)):
+        for number, (wanted, came) in enumerate(zip(expected, answer, strict=True), 1):
             if not isinstance(came, Real | np.ndarray) or not np.allclose(came, wanted, rtol=1e-6):
-                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {came!r}")
+                which = "the first number" if number == 1 else f"number {number}"
+                raise checks.NotYet(f"{where} expected {wanted:.4f} as {which} of the list, came {came!r}")
     yield f"{len(tried)} cases"
 
 
@@ -132,12 +136,14 @@ class _Devices:
     """Two devices that a loop gives orders to, and a clock that is counted, in ms: no machine is too busy for it."""
 
     ORDER, STEP = 0.1, 1.0  # what an order takes Python, and what a step takes its device
+    COPY = 1.0  # what a copy from one device to the other takes; one from Python's memory is not counted
 
     def __init__(self) -> None:
         self.now = 0.0  # Python's time
         self.free = [0.0, 0.0]  # when each device has done all that it was ordered
         self.steps = [0, 0]
         self.idle = 0.0  # how long a device that had begun had no order
+        self.copies = 0  # from one device to the other
         self.log: list[str] = []
         self.threads: set[int] = set()
 
@@ -146,20 +152,26 @@ class _Devices:
         if not isinstance(array, _Array) or device not in (0, 1):
             raise ValueError(f"put(array, device) takes an array and 0 or 1, not {array!r} and {device!r}")
         self.log.append(f"put on {device}")
-        return _Array(self, array.value, device, array.done)
+        if array.device in (None, device):
+            return _Array(self, array.value, device, array.done)
+        self.copies += 1
+        self.now += self.ORDER
+        return _Array(self, array.value, device, max(self.now, array.done) + self.COPY)
 
     def step(self, array: _Array) -> _Array:
-        """Order a step where `array` is, and return its result, which is not there yet."""
+        """Order a step where `array` is (on no device: on device 0), and return its result, which is not there yet."""
         if not isinstance(array, _Array):
             raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
+        device = array.device or 0
         self.threads.add(threading.get_ident())
         self.log.append("order")
         self.now += self.ORDER
-        if self.steps[array.device]:
-            self.idle += max(0.0, self.now - self.free[array.device])
-        self.free[array.device] = max(self.now, self.free[array.device], array.done) + self.STEP
-        self.steps[array.device] += 1
-        return _Array(self, self.after(array.value), array.device, self.free[array.device])
+        begin = max(self.now, self.free[device], array.done)
+        if self.steps[device]:
+            self.idle += begin - self.free[device]
+        self.free[device] = begin + self.STEP
+        self.steps[device] += 1
+        return _Array(self, self.after(array.value), device, self.free[device])
 
     def wait(self, array: _Array) -> None:
         """Let Python wait until `array` is there."""
@@ -190,33 +202,74 @@ class _Devices:
         if self.idle > 1e-9 or took > count * (self.STEP + self.ORDER) + self.ORDER + 1e-9:
             busy = " and ".join(f"device {i} {n * self.STEP / took:.0%}" for i, n in enumerate(self.steps))
             before = self.log[: self.log.index("wait")].count("order") if "wait" in self.log else orders
+            copies = f" Copies from one device to the other: {self.copies}." if self.copies else ""
             raise checks.NotYet(
                 f"{where} all is done after {took:.1f} ms; {count * self.STEP + 2 * self.ORDER:.1f} ms would do. "
-                f"Busy: {busy} of that time. Python ordered {before} of {orders} steps before it first waited."
+                f"Busy: {busy} of that time. Python ordered {before} of {orders} steps before it first waited.{copies}"
             )
 
 
 class _Array:
-    """A number on one of the `_Devices`; whoever reads it waits for it."""
+    """A number on one of the `_Devices`, or on none yet; whoever reads it, in whatever way, waits for it.
 
-    def __init__(self, devices: _Devices, value: float, device: int, done: float = 0.0) -> None:
+    To compute with it, as in `x + 1` or `x < y`, is not to read it: as in JAX the result is an array on its device.
+    """
+
+    def __init__(self, devices: _Devices, value: float, device: int | None, done: float = 0.0) -> None:
         self.devices, self.value, self.device, self.done = devices, value, device, done
 
-    def __repr__(self) -> str:
-        return f"<an array on device {self.device}>"
+    __hash__ = None  # as JAX's arrays have none
+    __array_priority__ = 100  # NumPy's numbers leave arithmetic to it
 
     def block_until_ready(self) -> _Array:
         self.devices.wait(self)
         return self
 
-    def __float__(self) -> float:
-        self.devices.wait(self)
-        return float(self.value)
+    def item(self) -> float:
+        return self.block_until_ready().value
 
-    item = __float__
+    tolist = item
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(self.item(), digits)
+
+    def __str__(self) -> str:
+        return str(self.item())
+
+    def __repr__(self) -> str:
+        return f"Array({self}, on device {self.device})"
+
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how)
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
-        return np.array(float(self), dtype)
+        return np.array(self.item(), dtype)
+
+    def _compute(self, operation: Callable[..., float], *others: object) -> _Array:
+        """Order an operation on arrays and numbers; it takes no time, but its result is there when all of them are."""
+        arrays = [self, *(one for one in others if isinstance(one, _Array))]
+        if len(places := {one.device for one in arrays} - {None}) > 1:
+            raise ValueError("the arrays are on two devices; as in JAX, put one of them beside the other first")
+        values = [one.value if isinstance(one, _Array) else one for one in (self, *others)]
+        return _Array(self.devices, operation(*values), *(places or {None}), max(one.done for one in arrays))
+
+
+for _name in ("neg", "abs", "lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(_Array, f"__{_name}__", functools.partialmethod(_Array._compute, getattr(operator, _name)))
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    _operation = getattr(operator, _name)
+    setattr(_Array, f"__{_name}__", functools.partialmethod(_Array._compute, _operation))
+    _swapped = functools.partial(lambda operation, one, other: operation(other, one), _operation)
+    setattr(_Array, f"__r{_name}__", functools.partialmethod(_Array._compute, _swapped))
 
 
 @checks.verdict
