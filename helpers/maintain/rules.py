@@ -35,6 +35,7 @@ OF_TWO_PARTS = Size((25, 70), (800, 2275), (700, 2625))  # says where to take a 
 SIZES = dict.fromkeys(("02", "12"), OF_TWO_PARTS) | dict.fromkeys(
     ("01", "03", "04", "05", "07", "08", "09", "13"), LONG
 )
+SIZES["07"] = LONG._replace(words_allowed=(700, 2050))  # has a real plug-in of TensorFlow, too
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
 EXERCISE_CELLS = 4  # text, starter, check, solution; not counted from the third exercise on
