@@ -166,8 +166,9 @@ def multiply():
 def test_without_zentf_half_is_shown_and_what_is_missing(cache, capsys):
     """The operation is the one that ran: TensorFlow's own, or oneDNN's."""
     lesson_07.with_and_without_zentf(multiply, {})
-    name, ran, logged, _, reason, *_ = capsys.readouterr().out.splitlines()
+    name, ran, logged, took, _, reason, *_ = capsys.readouterr().out.splitlines()
     assert name == "without zentf" and logged == "logged of plug-ins: nothing" and reason == "zentf is left out."
+    assert took.startswith("without zentf: 1 s (median of 3 runs")
     assert ran in ("MatMul on /physical_device:CPU:0", "_MklMatMul on /physical_device:CPU:0")
 
 
@@ -176,7 +177,7 @@ def test_a_plug_in_that_cannot_be_loaded_stops_nothing(cache, monkeypatch, capsy
     wheel(cache, monkeypatch)
     lesson_07.with_and_without_zentf(multiply, {})
     told = capsys.readouterr().out
-    assert "with zentf\n[failed]" in told and told.endswith("One of them failed; nothing to compare.\n")
+    assert "with zentf\n[failed]" in told and told.endswith("One of them failed: there is nothing to compare.\n")
 
 
 @pytest.mark.slow

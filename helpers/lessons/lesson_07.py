@@ -457,10 +457,17 @@ def with_and_without_zentf(
     for name, variables in ways.items():
         run = processes.run(multiply, variables=always | variables, check=False)
         logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
-        print(f"{name}\n{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}\n")
+        print(f"{name}\n{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
         if run.result:
             measured.append(timing.Measurement(name, "the processor", run.result))
-    print(missing or (timing.compare(*measured) if len(measured) == 2 else "One of them failed; nothing to compare."))
+            print(measured[-1])
+        print()
+    if missing:
+        print(missing)
+    elif len(measured) < 2:
+        print("One of them failed: there is nothing to compare.")
+    else:
+        print("In one process each, one after the other:", timing.compare(*measured))
 
 
 def executed(function: Callable[..., object], *tensors: object) -> list[str]:
