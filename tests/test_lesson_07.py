@@ -1,13 +1,17 @@
-"""Lesson 07's own machinery: who is waited for, orders that are watched, and the picture of visible cards."""
+"""Lesson 07's own machinery: who is waited for, orders that are watched, visible cards, a plug-in of TensorFlow."""
 
+import hashlib
 import itertools
+import platform
 import sys
 import types
+import zipfile
 from contextlib import contextmanager
 
 import pytest
 
-from helpers import devices, processes, timing
+from helpers import data, devices, processes, timing
+from helpers.errors import WorkshopError
 from helpers.lessons import lesson_07
 
 
@@ -74,3 +78,114 @@ def test_the_order_of_the_cards_decides_which_one_is_shown(monkeypatch):
     lesson_07.draw_visible([("slow", 1), ("fast", 0), ("slow", 2)], "2,0")
     assert "is not set, GPU:1 is the fast one in slot 1" in told[0]
     assert "is PCI_BUS_ID, GPU:1 is the slow one in slot 0" in told[0]
+
+
+# ------------------------------------------------------------------------------------------------------- the plug-in
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, on a machine that zentf is made for."""
+    monkeypatch.setattr(lesson_07, "CACHE", tmp_path)
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    tensorflow = types.SimpleNamespace(__version__="2.21.0")
+    monkeypatch.setattr(lesson_07.training, "import_tensorflow", lambda: tensorflow)
+    return tmp_path
+
+
+def wheel(folder, monkeypatch):
+    """A file in place of zentf's wheel, and its checksum in place of that one's."""
+    with zipfile.ZipFile(folder / lesson_07.ZENTF_WHEEL, "w") as packed:
+        packed.writestr("tensorflow-plugins/library.so", "machine code")
+    content = (folder / lesson_07.ZENTF_WHEEL).read_bytes()
+    monkeypatch.setattr(lesson_07, "ZENTF_SHA256", hashlib.sha256(content).hexdigest())
+
+
+def test_zentf_is_unpacked_once_from_the_cache(cache, monkeypatch):
+    wheel(cache, monkeypatch)
+    folder = lesson_07.zentf()
+    assert (cache / "zentf-2.21.0.0" / "tensorflow-plugins" / "library.so").read_text() == "machine code"
+    assert folder == str(cache / "zentf-2.21.0.0" / "tensorflow-plugins")
+    (cache / lesson_07.ZENTF_WHEEL).unlink()
+    assert lesson_07.zentf() == folder
+    assert [one.name for one in cache.iterdir()] == ["zentf-2.21.0.0"]
+
+
+def test_zentf_is_fetched_only_when_asked_for_and_then_by_pip(cache, monkeypatch):
+    commands = []
+
+    def pip(command, timeout):
+        commands.append(command)
+        wheel(cache, monkeypatch)
+        return processes.Finished(0, "", "", 1.0)
+
+    monkeypatch.setattr(processes, "run_command", pip)
+    with pytest.raises(WorkshopError, match=r"not in data/cache.*\nNext: Set download=True"):
+        lesson_07.zentf()
+    assert commands == []
+    assert lesson_07.zentf(download=True).endswith("tensorflow-plugins")
+    assert commands[0][1:4] == ["-m", "pip", "download"] and "zentf==2.21.0.0" in commands[0]
+
+
+@pytest.mark.parametrize("status", [1, None])
+def test_a_failed_download_of_zentf_is_told_with_the_command(cache, monkeypatch, status):
+    done = processes.Finished(status, "", "no network\n", 1.0)
+    monkeypatch.setattr(processes, "run_command", lambda command, timeout: done)
+    with pytest.raises(WorkshopError, match=r"no network\n.*\n    pip download --no-deps .* zentf==2.21.0.0$"):
+        lesson_07.zentf(download=True)
+
+
+def test_a_damaged_file_of_zentf_is_not_unpacked(cache):
+    (cache / lesson_07.ZENTF_WHEEL).write_text("half of it")
+    with pytest.raises(WorkshopError, match="damaged"):
+        lesson_07.zentf(download=True)
+    assert [one.name for one in cache.iterdir()] == [lesson_07.ZENTF_WHEEL]
+
+
+def test_zentf_is_left_out_where_it_does_not_fit(cache, monkeypatch):
+    monkeypatch.setattr(lesson_07.training.import_tensorflow(), "__version__", "2.20.0")
+    with pytest.raises(WorkshopError, match=r"for TensorFlow 2\.21; this is 2\.20\.0"):
+        lesson_07.zentf()
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    with pytest.raises(WorkshopError, match="this is Linux arm64"):
+        lesson_07.zentf()
+
+
+def multiply():
+    import tensorflow as tf
+
+    from helpers.lessons import lesson_07
+
+    a = tf.ones((64, 64))
+    product = tf.function(lambda: a @ a)
+    print(*lesson_07.executed(product), "on", *(one.name for one in tf.config.list_physical_devices()))
+    return (1.0, 1.0, 1.0)
+
+
+def test_without_zentf_half_is_shown_and_what_is_missing(cache, capsys):
+    """The operation is the one that ran: TensorFlow's own, or oneDNN's."""
+    lesson_07.with_and_without_zentf(multiply, {})
+    name, ran, logged, took, _, reason, *_ = capsys.readouterr().out.splitlines()
+    assert name == "without zentf" and logged == "logged of plug-ins: nothing" and reason == "zentf is left out."
+    assert took.startswith("without zentf: 1 s (median of 3 runs")
+    assert ran in ("MatMul on /physical_device:CPU:0", "_MklMatMul on /physical_device:CPU:0")
+
+
+@pytest.mark.slow
+def test_a_plug_in_that_cannot_be_loaded_stops_nothing(cache, monkeypatch, capsys):
+    wheel(cache, monkeypatch)
+    lesson_07.with_and_without_zentf(multiply, {})
+    told = capsys.readouterr().out
+    assert "with zentf\n[failed]" in told and told.endswith("One of them failed: there is nothing to compare.\n")
+
+
+@pytest.mark.slow
+def test_the_real_zentf_exchanges_the_product_and_brings_no_device(capsys):
+    if not any(data.CACHE.glob("zentf-*")):
+        pytest.skip(f"{lesson_07.ZENTF_WHEEL} is not in data/cache")
+    switches = {"TF_ENABLE_ZENDNN_OPTS": "1", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    lesson_07.with_and_without_zentf(multiply, switches)
+    told = capsys.readouterr().out
+    assert "_ZenMatMul on /physical_device:CPU:0\n" in told
+    assert "logged of plug-ins: Plugin optimizer for device_type CPU is enabled." in told

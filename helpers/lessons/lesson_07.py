@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import itertools
+import operator
+import platform
+import sys
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, processes, timing, training
+from helpers.data import CACHE
+from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
 from helpers.timing import duration
 
@@ -68,6 +77,9 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             ({"worker": place("CPU", 0, job="worker"), "wrong": place("GPU", 0, job="worker")}, "CPU:0"),
             ({"x": place("GPU", 12), "y": place("GPU", 1), "z": place("GPU", 2)}, "GPU:1"),
             ({"compiled": place("XLA_GPU", 1), "plain": place("GPU", 1)}, "GPU:1"),
+            ({"B": place("CPU", 0), "A": place("CPU", 0), "C": place("GPU", 1)}, "GPU:1"),
+            ({"short": "/device:GPU:1", "Wrong": "/device:GPU:0", "Local": "/job:localhost/device:CPU:0"}, "GPU:1"),
+            ({"Here": "/job:worker/task:1/device:CPU:0", "There": "/job:worker/task:1/device:CPU:1"}, "CPU:0"),
             ({}, "CPU:0"),
         ]
         drawn = []
@@ -94,7 +106,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
     tried = (8, 3, 2, 1, 0, int(rng.integers(10, 40)))
     for count in tried:
         both, where = _Devices(), f"for count = {count}"
-        first, second = (_Array(both, value, 0) for value in rng.uniform(1, 2, 2))
+        first, second = (_Array(both, value, None) for value in rng.uniform(1, 2, 2))
         try:
             answer = learner(both.put, both.step, first, second, count)
         except NotImplementedError:
@@ -113,9 +125,10 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
             raise checks.NotYet(f"{where} expected numbers, came arrays of a device. `float` makes numbers of them.")
         if len(answer) != len(expected):
             raise checks.NotYet(f"{where} expected {len(expected)} numbers, came {len(answer)}")
-        for number, (wanted, came) in enumerate(zip(expected, answer, strict=True)):
+        for number, (wanted, came) in enumerate(zip(expected, answer, strict=True), 1):
             if not isinstance(came, Real | np.ndarray) or not np.allclose(came, wanted, rtol=1e-6):
-                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {came!r}")
+                which = "the first number" if number == 1 else f"number {number}"
+                raise checks.NotYet(f"{where} expected {wanted:.4f} as {which} of the list, came {came!r}")
     yield f"{len(tried)} cases"
 
 
@@ -123,12 +136,14 @@ class _Devices:
     """Two devices that a loop gives orders to, and a clock that is counted, in ms: no machine is too busy for it."""
 
     ORDER, STEP = 0.1, 1.0  # what an order takes Python, and what a step takes its device
+    COPY = 1.0  # what a copy from one device to the other takes; one from Python's memory is not counted
 
     def __init__(self) -> None:
         self.now = 0.0  # Python's time
         self.free = [0.0, 0.0]  # when each device has done all that it was ordered
         self.steps = [0, 0]
         self.idle = 0.0  # how long a device that had begun had no order
+        self.copies = 0  # from one device to the other
         self.log: list[str] = []
         self.threads: set[int] = set()
 
@@ -137,20 +152,26 @@ class _Devices:
         if not isinstance(array, _Array) or device not in (0, 1):
             raise ValueError(f"put(array, device) takes an array and 0 or 1, not {array!r} and {device!r}")
         self.log.append(f"put on {device}")
-        return _Array(self, array.value, device, array.done)
+        if array.device in (None, device):
+            return _Array(self, array.value, device, array.done)
+        self.copies += 1
+        self.now += self.ORDER
+        return _Array(self, array.value, device, max(self.now, array.done) + self.COPY)
 
     def step(self, array: _Array) -> _Array:
-        """Order a step where `array` is, and return its result, which is not there yet."""
+        """Order a step where `array` is (on no device: on device 0), and return its result, which is not there yet."""
         if not isinstance(array, _Array):
             raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
+        device = array.device or 0
         self.threads.add(threading.get_ident())
         self.log.append("order")
         self.now += self.ORDER
-        if self.steps[array.device]:
-            self.idle += max(0.0, self.now - self.free[array.device])
-        self.free[array.device] = max(self.now, self.free[array.device], array.done) + self.STEP
-        self.steps[array.device] += 1
-        return _Array(self, self.after(array.value), array.device, self.free[array.device])
+        begin = max(self.now, self.free[device], array.done)
+        if self.steps[device]:
+            self.idle += begin - self.free[device]
+        self.free[device] = begin + self.STEP
+        self.steps[device] += 1
+        return _Array(self, self.after(array.value), device, self.free[device])
 
     def wait(self, array: _Array) -> None:
         """Let Python wait until `array` is there."""
@@ -181,33 +202,74 @@ class _Devices:
         if self.idle > 1e-9 or took > count * (self.STEP + self.ORDER) + self.ORDER + 1e-9:
             busy = " and ".join(f"device {i} {n * self.STEP / took:.0%}" for i, n in enumerate(self.steps))
             before = self.log[: self.log.index("wait")].count("order") if "wait" in self.log else orders
+            copies = f" Copies from one device to the other: {self.copies}." if self.copies else ""
             raise checks.NotYet(
                 f"{where} all is done after {took:.1f} ms; {count * self.STEP + 2 * self.ORDER:.1f} ms would do. "
-                f"Busy: {busy} of that time. Python ordered {before} of {orders} steps before it first waited."
+                f"Busy: {busy} of that time. Python ordered {before} of {orders} steps before it first waited.{copies}"
             )
 
 
 class _Array:
-    """A number on one of the `_Devices`; whoever reads it waits for it."""
+    """A number on one of the `_Devices`, or on none yet; whoever reads it, in whatever way, waits for it.
 
-    def __init__(self, devices: _Devices, value: float, device: int, done: float = 0.0) -> None:
+    To compute with it, as in `x + 1` or `x < y`, is not to read it: as in JAX the result is an array on its device.
+    """
+
+    def __init__(self, devices: _Devices, value: float, device: int | None, done: float = 0.0) -> None:
         self.devices, self.value, self.device, self.done = devices, value, device, done
 
-    def __repr__(self) -> str:
-        return f"<an array on device {self.device}>"
+    __hash__ = None  # as JAX's arrays have none
+    __array_priority__ = 100  # NumPy's numbers leave arithmetic to it
 
     def block_until_ready(self) -> _Array:
         self.devices.wait(self)
         return self
 
-    def __float__(self) -> float:
-        self.devices.wait(self)
-        return float(self.value)
+    def item(self) -> float:
+        return self.block_until_ready().value
 
-    item = __float__
+    tolist = item
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(self.item(), digits)
+
+    def __str__(self) -> str:
+        return str(self.item())
+
+    def __repr__(self) -> str:
+        return f"Array({self}, on device {self.device})"
+
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how)
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
-        return np.array(float(self), dtype)
+        return np.array(self.item(), dtype)
+
+    def _compute(self, operation: Callable[..., float], *others: object) -> _Array:
+        """Order an operation on arrays and numbers; it takes no time, but its result is there when all of them are."""
+        arrays = [self, *(one for one in others if isinstance(one, _Array))]
+        if len(places := {one.device for one in arrays} - {None}) > 1:
+            raise ValueError("the arrays are on two devices; as in JAX, put one of them beside the other first")
+        values = [one.value if isinstance(one, _Array) else one for one in (self, *others)]
+        return _Array(self.devices, operation(*values), *(places or {None}), max(one.done for one in arrays))
+
+
+for _name in ("neg", "abs", "lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(_Array, f"__{_name}__", functools.partialmethod(_Array._compute, getattr(operator, _name)))
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    _operation = getattr(operator, _name)
+    setattr(_Array, f"__{_name}__", functools.partialmethod(_Array._compute, _operation))
+    _swapped = functools.partial(lambda operation, one, other: operation(other, one), _operation)
+    setattr(_Array, f"__r{_name}__", functools.partialmethod(_Array._compute, _swapped))
 
 
 @checks.verdict
@@ -318,6 +380,112 @@ def draw_visible(cards: Sequence[tuple[str, int]], value: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
+
+# The library in it holds nothing of Python, and is the same in the wheels for 3.10 to 3.13.
+ZENTF_WHEEL = "zentf-2.21.0.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+ZENTF_SHA256 = "f65ff0b23bfdbe016ff533646caa6e837734ca1746a147dce752cf08f0419fe8"
+ZENTF_FOR = "2.21"  # of TensorFlow
+
+
+def zentf(download: bool = False) -> str:
+    """Return the folder with the library of zentf, AMD's plug-in for TensorFlow, for TF_PLUGGABLE_DEVICE_LIBRARY_PATH.
+
+    It is unpacked beside the environment, from its wheel in data/cache. Installed, it would put NumPy 1.26.4, which
+    JAX refuses, in place of ours.
+
+    Args:
+        download: whether pip may fetch the wheel (22 MB) if it is not there.
+
+    Raises:
+        WorkshopError: it does not fit this machine or this TensorFlow, is not there, or did not come whole.
+    """
+    wheel, folder = CACHE / ZENTF_WHEEL, CACHE / ZENTF_WHEEL.split("-cp")[0]
+    without = "zentf is left out."
+    if (system := f"{platform.system()} {platform.machine()}") != "Linux x86_64":
+        raise WorkshopError(without, f"It is made for Linux on x86-64 processors; this is {system}.", "Read on.")
+    if not (version := training.import_tensorflow().__version__).startswith(f"{ZENTF_FOR}."):
+        raise WorkshopError(without, f"It is made for TensorFlow {ZENTF_FOR}; this is {version}.", "Read on.")
+    if not folder.exists():
+        if not wheel.exists():
+            if not download:
+                advice = "Set download=True in this cell and run it again, or read on."
+                raise WorkshopError(without, f"Its file (22 MB) is not in data/cache: {ZENTF_WHEEL}", advice)
+            _fetch_zentf(without)
+        if hashlib.sha256(wheel.read_bytes()).hexdigest() != ZENTF_SHA256:
+            advice = "Delete it there, and run this cell again with download=True."
+            raise WorkshopError(without, f"The file data/cache/{ZENTF_WHEEL} is damaged, or another one.", advice)
+        with tempfile.TemporaryDirectory(dir=CACHE) as unfinished, zipfile.ZipFile(wheel) as packed:
+            packed.extractall(Path(unfinished, folder.name))
+            with suppress(OSError):  # another process was faster
+                Path(unfinished, folder.name).rename(folder)
+    return str(folder / "tensorflow-plugins")
+
+
+def _fetch_zentf(without: str) -> None:
+    """Let pip bring the wheel into data/cache; whatever Python runs here, the one that the checksum belongs to."""
+    name, version, python, abi, system = ZENTF_WHEEL.removesuffix(".whl").split("-")
+    command = ["download", "--no-deps", "--only-binary=:all:", f"--python-version={python[2:]}", f"--abi={abi}"]
+    command += [f"--platform={system}", f"{name}=={version}"]
+    quick = ["--quiet", "--retries=1", f"--dest={CACHE}"]
+    done = processes.run_command([sys.executable, "-m", "pip", *command, *quick], timeout=300)
+    if done.status != 0:
+        why = done.stderr.strip()[-300:] or "it took too long"
+        advice = f"Fetch it where there is a network, and put it into data/cache:\n    pip {' '.join(command)}"
+        raise WorkshopError(without, f"pip could not bring it: {why}", advice)
+
+
+def with_and_without_zentf(
+    multiply: Callable[[], tuple[float, ...]], switches: Mapping[str, str], download: bool = False
+) -> None:
+    """Run a function in fresh processes without and with zentf, and print what comes of it.
+
+    That is what it prints, what TensorFlow logs of plug-ins, and how the times compare; where zentf cannot be had, why.
+
+    Args:
+        multiply: returns the seconds of its runs; `processes.run` takes it.
+        switches: environment variables that zentf wants.
+        download: whether pip may fetch zentf.
+    """
+    ways, missing = {"without zentf": {}}, None
+    try:
+        ways["with zentf"] = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
+    except WorkshopError as error:
+        missing = error
+    # The whole log, and no GPU, which would compute in place of the processor.
+    always = {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    measured = []
+    for name, variables in ways.items():
+        run = processes.run(multiply, variables=always | variables, check=False)
+        logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
+        print(f"{name}\n{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
+        if run.result:
+            measured.append(timing.Measurement(name, "the processor", run.result))
+            print(measured[-1])
+        print()
+    if missing:
+        print(missing)
+    elif len(measured) < 2:
+        print("One of them failed: there is nothing to compare.")
+    else:
+        print("In one process each, one after the other:", timing.compare(*measured))
+
+
+def executed(function: Callable[..., object], *tensors: object) -> list[str]:
+    """Call a `tf.function`, and return the kinds of operations that ran, after all that rewrites its graph.
+
+    Source: the run metadata of TensorFlow 2.21; no public function tells them any more.
+    """
+    from tensorflow.python.eager import context
+
+    ours = context.context()
+    ours.enable_run_metadata()
+    try:
+        function(*tensors)
+        graphs = ours.export_run_metadata().partition_graphs
+    finally:
+        ours.disable_run_metadata()
+    return [node.op for graph in graphs for node in graph.node if node.op not in ("_Arg", "_Retval")]
+
 
 Note = Callable[..., "jax.Array"]
 

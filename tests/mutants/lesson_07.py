@@ -23,6 +23,11 @@ MUTANTS = {
         "task 0 alone": [
             ('place.split("device:")[1] != wanted', 'place != "/job:localhost/replica:0/task:0/device:" + wanted')
         ],
+        "names in small letters": [("sorted(name for", "sorted(name.lower() for")],
+        "a fixed number of slashes": [
+            ('place.split("device:")[1] != wanted', '(place.split("/") + [""] * 9)[4] != "device:" + wanted')
+        ],
+        "places with a job alone": [(".items() if", '.items() if "/job:" in place and')],
         "places of task 0 alone": [(".items() if", '.items() if "task:0" in place and')],
     },
     2: {
@@ -33,6 +38,24 @@ MUTANTS = {
         "waits for both in each round": [("losses += [x, y]", "losses += [float(x), float(y)]")],
         "waits for one in each round": [("losses += [x, y]", "losses += [float(x), y]")],
         "waits without a number": [("losses += [x, y]", "losses += [x.block_until_ready(), y]")],
+        "waits by printing": [("x = step(x)", "x = step(x); print(x)")],
+        "waits by str": [("x = step(x)", "x = step(x); str(x)")],
+        "waits by repr": [("x = step(x)", "x = step(x); repr(x)")],
+        "waits by an f-string": [("x = step(x)", "x = step(x); f'{x:.3f}'")],
+        "waits by a comparison": [("y = step(y)", "y = step(y); y == 0 or None")],
+        "waits by asking whether it is true": [("y = step(y)", "y = step(y); assert y")],
+        "waits by comparing in an if": [("x = step(x)", "x = step(x); 1 if x < 0.5 else 0")],
+        "waits by int": [("x = step(x)", "x = step(x); int(x)")],
+        "waits by round": [("losses += [x, y]", "losses += [x, y]; round(y, 2)")],
+        "waits for a number computed of it": [("x = step(x)", "x = step(x); float(x + 1)")],
+        "waits by max": [("x = step(x)", "x = step(x); max(x, 3.0)")],
+        "swaps the devices in each round": [
+            (
+                "        x = step(x)\n",
+                "        x, y = put(x, len(losses) // 2 % 2), put(y, 1 - len(losses) // 2 % 2)\n        x = step(x)\n",
+            )
+        ],
+        "by way of the other device": [("put(b, 1)", "put(put(b, 0), 1)")],
         "never placed": [("put(b, 1)", "put(b, 0)")],
         "both on device 1": [("put(a, 0)", "put(a, 1)")],
         "one device after the other": [
@@ -107,6 +130,11 @@ def misplaced(places, wanted):
             elsewhere.append(name)
     return elsewhere
 """,
+        "what stands behind the last slash, in the order of small letters": """
+def misplaced(places, wanted):
+    elsewhere = {name for name, place in places.items() if place.rpartition("/")[2] != f"device:{wanted}"}
+    return sorted(elsewhere, key=str.lower)
+""",
         "two fields compared": """
 def misplaced(places, wanted):
     return [name for name in sorted(places) if places[name].split(":")[-2:] != wanted.split(":")]
@@ -145,6 +173,24 @@ def progress(put, step, a, b, count):
         losses.extend((x, y))
     y.block_until_ready()
     return [np.asarray(one) for one in losses]
+""",
+        "computes with what is not there yet": """
+def progress(put, step, a, b, count):
+    x, y = put(a, 0), put(b, 1)
+    losses = []
+    for _ in range(count):
+        x, y = step(x), step(y)
+        losses += [2 * x + 0, 2 * y - 0.0]
+    return [round(float(loss / 2), 12) for loss in losses]
+""",
+        "put again where it is": """
+def progress(put, step, a, b, count):
+    x, y = put(a, 0), put(b, 1)
+    losses = []
+    for _ in range(count):
+        x, y = step(put(x, 0)), step(put(y, 1))
+        losses += [x, y]
+    return [loss.item() for loss in losses]
 """,
         "b first": """
 def progress(put, step, a, b, count):
