@@ -3,6 +3,7 @@
 import functools
 import itertools
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -169,6 +170,19 @@ def test_every_usual_quartile_decides_the_made_up_timings_alike(quartiles):
 
 def test_the_recorded_trainings_are_whole():
     assert {len(accuracies) for accuracies in lesson_05.RECORDED.values()} == {12}
+
+
+def test_filters_that_answer_to_parts_come_before_points_whole_digits_and_silence():
+    maps = np.zeros((2, 4, 20, 20))
+    maps[:, 0, 3:11, 3:9] = 1  # 48 places of 400, as a whole digit
+    maps[:, 1, 3:5, 3:12] = 1  # 18
+    maps[:, 2, 3, 3] = 1
+    assert lesson_05.part_filters(maps, 1) == [1] and lesson_05.part_filters(maps, 3) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("now", "told"), [(1.2, "by 20% .* mostly still the random"), (2, "by 100% .* no longer")])
+def test_it_is_told_how_far_training_has_moved_the_filters(now, told):
+    assert re.search(told, lesson_05.tell_change(np.ones(9), np.full(9, now)))
 
 
 # ------------------------------------------------------------------------------------------------------- its network

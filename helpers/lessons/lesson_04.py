@@ -299,8 +299,8 @@ def tell_line(line: Line, measured: dict[int, Measurement], images: int) -> str:
         most = short.median / measured[images].median
         return (
             f"the line is off by up to {line.worst:.0%}, more than {NEAR:.0%}: it gives no share of overhead\n"
-            f"but by these medians at most {most:.0%} of a step with {images} images is overhead: "
-            f"a step with {short.label} took {duration(short.median)} with its arithmetic, so the overhead is shorter"
+            f"the medians give a limit: at most {most:.0%} of a step with {images} images is overhead, because a whole "
+            f"step with {short.label} took {duration(short.median)}"
         )
     share = line.overhead / (line.overhead + images * line.per_image)
     return f"the line is off by {line.worst:.0%} at most: by it {share:.0%} of a step with {images} images is overhead"
