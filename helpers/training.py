@@ -141,6 +141,7 @@ def seed(number: int) -> None:
     import keras
 
     policy = keras.config.dtype_policy()
+    workarounds.forget_trained_networks()
     keras.utils.clear_session()  # Keras makes its own generator anew, from Python's
     keras.config.set_dtype_policy(policy)  # which the line above forgets
     workarounds.return_freed_memory()

@@ -75,3 +75,21 @@ def return_freed_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
         if trim:
             trim(0)
+
+
+def forget_trained_networks() -> None:
+    """Let TensorFlow forget the networks of trainings that are over.
+
+    Each training of Keras registers a gradient of its own by name, and TensorFlow keeps it, with the graph and every
+    weight, until the process ends: lesson 05's network took 20 to 40 MiB for each training. Such a gradient is asked
+    for by name only while the graph that it belongs to is differentiated. To go when ReplicaContext.all_reduce, which
+    Keras' optimizers call, registers none:
+    https://github.com/tensorflow/tensorflow/blob/v2.21.0/tensorflow/python/distribute/distribute_lib.py
+    """
+    if "tensorflow" not in sys.modules:
+        return
+    from tensorflow.python.framework import ops
+
+    names = getattr(ops.gradient_registry, "_registry", {})
+    for name in [name for name in names if name.startswith("CustomGradient-")]:
+        del names[name]

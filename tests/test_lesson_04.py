@@ -171,9 +171,8 @@ def test_where_the_line_misses_no_share_is_claimed():
     line = lesson_04.fit_line(steps)
     assert line.worst > 0.1 and line.worst == max(abs(miss) for miss in line.misses.values())
     told = lesson_04.tell_line(line, steps, 128)
-    assert (
-        "no share" in told and "by these medians at most 53% of a step with 128 images" in told and "8 images" in told
-    )
+    assert "no share" in told and "at most 53% of a step with 128 images" in told
+    assert told.endswith("a whole step with 8 images took 2.9 ms")
 
 
 @given(st.lists(st.floats(1e-4, 1), min_size=len(BATCHES), max_size=len(BATCHES)))

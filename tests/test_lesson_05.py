@@ -2,12 +2,17 @@
 
 import functools
 import itertools
+import os
+import re
 import statistics
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)
 
+from helpers import devices
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
 from helpers.timing import Measurement
@@ -167,6 +172,19 @@ def test_the_recorded_trainings_are_whole():
     assert {len(accuracies) for accuracies in lesson_05.RECORDED.values()} == {12}
 
 
+def test_filters_that_answer_to_parts_come_before_points_whole_digits_and_silence():
+    maps = np.zeros((2, 4, 20, 20))
+    maps[:, 0, 3:11, 3:9] = 1  # 48 places of 400, as a whole digit
+    maps[:, 1, 3:5, 3:12] = 1  # 18
+    maps[:, 2, 3, 3] = 1
+    assert lesson_05.part_filters(maps, 1) == [1] and lesson_05.part_filters(maps, 3) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("now", "told"), [(1.2, "by 20% .* mostly still the random"), (2, "by 100% .* no longer")])
+def test_it_is_told_how_far_training_has_moved_the_filters(now, told):
+    assert re.search(told, lesson_05.tell_change(np.ones(9), np.full(9, now)))
+
+
 # ------------------------------------------------------------------------------------------------------- its network
 
 
@@ -201,3 +219,31 @@ def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(see
 def test_what_the_two_layers_cannot_do_is_refused_when_they_are_made(seen, case, message):  # noqa: F811
     kind, text = seen["layers_alone"]["refused"][case]
     assert kind == "WorkshopError" and text.startswith(message) and "Next: Build the network with" in text
+
+
+# ------------------------------------------------------------------------------------------------------- its memory
+
+TWO_TRAININGS = """
+import gc
+import numpy as np
+from helpers import models, training
+
+training.start()
+for _ in range(2):
+    training.seed(0)
+    model = models.mlp()
+    model.compile("rmsprop", "sparse_categorical_crossentropy")
+    model.fit(np.zeros((8, 784), np.uint8), np.zeros(8, int), verbose=0)
+    del model
+training.seed(0)
+print(sum(type(one).__name__ == "FuncGraph" for one in gc.get_objects()))
+"""
+
+
+def test_a_training_that_is_over_leaves_no_graph_with_its_weights_in_tensorflow():
+    if not devices.installed("tensorflow"):
+        pytest.skip("TensorFlow is not installed here")
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    command = [sys.executable, "-c", TWO_TRAININGS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.stdout.split() == ["0"], done.stdout + done.stderr

@@ -68,7 +68,8 @@ def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> I
         return plain + large + short + drawn
 
     def right(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
-        return math.ceil(image_count / batch_size) * overhead + image_count * per_image
+        seconds = math.ceil(image_count / batch_size) * overhead + image_count * per_image
+        return float(f"{seconds:.9g}")  # 0.026, not 0.026000000000000002
 
     yield checks.judge_function(learner, right, cases)
 
@@ -154,11 +155,20 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
             raise checks.NotYet("two calls of small_mlp() return networks with the same layers; make new ones in each.")
         if len(model.trainable_weights) != len(shapes):
             raise checks.NotYet("a layer of the network is not trainable.")
+        if any(getattr(one, "constraint", None) for one in model.weights):
+            raise checks.NotYet("a layer forbids some weights (a constraint); expected none of it.")
+        if len(types := {one.compute_dtype for one in (other, *model.layers)}) > 1:
+            raise checks.NotYet(f"its layers compute with {' and '.join(sorted(types))}; expected one dtype for all.")
         if model.losses:
             raise checks.NotYet("a layer adds a term to the loss, as a regularizer does; expected none.")
         if any(np.ptp(first) == 0 for first in model.get_weights()[:4:2]):  # zeros in the last layer do no harm
             raise checks.NotYet(
                 "all weights of a layer begin at one value, so that its outputs are all alike; expected random weights."
+            )
+        if np.array_equal(model.get_weights()[0], other.get_weights()[0]):
+            raise checks.NotYet(
+                "two calls of small_mlp() return networks with the same first weights, so that three seeds would be "
+                "one; leave out what fixes them, such as training.seed or seed=."
             )
         weights = [rng.normal(0, 2 / len(weights) ** 0.5, weights.shape) for weights in model.get_weights()]
         model.set_weights(weights)
@@ -289,8 +299,8 @@ def tell_line(line: Line, measured: dict[int, Measurement], images: int) -> str:
         most = short.median / measured[images].median
         return (
             f"the line is off by up to {line.worst:.0%}, more than {NEAR:.0%}: it gives no share of overhead\n"
-            f"but by these medians at most {most:.0%} of a step with {images} images is overhead: "
-            f"a step with {short.label} took {duration(short.median)} with its arithmetic, so the overhead is shorter"
+            f"the medians give a limit: at most {most:.0%} of a step with {images} images is overhead, because a whole "
+            f"step with {short.label} took {duration(short.median)}"
         )
     share = line.overhead / (line.overhead + images * line.per_image)
     return f"the line is off by {line.worst:.0%} at most: by it {share:.0%} of a step with {images} images is overhead"

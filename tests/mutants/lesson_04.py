@@ -90,6 +90,9 @@ MUTANTS = {
         "relu6": [('128, activation="relu"', '128, activation="relu6"')],
         "relu6 in both": [('"relu"', '"relu6"')],
         "a regularizer": [("Dense(64, ", 'Dense(64, kernel_regularizer="l2", ')],
+        "a constraint": [("Dense(64, ", 'Dense(64, kernel_constraint="non_neg", ')],
+        "a layer in 16 bits": [("Dense(64, ", 'Dense(64, dtype="float16", ')],
+        "the same first weights in every call": [("return keras", "training.seed(0)\n    return keras")],
         "a network, no function": [("def small_mlp():\n    return ", "small_mlp = ")],
     },
 }
