@@ -79,7 +79,7 @@ def on_each(
         functions: by the framework's name: "tensorflow", "jax", "torch" or "numpy".
         seconds: for each.
         variables: environment variables beside PLAIN; KERAS_BACKEND is the framework.
-        arguments: for the functions.
+        arguments: for the functions; one with a parameter `framework` gets its name.
 
     Returns:
         The runs of those that are installed.
@@ -92,7 +92,8 @@ def on_each(
             continue
         keras = {"KERAS_BACKEND": framework if framework in BACKENDS else None}
         changes = {**PLAIN, **keras, **(variables or {})}
-        runs[framework] = processes.run(function, 1, seconds, changes, check=False, arguments=arguments)
+        itself = {"framework": framework} if "framework" in inspect.signature(function).parameters else {}
+        runs[framework] = processes.run(function, 1, seconds, changes, check=False, arguments=arguments | itself)
         print(fate(runs[framework]))
     return runs
 
