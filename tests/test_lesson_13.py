@@ -93,6 +93,21 @@ def test_a_framework_that_is_not_installed_is_skipped_visibly(framework, how, ca
     assert list(runs) == ["numpy"] and out.endswith("-- NumPy\nfirst\nsecond\n")
 
 
+def test_a_prediction_is_compared_with_those_that_refused(capsys):
+    runs = {
+        name: processes.Run([None], [out], [""], [failure], 1.0)
+        for name, out, failure in (
+            ("tensorflow", "fit: no error: 1\nfit: ValueError: x", ""),
+            ("jax", "", "OSError: y"),
+        )
+    }
+    lesson_13.compare_refused("jax", runs)
+    lesson_13.compare_refused("jax", {"tensorflow": runs["tensorflow"]})
+    lesson_13.compare_refused("jax", {})
+    measured = [line for line in capsys.readouterr().out.splitlines() if "measured" in line]
+    assert measured == ["measured:      jax", "measured:      none"]
+
+
 def test_the_build_for_processors_has_no_gpu(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
     monkeypatch.setattr(devices, "ask", lambda name: pytest.fail("asked"))

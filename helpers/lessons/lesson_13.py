@@ -98,6 +98,14 @@ def on_each(
     return runs
 
 
+def compare_refused(prediction: object, runs: Mapping[str, processes.Run]) -> None:
+    """Compare a prediction with the names of the frameworks whose first line is an error; with nothing if none ran."""
+    first = {name: (run.stdout[0].splitlines() or [run.failures[0]])[0] for name, run in runs.items()}
+    if first:
+        refused = [name for name, line in first.items() if "Error" in line]
+        checks.compare_prediction(prediction, ", ".join(refused) or "none")
+
+
 def gpu_seen() -> bool:
     """Whether TensorFlow, in a process of its own, sees a GPU; its build for CPUs is not asked."""
     with contextlib.suppress(metadata.PackageNotFoundError):
@@ -536,7 +544,7 @@ def show_programs() -> None:
 
     def run(one: Program) -> str:
         if one.seen and (skipped := missing("jax")):
-            return f"{skipped}. Elsewhere:\n{one.seen}"
+            return f"{skipped}. Elsewhere: {one.seen}"
         return fate(processes.run(one.function, 1, 90, PLAIN, check=False))
 
     every = programs()
@@ -607,7 +615,7 @@ def gradients(values: np.ndarray, scale: float, title: str) -> None:
     """
     sizes = np.log10(np.abs(values[values != 0]).astype(float))
     smallest, largest = np.log10(2.0**-25), np.log10(65520)  # below the first it rounds to 0, from the second to inf
-    bins = np.linspace(np.floor(max(sizes.min(), -14)), 6, 60)
+    bins = smallest + 0.25 * np.arange(-24, 55)  # an edge where numbers are lost
     words = []
     with figure(7.5, 4.2, nrows=2, sharex=True, sharey=True) as (drawn, axes):
         for panel, factor, name in ((axes[0], 1.0, "as they are"), (axes[1], scale, f"multiplied by {scale:,.0f}")):
@@ -663,7 +671,7 @@ def as_seen(batches: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str) ->
         for row, (name, (x, y)) in zip(axes, batches.items(), strict=True):
             spread = np.linspace(0, len(x) - 1, 10).astype(int)[1:-1]  # the corners alone would be white in B
             for panel, image, label in zip(row, x[spread], y[spread], strict=True):
-                panel.imshow(image.reshape(28, 28), cmap="gray_r", vmin=0, vmax=1)
+                panel.imshow(image.reshape(28, 28), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
                 panel.set(xticks=[], yticks=[])
                 panel.set_title(str(label), fontsize=10, loc="center")
             row[0].set_ylabel(name, fontsize=10)
