@@ -47,6 +47,7 @@ MUTANTS = {
         "inf not seen": [("not np.isfinite(scaled).all()", "np.isnan(scaled).any()")],
         "any in place of all": [("np.isfinite(scaled).all()", "np.isfinite(scaled).any()")],
         "sum asked": [("not np.isfinite(scaled).all()", "np.isinf(scaled.sum())")],
+        "a finite sum asked for": [("np.isfinite(scaled).all()", "np.isfinite(scaled.sum())")],
         "minus inf not seen": [("not np.isfinite(scaled).all()", "not scaled.max() < np.inf")],
         "never skipped": [("not np.isfinite(scaled).all()", "False")],
         "scale kept after inf": [("scale / 2, 0", "scale, 0")],
