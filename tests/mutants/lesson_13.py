@@ -1,0 +1,263 @@
+"""Wrong answers to the exercises of lesson 13; each is the solution with some text replaced."""
+
+PREPARED = "images.transpose(2, 0, 1).reshape(-1, 784).astype(np.float32) / 255"
+SHUFFLED = "    order = rng.permutation(len(x))\n    return x[order], labels[order]"
+RETURNED = "    return x[order], labels[order]"
+STEP = "weights - 0.5 * (scaled.astype(np.float32) / scale)"
+
+MUTANTS = {
+    1: {
+        "reshape in place of transpose": [(".transpose(2, 0, 1)", "")],
+        "two permutations": [(RETURNED, "    return x[order], labels[rng.permutation(len(x))]")],
+        "not scaled": [(" / 255", "")],
+        "rows and columns swapped": [("(2, 0, 1)", "(2, 1, 0)")],
+        "the axis moved to the wrong place": [("(2, 0, 1)", "(0, 2, 1)")],
+        "labels not shuffled": [(RETURNED, "    return x[order], labels")],
+        "images not shuffled": [(RETURNED, "    return x, labels[order]")],
+        "nothing shuffled": [(RETURNED, "    return x, labels")],
+        "drawn with replacement": [("rng.permutation(len(x))", "rng.integers(0, len(x), len(x))")],
+        "shuffled always alike": [("rng.permutation", "np.random.default_rng(0).permutation")],
+        "shuffled by another generator": [("rng.permutation", "np.random.default_rng().permutation")],
+        "float64": [("astype(np.float32)", "astype(np.float64)")],
+        "scaled twice": [(" / 255", " / 255 / 255")],
+        "scaled by 256": [(" / 255", " / 256")],
+        "from -1 to 1": [(" / 255", " / 127.5 - 1")],
+        "scaled by whole numbers": [(f"{PREPARED}", f"({PREPARED.replace(' / 255', ' // 255')})")],
+        "rounded": [(PREPARED, f"({PREPARED}).round(2).astype(np.float32)")],
+        "inverted": [(PREPARED, f"1 - {PREPARED}")],
+        "one image lost": [(RETURNED, "    return x[order][1:], labels[order][1:]")],
+        "sorted by label": [("rng.permutation(len(x))", "np.argsort(labels)")],
+        "still images": [(RETURNED, "    return x[order].reshape(-1, 28, 28), labels[order]")],
+        "labels as a column": [(RETURNED, "    return x[order], labels[order][:, None]")],
+        "labels first": [(RETURNED, "    return labels[order], x[order]")],
+        "shuffles the given labels": [
+            (
+                SHUFFLED,
+                "    order = rng.permutation(len(x))\n    labels[:] = labels[order]\n    return x[order], labels",
+            ),
+        ],
+        "one shuffled after the other": [
+            (SHUFFLED, "    labels = labels.copy()\n    rng.shuffle(x)\n    rng.shuffle(labels)\n    return x, labels"),
+        ],
+    },
+    2: {
+        "not unscaled": [(" / scale)", ")")],
+        "unscaled in float16": [("scaled.astype(np.float32) / scale", "scaled / np.float16(scale)")],
+        "NaN not seen": [("not np.isfinite(scaled).all()", "np.isinf(scaled).any()")],
+        "inf not seen": [("not np.isfinite(scaled).all()", "np.isnan(scaled).any()")],
+        "any in place of all": [("np.isfinite(scaled).all()", "np.isfinite(scaled).any()")],
+        "sum asked": [("not np.isfinite(scaled).all()", "np.isinf(scaled.sum())")],
+        "a finite sum asked for": [("np.isfinite(scaled).all()", "np.isfinite(scaled.sum())")],
+        "minus inf not seen": [("not np.isfinite(scaled).all()", "not scaled.max() < np.inf")],
+        "never skipped": [("not np.isfinite(scaled).all()", "False")],
+        "scale kept after inf": [("scale / 2, 0", "scale, 0")],
+        "scale doubled after inf": [("scale / 2, 0", "scale * 2, 0")],
+        "good kept after inf": [("scale / 2, 0", "scale / 2, good")],
+        "only the bad element skipped": [
+            (
+                "return weights, scale / 2, 0",
+                "return weights - 0.5 * np.nan_to_num(scaled.astype(np.float32), nan=0, posinf=0, neginf=0) / scale, "
+                "scale / 2, 0",
+            ),
+        ],
+        "good never counted": [("good = good + 1", "pass")],
+        "doubled one step late": [("if good == 3", "if good == 4")],
+        "doubled one step early": [("if good == 3", "if good == 2")],
+        "good not set back": [("scale * 2, 0", "scale * 2, good")],
+        "third step not taken": [
+            (f"    weights = {STEP}", f"    before, weights = weights, {STEP}"),
+            ("return weights, scale * 2, 0", "return before, scale * 2, 0"),
+        ],
+        "never doubled": [("return weights, scale * 2, 0", "return weights, scale, 0")],
+        "rate forgotten": [("0.5 * (", "(")],
+        "uphill": [("weights - 0.5", "weights + 0.5")],
+        "changes the weights given": [(f"weights = {STEP}", f"weights -= {STEP.removeprefix('weights - ')}")],
+        "weights in float16": [(f"weights = {STEP}", f"weights = ({STEP}).astype(np.float16)")],
+        "two values": [("    return weights, scale, good", "    return weights, scale")],
+        "scale first": [("    return weights, scale, good", "    return scale, weights, good")],
+        "divided by the next scale": [
+            (
+                f"    weights = {STEP}\n    good = good + 1\n",
+                f"    good = good + 1\n    scale = scale * (1 + (good == 3))\n    weights = {STEP}\n",
+            ),
+            ("scale * 2, 0", "scale, 0"),
+        ],
+    },
+    3: {
+        "shape of the rows": [("len(x) != len(y)", "x.shape[-1] != len(y)")],
+        "only too few labels": [("len(x) != len(y)", "len(x) > len(y)")],
+        "only too many labels": [("len(x) != len(y)", "len(x) < len(y)")],
+        "dtype of y not asked": [(" or not np.issubdtype(y.dtype, np.integer)", "")],
+        "dtype of x not asked": [("x.dtype != np.float32 or ", "")],
+        "any float": [("x.dtype != np.float32", "not np.issubdtype(x.dtype, np.floating)")],
+        "only int64": [("not np.issubdtype(y.dtype, np.integer)", "y.dtype != np.int64")],
+        "inf is no NaN": [("not np.isfinite(x).all()", "np.isnan(x).any()")],
+        "NaN is no inf": [("not np.isfinite(x).all()", "np.isinf(x).any()")],
+        "all NaN": [("not np.isfinite(x).all()", "not np.isfinite(x).any()")],
+        "mean asked": [("x.min() < 0 or x.max() > 1", "not 0 <= x.mean() <= 1")],
+        "below 0 allowed": [("x.min() < 0 or ", "")],
+        "above 1 allowed": [(" or x.max() > 1", "")],
+        "up to 255": [("x.max() > 1", "x.max() > 255")],
+        "0 forbidden": [("x.min() < 0", "x.min() <= 0")],
+        "1 forbidden": [("x.max() > 1", "x.max() >= 1")],
+        "one label too many": [("y.max() >= classes", "y.max() > classes")],
+        "one label too few": [("y.max() >= classes", "y.max() >= classes - 1")],
+        "below 0 allowed in labels": [("y.min() < 0 or ", "")],
+        "ten classes always": [(">= classes", ">= 10")],
+        "only the last label": [("y.max() >= classes", "y[-1] >= classes")],
+        "range before nan": [
+            ('    if not np.isfinite(x).all():\n        return "nan"\n', ""),
+            (
+                '        return "range"\n',
+                '        return "range"\n    if not np.isfinite(x).all():\n        return "nan"\n',
+            ),
+        ],
+        "label before range": [
+            ('    if x.min() < 0 or x.max() > 1:\n        return "range"\n', ""),
+            ('    return "fine"', '    if x.min() < 0 or x.max() > 1:\n        return "range"\n    return "fine"'),
+        ],
+        "dtype before shape": [
+            ('    if len(x) != len(y):\n        return "shape"\n', ""),
+            ('        return "dtype"\n', '        return "dtype"\n    if len(x) != len(y):\n        return "shape"\n'),
+        ],
+        "always fine": [("    if len(x) != len(y):", '    if True:\n        return "fine"\n    if len(x) != len(y):')],
+        "None if fine": [('    return "fine"', "    return None")],
+        "a list": [('    return "fine"', '    return ["fine"]')],
+    },
+    4: {
+        "A a subshell": [('("too late", 5)', '("subshell", 6)')],
+        "A the variable's place": [('("too late", 5)', '("too late", 6)')],
+        "B an underflow": [('("overflow", 2)', '("underflow", 2)')],
+        "B loss scaling": [('("overflow", 2)', '("overflow", 4)')],
+        "C pairs": [('("layout", 7)', '("pairs", 7)')],
+        "C one permutation": [('("layout", 7)', '("layout", 8)')],
+        "D a layout": [('("label", 1)', '("layout", 1)')],
+        "D a default": [('("label", 1)', '("default", 3)')],
+        "E a default": [('("underflow", 4)', '("default", 3)')],
+        "E the largest subtracted": [('("underflow", 4)', '("underflow", 2)')],
+        "F a label": [('("pairs", 8)', '("label", 8)')],
+        "F tests": [('("pairs", 8)', '("pairs", 1)')],
+        "F left out": [('    "F": ("pairs", 8),\n', '    "F": ("", 0),\n')],
+        "a word of its own": [('"pairs"', '"shuffled"')],
+        "a fix that is not there": [('("pairs", 8)', '("pairs", 9)')],
+        "causes alone": [('("too late", 5)', '"too late"')],
+    },
+}
+RIGHT = {
+    1: {
+        "moveaxis, fancy": """
+def prepare(images, labels, rng):
+    order = np.arange(images.shape[-1])
+    rng.shuffle(order)
+    rows = np.moveaxis(images, -1, 0)[order].reshape(len(order), -1)
+    return np.float32(rows / 255), labels[order]
+""",
+        "transposed as a matrix": """
+def prepare(images, labels, rng):
+    x = images.reshape(784, -1).T.astype(np.float32)
+    x /= 255
+    order = rng.permutation(len(labels))
+    return x.take(order, axis=0), np.take(labels, order)
+""",
+        "image by image": """
+def prepare(images, labels, rng):
+    pairs = [(images[:, :, k].ravel() * np.float32(1 / 255), labels[k]) for k in range(len(labels))]
+    chosen = [pairs[k] for k in rng.permutation(len(pairs))]
+    return np.array([x for x, _ in chosen], dtype=np.float32), np.array([y for _, y in chosen])
+""",
+        "shuffled before, int64 labels, a list": """
+def prepare(images, labels, rng):
+    order = rng.choice(images.shape[2], images.shape[2], replace=False)
+    x = np.stack([images[..., k] for k in order]).reshape(-1, 28 * 28)
+    return [np.divide(x, 255, dtype=np.float32), labels[order].astype(np.int64)]
+""",
+    },
+    2: {
+        "early else": """
+def next_step(weights, scaled, scale, good):
+    gradient = scaled.astype(np.float32)
+    if np.isnan(gradient).any() or np.isinf(gradient).any():
+        return weights.copy(), 0.5 * scale, 0
+    good += 1
+    return weights - gradient / (2 * scale), scale * (2 if good == 3 else 1), good % 3
+""",
+        "float64, NumPy scalars": """
+def next_step(w, scaled, scale, good):
+    finite = bool(np.all(np.abs(scaled) < np.inf))
+    new = w - 0.5 * scaled.astype(np.float64) / scale if finite else w
+    count = (good + 1) * finite
+    factor = np.float64(0.5) if not finite else np.float64(2.0) if count > 2 else np.float64(1)
+    return [new, scale * factor, np.int64(0 if count > 2 else count)]
+""",
+        "by the sum of squares": """
+def next_step(weights, scaled, scale, good):
+    total = float(np.sum(scaled.astype(np.float64) ** 2))
+    if total != total or total == float("inf"):
+        return (weights, scale / 2, 0)
+    new = np.array(weights)
+    new -= (scaled.astype(np.float32) * np.float32(0.5)) / np.float32(scale)
+    if good >= 2:
+        return new, scale + scale, 0
+    return new, scale, good + 1
+""",
+    },
+    3: {
+        "a chain": """
+def check_batch(x, y, classes):
+    return (
+        "shape" if x.shape[0] != y.shape[0]
+        else "dtype" if x.dtype != "float32" or y.dtype.kind not in "iu"
+        else "nan" if np.isnan(x).any() or np.isinf(x).any()
+        else "range" if ((x < 0) | (x > 1)).any()
+        else "label" if not all(0 <= label < classes for label in y)
+        else "fine"
+    )
+""",
+        "rules in a list": """
+def check_batch(x, y, classes):
+    rules = [
+        ("shape", lambda: len(x) == len(y)),
+        ("dtype", lambda: x.dtype == np.float32 and isinstance(y.flat[0], np.integer)),
+        ("nan", lambda: np.isfinite(x.sum(dtype=np.float64))),
+        ("range", lambda: np.all(x >= 0) and np.all(x <= 1)),
+        ("label", lambda: set(y.tolist()) <= set(range(classes))),
+    ]
+    return next((name for name, holds in rules if not holds()), "fine")
+""",
+        "clip and compare": """
+def check_batch(x, y, classes):
+    if y.size != x.shape[0]:
+        return "shape"
+    if not (x.dtype is np.dtype("float32") and np.can_cast(y.dtype, np.int64)):
+        return "dtype"
+    if not np.all(np.isfinite(x)):
+        return "nan"
+    if not np.array_equal(np.clip(x, 0, 1), x):
+        return "range"
+    return "fine" if np.isin(y, np.arange(classes)).all() else "label"
+""",
+    },
+    4: {
+        "written otherwise": """
+diagnosis = {
+    "F": [" Pairs ", "8"],
+    "A": ["TOO LATE", 5.0],
+    "B": ("overflow", np.int64(2)),
+    "C": ("layout", 7),
+    "D": ("label", 1),
+    "E": ("underflow", 4),
+}
+""",
+        "zip": """
+words = ["too late", "overflow", "layout", "label", "underflow", "pairs"]
+diagnosis = dict(zip("ABCDEF", zip(words, [5, 2, 7, 1, 4, 8])))
+""",
+        "one by one": """
+diagnosis = {}
+diagnosis["A"], diagnosis["B"] = ("too late", 5), ("overflow", 2)
+diagnosis["C"], diagnosis["D"] = ("layout", 7), ("label", 1)
+diagnosis["E"] = "underflow", 4
+diagnosis["F"] = "pairs", 8
+""",
+    },
+}

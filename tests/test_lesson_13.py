@@ -1,0 +1,272 @@
+"""Lesson 13: what runs its failures, the imitated packages, its figures, and what its checks say of odd answers."""
+
+import importlib.metadata
+
+import IPython.display
+import numpy as np
+import pytest
+
+from helpers import checks, devices, processes
+from helpers.checks import NotDone, NotYet
+from helpers.lessons import lesson_13
+
+
+@pytest.fixture(autouse=True)
+def not_grading(monkeypatch):
+    monkeypatch.delenv(checks.GRADE, raising=False)
+
+
+# --------------------------------------------------------------------------------------------- running what goes wrong
+
+
+def fail(message, kind=RuntimeError):
+    raise kind(message)
+
+
+def test_a_result_is_told_in_one_line():
+    assert lesson_13.said(lambda: "a\nb") == "no error: a b"
+    assert len(lesson_13.said(lambda: 1000 * "word ")) <= lesson_13.SHOWN
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("", "RuntimeError:"),
+        ("first\nsecond", "RuntimeError: first"),
+        (
+            "{{function_node x}} indices[0] = 5 is not in [0, 2) [Op:Gather]",
+            "RuntimeError: indices[0] = 5 is not in [0, 2)",
+        ),
+        (
+            "Graph execution error:\n\nFile x\nReceived a label value of 10 which is outside.  Label values: 1 2\n",
+            "RuntimeError: Received a label value of 10 which is outside.",
+        ),
+        ("[enforce fail at a.cpp:127] err == 0. Cpu: can't allocate", "RuntimeError: Cpu: can't allocate"),
+        ("Could not do it. enable_soft_placement=0. Supported", "RuntimeError: Could not do it."),
+    ],
+)
+def test_of_an_error_the_telling_line_is_shown(message, told):
+    assert lesson_13.said(fail, message) == told
+
+
+def speak():
+    print("first")
+    print("second")
+
+
+def speak_and_fail():
+    print("first")
+    raise ValueError("what it says")
+
+
+def name_itself(framework):
+    import os
+
+    print(framework, os.environ.get("KERAS_BACKEND"), os.environ["CUDA_VISIBLE_DEVICES"])
+
+
+def test_each_framework_runs_and_what_came_is_printed(capsys):
+    runs = lesson_13.on_each({"numpy": speak_and_fail})
+    assert capsys.readouterr().out == "-- NumPy\nfirst\nValueError: what it says\n"
+    assert runs["numpy"].failures[0]
+
+
+def test_a_function_can_ask_for_its_framework(capsys, monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: True)
+    lesson_13.on_each({"numpy": name_itself, "torch": name_itself})
+    assert capsys.readouterr().out == "-- NumPy\nnumpy None -1\n-- PyTorch\ntorch torch -1\n"
+
+
+def test_variables_reach_the_process(capsys):
+    lesson_13.on_each({"numpy": name_itself}, variables={"CUDA_VISIBLE_DEVICES": "3"})
+    assert capsys.readouterr().out.endswith("numpy None 3\n")
+
+
+@pytest.mark.parametrize(
+    ("framework", "how"), [("torch", "--with torch"), ("tensorflow", "--accel cpu"), ("jax", "--accel cpu")]
+)
+def test_a_framework_that_is_not_installed_is_skipped_visibly(framework, how, capsys, monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: module != framework)
+    runs = lesson_13.on_each({framework: speak, "numpy": speak})
+    out = capsys.readouterr().out
+    assert "skipped: " in out and "is not installed here; to have it: " in out and how in out
+    assert list(runs) == ["numpy"] and out.endswith("-- NumPy\nfirst\nsecond\n")
+
+
+def test_a_prediction_is_compared_with_those_that_refused(capsys):
+    runs = {
+        name: processes.Run([None], [out], [""], [failure], 1.0)
+        for name, out, failure in (
+            ("tensorflow", "fit: no error: 1\nfit: ValueError: x", ""),
+            ("jax", "", "OSError: y"),
+        )
+    }
+    lesson_13.compare_refused("jax", runs)
+    lesson_13.compare_refused("jax", {"tensorflow": runs["tensorflow"]})
+    lesson_13.compare_refused("jax", {})
+    measured = [line for line in capsys.readouterr().out.splitlines() if "measured" in line]
+    assert measured == ["measured:      jax", "measured:      none"]
+
+
+def test_the_build_for_processors_has_no_gpu(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
+    monkeypatch.setattr(devices, "ask", lambda name: pytest.fail("asked"))
+    assert lesson_13.gpu_seen() is False
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_another_build_is_asked_for_its_gpus(monkeypatch, kind):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    seen = devices.Answer("tensorflow", "ok", devices=(devices.Device("tensorflow", "0", "x", kind),))
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(devices, "ask", lambda name: seen)
+    assert lesson_13.gpu_seen() is (kind == "gpu")
+
+
+def test_the_programs_run_without_jax_too(capsys, monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: False)
+    lesson_13.show_programs()
+    out = capsys.readouterr().out
+    assert "JAX is not installed here" in out and "1 device, then 1 devices" in out
+    for shown in ("[255 255 255]", "[3 7 9]", "nan", "actual:   1.0", "10% of the labels fit"):
+        assert shown in out
+    assert "too late" not in out and "def " not in out  # neither answers nor wrappers
+
+
+# ------------------------------------------------------------------------------------------------ packages, imitated
+
+
+def test_uninstalling_one_flavour_breaks_the_other(tmp_path):
+    site = lesson_13.Site(tmp_path)
+    site.install("tensorflow", "2.21.0")
+    assert site.look() == "installed: tensorflow | import: 2.21.0 gpu"
+    site.install("tensorflow-cpu", "2.20.0")
+    assert site.look() == "installed: tensorflow, tensorflow-cpu | import: 2.20.0 cpu"
+    site.uninstall("tensorflow-cpu")
+    assert site.look().startswith(
+        "installed: tensorflow | import: AttributeError: module 'tensorflow' has no attribute"
+    )
+    site.uninstall("tensorflow")
+    assert site.look().startswith("installed: nothing | import: ")
+
+
+def test_owners_are_read_from_this_environment():
+    owners = lesson_13.owners()
+    assert "numpy" in owners["numpy/__init__.py"]
+
+
+# ------------------------------------------------------------------------------------------------------- its exercises
+
+
+def good_prepare(images, labels, rng):
+    order = rng.permutation(images.shape[2])
+    return images.reshape(784, -1).T[order].astype(np.float32) / 255, labels[order]
+
+
+def test_prepare_is_judged_on_every_image():
+    assert "each image once" in lesson_13.judge_prepare(good_prepare)
+    with pytest.raises(NotDone, match="what you were given"):
+        lesson_13.judge_prepare(lesson_13.prepare_as_given)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda images, labels, rng: None, "expected the pair"),
+        (lambda images, labels, rng: 1 / 0, "ZeroDivisionError"),
+        (lambda images, labels, rng: (images, labels, rng), "expected the pair"),
+        (lambda images, labels, rng: ([1], [2]), "expected two arrays"),
+        (lambda images, labels, rng: (images, labels), "shape"),
+        (lambda images, labels, rng: (good_prepare(images, labels, rng)[0], labels), "whose label is"),
+        (lambda images, labels, rng: (np.zeros_like(good_prepare(images, labels, rng)[0]), labels), "darkest pixel"),
+        (lambda images, labels, rng: (np.float32(np.nan) + good_prepare(images, labels, rng)[0], labels), "NaN"),
+    ],
+)
+def test_prepare_is_told_what_came(answer, message):
+    with pytest.raises((NotYet, NotDone), match=message):
+        lesson_13.judge_prepare(answer)
+
+
+def test_the_reference_skips_and_scales():
+    weights = np.ones(2, np.float32)
+    stepped, scale, good = lesson_13.next_step(weights, np.float16([512, 0]), 1024.0, 2)
+    assert stepped.tolist() == [0.75, 1] and (scale, good) == (2048, 0)
+    assert lesson_13.next_step(weights, np.float16([np.nan, 0]), 1024.0, 2)[1:] == (512, 0)
+
+
+@pytest.mark.parametrize("answer", [lambda *_: 3, lambda *_: (1, 2), lambda *_: (1, 2, 3), lambda *_: 1 / 0])
+def test_odd_answers_to_the_step_are_told(answer):
+    with pytest.raises(NotYet, match="ordinary gradients"):
+        lesson_13.judge_next_step(answer)
+
+
+RIGHT = {"A": ("too late", 5), "B": ("overflow", 2), "C": ("layout", 7)}
+RIGHT |= {"D": ("label", 1), "E": ("underflow", 4), "F": ("pairs", 8)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"A": None}, "A: expected"),
+        ({"A": "too late"}, "A: expected"),
+        ({"A": ("too late", 0)}, "A: the fix is still empty"),
+        ({"A": ("", 5)}, "A: the cause is still empty"),
+        ({"B": ("NaN", 2)}, "not in the list"),
+        ({"B": ("overflow", 9)}, "from 1 to 8"),
+        ({"B": ("overflow", True)}, "from 1 to 8"),
+        ({"B": ("underflow", 2)}, "A question that leads there"),
+        ({"B": ("overflow", 3)}, "leaves it as it is"),
+        ({"F": ("", 0)}, "still empty: F"),
+    ],
+)
+def test_a_diagnosis_is_told_where_it_fails(changes, message):
+    with pytest.raises(NotYet, match=message):
+        lesson_13.judge_diagnosis(RIGHT | changes)
+
+
+def test_a_right_diagnosis_and_an_empty_one():
+    assert lesson_13.judge_diagnosis(RIGHT) == "6 programs"
+    with pytest.raises(NotDone):
+        lesson_13.judge_diagnosis(dict.fromkeys(RIGHT, ("", 0)))
+    with pytest.raises(NotYet):
+        lesson_13.judge_diagnosis(list(RIGHT))
+
+
+def test_all_causes_and_fixes_of_the_programs_are_in_the_lists():
+    every = lesson_13.programs().values()
+    assert {one.cause for one in every} < set(lesson_13.CAUSES)
+    assert len({one.fix for one in every}) == len(every) and max(one.fix for one in every) <= lesson_13.FIXES
+
+
+# --------------------------------------------------------------------------------------------------------- its figures
+
+
+def test_figures_have_words(monkeypatch):
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda image: shown.append(image))
+    lesson_13.gradients(np.array([1e-9, 1e-3, 0], np.float32), 32_768, "small gradients")
+    lesson_13.curves({"right": [1.0] * 20, "A": [2.0] * 20}, "losses")
+    lesson_13.as_seen({"right": (np.zeros((20, 784)), np.arange(20))}, "pictures")
+    alts = [image.alt for image in shown]
+    assert "50.0% become 0" in alts[0] and "0.0% become 0" in alts[0]
+    assert "A: 2.00" in alts[1] and "right" in alts[2]
+
+
+# ----------------------------------------------------------------------------- what the lesson says of the frameworks
+
+
+def loss_scaling():
+    import keras
+
+    keras.config.set_dtype_policy("mixed_float16")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, dtype="float32")])
+    model.compile("adam", "mse")
+    print(type(model.optimizer).__name__, model.optimizer.initial_scale)
+
+
+@pytest.mark.slow
+def test_keras_scales_the_loss_as_the_lesson_says():
+    run = processes.run(loss_scaling, variables=lesson_13.PLAIN | {"KERAS_BACKEND": "jax"})
+    assert run.stdout[0] == "LossScaleOptimizer 32768.0\n"
