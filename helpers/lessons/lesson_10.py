@@ -293,8 +293,8 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
             words.append(f"{name}: {said}; of all images {right:.1%} right")
-        drawn.suptitle(f"A {labels[0]}, prepared in {len(inputs)} ways: no error, four answers", fontsize=11, x=0.01,
-                       ha="left")  # fmt: skip
+        title = f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(words)}.")
 
 
