@@ -366,8 +366,7 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
     for events in [*made, profile_small_graph()]:
         expected, given = right_shares(events), copy.deepcopy(events)
         nodes = [(e["args"]["op_name"], e["args"]["provider"], e["dur"]) for e in events if e["cat"] == "Node"]
-        others = len(events) - len(nodes)
-        where = f"for the nodes (operator, provider, time) {nodes[:6]} and {others} events of the session"
+        where = f"for nodes (operator, provider, time) {nodes[:6]} and events of the session"
         try:
             actual = learner(given)
         except NotImplementedError:
