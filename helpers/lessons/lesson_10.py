@@ -160,6 +160,7 @@ def shape_of(value: onnx.ValueInfoProto) -> str:
 
 # Sources: PyPI's pages of the packages, ONNX Runtime's issues 29032 (CUDA 12 deprecated) and pull request 28553
 # (WebGPU), onnxruntime-qnn's README, Windows ML's page on execution providers; read in November 2026.
+# Tried: on a machine with an AMD processor and no GPU, both plug-ins load beside onnxruntime 1.31 and offer no device.
 PROVIDERS = {
     "CUDAExecutionProvider": ("NVIDIA GPUs", "onnxruntime-gpu; CUDA 13 and cuDNN 9 since 1.27 (2026-06)"),
     "TensorrtExecutionProvider": ("NVIDIA GPUs, compiled first", "onnxruntime-gpu and TensorRT"),
