@@ -97,7 +97,7 @@ def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -
         "budget": seconds,
         "file": kept(mnist.name),
     }
-    limit = 600.0 if seconds == float("inf") else 240.0 + seconds
+    limit = 1800.0 if seconds == float("inf") else 240.0 + seconds
     run = processes.run(_train_or_load, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
     origin = "kept in data/models" if given["file"] else f"trained here and now, with {backends.BACKENDS[backend]}"
     print(*filter(None, [str(run).strip(), f"the network: {origin}"]), sep="\n")
