@@ -122,7 +122,7 @@ def _train_or_load(
     else:
         line = training.progress("training", budget)
         model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
-    return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=200, verbose=0)}
+    return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=100, verbose=0)}
 
 
 EXPORTERS = {"tensorflow": "tf2onnx", "torch": "onnxscript"}  # what writes the file, by backend
