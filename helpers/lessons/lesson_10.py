@@ -1,0 +1,531 @@
+"""Lesson 10, Run the model anywhere: the checks of its exercises, its figures, its machinery."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers import ROOT, backends, checks, devices, processes
+from helpers.errors import WorkshopError
+from helpers.machine.host import Host, command
+from helpers.plots import BLUE, GREEN, ORANGE, SKY, figure, show
+from helpers.timing import Measurement
+
+if TYPE_CHECKING:
+    import onnx
+
+    from helpers.data import Dataset
+
+Event = Mapping[str, object]  # of a profile
+KEPT = ROOT / "data" / "models"  # cnn.weights.h5, and cnn.json with dataset and accuracy
+GOOD = 0.9  # a kept network that is right on fewer unseen images is not worth the lesson's questions
+RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
+CPU = "CPUExecutionProvider"
+
+
+# ---------------------------------------------------------------------------------------------- the trained network
+
+
+@dataclass(frozen=True)
+class Network:
+    """A trained network, as plain data."""
+
+    weights: list[np.ndarray]  # float32, as Keras orders them
+    probabilities: np.ndarray  # float32 (n, 10): what Keras says of the test images
+    origin: str  # where it comes from, for people
+
+
+def start_backend() -> str:
+    """Return the Keras backend that KERAS_BACKEND names, TensorFlow if it names none. It is not imported.
+
+    Raises:
+        WorkshopError: it is unknown, or not installed.
+    """
+    backends.check()
+    name = os.environ.get(backends.VARIABLE) or "tensorflow"
+    if not devices.installed(name):
+        raise WorkshopError(
+            f"This lesson trains with {backends.BACKENDS[name]}, and it is not installed here.",
+            f"Installed are: {', '.join(one for one in backends.BACKENDS if devices.installed(one)) or 'none'}.",
+            f"Set {backends.VARIABLE} to one of those, or look what helps:\n    {command(Host.here(), 'doctor')}",
+        )
+    return name
+
+
+def kept(dataset: str, folder: Path = KEPT) -> str:
+    """Return the file of a kept network that was trained well with this dataset, empty if there is none.
+
+    Args:
+        dataset: its name. A network of the stand-in says nothing about MNIST.
+        folder: where cnn.weights.h5 and cnn.json are.
+    """
+    weights = folder / "cnn.weights.h5"
+    try:
+        facts = json.loads((folder / "cnn.json").read_text(encoding="utf-8"))
+        good = facts["dataset"] == dataset and facts["accuracy"] >= GOOD
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return str(weights) if good and weights.is_file() else ""
+
+
+def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -> Network:
+    """Return article C's network, kept or trained here in a process of its own, and print which of both.
+
+    Args:
+        mnist: to train with, and to predict.
+        backend: of Keras, for that process.
+        images: how many a training shows, each as often as it comes up.
+        seconds: that a training may take.
+    """
+    count = len(mnist.x_train)
+    given = {
+        "images": mnist.x_train[: min(images, count), ..., None],
+        "labels": mnist.y_train[: min(images, count)],
+        "test": mnist.x_test[..., None],
+        "epochs": max(1, round(images / count)),
+        "budget": seconds,
+        "file": kept(mnist.name),
+    }
+    limit = 1800.0 if seconds == float("inf") else 240.0 + seconds
+    run = processes.run(_train_or_load, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
+    origin = "kept in data/models" if given["file"] else f"trained here and now, with {backends.BACKENDS[backend]}"
+    print(*filter(None, [str(run).strip(), f"the network: {origin}"]), sep="\n")
+    return Network(run.result["weights"], run.result["probabilities"], origin)
+
+
+def _train_or_load(
+    images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float, file: str
+) -> dict:
+    """Train article C's network, or load it, and predict; its source travels, so it imports what it uses."""
+    from helpers import models, training
+
+    training.start()
+    import keras
+
+    training.seed(0)
+    model = models.cnn()
+    how = {"jit_compile": keras.backend.backend() == "jax", "steps_per_execution": training.steps_at_once(4)}
+    model.compile(keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], **how)
+    if file:
+        model.load_weights(file)
+    else:
+        line = training.progress("training", budget)
+        model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
+    return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=100, verbose=0)}
+
+
+EXPORTERS = {"tensorflow": "tf2onnx", "torch": "onnxscript"}  # what writes the file, by backend
+
+
+def pick_exporter(backend: str) -> str:
+    """Return the backend that writes the ONNX file, the lesson's own if it can, and print how.
+
+    Raises:
+        WorkshopError: neither TensorFlow nor PyTorch can do it here.
+    """
+    able = [name for name, tool in EXPORTERS.items() if devices.installed(name) and devices.installed(tool)]
+    if not able:
+        raise WorkshopError(
+            "No ONNX file can be written here.",
+            "It takes TensorFlow and tf2onnx, or PyTorch and onnxscript.",
+            f"Install one of the two pairs:\n    {command(Host.here(), 'lab --with torch')}",
+        )
+    chosen = backend if backend in able else able[0]
+    title = backends.BACKENDS[chosen]
+    why = "" if chosen == backend else f" ({backends.BACKENDS[backend]} itself would need the package jax2onnx)"
+    why = why if backend == "jax" or chosen == backend else f" ({EXPORTERS[backend]} is not installed here)"
+    print(f"written by Keras on {title}, with {EXPORTERS[chosen]}{why}")
+    return chosen
+
+
+def shape_of(value: onnx.ValueInfoProto) -> str:
+    """Return the shape that an ONNX file states for one of its values, such as "n x 28 x 28 x 1"."""
+    sizes = [str(one.dim_value) if one.HasField("dim_value") else "n" for one in value.type.tensor_type.shape.dim]
+    return " x ".join(sizes) or "one number"
+
+
+# ---------------------------------------------------------------------------------------------- providers
+
+
+# Sources: PyPI's pages of the packages, ONNX Runtime's issues 29032 (CUDA 12 deprecated) and pull request 28553
+# (WebGPU), onnxruntime-qnn's README, Windows ML's page on execution providers; read in November 2026.
+# Tried: on a machine with an AMD processor and no GPU, both plug-ins load beside onnxruntime 1.31 and offer no device.
+PROVIDERS = {
+    "CUDAExecutionProvider": ("NVIDIA GPUs", "onnxruntime-gpu; CUDA 13 and cuDNN 9 since 1.27 (2026-06)"),
+    "TensorrtExecutionProvider": ("NVIDIA GPUs, compiled first", "onnxruntime-gpu and TensorRT"),
+    "MIGraphXExecutionProvider": ("AMD GPUs", "onnxruntime-migraphx and ROCm (ROCMExecutionProvider ended in 2025)"),
+    "OpenVINOExecutionProvider": ("Intel CPUs, GPUs, NPUs", "onnxruntime-openvino, or plug-in onnxruntime-ep-openvino"),
+    "CoreMLExecutionProvider": ("Apple's GPUs and Neural Engine", "onnxruntime, on a Mac"),
+    "DmlExecutionProvider": ("any GPU on Windows", "onnxruntime-directml; the last is of 2026-03"),
+    "WebGpuExecutionProvider": ("any GPU", "plug-in onnxruntime-ep-webgpu, new in 2026"),
+    "QNNExecutionProvider": ("Qualcomm's NPUs", "plug-in onnxruntime-qnn"),
+    CPU: ("every processor", "every package of ONNX Runtime"),
+}
+
+
+def provider_rows(available: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """Return for each provider its name, its hardware, its package, and whether it is here."""
+    return [(name, *PROVIDERS[name], "yes" if name in available else "no") for name in PROVIDERS]
+
+
+def missing_provider(available: Sequence[str]) -> str:
+    """Return a provider that is not available here."""
+    return next(name for name in ("CUDAExecutionProvider", "DmlExecutionProvider") if name not in available)
+
+
+def import_openvino() -> ModuleType | None:
+    """Return OpenVINO, or None with one printed line that says how to get it."""
+    if not devices.installed("openvino"):
+        get = command(Host.here(), "lab --with openvino")
+        print(f"skipped: OpenVINO is not installed here; to have it: {get}")
+        return None
+    import openvino
+
+    return openvino
+
+
+def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: int = RUN_BATCH) -> np.ndarray:
+    """Run many images in batches.
+
+    Args:
+        run: from images to an array with a row for each.
+        images: (n, 28, 28, 1).
+        batch: images at once.
+    """
+    return np.concatenate([np.asarray(run(images[at : at + batch])) for at in range(0, len(images), batch)])
+
+
+# ---------------------------------------------------------------------------------------------- time
+
+
+def in_turn(
+    ways: Mapping[str, Callable[[], object]], rounds: int = 20, seconds: float = 4.0, rest: float = 0.001
+) -> dict[str, list[float]]:
+    """Time several ways, each once a round, so that a busy moment of the machine hits all alike.
+
+    Args:
+        ways: for each name a function without arguments that ends when its result is there, as a NumPy array.
+        rounds: that count; two before them do not.
+        seconds: when they are over, no more rounds begin; five are made in any case.
+        rest: seconds of sleep before each run, in which threads of the run before can end.
+
+    Returns:
+        For each way the seconds of every counted run.
+    """
+    noted: dict[str, list[float]] = {name: [] for name in ways}
+    begin = time.perf_counter()
+    for turn in range(rounds + 2):
+        for name, way in ways.items():
+            time.sleep(rest)
+            start = time.perf_counter()
+            way()
+            noted[name].append(time.perf_counter() - start)
+        if turn >= 6 and time.perf_counter() - begin > seconds:
+            break
+    return {name: every[2:] for name, every in noted.items()}
+
+
+def measurements(noted: Mapping[str, Sequence[float]], device: str) -> dict[str, Measurement]:
+    """Return what `in_turn` noted, with the name of the device."""
+    return {name: Measurement(name, device, tuple(seconds)) for name, seconds in noted.items()}
+
+
+def draw_race(timed: Mapping[int, Mapping[str, Measurement]], device: str) -> None:
+    """Draw for each runtime the time of a batch, and the images a second, against the size of the batch.
+
+    Args:
+        timed: for each size of the batch and each runtime what was measured.
+        device: its name.
+    """
+    sizes = list(timed)
+    names = list(timed[sizes[0]])
+    looks = ((ORANGE, "o", "-"), (SKY, "^", "--"), (BLUE, "s", "-"), (GREEN, "D", "--"))
+    words = []
+    with figure(7.5, 3.9, ncols=2) as (drawn, (left, right)):
+        for name, (colour, marker, line) in zip(names, looks, strict=False):
+            of = [timed[size][name] for size in sizes]
+            style = {"color": colour, "marker": marker, "ls": line, "ms": 5, "label": name}
+            low, high = (np.array(ends) for ends in zip(*(one.quartiles for one in of), strict=True))
+            left.plot(sizes, [1e3 * one.median for one in of], **style)
+            left.fill_between(sizes, 1e3 * low, 1e3 * high, color=colour, alpha=0.2, lw=0)
+            speed = [size / one.median for size, one in zip(sizes, of, strict=True)]
+            right.plot(sizes, speed, **style)
+            right.fill_between(sizes, np.array(sizes) / high, np.array(sizes) / low, color=colour, alpha=0.2, lw=0)
+            words.append(
+                f"{name}: {1e3 * of[0].median:.3g} ms at {sizes[0]}, {speed[-1]:,.0f} images a second at {sizes[-1]}"
+            )
+        for panel in (left, right):
+            panel.set(xscale="log", yscale="log", xlabel="images in a batch", xticks=sizes, xticklabels=sizes)
+            panel.minorticks_off()
+        left.set(ylabel="time of one batch (ms)", title="Latency: lower is better")
+        right.set(ylabel="images a second", title="Throughput: higher is better")
+        drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        drawn.suptitle(f"The same network in several runtimes, on {device}", fontsize=11, x=0.01, ha="left")
+    show(drawn, f"Latency and throughput of the same network, on {device}. {'; '.join(words)}.")
+
+
+def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
+    """Draw the first image as each way of preparing hands it over, with the answer and the share of right answers.
+
+    Args:
+        inputs: for each way uint8 images (n, 28, 28, 1).
+        answers: for each way probabilities (n, 10).
+        labels: of shape (n,).
+    """
+    words = []
+    with figure(7.5, 2.9, ncols=len(inputs)) as (drawn, axes):
+        for panel, (name, images) in zip(axes, inputs.items(), strict=True):
+            of, right = answers[name], float((answers[name].argmax(1) == labels).mean())
+            panel.imshow(images[0, ..., 0], cmap="gray_r", vmin=0, vmax=255)
+            said = f"says {of[0].argmax()}, {of[0].max():.0%} sure"
+            panel.set_title(name, fontsize=10, loc="center")
+            panel.set_xlabel(f"{said}\nall images: {right:.1%} right", fontsize=9)
+            panel.set(xticks=[], yticks=[])
+            panel.grid(visible=False)
+            words.append(f"{name}: {said}; of all images {right:.1%} right")
+        title = f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(words)}.")
+
+
+# ---------------------------------------------------------------------------------------------- exercises
+
+
+def profile_small_graph() -> list[dict]:
+    """Return the events of a real profile: ONNX Runtime runs a graph of two operators three times."""
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 64]) for name in ("x", "y")]
+    nodes = [helper.make_node("Exp", ["x"], ["e"], "e"), helper.make_node("Softmax", ["e"], ["y"], "s", axis=1)]
+    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
+        options = ort.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
+        for _ in range(3):
+            session.run(None, {"x": np.ones((1000, 64), "float32")})
+        return json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+
+
+def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) -> list[dict]:
+    """Return events as a profile has them.
+
+    Args:
+        nodes: of each the operator, the provider and the microseconds.
+        session: microseconds of each event of the session itself, which has no provider.
+    """
+    events = [{"cat": "Session", "name": "session_initialization", "dur": dur, "args": {}} for dur in session[:1]]
+    for number, (operator, provider, dur) in enumerate(nodes):
+        args = {"op_name": operator, "provider": provider}
+        events.append({"cat": "Node", "name": f"node_{number}_kernel_time", "dur": dur, "args": args})
+    return events + [{"cat": "Session", "name": "model_run", "dur": dur, "args": {}} for dur in session[1:]]
+
+
+def right_shares(events: Sequence[Event]) -> dict[str, float]:
+    """Return the percent of the nodes' time that each provider took."""
+    took: dict[str, float] = {}
+    for event in events:
+        if event["cat"] == "Node":
+            provider = event["args"]["provider"]
+            took[provider] = took.get(provider, 0) + event["dur"]
+    whole = sum(took.values())
+    return {provider: 100 * time / whole for provider, time in took.items()}
+
+
+@checks.verdict
+def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[str]:
+    """Lesson 10, exercise 1: the percent of the nodes' time that each provider took, from a profile's events."""
+    rng = np.random.default_rng()
+    cuda, names = "CUDAExecutionProvider", ["CUDAExecutionProvider", CPU, "DmlExecutionProvider"]
+    made = [
+        make_events(("Conv", cuda, 300), ("Softmax", CPU, 100)),
+        make_events(("Conv", CPU, 250)),
+        make_events(("Conv", cuda, 300), ("MemcpyToHost", cuda, 50), ("TopK", CPU, 450), ("Conv", cuda, 200)),
+        make_events(("Conv", cuda, 1), ("Softmax", CPU, 2), session=(5, 70, 900)),
+        make_events(session=(10, 20)),
+        make_events(("Conv", CPU, 0), ("Gemm", cuda, 7)),
+    ]
+    for _ in range(15):
+        count = int(rng.integers(1, 12))
+        drawn = zip(rng.choice(["Conv", "Gemm", "Relu"], count), rng.choice(names, count), strict=True)
+        nodes = [(str(operator), str(provider), int(rng.integers(1, 900))) for operator, provider in drawn]
+        made.append(make_events(*nodes, session=[int(one) for one in rng.integers(1, 5000, 3)]))
+    for events in [*made, profile_small_graph()]:
+        expected, given = right_shares(events), copy.deepcopy(events)
+        nodes = [(e["args"]["op_name"], e["args"]["provider"], e["dur"]) for e in events if e["cat"] == "Node"]
+        where = f"for nodes (operator, provider, time) {nodes[:6]} and events of the session"
+        try:
+            actual = learner(given)
+        except NotImplementedError:
+            actual = None
+        except Exception as error:
+            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        if events is made[0] and (actual is None or actual is ...):
+            raise checks.NotDone(
+                f"shares returned {actual!r}. (It is `return` that hands an answer back, not `print`.)"
+            )
+        if given != events:
+            raise checks.NotYet(f"{where} it changed the events that it got.")
+        if not isinstance(actual, Mapping):
+            raise checks.NotYet(f"{where} expected a dictionary, came {type(actual).__name__}")
+        same = set(actual) == set(expected) and all(isinstance(one, Real | np.ndarray) for one in actual.values())
+        if not same or not all(np.allclose(actual[one], expected[one], rtol=1e-6, atol=1e-9) for one in expected):
+            raise checks.NotYet(f"{where} expected {expected}, came {dict(actual)}")
+    yield f"{len(made)} made profiles and a real one"
+
+
+def app_pictures(images: np.ndarray) -> np.ndarray:
+    """Return images as the app of exercise 2 has them: float32 (28, 28, n), rows, columns, number; 1.0 is paper.
+
+    Args:
+        images: uint8 (n, 28, 28), 0 is paper.
+    """
+    return np.ascontiguousarray(np.moveaxis(1 - images.astype("float32") / 255, 0, -1))
+
+
+@checks.verdict
+def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
+    """Lesson 10, exercise 2: an app's pictures, as the network wants them; to the last byte."""
+    rng = np.random.default_rng()
+    digit = np.zeros((3, 28, 28), "uint8")
+    digit[0, 4:24, 13:16], digit[1, 12:15, 5:20], digit[2, 6:22, 6:22] = 255, 200, 100
+    grey = rng.integers(40, 180, (5, 28, 28)).astype("uint8")  # neither paper nor full ink
+    tried = [
+        digit,
+        digit[:1],
+        grey,
+        rng.integers(0, 256, (7, 28, 28), "uint8"),
+        rng.integers(0, 256, (28, 28, 28), "uint8"),
+    ]
+    for images in tried:
+        given, expected = app_pictures(images), images[..., None]
+        before, where = given.copy(), f"for {len(images)} picture{'s' * (len(images) > 1)}"
+        try:
+            actual = learner(given)
+        except NotImplementedError:
+            actual = None
+        except Exception as error:
+            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        if actual is None or actual is ...:
+            raise checks.NotDone(f"prepare returned {actual!r}. (It is `return` that hands an answer back.)")
+        if not isinstance(actual, np.ndarray):
+            raise checks.NotYet(f"{where} expected a NumPy array, came {type(actual).__name__}")
+        if np.array_equal(given, before) and np.array_equal(actual, before.reshape(-1, 28, 28, 1).astype("uint8")):
+            raise checks.NotDone("this is what you were given: it runs, and its faults are still there.")
+        if actual.shape != expected.shape:
+            raise checks.NotYet(f"{where} expected the shape {expected.shape}, came {actual.shape}.")
+        if actual.dtype != np.uint8:
+            raise checks.NotYet(f"{where} expected the type uint8, came {actual.dtype}.")
+        if not np.array_equal(given, before):
+            raise checks.NotYet(f"{where} it changed the pictures that it got; work on a copy.")
+        if (wrong := np.argwhere(actual != expected)).size:
+            n, row, column, _ = (int(one) for one in wrong[0])
+            share = len(wrong) / expected.size
+            raise checks.NotYet(
+                f"{where}, {share:.1%} of all bytes differ. The first: picture {n}, row {row}, column {column}, "
+                f"which the app has as {before[row, column, n]:.6g}; "
+                f"expected {expected[n, row, column, 0]}, came {actual[n, row, column, 0]}."
+            )
+    yield f"{len(tried)} sets of pictures, byte for byte"
+
+
+def onnx_quantise(values: np.ndarray) -> tuple[float, int, np.ndarray]:
+    """Return scale, zero point and bytes as ONNX Runtime's operator DynamicQuantizeLinear computes them.
+
+    Args:
+        values: float32 (n,).
+    """
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+
+    kinds = {"y": (TensorProto.UINT8, ["n"]), "scale": (TensorProto.FLOAT, []), "zero": (TensorProto.UINT8, [])}
+    outputs = [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], list(kinds))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    graph = helper.make_graph([node], "quantise", [x], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
+    quantised, scale, zero = session.run(None, {"x": np.asarray(values, "float32")})
+    return float(scale), int(zero), quantised
+
+
+@checks.verdict
+def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]]) -> Iterator[str]:
+    """Lesson 10, exercise 3: scale, zero point and bytes of an array, against ONNX Runtime's own operator.
+
+    A byte may differ by 1 where a value lies in the middle between two, as float32 rounds otherwise than float64.
+    """
+    rng = np.random.default_rng()
+    tried = [[-1.0, 0.0, 3.0], [0.5, 2.0, 1.25], [-4.0, -1.0, -2.5], [-3.0, 1.0, 0.1, -0.7, 0.9], [0.0, 0.02]]
+    tried += [[-63.5, 0.0, 191.5]]  # both ends are rounded away from 0: one byte too many
+    tried += [list(rng.normal(rng.uniform(-2, 2), rng.uniform(0.1, 5), 400)) for _ in range(12)]
+    tried += [list(np.maximum(rng.normal(0, 3, 400), 0)), list(rng.uniform(2, 3, 400)), list(-rng.uniform(2, 3, 400))]
+    for number, numbers in enumerate(tried):
+        values = np.array(numbers, "float32")
+        scale, zero, quantised = onnx_quantise(values)
+        exact = np.float64(-min(values.min(), 0)) / scale
+        ends = f"{values.min():.3g} to {values.max():.3g}"
+        shown = f"np.array({numbers})" if len(numbers) < 6 else f"{len(values)} values, {ends}"
+        where, before = f"for {shown}", values.copy()
+        try:
+            actual = learner(values)
+        except NotImplementedError:
+            actual = None
+        except Exception as error:
+            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        if actual is ... or actual is None or (isinstance(actual, tuple) and any(one is ... for one in actual)):
+            if number:
+                raise checks.NotYet(f"{where} quantise returned {actual!r}.")
+            raise checks.NotDone(f"quantise returned {actual!r}. (It is `return` that hands an answer back.)")
+        if not isinstance(actual, tuple | list) or len(actual) != 3:
+            raise checks.NotYet(f"{where} expected three things, scale, zero point, bytes; came {_brief(actual)}")
+        if not np.array_equal(values, before):
+            raise checks.NotYet(f"{where} it changed the array that it got.")
+        its_scale, its_zero, its_bytes = actual
+        if not isinstance(its_scale, Real | np.ndarray) or not np.allclose(its_scale, scale, rtol=1e-4, atol=0):
+            raise checks.NotYet(f"{where} expected the scale {scale:.6g}, came {_brief(its_scale)}")
+        if not _whole(its_zero):
+            raise checks.NotYet(f"{where} expected a whole number as zero point, came {_brief(its_zero)}")
+        tie = abs(exact % 1 - 0.5) < 1e-3
+        if abs(int(its_zero) - zero) > tie:
+            raise checks.NotYet(f"{where} expected the zero point {zero}, came {_brief(its_zero)}")
+        its_bytes = np.asarray(its_bytes)
+        if its_bytes.shape != quantised.shape:
+            raise checks.NotYet(f"{where} expected {quantised.shape[0]} bytes, came the shape {its_bytes.shape}")
+        if its_bytes.dtype != np.uint8:
+            raise checks.NotYet(f"{where} expected bytes of the type uint8, came {its_bytes.dtype}")
+        away = abs(its_bytes.astype(int) - quantised.astype(int)) - tie
+        if (away > 1).any() or (away == 1).mean() > 0.02:
+            at = int(away.argmax())
+            raise checks.NotYet(
+                f"{where}, the value {values[at]:.6g} divided by the scale is {values[at] / scale:.4f}; "
+                f"expected the byte {quantised[at]}, came {its_bytes[at]}"
+            )
+    yield f"{len(tried)} arrays, against ONNX Runtime"
+
+
+def _whole(number: object) -> bool:
+    """Whether a zero point is a whole number, be it Python's, NumPy's, or a float without a fraction."""
+    try:
+        return isinstance(number, Integral) or (np.ndim(number) == 0 and float(number).is_integer())
+    except (TypeError, ValueError):
+        return False
+
+
+def _brief(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,241 @@
+"""Lesson 10's own machinery: what is kept, who exports, what is skipped, profiles, quantisation, figures."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from helpers import devices
+from helpers.data import Dataset
+from helpers.errors import WorkshopError
+from helpers.lessons import lesson_10 as lesson
+
+
+def without(monkeypatch, *names):
+    """Let these modules look as if they were not installed."""
+    real = devices.installed
+    monkeypatch.setattr(devices, "installed", lambda module: module not in names and real(module))
+
+
+# ---------------------------------------------------------------------------------------------- the trained network
+
+
+def test_a_good_network_of_this_dataset_is_taken(tmp_path):
+    (tmp_path / "cnn.weights.h5").write_bytes(b"weights")
+    (tmp_path / "cnn.json").write_text(json.dumps({"dataset": "MNIST", "accuracy": 0.99}))
+    assert lesson.kept("MNIST", tmp_path) == str(tmp_path / "cnn.weights.h5")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"dataset": "digits stand-in", "accuracy": 0.99},
+        {"dataset": "MNIST", "accuracy": 0.55},
+        {"dataset": "MNIST"},
+        {"dataset": "MNIST", "accuracy": None},
+        ["MNIST"],
+    ],
+)
+def test_another_dataset_or_a_poor_network_is_not_taken(tmp_path, facts):
+    (tmp_path / "cnn.weights.h5").write_bytes(b"weights")
+    (tmp_path / "cnn.json").write_text(json.dumps(facts))
+    assert lesson.kept("MNIST", tmp_path) == ""
+
+
+def test_nothing_is_kept_in_an_empty_folder(tmp_path):
+    assert lesson.kept("MNIST", tmp_path) == ""
+    (tmp_path / "cnn.json").write_text("not JSON")
+    assert lesson.kept("MNIST", tmp_path) == ""
+
+
+def test_facts_without_weights_are_not_enough(tmp_path):
+    (tmp_path / "cnn.json").write_text(json.dumps({"dataset": "MNIST", "accuracy": 0.99}))
+    assert lesson.kept("MNIST", tmp_path) == ""
+
+
+def test_the_backend_is_the_one_named(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: True)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    assert lesson.start_backend() == "tensorflow"
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert lesson.start_backend() == "jax"
+
+
+def test_a_backend_that_is_missing_is_named(monkeypatch):
+    without(monkeypatch, "torch")
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    with pytest.raises(WorkshopError, match="PyTorch, and it is not installed"):
+        lesson.start_backend()
+
+
+def small_dataset():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (12, 28, 28), "uint8"), (np.arange(12) % 10).astype("uint8")
+    return Dataset("random", x, y, x[:4], y[:4], "a test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, monkeypatch, tmp_path, capsys):
+    if not devices.installed(backend):
+        pytest.skip(f"{backend} is not installed here")
+    import onnxruntime as ort
+
+    from helpers import processes
+
+    monkeypatch.setattr(lesson, "KEPT", tmp_path)
+    dataset = small_dataset()
+    network = lesson.trained_network(dataset, backend, 12, 20.0)
+    assert "trained here and now" in capsys.readouterr().out and network.probabilities.shape == (4, 10)
+    file = tmp_path / "cnn.onnx"
+    exporter = lesson.pick_exporter(backend)
+    given = {"weights": network.weights, "file": str(file)}
+    processes.run(export, variables={"KERAS_BACKEND": exporter}, arguments=given)
+    session = ort.InferenceSession(str(file), providers=[lesson.CPU])
+    given = {session.get_inputs()[0].name: dataset.x_test[..., None]}
+    assert np.allclose(session.run(None, given)[0], network.probabilities, atol=1e-5)
+
+
+def export(weights, file):
+    import numpy as np
+
+    from helpers import models
+
+    model = models.cnn()
+    model.set_weights(weights)
+    model(np.zeros((1, 28, 28, 1), "uint8"))
+    model.export(file, format="onnx", verbose=False)
+
+
+# ---------------------------------------------------------------------------------------------- who exports
+
+
+@pytest.mark.parametrize(
+    ("missing", "backend", "chosen", "said"),
+    [
+        ((), "tensorflow", "tensorflow", "written by Keras on TensorFlow, with tf2onnx\n"),
+        ((), "torch", "torch", "written by Keras on PyTorch, with onnxscript\n"),
+        ((), "jax", "tensorflow", "JAX itself would need the package jax2onnx"),
+        (("tensorflow",), "jax", "torch", "with onnxscript (JAX itself"),
+        (("onnxscript",), "torch", "tensorflow", "with tf2onnx (onnxscript is not installed here)"),
+        (("tf2onnx",), "tensorflow", "torch", "with onnxscript (tf2onnx is not installed here)"),
+    ],
+)
+def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, missing, backend, chosen, said):
+    monkeypatch.setattr(devices, "installed", lambda module: module not in missing)
+    assert lesson.pick_exporter(backend) == chosen
+    assert said in capsys.readouterr().out
+
+
+def test_nobody_can_write_the_file(monkeypatch):
+    without(monkeypatch, "tensorflow", "torch")
+    with pytest.raises(WorkshopError, match="No ONNX file can be written here"):
+        lesson.pick_exporter("jax")
+
+
+# ---------------------------------------------------------------------------------------------- providers
+
+
+def test_every_provider_of_the_table_is_known_to_onnx_runtime():
+    import onnxruntime as ort
+
+    assert set(lesson.PROVIDERS) <= set(ort.get_all_providers())
+    rows = lesson.provider_rows(["CPUExecutionProvider"])
+    assert [row[0] for row in rows if row[3] == "yes"] == ["CPUExecutionProvider"]
+
+
+def test_a_provider_is_found_that_is_missing():
+    assert lesson.missing_provider(["CPUExecutionProvider"]) == "CUDAExecutionProvider"
+    assert lesson.missing_provider(["CUDAExecutionProvider"]) == "DmlExecutionProvider"
+
+
+def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch, capsys):
+    without(monkeypatch, "openvino")
+    assert lesson.import_openvino() is None
+    said = capsys.readouterr().out
+    assert said.startswith("skipped: OpenVINO is not installed here; to have it: ") and "--with openvino" in said
+
+
+def test_openvino_is_imported_where_it_is(capsys):
+    if not devices.installed("openvino"):
+        pytest.skip("OpenVINO is not installed here")
+    assert lesson.import_openvino() is sys.modules["openvino"] and not capsys.readouterr().out
+
+
+def test_a_shape_that_is_open_is_called_n():
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info("x", TensorProto.UINT8, ["batch", 28, 28, 1])
+    assert lesson.shape_of(value) == "n x 28 x 28 x 1"
+    assert lesson.shape_of(helper.make_tensor_value_info("x", TensorProto.FLOAT, [])) == "one number"
+
+
+# ---------------------------------------------------------------------------------------------- time and figures
+
+
+def test_ways_are_timed_turn_about():
+    calls = []
+    noted = lesson.in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=4, rest=0)
+    assert calls == ["a", "b"] * 6 and {name: len(every) for name, every in noted.items()} == {"a": 4, "b": 4}
+
+
+def test_no_more_rounds_than_seconds_allow_but_five():
+    assert len(lesson.in_turn({"a": lambda: None}, rounds=50, seconds=0, rest=0)["a"]) == 5
+
+
+def test_images_run_in_batches_of_one_size_and_a_rest():
+    sizes = []
+
+    def run(images):
+        sizes.append(len(images))
+        return images.reshape(len(images), -1)[:, :1]
+
+    images = np.arange(7 * 784).reshape(7, 28, 28, 1)
+    assert np.array_equal(lesson.run_all(run, images, batch=3)[:, 0], np.arange(7) * 784) and sizes == [3, 3, 1]
+
+
+def test_the_figures_say_what_they_show(monkeypatch):
+    told = []
+    monkeypatch.setattr(lesson, "show", lambda drawn, alt: told.append(alt))
+    timed = {
+        size: lesson.measurements({"Keras": [0.1 * size] * 3, "ONNX Runtime": [0.01 * size] * 3}, "a processor")
+        for size in (1, 4)
+    }
+    lesson.draw_race(timed, "a processor")
+    assert "Keras: 100 ms at 1, 10 images a second at 4" in told[0]
+    images = np.zeros((2, 28, 28, 1), "uint8")
+    answers = np.eye(10)[[7, 3]]
+    lesson.draw_inputs({"one": images, "other": images}, {"one": answers, "other": answers}, np.array([7, 7]))
+    assert "one: says 7, 100% sure; of all images 50.0% right" in told[1]
+
+
+# ---------------------------------------------------------------------------------------------- exercises
+
+
+def test_a_real_profile_has_nodes_with_provider_and_time():
+    events = lesson.profile_small_graph()
+    nodes = [event for event in events if event["cat"] == "Node"]
+    assert {event["args"]["op_name"] for event in nodes} == {"Exp", "Softmax"}
+    assert lesson.right_shares(events) == {"CPUExecutionProvider": 100.0}
+    assert any(event["cat"] == "Session" for event in events)
+
+
+def test_shares_of_a_made_profile():
+    events = lesson.make_events(("Conv", "CUDAExecutionProvider", 300), ("TopK", "CPUExecutionProvider", 100))
+    assert lesson.right_shares(events) == {"CUDAExecutionProvider": 75.0, "CPUExecutionProvider": 25.0}
+    assert lesson.right_shares(lesson.make_events()) == {}
+
+
+def test_onnx_runtime_quantises_as_the_lesson_says():
+    scale, zero, quantised = lesson.onnx_quantise(np.array([-1, 0, 3], "float32"))
+    assert math.isclose(scale, 4 / 255, rel_tol=1e-6) and zero == 64 and quantised.tolist() == [0, 64, 255]
+
+
+def test_the_app_has_its_pictures_otherwise():
+    image = np.zeros((1, 28, 28), "uint8")
+    image[0, 2, 5] = 51
+    pictures = lesson.app_pictures(image)
+    assert pictures.shape == (28, 28, 1) and pictures.dtype == np.float32
+    assert pictures[0, 0, 0] == 1 and math.isclose(pictures[2, 5, 0], 0.8, rel_tol=1e-6)
