@@ -276,6 +276,9 @@ def test_a_file_elsewhere_is_run_itself_and_a_missing_one_is_refused(tmp_path):
     assert lesson_files.find([str(copies / "01-add-numbers.ipynb")], folder) == [copies / "01-add-numbers.ipynb"]
     with pytest.raises(WorkshopError, match="There is no file"):
         lesson_files.find([str(tmp_path / "bob" / "01-add-numbers.ipynb")], folder)
+    nbformat.write(sample_lesson.of("print(1)"), folder / "01-add-numbers-Ann.ipynb")  # no lesson's name, but her copy
+    copy = folder / "01-add-numbers-Ann.ipynb"
+    assert lesson_files.find([str(copy)], folder) == [copy]
 
 
 def test_a_copy_beside_a_lesson_does_not_hide_it(tmp_path):

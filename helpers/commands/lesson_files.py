@@ -57,7 +57,7 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     chosen, elsewhere = set(), []
     for name in names:
         file = Path(name)
-        if file.is_file() and file.resolve().parent != folder.resolve():
+        if file.is_file() and file.resolve() not in [path.resolve() for path in there]:
             elsewhere.append(file.resolve())
             continue
         if file.parent not in (Path(), Path(FOLDER.name)) and not file.is_file():
