@@ -63,9 +63,7 @@ def _try_on(backend: str, source: str, name: str) -> str:
     from helpers import processes
 
     title = backends.BACKENDS[backend]
-    run = processes.run(
-        _try_here, check=False, variables=settings(backend), arguments={"source": source, "name": name}
-    )
+    run = processes.run(_try_here, check=False, variables=settings(backend), arguments={"source": source, "name": name})
     problem = run.result if not run.failures[0] else f"stopped with {run.failures[0].splitlines()[-1]}"
     if problem:
         raise checks.NotYet(f"with {title} {problem}")
@@ -324,7 +322,11 @@ HARDWARE = [
     ("NVIDIA, Windows", "torch", "TensorFlow's last for Windows GPUs was 2.10 (2022); JAX has none"),
     ("AMD, Linux", "torch or jax", "ROCm 10.1 (2026); TensorFlow 2.21 too, for Python 3.12 alone"),
     ("AMD, Windows", "torch", "ROCm wheels for Windows (2026); DirectML's last torch is of 2024"),
-    ("Apple M1 and newer", "torch", "MPS; tensorflow-metal ends with TensorFlow 2.19 (January 2025), jax-metal is dead"),
+    (
+        "Apple M1 and newer",
+        "torch",
+        "MPS; tensorflow-metal ends with TensorFlow 2.19 (January 2025), jax-metal is dead",
+    ),
     ("Intel GPU", "torch", "XPU wheels; Intel's TensorFlow extension ends with TensorFlow 2.15"),
     ("no GPU", "the fastest in your table", "measure; lesson 05 has more ways"),
     ("only to run a model", "openvino, or ONNX (lesson 10)", "Keras' openvino backend cannot train, nor can numpy"),
