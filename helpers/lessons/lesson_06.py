@@ -285,32 +285,46 @@ class Array:
 
 
 def same_losses(curves: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw the losses of one training on several backends, and how far each is from the first.
+    """Draw the losses of one training on several backends so that equal lines are all seen: broad, dashed, thin.
 
     Args:
-        curves: for each backend the losses of its steps; the first is what the others are compared with.
-        title: the message of the figure.
+        curves: for each backend the mean loss so far, after each step.
+        title: what was trained.
     """
     looks = [
         {"color": ORANGE, "lw": 7, "alpha": 0.5},
         {"color": BLUE, "lw": 3, "ls": "--"},
-        {"color": GREEN, "lw": 1.4, "ls": "-", "marker": "o", "ms": 4, "markevery": 0.1},
+        {"color": GREEN, "lw": 1.2, "marker": "o", "ms": 5, "markevery": 0.1},
     ]
-    first = next(iter(curves))
-    with figure(7.5, 3.5, ncols=2) as (drawn, (left, right)):
+    with figure(7.5, 3.2) as (drawn, axes):
         for (name, losses), look in zip(curves.items(), looks, strict=False):
-            steps = range(1, len(losses) + 1)
-            left.plot(steps, losses, label=name, **look)
-            if name != first:
-                away = np.maximum(np.abs(np.subtract(losses, curves[first])), 1e-9)
-                right.plot(steps, away, label=name, **look)
-        left.set(xlabel="training step", ylabel="loss so far (mean)", ylim=(0, None))
-        left.legend()
-        right.set(xlabel="training step", ylabel=f"difference from {first}", yscale="log", ylim=(1e-9, 1))
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+            axes.plot(range(1, len(losses) + 1), losses, label=name, **look)
+        axes.set(xlabel="training step", ylabel="mean loss so far", title=title, ylim=(0, None))
+        axes.legend()
     ends = "; ".join(f"{name}: from {losses[0]:.4f} to {losses[-1]:.4f}" for name, losses in curves.items())
-    note = f"Left: the loss against the step. {ends}. Right, logarithmic: the difference from {first}."
-    show(drawn, f"{title}. {note}")
+    show(drawn, f"{title}. Mean loss against training step. {ends}.")
+
+
+def total_time(starts: Mapping[str, float], steps: Mapping[str, float], title: str) -> None:
+    """Draw how long trainings of 1 to 100,000 steps take: the start, and a step's time for each further step.
+
+    Args:
+        starts: for each backend the seconds until its first step has ended.
+        steps: for each backend the seconds of a later step.
+        title: the message of the figure; it says that the times are computed.
+    """
+    looks = [(ORANGE, "-", 3.0), (BLUE, "--", 2.0), (GREEN, "-.", 2.0)]
+    count = np.logspace(0, 5, 101)
+    with figure(7.5, 3.4) as (drawn, axes):
+        for name, (colour, line, width) in zip(starts, looks, strict=False):
+            axes.plot(count, starts[name] + (count - 1) * steps[name], color=colour, ls=line, lw=width, label=name)
+        axes.set(xscale="log", yscale="log", xlabel="training steps", ylabel="time of it all (s)", title=title)
+        axes.legend()
+    told = "; ".join(
+        f"{name}: {starts[name]:.1f} s for one step, {starts[name] + 99_999 * steps[name]:,.0f} s for 100,000"
+        for name in starts
+    )
+    show(drawn, f"{title}. Seconds against training steps, both logarithmic. {told}.")
 
 
 # ------------------------------------------------------------------------------------------------------ its machinery
