@@ -108,7 +108,7 @@ def layer_problem(source: str, name: str) -> str:
         if not np.allclose(actual, expected, atol=1e-4):
             place = np.unravel_index(np.abs(actual - expected).argmax(), shape)
             return (
-                f"{name}(x) for the row {x[place[:-1]].round(3).tolist()} has {actual[place]:.4f} at place "
+                f"{name}(x) for the row {[round(value, 3) for value in x[place[:-1]].tolist()]} has {actual[place]:.4f} at place "
                 f"{place[-1]}; expected {expected[place]:.4f}."
             )
     right = _one_step(_right_layer, None)
@@ -157,12 +157,14 @@ def _in_a_line(error: Exception) -> str:
 def _after(error: Exception, what: str) -> str:
     import keras
 
-    told = _in_a_line(error.__cause__ or error)
+    while error.__context__ is not None:  # what happened first; Keras wraps it
+        error = error.__context__
+    told = _in_a_line(error)
     if type(error) is NameError:
         told += ". It runs in a fresh process: import inside the function"
     if "tensorflow" in sys.modules and keras.backend.backend() != "tensorflow":
         told += ". Your function has imported TensorFlow"
-    return f"{what} stopped with {told}."
+    return f"{what} stopped with {told.rstrip('.')}."
 
 
 @checks.verdict

@@ -8,7 +8,7 @@ MUTANTS = {
                 "mean, variance = ops.moments(x, axes=-1, keepdims=True)",
                 "mean, variance = ops.mean(x, axis=-1, keepdims=True), ops.var(x, axis=-1, keepdims=True)",
             ),
-        ],  # fmt: skip # noqa: E501
+        ],
         "TensorFlow still": [("ops.sqrt(variance", "__import__('tensorflow').sqrt(variance")],
         "the mean stays": [("(x - mean)", "x")],
         "divided by the variance": [("ops.sqrt(variance + 0.001)", "(variance + 0.001)")],
