@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @checks.verdict
-def check_backend_of(learner: Callable[[list[str]], str | None]) -> Iterator[str]:
+def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Lesson 06, backends: with what Keras computes after some lines of a program.
 
     The reference was compared with real processes (tests/test_lesson_06.py).
@@ -52,8 +52,8 @@ def check_backend_of(learner: Callable[[list[str]], str | None]) -> Iterator[str
     yield checks.judge_function(learner, backend_of, cases)
 
 
-def backend_of(lines: Sequence[str]) -> str | None:
-    """Return the backend of Keras after lines such as "set jax" and "import keras"; None where Keras was not loaded."""
+def backend_of(lines: Sequence[str]) -> str:
+    """Return Keras' backend after lines such as "set jax" and "import keras"; "no Keras" where nothing imported it."""
     variable = "tensorflow"
     for line in lines:
         verb, _, name = line.partition(" ")
@@ -61,7 +61,7 @@ def backend_of(lines: Sequence[str]) -> str | None:
             variable = name
         elif name.split(".")[0] in ("keras", "tensorflow"):
             return variable
-    return None
+    return "no Keras"
 
 
 @checks.verdict
@@ -329,22 +329,24 @@ def dense_kernel(printed: str, rows: int, inputs: int, units: int) -> str:
     )
 
 
-def shortened(kernel: str) -> str:
-    """Return a kernel of tinygrad's with its repetitions left out, and its buffers called out, x, w and b."""
-    lines, kept, dots = kernel.splitlines(), [], False
-    for line in lines:
-        index = re.match(r"\s*\*\(\w+\+(\d+)\) = ", line)
-        if index and int(index[1]) >= 2:
-            if not dots:
-                kept.append(re.match(r"\s*", line)[0] + "...")
-            dots = True
-            continue
-        dots = False
-        kept.append(line)
-    text = "\n".join(kept)
-    for name, short in zip(re.findall(r"\bdata\d+_\d+", lines[0]), ("out", "x", "w", "b"), strict=False):
-        text = re.sub(rf"\b{name}\b", short, text)
-    return text
+def shortened(kernel: str, most: int = 2) -> str:
+    """Return a kernel of tinygrad's, its buffers called out, x, w and b, its lines cut to a page's width.
+
+    Args:
+        kernel: the text.
+        most: of lines that follow each other and differ in numbers alone, so many are kept, then stands `...`.
+    """
+    for name, short in zip(re.findall(r"\bdata\d+_\d+", kernel.splitlines()[0]), ("out", "x", "w", "b"), strict=False):
+        kernel = re.sub(rf"\b{name}\b", short, kernel)
+    kept, before, count = [], "", 0
+    for line in kernel.splitlines():
+        kind = re.sub(r"\.[xyzw]|\+?\d+|[()]", "", line)
+        count, before = (count + 1 if kind == before else 1), kind
+        if count <= most:
+            kept.append(line if len(line) <= 116 else line[:113] + "...")
+        elif count == most + 1:
+            kept.append(re.match(r"\s*", line)[0] + "...")
+    return "\n".join(kept)
 
 
 @dataclass(frozen=True)
