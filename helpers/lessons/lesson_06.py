@@ -245,12 +245,17 @@ def no_tinygrad() -> str:
     if find_spec("tinygrad") is None:
         command = "python3 workshop.py lab --with tinygrad"
         return f"skipped: tinygrad is not installed here; to have it: {command}"
+    return no_opencl()
+
+
+def no_opencl() -> str:
+    """Return why no OpenCL device can be used here, and what helps; empty if one can."""
     from helpers import opencl
 
     try:
         opencl.pick_device()
     except WorkshopError as error:
-        return f"skipped: tinygrad needs an OpenCL device. {error}"
+        return f"skipped: this needs an OpenCL device. {error}"
     return ""
 
 
