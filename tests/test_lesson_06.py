@@ -1,13 +1,129 @@
 """Lesson 06's own machinery: what of it runs here, what is said where something is missing, tinygrad's kernels."""
 
+import importlib.metadata
 import os
+import sys
 
 import numpy as np
 import pytest
 
-from helpers import plaidml, processes
+from helpers import devices, plaidml, processes
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_06
+
+# Part 1
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, capsys, here):
+    monkeypatch.setattr(devices, "installed", lambda module: here)
+    monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
+    assert lesson_06.here("torch") is here
+    told = "skipped: PyTorch is not installed here; to have it: python3 workshop.py lab --with torch\n"
+    assert capsys.readouterr().out == ("" if here else told)
+
+
+def test_an_old_torch_counts_as_missing(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: True)
+    monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.2.2")
+    assert lesson_06.missing("torch") == "PyTorch 2.2.2 is too old for this lesson, which needs 2.6"
+    assert lesson_06.import_torch() is None and lesson_06.missing("jax") == ""
+
+
+def test_without_torch_the_layer_is_judged_on_the_others(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: module != "torch")
+    assert lesson_06._judges() == ["jax", "tensorflow"]
+    monkeypatch.setattr(devices, "installed", lambda module: module == "jax")
+    assert lesson_06._judges() == ["jax"]
+
+
+@pytest.fixture
+def trained():
+    def run(seconds, away):
+        zeros = np.zeros((4, 10), np.float32)
+        figures = {"import": 2.0, "steps": np.array([1.0, *[seconds] * 4]), "memory": 500.0, "device": "a processor"}
+        return figures | {"predictions": [zeros, zeros + away], "losses": [2.0, 1.5, 1.25, 1.0, 0.5]}
+
+    return {"TensorFlow": run(0.002, 0), "JAX": run(0.001, 0.25)}
+
+
+def test_results_and_times_stand_side_by_side_with_what_is_missing(monkeypatch, trained):
+    monkeypatch.setattr(devices, "installed", lambda module: module != "torch")
+    assert lesson_06.differences(trained) == {"TensorFlow": (0.0, 0.0), "JAX": (0.0, 0.25)}
+    assert [row[2:] for row in lesson_06.results_table(trained).rows] == [
+        ("0.0e+00", "0.500000"),
+        ("2.5e-01", "0.500000"),
+    ]
+    assert lesson_06.step_times(trained)["JAX"].seconds == (0.001,) * 4
+    rows = lesson_06.times_table(trained).rows
+    assert rows[1] == ("JAX", "a processor", "2 s", "1 s", "1 ms", "0 ns", "500 MiB")
+    assert rows[2][1].startswith("PyTorch is not installed here; to have it: python3 workshop.py")
+
+
+def test_the_figures_say_in_words_what_they_show(monkeypatch, trained):
+    shown = []
+    monkeypatch.setattr(lesson_06, "show", lambda drawn, alt: shown.append(alt))
+    lesson_06.same_losses({title: run["losses"] for title, run in trained.items()}, "The same")
+    lesson_06.total_time(trained, "All of it")
+    assert "JAX: from 2.0000 to 0.5000" in shown[0]
+    assert "TensorFlow: 3.0 s for one step, 203 s for 100,000; JAX: 3.0 s for one step, 103 s for 100,000" in shown[1]
+
+
+def test_an_error_is_told_in_a_line(capsys):
+    def refuse():
+        raise NotImplementedError("no such operation")
+
+    lesson_06.attempt(refuse)
+    lesson_06.attempt(lambda: 3)
+    assert capsys.readouterr().out == "NotImplementedError: no such operation\nit ran: 3\n"
+
+
+def test_the_process_peaks_above_nothing():
+    assert 10 < lesson_06.peak_memory() < 100_000  # MiB
+
+
+def test_a_stand_in_answers_as_torch_does():
+    """With a build for CUDA and no card PyTorch names cuda all the same, unless it is asked to look."""
+    without, with_one = lesson_06.StandIn("cuda", False), lesson_06.StandIn("xpu", True)
+    assert str(without.accelerator.current_accelerator()) == "cuda" and not without.accelerator.is_available()
+    assert without.accelerator.current_accelerator(check_available=True) is None
+    assert (with_one.cuda.is_available(), with_one.xpu.is_available(), with_one.backends.mps.is_available()) == (
+        0,
+        1,
+        0,
+    )
+    assert with_one.ones(2, device="xpu").device.type == "xpu"
+    with pytest.raises(RuntimeError, match="no cuda in this machine"):
+        without.zeros(2, device="cuda")
+
+
+def test_the_stand_in_agrees_with_the_torch_that_is_here():
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch.accelerator.current_accelerator(), "type", None)
+    stand_in = lesson_06.StandIn(kind, torch.accelerator.is_available())
+    for ask in (
+        lambda torch: torch.accelerator.is_available(),
+        lambda torch: torch.cuda.is_available(),
+        lambda torch: torch.backends.mps.is_available(),
+        lambda torch: torch.xpu.is_available(),
+        lambda torch: str(torch.accelerator.current_accelerator()),
+        lambda torch: torch.device("cuda").type,
+    ):
+        assert ask(stand_in) == ask(torch)
+
+
+def test_the_first_error_is_named_and_not_the_one_that_wraps_it(monkeypatch):
+    keras = type("keras", (), {"backend": type("backend", (), {"backend": staticmethod(lambda: "jax")})})
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    try:
+        try:
+            raise ValueError("the cause")
+        except ValueError as error:
+            raise AttributeError("the wrapper") from error
+    except AttributeError as error:
+        assert lesson_06._after(error, "f(x)") == "f(x) stopped with ValueError: the cause."
+
 
 # Part 2
 
