@@ -67,14 +67,22 @@ def _judges() -> list[str]:
 
 def _try_on(backend: str, source: str, name: str) -> str:
     """Judge a layer's function in a process of its own; return the backend's title, or raise NotYet."""
-    from helpers import processes
-
     title = backends.BACKENDS[backend]
-    run = processes.run(_try_here, check=False, variables=settings(backend), arguments={"source": source, "name": name})
-    problem = run.result if not run.failures[0] else f"stopped with {run.failures[0].splitlines()[-1]}"
-    if problem:
+    if problem := _problem_on(backend, source, name):
         raise checks.NotYet(f"with {title} {problem}")
     return title
+
+
+@functools.lru_cache
+def _problem_on(backend: str, source: str, name: str) -> str:
+    from helpers import processes
+
+    arguments = {"source": source, "name": name}
+    run = processes.run(_try_here, check=False, variables=settings(backend), arguments=arguments)
+    if run.failures[0]:  # tried again when asked again
+        told = run.failures[0].splitlines()[-1]
+        raise checks.NotYet(f"with {backends.BACKENDS[backend]} the process gave no verdict: {told}")
+    return run.result
 
 
 def _try_here(source: str, name: str) -> str:
