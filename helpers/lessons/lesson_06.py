@@ -95,8 +95,8 @@ def _try_here(source: str, name: str) -> str:
 def layer_problem(source: str, name: str) -> str:
     """Return what is wrong with a layer's function on this process' backend, an empty text if nothing is.
 
-    It is called with numbers, and stands in the middle of a network that makes a training step, which tells whether
-    gradients pass through it: the weights afterwards must be those of the right layer.
+    It is called with numbers, with one of Keras' own symbolic tensors, and stands in the middle of a network that makes
+    a training step, which tells whether gradients pass through it: the weights afterwards must be the right layer's.
 
     Args:
         source: of the function, which may import and define what it uses.
@@ -125,6 +125,10 @@ def layer_problem(source: str, name: str) -> str:
             row = [round(value, 3) for value in x[place[:-1]].tolist()]
             values = f"has {actual[place]:.4f} at place {place[-1]}; expected {expected[place]:.4f}."
             return f"{name}(x) for the row {row} {values}"
+    try:  # refuses what only some backends' arrays have, such as x.mean()
+        names[name](keras.KerasTensor((None, 6), dtype="float32"))
+    except Exception as error:
+        return _after(error, f"{name} of a symbolic tensor, as models are built with on every backend,")
     right = _one_step(_right_layer, None)
     try:
         trained = _one_step(names[name], right[0])

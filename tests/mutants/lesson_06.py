@@ -19,6 +19,12 @@ MUTANTS = {
         "the small number outside of the root": [("ops.sqrt(variance + 0.001)", "(ops.sqrt(variance) + 0.001)")],
         "the gradient stops at the mean": [("(x - mean)", "(x - ops.stop_gradient(mean))")],
         "the import outside": [("    from keras import ops\n", "")],
+        "methods of JAX' and PyTorch's arrays": [
+            (
+                "mean, variance = ops.moments(x, axes=-1, keepdims=True)",
+                "mean = x.mean(-1, keepdims=True); variance = ((x - mean) ** 2).mean(-1, keepdims=True)",
+            )
+        ],
         "to NumPy and back": [("(x - mean)", "ops.convert_to_tensor(ops.convert_to_numpy(x - mean))")],
     },
     2: {
