@@ -177,7 +177,8 @@ def test_a_missing_tensorflow_is_told_with_its_remedy():
     ],
 )
 def test_the_rules_of_the_exercise_are_those_of_real_processes(lines):
-    pytest.importorskip("tensorflow")
+    if not devices.installed("tensorflow"):  # not imported: pytest crashed after that
+        pytest.skip("TensorFlow is not installed here")
     program = "\n".join(
         line if line.startswith("import") else f'os.environ["KERAS_BACKEND"] = "{line[4:]}"' for line in lines
     )
