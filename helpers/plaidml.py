@@ -12,6 +12,7 @@ Where that environment cannot exist, `recorded()` tells what PlaidML did on anot
 
 from __future__ import annotations
 
+import collections.abc
 import json
 import os
 import platform
@@ -34,6 +35,7 @@ COMMAND = "py workshop.py plaidml" if os.name == "nt" else "python3 workshop.py 
 DEVICE = "llvm_cpu.0"
 # What plaidml-setup would store in the home folder: which devices to list, which one to take, no reports of usage.
 VARIABLES = {"PLAIDML_EXPERIMENTAL": "1", "PLAIDML_DEVICE_IDS": DEVICE, "PLAIDML_TELEMETRY": "0"}
+KERAS = VARIABLES | {"KERAS_BACKEND": "plaidml.keras.backend"}  # for Keras 2.2.4, which is beside it on Python 3.11
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -44,6 +46,11 @@ def ready() -> bool:
     """Say whether PlaidML's environment is there and whole: it then keeps a copy of the lock it was built from."""
     copy = ENVIRONMENT / LOCK.name
     return executable(ENVIRONMENT).exists() and copy.exists() and copy.read_bytes() == LOCK.read_bytes()
+
+
+def has_keras() -> bool:
+    """Say whether the environment is ready and has Keras 2.2.4, too: it was then built with Python 3.11."""
+    return ready() and any(ENVIRONMENT.glob("[Ll]ib/**/site-packages/plaidml/keras/backend.py"))
 
 
 def python() -> str:
@@ -118,6 +125,17 @@ def compute(source: str, arrays: dict[str, np.ndarray], output: str, repeats: in
         with result.mmap_current():  # waits for the result
             seconds.append(time.perf_counter() - begin)
     return result.as_ndarray(context), seconds
+
+
+def put_names_back() -> None:
+    """Put back the names that Keras 2.2.4 uses and Python has dropped; for another Keras do nothing (lesson 06)."""
+    import inspect
+
+    if os.environ.get("KERAS_BACKEND") != KERAS["KERAS_BACKEND"]:
+        return
+    for name in collections.abc.__all__:  # Python 3.10 dropped them
+        setattr(collections, name, getattr(collections.abc, name))
+    inspect.getargspec = lambda function: inspect.getfullargspec(function)[:4]  # Python 3.11 did
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+// Written by tinygrad 0.14.0 for article A's first dense layer, 128 images; recorded on 2026-11-22 on an AMD EPYC, PoCL 3.1 (lesson 06).
+__kernel void r_4_8_8_16_4_4_196_4(__global float* data0_65536, __global float* data1_100352, __global float* data2_401408, __global float* data3_512) {
+  float buf0[16];
+  int gidx0 = get_group_id(0); /* 8 */
+  int gidx1 = get_group_id(1); /* 4 */
+  int lidx0 = get_local_id(0); /* 8 */
+  int lidx1 = get_local_id(1); /* 16 */
+  int alu0 = ((gidx0<<6)+(lidx1<<2));
+  *(buf0+0) = 0.0f;
+  *(buf0+1) = 0.0f;
+  *(buf0+2) = 0.0f;
+  *(buf0+3) = 0.0f;
+  *(buf0+4) = 0.0f;
+  *(buf0+5) = 0.0f;
+  *(buf0+6) = 0.0f;
+  *(buf0+7) = 0.0f;
+  *(buf0+8) = 0.0f;
+  *(buf0+9) = 0.0f;
+  *(buf0+10) = 0.0f;
+  *(buf0+11) = 0.0f;
+  *(buf0+12) = 0.0f;
+  *(buf0+13) = 0.0f;
+  *(buf0+14) = 0.0f;
+  *(buf0+15) = 0.0f;
+  for (int Ridx0 = 0; Ridx0 < 196; Ridx0++) {
+    int alu17 = ((gidx1*25088)+(lidx0*3136)+(Ridx0<<2));
+    float4 val0 = (*((__global float4*)((data1_100352+(alu17+784)))));
+    float4 val1 = (*((__global float4*)((data1_100352+(alu17+1568)))));
+    float4 val2 = (*((__global float4*)((data1_100352+(alu17+2352)))));
+    float4 val3 = (*((__global float4*)((data1_100352+alu17))));
+    int alu18 = (alu0+(Ridx0<<11));
+    float4 val4 = (*((__global float4*)((data2_401408+(alu18+512)))));
+    float4 val5 = (*((__global float4*)((data2_401408+(alu18+1024)))));
+    float4 val6 = (*((__global float4*)((data2_401408+(alu18+1536)))));
+    float4 val7 = (*((__global float4*)((data2_401408+alu18))));
+    *(buf0+0) = ((*(buf0+0))+(val3.x*val7.x)+(val3.y*val4.x)+(val3.z*val5.x)+(val3.w*val6.x));
+    *(buf0+1) = ((*(buf0+1))+(val3.x*val7.y)+(val3.y*val4.y)+(val3.z*val5.y)+(val3.w*val6.y));
+    *(buf0+2) = ((*(buf0+2))+(val3.x*val7.z)+(val3.y*val4.z)+(val3.z*val5.z)+(val3.w*val6.z));
+    *(buf0+3) = ((*(buf0+3))+(val3.x*val7.w)+(val3.y*val4.w)+(val3.z*val5.w)+(val3.w*val6.w));
+    *(buf0+4) = ((*(buf0+4))+(val0.x*val7.x)+(val0.y*val4.x)+(val0.z*val5.x)+(val0.w*val6.x));
+    *(buf0+5) = ((*(buf0+5))+(val0.x*val7.y)+(val0.y*val4.y)+(val0.z*val5.y)+(val0.w*val6.y));
+    *(buf0+6) = ((*(buf0+6))+(val0.x*val7.z)+(val0.y*val4.z)+(val0.z*val5.z)+(val0.w*val6.z));
+    *(buf0+7) = ((*(buf0+7))+(val0.x*val7.w)+(val0.y*val4.w)+(val0.z*val5.w)+(val0.w*val6.w));
+    *(buf0+8) = ((*(buf0+8))+(val1.x*val7.x)+(val1.y*val4.x)+(val1.z*val5.x)+(val1.w*val6.x));
+    *(buf0+9) = ((*(buf0+9))+(val1.x*val7.y)+(val1.y*val4.y)+(val1.z*val5.y)+(val1.w*val6.y));
+    *(buf0+10) = ((*(buf0+10))+(val1.x*val7.z)+(val1.y*val4.z)+(val1.z*val5.z)+(val1.w*val6.z));
+    *(buf0+11) = ((*(buf0+11))+(val1.x*val7.w)+(val1.y*val4.w)+(val1.z*val5.w)+(val1.w*val6.w));
+    *(buf0+12) = ((*(buf0+12))+(val2.x*val7.x)+(val2.y*val4.x)+(val2.z*val5.x)+(val2.w*val6.x));
+    *(buf0+13) = ((*(buf0+13))+(val2.x*val7.y)+(val2.y*val4.y)+(val2.z*val5.y)+(val2.w*val6.y));
+    *(buf0+14) = ((*(buf0+14))+(val2.x*val7.z)+(val2.y*val4.z)+(val2.z*val5.z)+(val2.w*val6.z));
+    *(buf0+15) = ((*(buf0+15))+(val2.x*val7.w)+(val2.y*val4.w)+(val2.z*val5.w)+(val2.w*val6.w));
+  }
+  float4 val8 = (*((__global float4*)((data3_512+alu0))));
+  int alu36 = (alu0+(gidx1<<14)+(lidx0<<11));
+  *((__global float4*)((data0_65536+(alu36+512)))) = (float4)(((*(buf0+4))+val8.x),((*(buf0+5))+val8.y),((*(buf0+6))+val8.z),((*(buf0+7))+val8.w));
+  *((__global float4*)((data0_65536+(alu36+1024)))) = (float4)(((*(buf0+8))+val8.x),((*(buf0+9))+val8.y),((*(buf0+10))+val8.z),((*(buf0+11))+val8.w));
+  *((__global float4*)((data0_65536+(alu36+1536)))) = (float4)(((*(buf0+12))+val8.x),((*(buf0+13))+val8.y),((*(buf0+14))+val8.z),((*(buf0+15))+val8.w));
+  *((__global float4*)((data0_65536+alu36))) = (float4)(((*(buf0+0))+val8.x),((*(buf0+1))+val8.y),((*(buf0+2))+val8.z),((*(buf0+3))+val8.w));
+}

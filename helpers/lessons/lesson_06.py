@@ -1,0 +1,911 @@
+"""Lesson 06, Switch Keras backends: the checks of its exercises, its figures, its machinery."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import inspect
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers import ROOT, backends, checks, devices
+from helpers.errors import WorkshopError
+from helpers.plots import BLUE, GREEN, ORANGE, figure, show
+
+if TYPE_CHECKING:
+    import keras
+
+    from helpers.tables import Table
+    from helpers.timing import Measurement
+
+# Part 1
+
+# ------------------------------------------------------------------------------------------------------ its exercises
+
+# As it is handed out: right, and for TensorFlow alone.
+STANDARDISE = """
+def standardise(x):
+    import tensorflow as tf
+
+    mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 0.001)
+"""
+EPSILON = 0.001
+
+
+@checks.verdict
+def check_standardise(learner: Callable[[object], object]) -> Iterator[str]:
+    """Lesson 06, exercise 1: a layer's mathematics for every backend, judged on two of those that are here."""
+    if not callable(learner):
+        raise checks.NotDone(f"expected a function, came {learner!r}.")
+    try:
+        source = textwrap.dedent(inspect.getsource(learner))
+    except (OSError, TypeError):
+        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
+    if source.split() == STANDARDISE.split():
+        raise checks.NotDone("this is what you were given, and it is for TensorFlow alone.")
+    name = getattr(learner, "__name__", "")
+    if not name.isidentifier():
+        raise checks.NotYet("write the function with `def standardise(x):`, as it was.")
+    yield from (_try_on(backend, source, name) for backend in _judges())
+
+
+def _judges() -> list[str]:
+    """Two backends that are here, those first that differ most from TensorFlow."""
+    return [name for name in ("jax", "torch", "tensorflow") if devices.installed(name)][:2]
+
+
+def _try_on(backend: str, source: str, name: str) -> str:
+    """Judge a layer's function in a process of its own; return the backend's title, or raise NotYet."""
+    title = backends.BACKENDS[backend]
+    if problem := _problem_on(backend, source, name):
+        raise checks.NotYet(f"with {title} {problem}")
+    return title
+
+
+@functools.lru_cache
+def _problem_on(backend: str, source: str, name: str) -> str:
+    from helpers import processes
+
+    arguments = {"source": source, "name": name}
+    run = processes.run(_try_here, check=False, variables=settings(backend), arguments=arguments)
+    if run.failures[0]:  # tried again when asked again
+        told = run.failures[0].splitlines()[-1]
+        raise checks.NotYet(f"with {backends.BACKENDS[backend]} the process gave no verdict: {told}")
+    return run.result
+
+
+def _try_here(source: str, name: str) -> str:
+    """Try a layer's function with this process' backend; its own source travels, so it imports what it uses."""
+    from helpers.lessons import lesson_06
+
+    return lesson_06.layer_problem(source, name)
+
+
+def layer_problem(source: str, name: str) -> str:
+    """Return what is wrong with a layer's function on this process' backend, an empty text if nothing is.
+
+    It is called with numbers, with one of Keras' own symbolic tensors, and stands in the middle of a network that makes
+    a training step, which tells whether gradients pass through it: the weights afterwards must be the right layer's.
+
+    Args:
+        source: of the function, which may import and define what it uses.
+        name: of the function in it.
+    """
+    import keras
+
+    names: dict[str, Callable] = {}
+    try:
+        exec(compile(source, f"<{name}>", "exec"), names)
+    except Exception as error:
+        return f"your code stopped with {_in_a_line(error)}"
+    rng = np.random.default_rng()
+    for shape in ((4, 6), (3, 1), (2, 5, 7)):
+        x = (rng.standard_normal(shape) * 5 + 3).astype("float32")
+        deviation = x - x.mean(-1, keepdims=True)
+        expected = deviation / np.sqrt((deviation**2).mean(-1, keepdims=True) + EPSILON)
+        try:
+            actual = keras.ops.convert_to_numpy(names[name](keras.ops.convert_to_tensor(x)))
+        except Exception as error:
+            return _after(error, f"{name}(x), x of shape {shape},")
+        if actual.shape != shape:
+            return f"{name}(x), x of shape {shape}, has shape {actual.shape}; expected {shape}."
+        if not np.allclose(actual, expected, atol=1e-4):
+            place = np.unravel_index(np.abs(actual - expected).argmax(), shape)
+            row = [round(value, 3) for value in x[place[:-1]].tolist()]
+            values = f"has {actual[place]:.4f} at place {place[-1]}; expected {expected[place]:.4f}."
+            return f"{name}(x) for the row {row} {values}"
+    try:  # refuses what only some backends' arrays have, such as x.mean()
+        names[name](keras.KerasTensor((None, 6), dtype="float32"))
+    except Exception as error:
+        return _after(error, f"{name} of a symbolic tensor, as models are built with on every backend,")
+    right = _one_step(_right_layer, None)
+    try:
+        trained = _one_step(names[name], right[0])
+    except Exception as error:
+        return _after(error, f"a training step of a network with {name} in the middle")
+    if not all(np.allclose(one, other, atol=1e-4) for one, other in zip(right[1], trained[1], strict=True)):
+        return f"a training step of a network with {name} in the middle gives other weights: the gradient is wrong."
+    return ""
+
+
+def _right_layer(x: keras.KerasTensor) -> keras.KerasTensor:
+    from keras import ops
+
+    mean, variance = ops.moments(x, axes=-1, keepdims=True)
+    return (x - mean) / ops.sqrt(variance + EPSILON)
+
+
+def _one_step(function: Callable, begin: list[np.ndarray] | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the weights of a small network with this function in the middle, before and after a training step."""
+    import keras
+
+    class Middle(keras.layers.Layer):
+        def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+            return function(x)
+
+    dense = keras.layers.Dense
+    model = keras.Sequential([keras.Input((5,)), dense(6), Middle(), dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    begin = begin or model.get_weights()
+    model.set_weights(begin)
+    images = np.random.default_rng(0).standard_normal((8, 5)).astype("float32")
+    model.train_on_batch(images, np.ones((8, 1), "float32"))
+    return begin, model.get_weights()
+
+
+def _in_a_line(error: Exception) -> str:
+    """An exception in a line; of Keras' long ones the part that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("Exception encountered", "\x1b[1mException", "Arguments"))]
+    text = f"{type(error).__name__}: {' '.join(lines)}".replace("\x1b[1m", "").replace("\x1b[0m", "")
+    return text if len(text) <= 240 else text[:237] + "..."
+
+
+def _after(error: Exception, what: str) -> str:
+    import keras
+
+    while error.__context__ is not None:  # what happened first; Keras wraps it
+        error = error.__context__
+    told = _in_a_line(error)
+    if type(error) is NameError:
+        told += ". It runs in a fresh process: import inside the function"
+    if "tensorflow" in sys.modules and keras.backend.backend() != "tensorflow":
+        told += ". Your function has imported TensorFlow"
+    return f"{what} stopped with {told.rstrip('.')}."
+
+
+@checks.verdict
+def check_pick_device(learner: Callable[[ModuleType, str | None], object]) -> Iterator[str]:
+    """Lesson 06, exercise 2: choose a device of PyTorch; judged with stand-ins for PyTorch."""
+    kinds = ("cuda", "mps", "xpu")
+
+    def right(torch: StandIn, wanted: str | None) -> str:
+        there = torch.built_for if torch.present else "cpu"
+        return there if wanted is None else wanted if wanted in (there, "cpu") else _REFUSED
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        known = [StandIn("cuda", False), StandIn("mps", True), StandIn(None, False), StandIn("cuda", True)]
+        every = [StandIn(kind, present) for kind in kinds for present in (True, False)]
+        return [(torch, None) for torch in known + every] + [
+            (torch, wanted) for torch in [*known, *every] for wanted in ("cpu", *kinds)
+        ]
+
+    def answer(torch: StandIn, wanted: str | None) -> object:
+        try:
+            device = learner(torch) if wanted is None else learner(torch, wanted)
+        except RuntimeError:
+            return _REFUSED
+        kind = getattr(device, "type", device)
+        return kind.removesuffix(":0") if isinstance(kind, str) else device
+
+    yield checks.judge_function(functools.wraps(learner)(answer) if callable(learner) else learner, right, cases)
+
+
+_REFUSED = "a RuntimeError"
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What `pick_device` may ask of PyTorch: a build for one kind of accelerator, which is present or not."""
+
+    built_for: str | None  # "cuda", "mps" or "xpu"; None for a build for the processor alone
+    present: bool  # whether the accelerator is there when it runs
+
+    def __repr__(self) -> str:
+        if not self.built_for:
+            return "<PyTorch for the processor>"
+        return f"<PyTorch for {self.built_for}, {'with' if self.present else 'without'} one in the machine>"
+
+    @property
+    def accelerator(self) -> StandIn:
+        """The module torch.accelerator."""
+        return self
+
+    def is_available(self) -> bool:
+        """As torch.accelerator.is_available()."""
+        return self.present
+
+    def device_count(self) -> int:
+        """As torch.accelerator.device_count()."""
+        return int(self.present)
+
+    def current_accelerator(self, check_available: bool = False) -> Place | None:
+        """As torch's own: what the build is for, whether it is there or not, unless asked to look."""
+        there = self.built_for and (self.present or not check_available)
+        return Place(self.built_for) if there else None
+
+    def device(self, name: str | Place, index: int | None = None) -> Place:
+        """As torch.device."""
+        return Place(str(name).partition(":")[0])
+
+    def ones(self, *shape: object, device: str | Place = "cpu") -> Array:
+        """As torch.ones, of which only the device counts."""
+        place = self.device(device)
+        if place.type not in ("cpu", self.built_for if self.present else "cpu"):
+            raise RuntimeError(f"no {place} in this machine")
+        return Array(place)
+
+    zeros = empty = rand = randn = tensor = ones
+
+    @property
+    def cuda(self) -> StandIn:
+        """The module torch.cuda."""
+        return StandIn("cuda", self.present and self.built_for == "cuda")
+
+    @property
+    def mps(self) -> StandIn:
+        """The module torch.mps, or torch.backends.mps."""
+        return StandIn("mps", self.present and self.built_for == "mps")
+
+    @property
+    def xpu(self) -> StandIn:
+        """The module torch.xpu."""
+        return StandIn("xpu", self.present and self.built_for == "xpu")
+
+    @property
+    def backends(self) -> StandIn:
+        """The module torch.backends."""
+        return self
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stand-in for torch.device."""
+
+    type: str
+    index: None = None
+
+    def __str__(self) -> str:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Array:
+    """A stand-in for a tensor."""
+
+    device: Place
+
+    def to(self, device: str | Place) -> Array:
+        """As a tensor's own."""
+        return Array(Place(str(device)))
+
+
+# -------------------------------------------------------------------------------------------------------- its figures
+
+
+def same_losses(curves: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw the losses of one training on several backends so that equal lines are all seen: broad, dashed, thin.
+
+    Args:
+        curves: for each backend the mean loss so far, after each step.
+        title: what was trained.
+    """
+    looks = [
+        {"color": ORANGE, "lw": 7, "alpha": 0.5},
+        {"color": BLUE, "lw": 3, "ls": "--"},
+        {"color": GREEN, "lw": 1.2, "marker": "o", "ms": 5, "markevery": 0.1},
+    ]
+    with figure(7.5, 3.2) as (drawn, axes):
+        for (name, losses), look in zip(curves.items(), looks, strict=False):
+            axes.plot(range(1, len(losses) + 1), losses, label=name, **look)
+        axes.set(xlabel="training step", ylabel="mean loss so far", title=title, ylim=(0, None))
+        axes.legend()
+    ends = "; ".join(f"{name}: from {losses[0]:.4f} to {losses[-1]:.4f}" for name, losses in curves.items())
+    show(drawn, f"{title}. Mean loss against training step. {ends}.")
+
+
+def total_time(trained: Mapping[str, Mapping], title: str) -> None:
+    """Draw how long trainings of 1 to 100,000 steps take: the start, and a step's time for each further step.
+
+    Args:
+        trained: for each backend what the lesson's `train` returned.
+        title: the message of the figure; it says that the times are computed.
+    """
+    looks = [(ORANGE, "-", 3.0), (BLUE, "--", 2.0), (GREEN, "-.", 2.0)]
+    count, told = np.logspace(0, 5, 101), []
+    with figure(7.5, 3.4) as (drawn, axes):
+        for (name, step), (colour, line, width) in zip(step_times(trained).items(), looks, strict=False):
+            seconds = trained[name]["import"] + trained[name]["steps"][0] + (count - 1) * step.median
+            axes.plot(count, seconds, color=colour, ls=line, lw=width, label=name)
+            told.append(f"{name}: {seconds[0]:.1f} s for one step, {seconds[-1]:,.0f} s for 100,000")
+        axes.set(xscale="log", yscale="log", xlabel="training steps", ylabel="time of it all (s)", title=title)
+        axes.legend()
+    show(drawn, f"{title}. Seconds against training steps, both axes logarithmic. {'; '.join(told)}.")
+
+
+def differences(trained: Mapping[str, Mapping]) -> dict[str, tuple[float, float]]:
+    """Return for each backend the largest difference of a prediction from the first one's, before and after training.
+
+    Args:
+        trained: for each backend what the lesson's `train` returned.
+    """
+    first = next(iter(trained.values()))["predictions"]
+    return {
+        title: tuple(float(np.abs(mine - its).max()) for mine, its in zip(run["predictions"], first, strict=True))
+        for title, run in trained.items()
+    }
+
+
+def results_table(trained: Mapping[str, Mapping]) -> Table:
+    """Return a table of the differences and of the mean loss of all steps.
+
+    Args:
+        trained: for each backend what the lesson's `train` returned.
+    """
+    from helpers.tables import Table
+
+    rows = [
+        (title, f"{before:.1e}", f"{after:.1e}", f"{trained[title]['losses'][-1]:.6f}")
+        for title, (before, after) in differences(trained).items()
+    ]
+    first = next(iter(trained))
+    return Table(rows, ["backend", f"predictions differ from {first}'s by at most", "after training", "mean loss"])
+
+
+def step_times(trained: Mapping[str, Mapping]) -> dict[str, Measurement]:
+    """Return for each backend the times of all steps but the first.
+
+    Args:
+        trained: for each backend what the lesson's `train` returned.
+    """
+    from helpers.timing import Measurement
+
+    return {title: Measurement(title, run["device"], tuple(run["steps"][1:])) for title, run in trained.items()}
+
+
+def times_table(trained: Mapping[str, Mapping]) -> Table:
+    """Return a table of times and memory, with a row for each backend of Keras, trained or not.
+
+    Args:
+        trained: for each backend what the lesson's `train` returned.
+    """
+    from helpers.tables import Table
+    from helpers.timing import duration
+
+    rows, later = [], step_times(trained)
+    for name, title in backends.BACKENDS.items():
+        if title in trained:
+            run, step = trained[title], later[title]
+            times = (run["import"], run["steps"][0], step.median, step.spread)
+            rows.append((title, step.device, *map(duration, times), f"{run['memory']:,.0f} MiB"))
+        else:
+            rows.append((title, missing(name) or "failed, see above"))
+    headers = ["backend", "device", "import Keras", "first step", "a later step", "spread", "peak memory"]
+    return Table(rows, headers)
+
+
+# ------------------------------------------------------------------------------------------------------ its machinery
+
+# Which backend to try first on which hardware: (hardware, backend, why). Read in November 2026, never run there.
+HARDWARE = [
+    ("NVIDIA, Linux or WSL2", "any", "all three have wheels for CUDA"),
+    ("NVIDIA RTX 50", "jax or torch", "TensorFlow 2.19 to 2.21 fails there (tensorflow#89272, since March 2025)"),
+    ("NVIDIA, Windows", "torch", "TensorFlow's last for Windows GPUs was 2.10 (2022); JAX has none"),
+    ("AMD, Linux", "torch or jax", "ROCm 10.1 (2026); TensorFlow 2.21 too, for Python 3.12 alone"),
+    ("AMD, Windows", "torch", "ROCm wheels for Windows (2026); DirectML's last torch is of 2024"),
+    (
+        "Apple M1 and newer",
+        "torch",
+        "MPS; tensorflow-metal ends with TensorFlow 2.19 (January 2025), jax-metal is dead",
+    ),
+    ("Intel GPU", "torch", "XPU wheels; Intel's TensorFlow extension ends with TensorFlow 2.15"),
+    ("no GPU", "the fastest in your table", "measure; lesson 05 has more ways"),
+    ("only to run a model", "openvino, or ONNX (lesson 10)", "Keras' openvino backend cannot train, nor can numpy"),
+]
+_NEEDED = {"torch": (2, 6)}  # torch.accelerator came with it
+
+
+def missing(module: str) -> str:
+    """Return why a framework cannot be used here, and how to get it; an empty text if it is here.
+
+    Args:
+        module: a backend of Keras.
+    """
+    title = backends.BACKENDS[module]
+    get = devices.FRAMEWORKS[module].install.removeprefix("optional: ").removesuffix(" installs it")
+    if not devices.installed(module):
+        return f"{title} is not installed here; to have it: {get}"
+    try:
+        version = importlib.metadata.version(module)
+        if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED.get(module, (0, 0)):
+            return f"{title} {version} is too old for this lesson, which needs {'.'.join(map(str, _NEEDED[module]))}"
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        pass  # tensorflow-cpu, or a build of one's own: it will show
+    return ""
+
+
+def here(module: str) -> bool:
+    """Return whether a framework can be used; if it cannot, print that something is skipped, and how to get it.
+
+    Args:
+        module: a backend of Keras.
+    """
+    if reason := missing(module):
+        print(f"skipped: {reason}")
+    return not reason
+
+
+def attempt(function: Callable[[], object]) -> None:
+    """Call a function and print what it returns, or its error in a line, where an error is what the lesson shows."""
+    try:
+        print("it ran:", function())
+    except (AssertionError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
+        print(f"{type(error).__name__}: {error}")
+
+
+def import_torch() -> ModuleType | None:
+    """Return PyTorch, or None where it is not installed."""
+    if missing("torch"):
+        return None
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when the library is loaded; see `settings`
+    import torch
+
+    return torch
+
+
+def settings(backend: str) -> dict[str, str]:
+    """Return the environment variables with which a process starts one backend of Keras, and spares the machine.
+
+    On a GPU JAX and TensorFlow would take nearly all of its memory. PyTorch's threads (OpenMP) would turn in circles
+    while they wait for each other, which on a busy machine made a training step take 60 times as long.
+
+    Args:
+        backend: its name for Keras.
+    """
+    spare = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {backends.VARIABLE: backend, "OMP_WAIT_POLICY": "passive", **spare}
+
+
+def peak_memory() -> float:
+    """Return the most memory that this process has had so far, in MiB; a GPU's own memory is not in it."""
+    if sys.platform == "win32":
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset / 2**20
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes there, KiB on Linux
+
+
+def start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+    """Return a kernel and a bias for each layer, as Keras begins: Glorot's uniform distribution, and zeros.
+
+    Args:
+        shapes: of the kernels, such as (784, 512), or (3, 3, 32, 64) for a convolution.
+        seed: of the random numbers.
+
+    Returns:
+        float32 arrays: kernel, bias, kernel, bias ...
+    """
+    rng, weights = np.random.default_rng(seed), []
+    for shape in shapes:
+        window = int(np.prod(shape[:-2]))
+        limit = (6 / (window * (shape[-2] + shape[-1]))) ** 0.5
+        weights += [rng.uniform(-limit, limit, shape).astype(np.float32), np.zeros(shape[-1], np.float32)]
+    return weights
+
+
+# Part 2
+
+# ------------------------------------------------------------------------------------------------------ its exercises
+
+
+@checks.verdict
+def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
+    """Lesson 06, backends: with what Keras computes after some lines of a program.
+
+    The reference was compared with real processes (tests/test_lesson_06.py).
+    """
+    plain = [
+        ["set jax", "import keras"],
+        ["import keras", "set jax"],
+        ["import tensorflow", "set torch", "import keras"],
+        ["import numpy", "set jax", "import tensorflow", "set torch", "import keras"],
+        ["set jax", "import tensorflow.keras", "import keras"],
+        ["set jax", "set torch", "import keras.layers", "set jax", "import keras"],
+        ["import keras"],
+        ["set jax", "import jax", "set torch"],
+        ["import jax", "set jax"],
+        [],
+    ]
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        others = ["import numpy", "import jax", "import torch", "set jax", "set torch", "set tensorflow"]
+        loaders = ["import keras", "import keras.layers", "import tensorflow", "import tensorflow.keras"]
+        drawn = [[str(line) for line in rng.choice(others * 2 + loaders, rng.integers(1, 7))] for _ in range(40)]
+        return [(lines,) for lines in plain + drawn]
+
+    yield checks.judge_function(learner, backend_of, cases)
+
+
+def backend_of(lines: Sequence[str]) -> str:
+    """Return Keras' backend after lines such as "set jax" and "import keras"; "no Keras" where nothing imported it."""
+    variable = "tensorflow"
+    for line in lines:
+        verb, _, name = line.partition(" ")
+        if verb == "set":
+            variable = name
+        elif name.split(".")[0] in ("keras", "tensorflow"):
+            return variable
+    return "no Keras"
+
+
+@checks.verdict
+def check_dense(source: str) -> Iterator[str]:
+    """Lesson 06, Tile: a dense layer with its bias and ReLU."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        plain = [np.float32([[1, 2]]), np.float32([[1, -1], [0, -1]]), np.float32([10, 1])]
+        drawn = [rng.integers(1, 70, 3) for _ in range(5)]
+        sizes = [(1, 1, 1), (1, 5, 3), (4, 4, 4), (128, 784, 10), *drawn]
+        arrays = [[rng.standard_normal(shape, np.float32) for shape in ((m, k), (k, n), (n,))] for m, k, n in sizes]
+        large = [[1000 * array for array in arrays[-1]]]
+        return [tuple(one) for one in [plain, *arrays, *large]]
+
+    yield checks.judge_tile(source, lambda x, w, b: np.maximum(x @ w + b, 0), cases)
+
+
+# -------------------------------------------------------------------------------------------------------- its figures
+
+
+def loss_curves(curves: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw losses step by step: the first as a broad line, the others dashed upon it, so that equal ones are both seen.
+
+    Args:
+        curves: for each name the losses of its steps.
+        title: the message of the figure.
+    """
+    looks = [{"color": ORANGE, "lw": 6, "alpha": 0.5}, {"color": BLUE, "lw": 1.6, "ls": "--"}]
+    with figure(7.5, 3.4) as (drawn, axes):
+        for (name, losses), look in zip(curves.items(), looks, strict=False):
+            axes.plot(range(1, len(losses) + 1), losses, label=name, **look)
+        axes.set(xlabel="training step", ylabel="loss (cross-entropy)", title=title, ylim=(0, None))
+        axes.legend()
+    ends = "; ".join(f"{name}: from {losses[0]:.2f} to {losses[-1]:.2f}" for name, losses in curves.items())
+    show(drawn, f"{title}. Loss against training step. {ends}.")
+
+
+# ------------------------------------------------------------------------------------------------------ its machinery
+
+
+def hide(package: str) -> None:
+    """Let this process believe that a package is not installed, as a lesson must show it on every machine."""
+    import sys
+    from importlib.abc import MetaPathFinder
+
+    class Hidden(MetaPathFinder):
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name.partition(".")[0] == package:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    sys.meta_path.insert(0, Hidden())
+
+
+def outcome(function: Callable[[str], str], program: str) -> str:
+    """Return what a function says of a program in a fresh process, or the last line of its error.
+
+    The variable KERAS_BACKEND is not set there. A package that is not installed here is told with its remedy.
+    """
+    from helpers import processes
+
+    variables = {"KERAS_BACKEND": None, "KERAS_HOME": None}
+    run = processes.run(function, variables=variables, check=False, arguments={"program": program})
+    if not run.failures[0]:
+        return run.result
+    error = run.failures[0].splitlines()[-1]
+    missing = re.search(r"No module named '(tensorflow|jax)'", error)
+    return f"skipped: {missing[1]} is not installed here; {_REMEDY[missing[1]]}" if missing else error
+
+
+_REMEDY = {
+    "tensorflow": "to have it: python3 workshop.py lab --accel cpu",
+    "jax": "to have it: python3 workshop.py lab",
+}
+
+
+def some_backend() -> str:
+    """Return a Keras backend that is installed here; JAX first, which starts fastest."""
+    return next((name for name in ("jax", "tensorflow", "torch") if find_spec(name)), "jax")
+
+
+def timed(step: Callable[[slice], float], batches: Sequence[slice]) -> tuple[list[float], list[float]]:
+    """Call `step` with each batch, and return its losses and the seconds of each call."""
+    import time
+
+    losses, seconds = [], []
+    for batch in batches:
+        begin = time.perf_counter()
+        losses.append(step(batch))
+        seconds.append(time.perf_counter() - begin)
+    return losses, seconds
+
+
+def largest_difference(curves: Sequence[Sequence[float]]) -> float:
+    """Return how far several trainings' losses are apart at most, in any step."""
+    return float(np.ptp(np.array(curves), axis=0).max())
+
+
+def speed_table(runs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Table:
+    """Return a table of the last loss, the first step's time, and the later ones' median and spread.
+
+    Args:
+        runs: for each name (losses, seconds), one entry a step.
+    """
+    from helpers.tables import Table
+    from helpers.timing import duration
+
+    rows = []
+    for name, (losses, seconds) in runs.items():
+        low, middle, high = (duration(one) for one in np.percentile(seconds[2:], [25, 50, 75]))
+        rows.append([name, f"{losses[-1]:.6f}", duration(seconds[0]), f"{middle} ({low} to {high})"])
+    return Table(rows, ["trained with", f"loss of step {len(losses)}", "first step", "a later step (middle half)"])
+
+
+# PlaidML
+
+
+def cnn_table(old: tuple[list, list], new: tuple[list, list], what: str, keras: str) -> Table:
+    """Return a table of article C's CNN, step by step, in PlaidML's Keras and in today's.
+
+    Args:
+        old: (losses, seconds) of PlaidML, one entry a step.
+        new: the same of Keras 3; it may have more steps, which are left out.
+        what: batch, dataset, place and date, for the header.
+        keras: Keras 3 and its backend.
+    """
+    from helpers.tables import Table
+    from helpers.timing import duration
+
+    rows = [
+        [number, f"{a:.5f}", f"{b:.5f}", f"{abs(a - b):.1g}", duration(slow), duration(fast)]
+        for number, (a, b, slow, fast) in enumerate(zip(old[0], new[0], old[1], new[1], strict=False), 1)
+    ]
+    headers = ["loss, PlaidML", f"loss, {keras}", "difference", "time, PlaidML", f"time, {keras}"]
+    return Table(rows, [f"step ({what})", *headers])
+
+
+def recorded_cnn() -> Table:
+    """Return what `train_cnn` did once, elsewhere: the first header says when and where."""
+    import json
+
+    from helpers import plaidml
+
+    known = json.loads(plaidml.RECORDED.read_text(encoding="utf-8"))["cnn"]
+    what = f"{known['batch']} images, {known['dataset']}, recorded on {known['date']} on {known['machine']}"
+    return cnn_table(known["plaidml"], known["keras"], what, known["keras_version"])
+
+
+# tinygrad
+
+
+def opencl_loader() -> str | None:
+    """Return the OpenCL loader inside PyOpenCL's wheel, for tinygrad's OPENCL_PATH.
+
+    None where the wheel has none (Windows, macOS, conda): tinygrad then looks for the system's own.
+    """
+    found = find_spec("pyopencl")
+    folder = Path(found.origin).parent / ".libs" if found and found.origin else Path()
+    return next((str(file) for file in sorted(folder.glob("libOpenCL*.so*"))), None)
+
+
+def no_tinygrad() -> str:
+    """Return why tinygrad cannot run here, and what helps; empty if nothing speaks against it."""
+    if find_spec("tinygrad") is None:
+        command = "python3 workshop.py lab --with tinygrad"
+        return f"skipped: tinygrad is not installed here; to have it: {command}"
+    return no_opencl()
+
+
+def no_opencl() -> str:
+    """Return why no OpenCL device can be used here, and what helps; empty if one can."""
+    from helpers import opencl
+
+    try:
+        opencl.pick_device()
+    except WorkshopError as error:
+        return f"skipped: this needs an OpenCL device. {error}"
+    return ""
+
+
+def take_device_of_lesson_01() -> str:
+    """Let tinygrad's device `CL` be the OpenCL device that lesson 01 picks; call it before tinygrad's first operation.
+
+    By itself tinygrad looks at the first platform alone: its GPUs, or else its default device. Two things to know of
+    tinygrad 0.14: it keeps its list of devices in `CLDevice.device_ids`, which is filled here; and the loader in
+    PyOpenCL's wheel crashes unless PyOpenCL was imported before (or PYOPENCL_HOME names its folder).
+
+    Returns:
+        The device's name.
+    """
+    import ctypes
+
+    from helpers import opencl
+
+    device = opencl.pick_device()
+    from tinygrad.runtime.autogen.opencl import cl_device_id
+    from tinygrad.runtime.ops_cl import CLDevice
+
+    CLDevice.device_ids = (cl_device_id * 1)(ctypes.cast(device.int_ptr, cl_device_id))
+    return opencl.name(device)
+
+
+def own_choice() -> str:
+    """Return the OpenCL device that `DEV=CL` takes by itself: the first platform's first GPU, or its default device."""
+    import pyopencl as cl
+
+    from helpers import opencl
+
+    first = opencl.platforms()[0]
+    for kind in (cl.device_type.GPU, cl.device_type.DEFAULT):
+        try:
+            if found := first.get_devices(kind):
+                return opencl.name(found[0])
+        except cl.Error:
+            continue
+    return "no device"
+
+
+def device_name() -> str:
+    """Return the name of the OpenCL device that lesson 01 picks."""
+    from helpers import opencl
+
+    return opencl.name(opencl.pick_device())
+
+
+RECORDED = ROOT / "data" / "results" / "tinygrad_dense.cl"
+
+
+def recorded_kernel() -> str:
+    """Return the kernel that tinygrad wrote once, elsewhere; print when and where."""
+    label, _, kernel = RECORDED.read_text(encoding="utf-8").partition("\n")
+    print(label.strip("/ "))
+    return kernel
+
+
+def dense_kernel(printed: str, rows: int, inputs: int, units: int) -> str:
+    """Return the kernel that multiplies images by a layer's weights, out of what tinygrad prints under DEBUG=4.
+
+    tinygrad writes the number of a buffer's elements into its name: the kernel is known by its three arrays.
+
+    Raises:
+        WorkshopError: there is no such kernel.
+    """
+    wanted = {rows * units, rows * inputs, inputs * units}
+    for kernel in re.findall(r"^__kernel void .*?^}", printed, re.MULTILINE | re.DOTALL):
+        sizes = [int(size) for size in re.findall(r"\bdata\d+_(\d+)", kernel.splitlines()[0])]
+        if wanted <= set(sizes) and sizes[0] == rows * units:
+            return kernel
+    raise WorkshopError(
+        "tinygrad printed no kernel for this layer.",
+        "This version may cut the work differently; the lesson was written with 0.14.",
+        f"Read the recorded one: data/results/{RECORDED.name}",
+    )
+
+
+def shortened(kernel: str, most: int = 2) -> str:
+    """Return a kernel of tinygrad's, its buffers called out, x, w and b, its lines cut to a page's width.
+
+    Args:
+        kernel: the text.
+        most: of lines that follow each other and differ in numbers alone, so many are kept, then stands `...`.
+    """
+    for name, short in zip(re.findall(r"\bdata\d+_\d+", kernel.splitlines()[0]), ("out", "x", "w", "b"), strict=False):
+        kernel = re.sub(rf"\b{name}\b", short, kernel)
+    kept, before, count = [], "", 0
+    for line in kernel.splitlines():
+        kind = re.sub(r"\.[xyzw]|\+?\d+|[()]", "", line)
+        count, before = (count + 1 if kind == before else 1), kind
+        if count <= most:
+            kept.append(line if len(line) <= 116 else line[:113] + "...")
+        elif count == most + 1:
+            kept.append(re.match(r"\s*", line)[0] + "...")
+    return "\n".join(kept)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How tinygrad starts a kernel; it writes the numbers beside `get_group_id` and `get_local_id`."""
+
+    groups: tuple[int, int, int]  # work-groups in each dimension
+    items: tuple[int, int, int]  # work-items of a group in each dimension
+
+    @property
+    def work_items(self) -> int:
+        """All work-items."""
+        return int(np.prod(self.groups) * np.prod(self.items))
+
+
+def launch_of(kernel: str) -> Launch:
+    """Read from a kernel of tinygrad's how it is started."""
+    sizes = {"group": [1, 1, 1], "local": [1, 1, 1]}
+    for which, dimension, size in re.findall(r"get_(group|local)_id\((\d)\);? /\* (\d+) \*/", kernel):
+        sizes[which][int(dimension)] = int(size)
+    return Launch(tuple(sizes["group"]), tuple(sizes["local"]))
+
+
+class TinygradKernel:
+    """A kernel of tinygrad's for a dense layer, started by PyOpenCL on the device of lesson 01."""
+
+    def __init__(self, source: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> None:
+        import pyopencl as cl
+
+        from helpers import opencl
+
+        self.device = opencl.pick_device()
+        context = cl.Context([self.device])
+        self.queue, self.launch = cl.CommandQueue(context), launch_of(source)
+        name = re.search(r"__kernel void (\w+)", source)[1]
+        self.kernel = cl.Kernel(opencl.build(context, source), name)
+        self.out = np.full((len(x), w.shape[1]), np.nan, np.float32)
+        copy = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        buffers = {array.size: cl.Buffer(context, copy, hostbuf=array) for array in (b, w, x, self.out)}
+        sizes = [int(size) for size in re.findall(r"\bdata\d+_(\d+)", source.splitlines()[0])]
+        self.arguments = [buffers[size] for size in sizes]
+
+    def run(self) -> None:
+        """Start it."""
+        total = [groups * items for groups, items in zip(self.launch.groups, self.launch.items, strict=True)]
+        self.kernel(self.queue, total, self.launch.items, *self.arguments)
+
+    def result(self) -> np.ndarray:
+        """Run it, and return the layer's outputs, float32 of shape (images, units)."""
+        import pyopencl as cl
+
+        self.run()
+        cl.enqueue_copy(self.queue, self.out, self.arguments[0])
+        return self.out
+
+    def measure(self, repeats: int) -> Measurement:
+        """Time it; the arrays are on the device before the clock starts."""
+        from helpers import opencl, timing
+
+        return timing.measure(self.run, device=opencl.name(self.device), on=self.queue, repeats=repeats)
+
+
+def gflops_table(timed: Mapping[str, Measurement], operations: int) -> Table:
+    """Return a table of speeds: the median, and the middle half of the runs.
+
+    Args:
+        timed: for each name its runs.
+        operations: additions and multiplications of one run.
+    """
+    from helpers.tables import Table
+
+    rows = []
+    for name, run in timed.items():
+        fast, slow = run.quartiles
+        low, middle, high = (operations / seconds / 1e9 for seconds in (slow, run.median, fast))
+        rows.append([name, f"{middle:.3g} ({low:.3g} to {high:.3g})", run.device])
+    return Table(rows, ["kernel", "GFLOP/s (middle half)", "on"])

@@ -1,0 +1,295 @@
+"""Lesson 06's own machinery: what of it runs here, what is said where something is missing, tinygrad's kernels."""
+
+import importlib.metadata
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from helpers import devices, plaidml, processes
+from helpers.errors import WorkshopError
+from helpers.lessons import lesson_06
+
+# Part 1
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, capsys, here):
+    monkeypatch.setattr(devices, "installed", lambda module: here)
+    monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
+    assert lesson_06.here("torch") is here
+    told = "skipped: PyTorch is not installed here; to have it: python3 workshop.py lab --with torch\n"
+    assert capsys.readouterr().out == ("" if here else told)
+
+
+def test_an_old_torch_counts_as_missing(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: True)
+    monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.2.2")
+    assert lesson_06.missing("torch") == "PyTorch 2.2.2 is too old for this lesson, which needs 2.6"
+    assert lesson_06.import_torch() is None and lesson_06.missing("jax") == ""
+
+
+def test_without_torch_the_layer_is_judged_on_the_others(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda module: module != "torch")
+    assert lesson_06._judges() == ["jax", "tensorflow"]
+    monkeypatch.setattr(devices, "installed", lambda module: module == "jax")
+    assert lesson_06._judges() == ["jax"]
+
+
+@pytest.fixture
+def trained():
+    def run(seconds, away):
+        zeros = np.zeros((4, 10), np.float32)
+        figures = {"import": 2.0, "steps": np.array([1.0, *[seconds] * 4]), "memory": 500.0, "device": "a processor"}
+        return figures | {"predictions": [zeros, zeros + away], "losses": [2.0, 1.5, 1.25, 1.0, 0.5]}
+
+    return {"TensorFlow": run(0.002, 0), "JAX": run(0.001, 0.25)}
+
+
+def test_results_and_times_stand_side_by_side_with_what_is_missing(monkeypatch, trained):
+    monkeypatch.setattr(devices, "installed", lambda module: module != "torch")
+    assert lesson_06.differences(trained) == {"TensorFlow": (0.0, 0.0), "JAX": (0.0, 0.25)}
+    assert [row[2:] for row in lesson_06.results_table(trained).rows] == [
+        ("0.0e+00", "0.500000"),
+        ("2.5e-01", "0.500000"),
+    ]
+    assert lesson_06.step_times(trained)["JAX"].seconds == (0.001,) * 4
+    rows = lesson_06.times_table(trained).rows
+    assert rows[1] == ("JAX", "a processor", "2 s", "1 s", "1 ms", "0 ns", "500 MiB")
+    assert rows[2][1].startswith("PyTorch is not installed here; to have it: python3 workshop.py")
+
+
+def test_the_figures_say_in_words_what_they_show(monkeypatch, trained):
+    shown = []
+    monkeypatch.setattr(lesson_06, "show", lambda drawn, alt: shown.append(alt))
+    lesson_06.same_losses({title: run["losses"] for title, run in trained.items()}, "The same")
+    lesson_06.total_time(trained, "All of it")
+    assert "JAX: from 2.0000 to 0.5000" in shown[0]
+    assert "TensorFlow: 3.0 s for one step, 203 s for 100,000; JAX: 3.0 s for one step, 103 s for 100,000" in shown[1]
+
+
+def test_an_error_is_told_in_a_line(capsys):
+    def refuse():
+        raise NotImplementedError("no such operation")
+
+    lesson_06.attempt(refuse)
+    lesson_06.attempt(lambda: 3)
+    assert capsys.readouterr().out == "NotImplementedError: no such operation\nit ran: 3\n"
+
+
+def test_the_process_peaks_above_nothing():
+    assert 10 < lesson_06.peak_memory() < 100_000  # MiB
+
+
+def test_a_stand_in_answers_as_torch_does():
+    """With a build for CUDA and no card PyTorch names cuda all the same, unless it is asked to look."""
+    without, with_one = lesson_06.StandIn("cuda", False), lesson_06.StandIn("xpu", True)
+    assert str(without.accelerator.current_accelerator()) == "cuda" and not without.accelerator.is_available()
+    assert without.accelerator.current_accelerator(check_available=True) is None
+    assert (with_one.cuda.is_available(), with_one.xpu.is_available(), with_one.backends.mps.is_available()) == (
+        0,
+        1,
+        0,
+    )
+    assert with_one.ones(2, device="xpu").device.type == "xpu"
+    with pytest.raises(RuntimeError, match="no cuda in this machine"):
+        without.zeros(2, device="cuda")
+
+
+def test_the_stand_in_agrees_with_the_torch_that_is_here():
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch.accelerator.current_accelerator(), "type", None)
+    stand_in = lesson_06.StandIn(kind, torch.accelerator.is_available())
+    for ask in (
+        lambda torch: torch.accelerator.is_available(),
+        lambda torch: torch.cuda.is_available(),
+        lambda torch: torch.backends.mps.is_available(),
+        lambda torch: torch.xpu.is_available(),
+        lambda torch: str(torch.accelerator.current_accelerator()),
+        lambda torch: torch.device("cuda").type,
+    ):
+        assert ask(stand_in) == ask(torch)
+
+
+def test_the_first_error_is_named_and_not_the_one_that_wraps_it(monkeypatch):
+    keras = type("keras", (), {"backend": type("backend", (), {"backend": staticmethod(lambda: "jax")})})
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    try:
+        try:
+            raise ValueError("the cause")
+        except ValueError as error:
+            raise AttributeError("the wrapper") from error
+    except AttributeError as error:
+        assert lesson_06._after(error, "f(x)") == "f(x) stopped with ValueError: the cause."
+
+
+# Part 2
+
+
+@pytest.fixture
+def kernel():
+    return lesson_06.recorded_kernel()
+
+
+def test_start_weights_are_those_with_which_keras_begins():
+    dense, bias, convolution, none = lesson_06.start_weights((784, 512), (3, 3, 32, 64))
+    assert dense.shape == (784, 512) and dense.dtype == np.float32
+    assert np.isclose(np.abs(dense).max(), (6 / (784 + 512)) ** 0.5, rtol=1e-3)
+    assert np.isclose(np.abs(convolution).max(), (6 / (9 * 32 + 9 * 64)) ** 0.5, rtol=1e-3)
+    assert not bias.any() and bias.shape == (512,) and none.shape == (64,)
+    assert np.array_equal(dense, lesson_06.start_weights((784, 512))[0])
+
+
+def computes_with(program):
+    import os
+
+    from helpers.lessons import lesson_06 as lesson
+
+    exec(program, {"os": os, "lesson": lesson})
+    import keras
+
+    return keras.backend.backend()
+
+
+def test_a_backend_that_is_not_there_is_told_by_the_last_line_of_its_error():
+    hidden = 'lesson.hide("torch"); os.environ["KERAS_BACKEND"] = "torch"'
+    assert lesson_06.outcome(computes_with, hidden) == "ModuleNotFoundError: No module named 'torch'"
+    unknown = 'os.environ["KERAS_BACKEND"] = "plaidml.keras.backend"'
+    assert lesson_06.outcome(computes_with, unknown).startswith("ValueError: Unable to import backend")
+
+
+def test_a_missing_tensorflow_is_told_with_its_remedy():
+    told = lesson_06.outcome(computes_with, 'lesson.hide("tensorflow"); import tensorflow')
+    assert told.startswith("skipped: tensorflow is not installed here; to have it: python3 workshop.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["import keras", "set jax"],
+        ["import tensorflow", "set jax"],
+        ["set jax", "import keras.layers", "set tensorflow"],
+        ["set jax", "import tensorflow.keras"],
+        ["import jax", "set jax", "import numpy"],
+    ],
+)
+def test_the_rules_of_the_exercise_are_those_of_real_processes(lines):
+    if not devices.installed("tensorflow"):  # not imported: pytest crashed after that
+        pytest.skip("TensorFlow is not installed here")
+    program = "\n".join(
+        line if line.startswith("import") else f'os.environ["KERAS_BACKEND"] = "{line[4:]}"' for line in lines
+    )
+    expected = lesson_06.backend_of([*lines, "import keras"])
+    assert lesson_06.outcome(computes_with, program) == expected
+
+
+def test_the_loader_is_the_one_in_pyopencls_wheel(monkeypatch, tmp_path):
+    (tmp_path / ".libs").mkdir()
+    spec = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr(lesson_06, "find_spec", lambda name: spec)
+    assert lesson_06.opencl_loader() is None
+    (tmp_path / ".libs" / "libOpenCL-12ab.so.1.0.0").touch()
+    assert lesson_06.opencl_loader().endswith("libOpenCL-12ab.so.1.0.0")
+    monkeypatch.setattr(lesson_06, "find_spec", lambda name: None)
+    assert lesson_06.opencl_loader() is None
+
+
+def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
+    from helpers import opencl
+
+    def refuse():
+        raise WorkshopError("There is no OpenCL device here.")
+
+    monkeypatch.setattr(opencl, "pick_device", refuse)
+    monkeypatch.setattr(lesson_06, "find_spec", lambda name: object())
+    assert lesson_06.no_tinygrad().startswith("skipped: this needs an OpenCL device. There is no OpenCL device")
+    monkeypatch.setattr(lesson_06, "find_spec", lambda name: None)
+    assert lesson_06.no_tinygrad() == (
+        "skipped: tinygrad is not installed here; to have it: python3 workshop.py lab --with tinygrad"
+    )
+
+
+def test_the_dense_layers_kernel_is_found_among_what_tinygrad_prints(kernel):
+    other = "__kernel void E_5(__global float* data0_10, __global float* data1_10) {\n  *(data0_10) = 0.0f;\n}\n"
+    back = kernel.replace("data0_65536", "data0_401408", 1).replace("data2_401408", "data2_65536", 1)
+    printed = f"opened device CL\n{other}{back}\n*** CL 1\n{kernel}\n{other}"
+    assert lesson_06.dense_kernel(printed, 128, 784, 512) == kernel.strip()
+    with pytest.raises(WorkshopError, match="no kernel for this layer"):
+        lesson_06.dense_kernel(other, 128, 784, 512)
+
+
+def test_a_kernel_is_cut_to_a_page(kernel):
+    text = lesson_06.shortened(kernel)
+    assert len(text.splitlines()) < 36 and max(map(len, text.splitlines())) <= 116
+    assert "__global float* out, __global float* x, __global float* w, __global float* b" in text
+    assert "data" not in text and text.count("...") >= 4
+    assert "val3.x*val7.x" in text and "buf0+2)" not in text.split("for (")[0]
+
+
+def test_how_a_kernel_is_started_stands_in_it(kernel):
+    launch = lesson_06.launch_of(kernel)
+    assert launch == lesson_06.Launch((8, 4, 1), (8, 16, 1)) and launch.work_items == 4096
+    assert lesson_06.launch_of("__kernel void f() { }").work_items == 1
+
+
+def test_the_recorded_kernel_is_a_dense_layer(kernel):
+    if reason := lesson_06.no_opencl():
+        pytest.skip(reason)
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((128, 784), (784, 512), (512,)))
+    np.testing.assert_allclose(lesson_06.TinygradKernel(kernel, x, w, b).result(), x @ w + b, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_tinygrad_computes_on_the_device_of_lesson_01():
+    if reason := lesson_06.no_tinygrad():
+        pytest.skip(reason)
+
+    def add():
+        from helpers.lessons import lesson_06 as lesson
+
+        name = lesson.take_device_of_lesson_01()
+        from tinygrad import Device, Tensor
+
+        return (Tensor([1.0, 2.0]) + 1).tolist(), Device.DEFAULT, name
+
+    variables = {"DEV": "CL", "CACHELEVEL": "0", "OPENCL_PATH": lesson_06.opencl_loader()}
+    assert processes.run(add, variables=variables).result == ([2.0, 3.0], "CL", lesson_06.device_name())
+
+
+def test_losses_and_times_stand_side_by_side():
+    assert lesson_06.largest_difference([[1.0, 2.0], [1.0, 2.5]]) == 0.5
+    losses, seconds = lesson_06.timed(lambda part: float(part.start), [slice(0, 2), slice(2, 4), slice(4, 6)])
+    assert losses == [0.0, 2.0, 4.0] and len(seconds) == 3
+    assert "4.000000" in str(lesson_06.speed_table({"one": (losses, seconds)}))
+    table = lesson_06.cnn_table(([1.5], [2.0]), ([1.25, 1.0], [0.1, 0.1]), "16 images", "Keras 3 (jax)")
+    assert len(table.rows) == 1 and table.rows[0][3] == "0.2"
+
+
+def test_the_recorded_training_says_when_and_where():
+    table = lesson_06.recorded_cnn()
+    assert "recorded on 20" in table.headers[0] and " on " in table.headers[0]
+    assert float(table.rows[0][3]) < 1e-4, "both begin with the same loss"
+
+
+def test_names_are_put_back_for_plaidmls_keras_alone(monkeypatch):
+    import collections
+    import inspect
+
+    had = hasattr(inspect, "getargspec")
+    monkeypatch.setitem(os.environ, "KERAS_BACKEND", "jax")
+    plaidml.put_names_back()
+    assert not hasattr(collections, "Iterable") and hasattr(inspect, "getargspec") == had
+
+
+def test_plaidmls_keras_needs_its_own_files(monkeypatch, tmp_path):
+    monkeypatch.setattr(plaidml, "ENVIRONMENT", tmp_path)
+    monkeypatch.setattr(plaidml, "ready", lambda: True)
+    assert not plaidml.has_keras()
+    file = tmp_path / "lib" / "python3.11" / "site-packages" / "plaidml" / "keras" / "backend.py"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert plaidml.has_keras()
