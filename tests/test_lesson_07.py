@@ -189,3 +189,54 @@ def test_the_real_zentf_exchanges_the_product_and_brings_no_device(capsys):
     told = capsys.readouterr().out
     assert "_ZenMatMul on /physical_device:CPU:0\n" in told
     assert "logged of plug-ins: Plugin optimizer for device_type CPU is enabled." in told
+
+
+# ------------------------------------------------------------------------------------------- what exercise 2 is told
+
+
+def trained(rounds, put=lambda put, a, b: (put(a, 0), put(b, 1))):
+    """An answer to exercise 2 that reads both losses after the rounds for which `rounds(number)` is true."""
+
+    def progress(given, step, a, b, count):
+        x, y = put(given, a, b)
+        losses = []
+        for number in range(count):
+            x, y = step(x), step(y)
+            losses += [float(x), float(y)] if rounds(number) else [x, y]
+        return [float(loss) for loss in losses]
+
+    return progress
+
+
+def test_right_orders_are_told_their_time(capsys):
+    lesson_07.check_progress(trained(lambda number: False))
+    assert capsys.readouterr().out == "right (6 cases; with count = 8 all is done after 8.2 ms)\n"
+
+
+@pytest.mark.parametrize("rounds", [lambda number: number == 0, lambda number: number % 4 == 3])
+def test_a_wait_between_the_orders_is_called_idle_time(rounds, capsys):
+    lesson_07.check_progress(trained(rounds))
+    told = capsys.readouterr().out
+    assert told.startswith("not yet: for count = 8") and "Idle between its first and its last step: device 0 0." in told
+
+
+def test_another_thread_is_named(capsys):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def progress(put, step, a, b, count):
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(trained(lambda number: False), put, step, a, b, count).result()
+
+    lesson_07.check_progress(progress)
+    assert "you used another thread" in capsys.readouterr().out
+
+
+def test_a_device_that_is_not_there_is_told_alone(capsys):
+    lesson_07.check_progress(trained(lambda number: False, lambda put, a, b: (put(a, 0), put(b, 2))))
+    assert capsys.readouterr().out.endswith("the device is 0 or 1, not 2\n")
+
+
+def test_an_array_says_where_it_is():
+    both = lesson_07._Devices()
+    array = lesson_07._Array(both, 1.5, None)
+    assert repr(array) == "Array(1.5, in Python's memory)" and repr(both.put(array, 1)) == "Array(1.5, on device 1)"
