@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, processes, timing, training
+from helpers import checks, processes, training
 from helpers.data import CACHE
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
@@ -453,40 +453,29 @@ def _fetch_zentf(without: str) -> None:
         raise WorkshopError(without, f"pip could not bring it: {why}", advice)
 
 
-def with_and_without_zentf(
-    multiply: Callable[[], tuple[float, ...]], switches: Mapping[str, str], download: bool = False
-) -> None:
-    """Run a function in fresh processes without and with zentf, and print what comes of it.
+def with_and_without_zentf(multiply: Callable[[], object], switches: Mapping[str, str], download: bool = False) -> None:
+    """Run a function here, without zentf, and in a fresh process with it: one TensorFlow more in memory, not two.
 
-    That is what it prints, what TensorFlow logs of plug-ins, and how the times compare; where zentf cannot be had, why.
+    Printed is what it prints, and what TensorFlow logs of plug-ins; where zentf cannot be had, why.
 
     Args:
-        multiply: returns the seconds of its runs; `processes.run` takes it.
+        multiply: what is run; `processes.run` takes it.
         switches: environment variables that zentf wants.
         download: whether pip may fetch zentf.
     """
-    ways, missing = {"without zentf": {}}, None
+    print("without zentf, in this process")
+    multiply()
+    print("\nwith zentf, in a fresh process")
     try:
-        ways["with zentf"] = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
+        variables = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
     except WorkshopError as error:
-        missing = error
-    # The whole log, and no GPU, which would compute in place of the processor.
-    always = {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    measured = []
-    for name, variables in ways.items():
-        run = processes.run(multiply, variables=always | variables, check=False)
-        logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
-        print(f"{name}\n{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
-        if run.result:
-            measured.append(timing.Measurement(name, "the processor", run.result))
-            print(measured[-1])
-        print()
-    if missing:
-        print(missing)
-    elif len(measured) < 2:
-        print("One of them failed: there is nothing to compare.")
-    else:
-        print("In one process each, one after the other:", timing.compare(*measured))
+        print(error)
+        return
+    # The whole log, and no GPU, of which the process would take memory.
+    variables |= {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    run = processes.run(multiply, variables=variables, check=False)
+    logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
+    print(f"{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
 
 
 def executed(function: Callable[..., object], *tensors: object) -> list[str]:
