@@ -310,7 +310,7 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Ite
         return 4 * (power - 1) * size**3 / (2 * cores * gigahertz * 1e9)
 
     @functools.wraps(learner)
-    def counted(size: int, power: int, cores: int, gigahertz: float) -> object:
+    def least_seconds(size: int, power: int, cores: int, gigahertz: float) -> object:
         answer = learner(size, power, cores, gigahertz)
         exact = right(size, power, cores, gigahertz) * (2 * size - 1) / (2 * size)
         same = isinstance(answer, float) and np.isclose(answer, exact, rtol=1e-9, atol=0)
@@ -322,7 +322,7 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Ite
             text = answer
     if text is not None:
         raise checks.NotYet(f"for least_seconds(1000, 3, 100, 1.0) came {text!r}: that is text, not a number")
-    yield checks.judge_function(counted, right, cases)
+    yield checks.judge_function(least_seconds, right, cases)
 
 
 @checks.verdict
