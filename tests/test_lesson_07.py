@@ -152,7 +152,13 @@ def test_zentf_is_left_out_where_it_does_not_fit(cache, monkeypatch):
         lesson_07.zentf()
 
 
-def multiply():
+def multiply_there():
+    """Multiplies where the plug-in is, so that this process keeps its TensorFlow unstarted."""
+    import os
+
+    if "TF_PLUGGABLE_DEVICE_LIBRARY_PATH" not in os.environ:
+        print("here")
+        return
     import tensorflow as tf
 
     from helpers.lessons import lesson_07
@@ -160,24 +166,31 @@ def multiply():
     a = tf.ones((64, 64))
     product = tf.function(lambda: a @ a)
     print(*lesson_07.executed(product), "on", *(one.name for one in tf.config.list_physical_devices()))
-    return (1.0, 1.0, 1.0)
 
 
-def test_without_zentf_half_is_shown_and_what_is_missing(cache, capsys):
-    """The operation is the one that ran: TensorFlow's own, or oneDNN's."""
-    lesson_07.with_and_without_zentf(multiply, {})
-    name, ran, logged, took, _, reason, *_ = capsys.readouterr().out.splitlines()
-    assert name == "without zentf" and logged == "logged of plug-ins: nothing" and reason == "zentf is left out."
-    assert took.startswith("without zentf: 1 s (median of 3 runs")
-    assert ran in ("MatMul on /physical_device:CPU:0", "_MklMatMul on /physical_device:CPU:0")
+@pytest.mark.slow
+def test_the_operation_that_ran_is_told(tmp_path):
+    """It is TensorFlow's own, or oneDNN's; the folder of plug-ins is empty."""
+    variables = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(tmp_path)}
+    variables |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    ran = processes.run(multiply_there, variables=variables).stdout[0]
+    assert ran.strip() in ("MatMul on /physical_device:CPU:0", "_MklMatMul on /physical_device:CPU:0")
+
+
+def test_without_zentf_half_is_shown_and_what_is_missing(cache, monkeypatch, capsys):
+    monkeypatch.delenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", raising=False)
+    lesson_07.with_and_without_zentf(multiply_there, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:5] == [
+        "without zentf, in this process", "here", "", "with zentf, in a fresh process", "zentf is left out."
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_plug_in_that_cannot_be_loaded_stops_nothing(cache, monkeypatch, capsys):
     wheel(cache, monkeypatch)
-    lesson_07.with_and_without_zentf(multiply, {})
-    told = capsys.readouterr().out
-    assert "with zentf\n[failed]" in told and told.endswith("One of them failed: there is nothing to compare.\n")
+    lesson_07.with_and_without_zentf(multiply_there, {})
+    assert "with zentf, in a fresh process\n[failed]" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -185,7 +198,58 @@ def test_the_real_zentf_exchanges_the_product_and_brings_no_device(capsys):
     if not any(data.CACHE.glob("zentf-*")):
         pytest.skip(f"{lesson_07.ZENTF_WHEEL} is not in data/cache")
     switches = {"TF_ENABLE_ZENDNN_OPTS": "1", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    lesson_07.with_and_without_zentf(multiply, switches)
+    lesson_07.with_and_without_zentf(multiply_there, switches)
     told = capsys.readouterr().out
     assert "_ZenMatMul on /physical_device:CPU:0\n" in told
     assert "logged of plug-ins: Plugin optimizer for device_type CPU is enabled." in told
+
+
+# ------------------------------------------------------------------------------------------- what exercise 2 is told
+
+
+def trained(rounds, put=lambda put, a, b: (put(a, 0), put(b, 1))):
+    """An answer to exercise 2 that reads both losses after the rounds for which `rounds(number)` is true."""
+
+    def progress(given, step, a, b, count):
+        x, y = put(given, a, b)
+        losses = []
+        for number in range(count):
+            x, y = step(x), step(y)
+            losses += [float(x), float(y)] if rounds(number) else [x, y]
+        return [float(loss) for loss in losses]
+
+    return progress
+
+
+def test_right_orders_are_told_their_time(capsys):
+    lesson_07.check_progress(trained(lambda number: False))
+    assert capsys.readouterr().out == "right (6 cases; with count = 8 all is done after 8.2 ms)\n"
+
+
+@pytest.mark.parametrize("rounds", [lambda number: number == 0, lambda number: number % 4 == 3])
+def test_a_wait_between_the_orders_is_called_idle_time(rounds, capsys):
+    lesson_07.check_progress(trained(rounds))
+    told = capsys.readouterr().out
+    assert told.startswith("not yet: for count = 8") and "Idle between its first and its last step: device 0 0." in told
+
+
+def test_another_thread_is_named(capsys):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def progress(put, step, a, b, count):
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(trained(lambda number: False), put, step, a, b, count).result()
+
+    lesson_07.check_progress(progress)
+    assert "you used another thread" in capsys.readouterr().out
+
+
+def test_a_device_that_is_not_there_is_told_alone(capsys):
+    lesson_07.check_progress(trained(lambda number: False, lambda put, a, b: (put(a, 0), put(b, 2))))
+    assert capsys.readouterr().out.endswith("the device is 0 or 1, not 2\n")
+
+
+def test_an_array_says_where_it_is():
+    both = lesson_07._Devices()
+    array = lesson_07._Array(both, 1.5, None)
+    assert repr(array) == "Array(1.5, in Python's memory)" and repr(both.put(array, 1)) == "Array(1.5, on device 1)"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, processes, timing, training
+from helpers import checks, processes, training
 from helpers.data import CACHE
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
@@ -44,7 +44,7 @@ def _judge_list(learner: Callable[..., object], kind: type, kind_name: str, case
             return
         if answer is None or answer is ...:
             return
-        called = f"for {learner.__name__}({', '.join(map(repr, case))})"
+        called = f"for {getattr(learner, '__name__', 'function')}({', '.join(map(repr, case))})"
         if not isinstance(answer, list):
             came = f"{answer!r}, of the type {type(answer).__name__}"
             raise checks.NotYet(f"{called} expected a list, came {came}")
@@ -101,9 +101,10 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
 
     The learner's loop runs on `_Devices`, whose clock is counted. Allowed is the time in which one device gets all its
     orders before the other gets its first; between its steps none may be idle, as after a wait in each round.
+    The verdict "right" tells how long the first case took.
     """
     rng = np.random.default_rng()
-    tried = (8, 3, 2, 1, 0, int(rng.integers(10, 40)))
+    tried, times = (8, 3, 2, 1, 0, int(rng.integers(10, 40))), []
     for count in tried:
         both, where = _Devices(), f"for count = {count}"
         first, second = (_Array(both, value, None) for value in rng.uniform(1, 2, 2))
@@ -117,7 +118,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
             raise checks.NotDone("this is what you were given: all on device 0, and a wait after each order.")
         if answer is None or answer is ...:
             raise checks.NotDone("progress returned nothing. (It is `return` that hands an answer back, not `print`.)")
-        both.judge(count, where)
+        times.append(both.judge(count, where))
         expected = both.losses(first.value, second.value, count)
         if not isinstance(answer, list):
             raise checks.NotYet(f"{where} expected a list of numbers, came {type(answer).__name__}")
@@ -129,7 +130,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
             if not isinstance(came, Real | np.ndarray) or not np.allclose(came, wanted, rtol=1e-6):
                 which = "the first number" if number == 1 else f"number {number}"
                 raise checks.NotYet(f"{where} expected {wanted:.4f} as {which} of the list, came {came!r}")
-    yield f"{len(tried)} cases"
+    yield f"{len(tried)} cases; with count = {tried[0]} all is done after {times[0]:.1f} ms"
 
 
 class _Devices:
@@ -142,15 +143,18 @@ class _Devices:
         self.now = 0.0  # Python's time
         self.free = [0.0, 0.0]  # when each device has done all that it was ordered
         self.steps = [0, 0]
-        self.idle = 0.0  # how long a device that had begun had no order
+        self.idle = [0.0, 0.0]  # how long each device that had begun had no order
         self.copies = 0  # from one device to the other
         self.log: list[str] = []
-        self.threads: set[int] = set()
+        self.thread = threading.get_ident()  # the one that the clock is for
+        self.other_threads = False
 
     def put(self, array: _Array, device: int) -> _Array:
         """Return a copy of `array` on the device 0 or 1."""
-        if not isinstance(array, _Array) or device not in (0, 1):
-            raise ValueError(f"put(array, device) takes an array and 0 or 1, not {array!r} and {device!r}")
+        if not isinstance(array, _Array):
+            raise ValueError(f"put(array, device) takes an array, not {array!r}")
+        if device not in (0, 1):
+            raise ValueError(f"put(array, device): the device is 0 or 1, not {device!r}")
         self.log.append(f"put on {device}")
         if array.device in (None, device):
             return _Array(self, array.value, device, array.done)
@@ -163,21 +167,25 @@ class _Devices:
         if not isinstance(array, _Array):
             raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
         device = array.device or 0
-        self.threads.add(threading.get_ident())
+        self._look_at_thread()
         self.log.append("order")
         self.now += self.ORDER
         begin = max(self.now, self.free[device], array.done)
         if self.steps[device]:
-            self.idle += begin - self.free[device]
+            self.idle[device] += begin - self.free[device]
         self.free[device] = begin + self.STEP
         self.steps[device] += 1
         return _Array(self, self.after(array.value), device, self.free[device])
 
     def wait(self, array: _Array) -> None:
         """Let Python wait until `array` is there."""
+        self._look_at_thread()
         if array.done > self.now:
             self.log.append("wait")
             self.now = array.done
+
+    def _look_at_thread(self) -> None:
+        self.other_threads |= threading.get_ident() != self.thread
 
     @staticmethod
     def after(value: float) -> float:
@@ -192,21 +200,31 @@ class _Devices:
             noted += [first, second]
         return noted
 
-    def judge(self, count: int, where: str) -> None:
-        """Raise NotYet unless both devices got `count` steps each and were busy at the same time."""
-        if len(self.threads) > 1:
-            raise checks.NotYet(f"{where} your steps came from {len(self.threads)} threads; one is enough here.")
+    def judge(self, count: int, where: str) -> float:
+        """Return when all was done, in ms.
+
+        Raises:
+            NotYet: unless both devices got `count` steps each and were busy at the same time, without a pause.
+        """
+        if self.other_threads:
+            raise checks.NotYet(
+                f"{where} you used another thread. The clock counts one thread of Python, the one that calls progress. "
+                "Order and wait in that one; it is enough here."
+            )
         if (orders := sum(self.steps)) != 2 * count:
             raise checks.NotYet(f"{where} {orders} steps were ordered, {2 * count} are wanted: {count} for each model")
-        took = max(self.now, *self.free)
-        if self.idle > 1e-9 or took > count * (self.STEP + self.ORDER) + self.ORDER + 1e-9:
+        took, paused = max(self.now, *self.free), max(self.idle) > 1e-9
+        if paused or took > count * (self.STEP + self.ORDER) + self.ORDER + 1e-9:
             busy = " and ".join(f"device {i} {n * self.STEP / took:.0%}" for i, n in enumerate(self.steps))
+            idle = " and ".join(f"device {i} {length:.1f} ms" for i, length in enumerate(self.idle))
+            idle = f" Idle between its first and its last step: {idle}; none is allowed." if paused else ""
             before = self.log[: self.log.index("wait")].count("order") if "wait" in self.log else orders
             copies = f" Copies from one device to the other: {self.copies}." if self.copies else ""
             raise checks.NotYet(
-                f"{where} all is done after {took:.1f} ms; {count * self.STEP + 2 * self.ORDER:.1f} ms would do. "
+                f"{where} all is done after {took:.1f} ms; {count * self.STEP + 2 * self.ORDER:.1f} ms would do.{idle} "
                 f"Busy: {busy} of that time. Python ordered {before} of {orders} steps before it first waited.{copies}"
             )
+        return took
 
 
 class _Array:
@@ -246,7 +264,8 @@ class _Array:
         return str(self.item())
 
     def __repr__(self) -> str:
-        return f"Array({self}, on device {self.device})"
+        place = "in Python's memory" if self.device is None else f"on device {self.device}"
+        return f"Array({self}, {place})"
 
     def __format__(self, how: str) -> str:
         return format(self.item(), how)
@@ -291,7 +310,7 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Ite
         return 4 * (power - 1) * size**3 / (2 * cores * gigahertz * 1e9)
 
     @functools.wraps(learner)
-    def counted(size: int, power: int, cores: int, gigahertz: float) -> object:
+    def least_seconds(size: int, power: int, cores: int, gigahertz: float) -> object:
         answer = learner(size, power, cores, gigahertz)
         exact = right(size, power, cores, gigahertz) * (2 * size - 1) / (2 * size)
         same = isinstance(answer, float) and np.isclose(answer, exact, rtol=1e-9, atol=0)
@@ -303,7 +322,7 @@ def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Ite
             text = answer
     if text is not None:
         raise checks.NotYet(f"for least_seconds(1000, 3, 100, 1.0) came {text!r}: that is text, not a number")
-    yield checks.judge_function(counted, right, cases)
+    yield checks.judge_function(least_seconds, right, cases)
 
 
 @checks.verdict
@@ -434,40 +453,29 @@ def _fetch_zentf(without: str) -> None:
         raise WorkshopError(without, f"pip could not bring it: {why}", advice)
 
 
-def with_and_without_zentf(
-    multiply: Callable[[], tuple[float, ...]], switches: Mapping[str, str], download: bool = False
-) -> None:
-    """Run a function in fresh processes without and with zentf, and print what comes of it.
+def with_and_without_zentf(multiply: Callable[[], object], switches: Mapping[str, str], download: bool = False) -> None:
+    """Run a function here, without zentf, and in a fresh process with it: one TensorFlow more in memory, not two.
 
-    That is what it prints, what TensorFlow logs of plug-ins, and how the times compare; where zentf cannot be had, why.
+    Printed is what it prints, and what TensorFlow logs of plug-ins; where zentf cannot be had, why.
 
     Args:
-        multiply: returns the seconds of its runs; `processes.run` takes it.
+        multiply: what is run; `processes.run` takes it.
         switches: environment variables that zentf wants.
         download: whether pip may fetch zentf.
     """
-    ways, missing = {"without zentf": {}}, None
+    print("without zentf, in this process")
+    multiply()
+    print("\nwith zentf, in a fresh process")
     try:
-        ways["with zentf"] = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
+        variables = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
     except WorkshopError as error:
-        missing = error
-    # The whole log, and no GPU, which would compute in place of the processor.
-    always = {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    measured = []
-    for name, variables in ways.items():
-        run = processes.run(multiply, variables=always | variables, check=False)
-        logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
-        print(f"{name}\n{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
-        if run.result:
-            measured.append(timing.Measurement(name, "the processor", run.result))
-            print(measured[-1])
-        print()
-    if missing:
-        print(missing)
-    elif len(measured) < 2:
-        print("One of them failed: there is nothing to compare.")
-    else:
-        print("In one process each, one after the other:", timing.compare(*measured))
+        print(error)
+        return
+    # The whole log, and no GPU, of which the process would take memory.
+    variables |= {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    run = processes.run(multiply, variables=variables, check=False)
+    logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
+    print(f"{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
 
 
 def executed(function: Callable[..., object], *tensors: object) -> list[str]:

@@ -36,6 +36,21 @@ MUTANTS = {
             ("y = step(y)", "y = step(y); float(y)"),
         ],
         "waits for both in each round": [("losses += [x, y]", "losses += [float(x), float(y)]")],
+        "waits in the first round alone": [
+            ("losses += [x, y]", "losses += [x, y] if losses else [float(x), float(y)]")
+        ],
+        "waits every four rounds": [("losses += [x, y]", "losses += [x, y]; len(losses) % 8 or float(y)")],
+        "one model after the other, each in its thread": [
+            (
+                "    losses = []\n    for _ in range(count):\n        x = step(x)\n        y = step(y)\n"
+                "        losses += [x, y]\n",
+                "    from threading import Thread\n\n    chains = [[x], [y]]\n\n    def train(chain):\n"
+                "        for _ in range(count):\n            chain.append(step(chain[-1]))\n\n"
+                "    for chain in chains:\n        thread = Thread(target=train, args=(chain,))\n"
+                "        thread.start()\n        thread.join()\n"
+                "    losses = [x for pair in zip(chains[0][1:], chains[1][1:]) for x in pair]\n",
+            )
+        ],
         "waits for one in each round": [("losses += [x, y]", "losses += [float(x), y]")],
         "waits without a number": [("losses += [x, y]", "losses += [x.block_until_ready(), y]")],
         "waits by printing": [("x = step(x)", "x = step(x); print(x)")],
@@ -237,6 +252,20 @@ def visible(value, count):
     if first == "" or int(first) < 0 or int(first) >= count:
         return []
     return [int(first)] + visible(rest, count)
+""",
+        "a function made by partial": """
+from functools import partial
+
+
+def seen_by(missing, value, count):
+    if value is missing:
+        return list(range(count))
+    numbers = [int(number) for number in value.split(",") if number]
+    wrong = [i for i, number in enumerate(numbers) if number not in range(count)]
+    return numbers[: wrong[0]] if wrong else numbers
+
+
+visible = partial(seen_by, None)
 """,
         "takewhile": """
 def visible(value, count):
