@@ -126,6 +126,8 @@ def compare_prediction(prediction: object, measured: object, unit: str = "") -> 
         print(f"no prediction made; measured: {actual}")
     else:
         print(f"you predicted: {predicted}\nmeasured:      {actual}")
+        if isinstance(prediction, str) and isinstance(measured, int | float) and not isinstance(measured, bool):
+            print("(your prediction is a text; a number can be compared)")
 
 
 def _plain(value: object) -> str:
