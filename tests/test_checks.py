@@ -192,6 +192,13 @@ def test_a_text_in_place_of_a_number_is_told(capsys):
     assert "a text" not in said(capsys)
 
 
+def test_a_prediction_that_cannot_be_is_told(capsys):
+    checks.compare_prediction(250, 2.5, "points", most=100)
+    assert said(capsys).endswith("(such a number is never larger than 100)")
+    checks.compare_prediction(-3, 2.5, "points", most=100)
+    assert "never" not in said(capsys)
+
+
 # ------------------------------------------------------------------------------------------------ kernels
 
 SCALE = """
