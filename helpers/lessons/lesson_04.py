@@ -457,7 +457,7 @@ def time_per_image(
         axes.plot(sizes, medians, color=BLUE, marker="s", ms=5, label="measured here")
         axes.fill_between(sizes, low, high, color=BLUE, alpha=0.2, lw=0)
         axes.plot(curve, (line.overhead / curve + line.per_image) * 1e6, color="black", ls="--", lw=1.2,
-                  label="fitted: overhead + images x time per image")  # fmt: skip
+                  label="the fitted line, divided by the images")  # fmt: skip
         for number, (label, (size, seconds)) in enumerate(published.items()):
             marker, colour = (("^", ORANGE), ("v", GREEN))[number % 2]
             axes.plot([size], [seconds * 1e6], marker=marker, ms=8, mfc="none", mew=2, ls="", color=colour, label=label)
