@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -111,13 +112,14 @@ def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
 # ---------------------------------------------------------------------------------------------- predictions
 
 
-def compare_prediction(prediction: object, measured: object, unit: str = "") -> None:
+def compare_prediction(prediction: object, measured: object, unit: str = "", most: float = math.inf) -> None:
     """Print a learner's prediction beside what was measured, or that none was made.
 
     Args:
         prediction: what the learner filled in; None or `...` means no prediction.
         measured: what the cell measured.
         unit: the unit of both.
+        most: the largest size that such a number can have, its sign aside; 100 for a percentage of a whole.
     """
     actual, predicted = (
         f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
@@ -126,6 +128,10 @@ def compare_prediction(prediction: object, measured: object, unit: str = "") -> 
         print(f"no prediction made; measured: {actual}")
     else:
         print(f"you predicted: {predicted}\nmeasured:      {actual}")
+        if isinstance(prediction, str) and isinstance(measured, int | float) and not isinstance(measured, bool):
+            print("(your prediction is a text; a number can be compared)")
+        elif isinstance(prediction, int | float) and abs(prediction) > most:
+            print(f"(such a number is never larger than {most:g})")
 
 
 def _plain(value: object) -> str:

@@ -182,7 +182,7 @@ def interruptible(model: keras.Model) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
+def progress(title: str, budget: float = math.inf, others: str = "unseen images") -> keras.callbacks.Callback:
     """Return a callback for `fit` that shows one line for the training while it runs, and keeps a budget of time.
 
     The line is drawn anew in its place, so that the stored lesson keeps its last state alone. After each epoch another
@@ -192,6 +192,7 @@ def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
     Args:
         title: what is trained.
         budget: seconds that the training may take; `workload.budget` knows when there is no limit.
+        others: what the lesson calls the images of `validation_data`.
 
     Returns:
         A callback that knows afterwards `epochs`, how many were trained (not always a whole number), `epoch_seconds`,
@@ -221,7 +222,7 @@ def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
         def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
             if not self.model.stop_training:
                 self._measure(epoch + 1)
-                self._show(_results(logs))
+                self._show(_results(logs, others))
                 if self.epochs < self.params["epochs"] and self.seconds + self.epoch_seconds > budget:
                     self._stop()
 
@@ -236,7 +237,7 @@ def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
                 kept = " | what was learned until then is kept"
             else:
                 done = f"{epochs} in {took}"
-            self.line.end(f"{title}: {done}{_results(logs)}{kept}")
+            self.line.end(f"{title}: {done}{_results(logs, others)}{kept}")
 
         def _measure(self, epochs: float) -> None:
             self.epochs, self.seconds = epochs, time.perf_counter() - self.began
@@ -256,8 +257,8 @@ def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
     return Progress()
 
 
-def _results(logs: dict | None) -> str:
-    names = {"accuracy": "training images", "val_accuracy": "unseen images"}
+def _results(logs: dict | None, others: str) -> str:
+    names = {"accuracy": "training images", "val_accuracy": others}
     return "".join(f" | {words} {100 * logs[name]:.2f} %" for name, words in names.items() if logs and name in logs)
 
 

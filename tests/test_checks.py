@@ -185,6 +185,20 @@ def test_predictions(capsys):
     assert out.splitlines()[1:] == ["you predicted: 3 s", "measured:      2.5 s"]
 
 
+def test_a_text_in_place_of_a_number_is_told(capsys):
+    checks.compare_prediction("many", 2.5, "s")
+    assert said(capsys).endswith("(your prediction is a text; a number can be compared)")
+    checks.compare_prediction("numpy", "jax")
+    assert "a text" not in said(capsys)
+
+
+def test_a_prediction_that_cannot_be_is_told(capsys):
+    checks.compare_prediction(250, 2.5, "points", most=100)
+    assert said(capsys).endswith("(such a number is never larger than 100)")
+    checks.compare_prediction(-3, 2.5, "points", most=100)
+    assert "never" not in said(capsys)
+
+
 # ------------------------------------------------------------------------------------------------ kernels
 
 SCALE = """

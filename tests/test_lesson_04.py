@@ -219,6 +219,39 @@ def test_a_wrong_scale_and_a_limited_relu_are_named(otherwise, told):
     assert told in lesson_04._difference(weights, white, lesson_04._answers(weights, white, **otherwise))
 
 
+@pytest.mark.parametrize("where", ["the first layer", "the second layer", "both layers"])
+@pytest.mark.parametrize("slope", [0.002, 0.01, 0.2])
+def test_a_leak_is_seen_and_a_large_one_named_with_its_layer(slope, where):
+    shapes = [(784, 128), (128,), (128, 64), (64,), (64, 10), (10,)]
+    weights, white = lesson_04._weights_that_show_a_leak(shapes), np.full((2, 784), 255)
+    leaks = [slope * (where != "the second layer"), slope * (where != "the first layer")]
+    assert lesson_04._answers(weights, white) == pytest.approx(0.1)
+    assert not lesson_04._agree(lesson_04._answers(weights, white, leaks=leaks), lesson_04._answers(weights, white))
+    rng = np.random.default_rng(4)
+    drawn = [rng.normal(0, 2 / len(np.empty(shape)) ** 0.5, shape) for shape in shapes]
+    images = rng.integers(0, 256, (7, 784))
+    told = lesson_04._difference(drawn, images, lesson_04._answers(drawn, images, leaks=leaks))
+    assert slope < 0.1 or f"LeakyReLU (slope {slope}) in {where}" in told
+
+
+@pytest.mark.parametrize(
+    ("better", "scores", "pairs", "told"),
+    [
+        (
+            True,
+            [0.98, 0.99, 0.985],
+            5,
+            ["all pairs rise: take", "98.50% of the test images (median of 3 seeds, 98.00%"],
+        ),
+        (False, [0.98], 5, ["not all pairs rise: do not take", "98.00% of the test images (one seed: no spread)"]),
+        (False, [0.98], 2, ["2 pairs, the rule asks for 5: do not take", "as in the article (short)", "0.14 points"]),
+    ],
+)
+def test_the_test_is_told_with_the_rule_and_its_error(better, scores, pairs, told):
+    text = lesson_04.tell_test(better, scores, pairs, images=10_000, note=" (short)")
+    assert all(part in text for part in told)
+
+
 def test_batch_sizes_are_compared_after_as_many_epochs():
     table = lesson_04.batches({128: (1.5, [0.9, 0.95, 0.97]), 2048: (0.5, [0.8, 0.85])}, images=50_000, epochs=2)
     assert [(row[0], row[1], row[3]) for row in table.rows] == [("128", 391, "95.00%"), ("2,048", 25, "85.00%")]

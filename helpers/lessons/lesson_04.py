@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 Sizes = list[int]
 STEPS = 32  # images a step of the trainings on few images
 GUESSES = 0.3  # of ten digits a network that knows a smaller share has learned next to nothing
+WIDE = 3  # times the spread of Keras' own first weights; other usual ways to draw them stay below
+PAIRS = 5  # that the lesson's rule asks for before it takes a change
 NEAR = 0.1  # a line that misses a measured time by a larger share of it describes nothing
+
+
+def progress(title: str, budget: float = math.inf) -> keras.callbacks.Callback:
+    """`training.progress`, whose line names the validation images as this lesson does.
+
+    Args:
+        title: what is trained.
+        budget: seconds that the training may take.
+    """
+    return training.progress(title, budget, others="validation images")
 
 
 @checks.verdict
@@ -123,7 +135,7 @@ def check_small_mlp(
     title = f"Trained on {len(few[0]):,} images, {epochs} epochs: the article's network and yours"
     pairs({"article's": theirs, "yours": yours}, title)
     median = float(np.median([100 * (yours[seed] - theirs[seed]) for seed in seeds]))
-    checks.compare_prediction(prediction, median, "points (the median difference)")
+    checks.compare_prediction(prediction, median, "points (the median difference)", most=100)
     print(tell_pairs(theirs, yours))
     yield said
 
@@ -137,7 +149,9 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
         raise checks.NotYet("small_mlp is a network, not a function that returns one; begin with def small_mlp():")
     try:
         model, other = learner(), learner()
-        if model is None or model is ...:
+        if model is ...:
+            raise checks.NotDone("small_mlp() is `...`, as it was handed out.")
+        if model is None:
             raise checks.NotDone("small_mlp() returns nothing. (It is `return` that hands a network back.)")
         if not isinstance(model, keras.Model):
             raise checks.NotYet(f"small_mlp() returns a {type(model).__name__}; expected a keras.Sequential.")
@@ -146,9 +160,14 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
         takes = [tuple(one.shape[1:]) for one in getattr(model, "inputs", None) or ()]
         if takes not in ([], [(784,)]):
             raise checks.NotYet(f"the network takes images of shape {takes[0]}; expected rows of 784 pixels, (784,).")
-        for one in (model, other):
-            one(images[:2])  # builds it where no keras.Input has
+        if not (model.built and other.built):
+            raise checks.NotYet(
+                "the network does not know yet how many values an image has, so that small_mlp().count_params() fails; "
+                'begin its layers with keras.Input((784,), dtype="uint8").'
+            )
         had = [weights.shape for weights in model.get_weights()]
+        if had == [(784, 64), (64,), (64, 128), (128,), (128, 10), (10,)]:
+            raise checks.NotYet("your first two layers are swapped: expected 128 values, then 64; came 64, then 128.")
         if had != shapes:
             raise checks.NotYet(f"expected {_layers(shapes)}; came {_layers(had)}.")
         if {id(one) for one in model.weights} & {id(one) for one in other.weights}:
@@ -170,12 +189,23 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
                 "two calls of small_mlp() return networks with the same first weights, so that three seeds would be "
                 "one; leave out what fixes them, such as training.seed or seed=."
             )
+        for first in model.get_weights()[::2]:
+            spread = (
+                first.std() / (2 / sum(first.shape)) ** 0.5
+            )  # Glorot's, which Keras draws from unless told otherwise
+            if spread > WIDE:
+                raise checks.NotYet(
+                    f"the first weights of the layer of {first.shape[1]} values spread {spread:.0f} times as wide as "
+                    "Keras draws them; leave its kernel_initializer out."
+                )
         weights = [rng.normal(0, 2 / len(weights) ** 0.5, weights.shape) for weights in model.get_weights()]
         model.set_weights(weights)
         trains, works = (keras.ops.convert_to_numpy(model(images, training=mode)) for mode in (True, False))
         exact, white = _weights_that_show_the_scale(shapes), np.full((2, 784), 255, np.uint8)
         model.set_weights(exact)
         scaled = keras.ops.convert_to_numpy(model(white, training=False))
+        model.set_weights(negative := _weights_that_show_a_leak(shapes))
+        leaked = keras.ops.convert_to_numpy(model(white, training=False))
     except (checks.NotDone, checks.NotYet):
         raise
     except Exception as error:
@@ -185,6 +215,11 @@ def judge_small_mlp(learner: Callable[[], keras.Model]) -> str:
         raise checks.NotYet(_difference(weights, images, works))
     if not _agree(scaled, _answers(exact, white)):
         raise checks.NotYet(_difference(exact, white, scaled))
+    if not _agree(leaked, _answers(negative, white)):
+        raise checks.NotYet(
+            "the layers have the right sizes; with weights that make a sum of -196 in each hidden layer the answers "
+            "are not ReLU's, which turns it into 0 (LeakyReLU lets a part of it through)."
+        )
     if not _agree(trains, works):
         raise checks.NotYet("with training=True the network answers otherwise, as with dropout; expected none of it.")
     return "7 images, answered as NumPy does from the same weights; then trained"
@@ -201,6 +236,19 @@ def _weights_that_show_the_scale(shapes: Sequence[tuple[int, ...]]) -> list[np.n
     return weights
 
 
+def _weights_that_show_a_leak(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return weights with which a wholly white image gives ten equal probabilities, if ReLU turns all below 0 into 0.
+
+    Value 0 of the first layer and value 1 of the second are -784 x 1/4 = -196 before their ReLU. What a layer lets
+    through of that raises the probability of the digit 0 (first layer) or 1 (second).
+    """
+    weights = [np.zeros(shape) for shape in shapes]
+    weights[0][:, 0], weights[0][:, 1] = -0.25, 0.25
+    weights[2][0, 0], weights[2][1, 1] = -1, -1
+    weights[4][0, 0], weights[4][1, 1] = 1, -1
+    return weights
+
+
 def _layers(shapes: Sequence[tuple[int, ...]]) -> str:
     """Name the layers whose weights have these shapes."""
     dense, others = (
@@ -213,13 +261,13 @@ def _layers(shapes: Sequence[tuple[int, ...]]) -> str:
 
 def _answers(
     weights: Sequence[np.ndarray], images: np.ndarray, scale: float = 1 / 255, relu: Sequence[bool] = (True, True),
-    last: str = "softmax", most: float = math.inf,
+    last: str = "softmax", most: float = math.inf, leaks: Sequence[float] = (0, 0),
 ) -> np.ndarray:  # fmt: skip
     """Work out the answers of three dense layers in NumPy; as the exercise wants them, unless told otherwise."""
     values = images * scale
-    for number, rectified in enumerate((*relu, False)):
+    for number, (rectified, leak) in enumerate(zip((*relu, False), (*leaks, 0), strict=True)):
         values = values @ weights[2 * number] + weights[2 * number + 1]
-        values = np.clip(values, 0, most) if rectified else values
+        values = np.clip(np.maximum(values, leak * values), None, most) if rectified else values
     if last == "softmax":
         powers = np.exp(values - values.max(axis=1, keepdims=True))
         return powers / powers.sum(axis=1, keepdims=True)
@@ -243,6 +291,9 @@ def _difference(weights: Sequence[np.ndarray], images: np.ndarray, actual: np.nd
         "as without ReLU in the second layer": {"relu": (True, False)},
         "as without any ReLU": {"relu": (False, False)},
     }
+    for slope in (0.01, 0.1, 0.2, 0.3):  # the last two are Keras' own
+        for where, leaks in {"both layers": (1, 1), "the first layer": (1, 0), "the second layer": (0, 1)}.items():
+            tried[f"as with LeakyReLU (slope {slope}) in {where}"] = {"leaks": [slope * leak for leak in leaks]}
     expected = _answers(weights, images)
     for what, otherwise in tried.items():
         if _agree(actual, other := _answers(weights, images, **otherwise)) and not _agree(other, expected):
@@ -406,7 +457,7 @@ def time_per_image(
         axes.plot(sizes, medians, color=BLUE, marker="s", ms=5, label="measured here")
         axes.fill_between(sizes, low, high, color=BLUE, alpha=0.2, lw=0)
         axes.plot(curve, (line.overhead / curve + line.per_image) * 1e6, color="black", ls="--", lw=1.2,
-                  label="fitted: overhead + images x time per image")  # fmt: skip
+                  label="the fitted line, divided by the images")  # fmt: skip
         for number, (label, (size, seconds)) in enumerate(published.items()):
             marker, colour = (("^", ORANGE), ("v", GREEN))[number % 2]
             axes.plot([size], [seconds * 1e6], marker=marker, ms=8, mfc="none", mew=2, ls="", color=colour, label=label)
@@ -495,6 +546,31 @@ def tell_pairs(before: dict[int, float], after: dict[int, float]) -> str:
         f"{higher} of {n} pairs rise; differences from {min(differences):+.2f} to {max(differences):+.2f} points, "
         f"median {np.median(differences):+.2f}\n"
         f"(if a change does nothing, all {n} rise by luck alone once in {2**n} times)"
+    )
+
+
+def tell_test(better: bool, scores: Sequence[float], pairs: int, images: int, note: str) -> str:
+    """Say what the rule decided, what the test images say of that choice, and how far other images would change it.
+
+    The last is the standard error of a share p counted on n images, sqrt(p (1 - p) / n).
+
+    Args:
+        better: whether the rule takes the change.
+        scores: of each network of that choice the accuracy on the test images, from 0 to 1.
+        pairs: how many pairs the rule had.
+        images: how many test images there are.
+        note: how far the training falls short of the whole one, in brackets, or nothing.
+    """
+    few = f"{pairs} pair{'s' * (pairs != 1)}, the rule asks for {PAIRS}"
+    rule = few if pairs < PAIRS else "all pairs rise" if better else "not all pairs rise"
+    name = "weights averaged" if better else "as in the article"
+    middle = float(np.median(scores))
+    spread = f"median of {len(scores)} seeds, {min(scores):.2%} to {max(scores):.2%}"
+    return (
+        f"{rule}: {'take' if better else 'do not take'} the change\n"
+        f"{name}{note}: {middle:.2%} of the test images ({spread if len(scores) > 1 else 'one seed: no spread'})\n"
+        f"other {images:,} test images would easily change such a number by "
+        f"{100 * (middle * (1 - middle) / images) ** 0.5:.2f} points"
     )
 
 

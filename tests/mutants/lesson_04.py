@@ -93,6 +93,18 @@ MUTANTS = {
         "a constraint": [("Dense(64, ", 'Dense(64, kernel_constraint="non_neg", ')],
         "a layer in 16 bits": [("Dense(64, ", 'Dense(64, dtype="float16", ')],
         "the same first weights in every call": [("return keras", "training.seed(0)\n    return keras")],
+        "no input": [('            keras.Input((784,), dtype="uint8"),\n', "")],
+        "LeakyReLU": [('64, activation="relu"', "64), layers.LeakyReLU(0.01")],
+        "a small leak in both": [('"relu"', "lambda x: keras.ops.leaky_relu(x, 0.01)")],
+        "a tiny leak in the first layer": [
+            ('128, activation="relu"', "128, activation=lambda x: keras.ops.leaky_relu(x, 0.002)")
+        ],
+        "first weights spread wide": [
+            ("Dense(64, ", "Dense(64, kernel_initializer=keras.initializers.RandomNormal(stddev=5.0), ")
+        ],
+        "the last layer's first weights spread wide": [
+            ("Dense(10, ", "Dense(10, kernel_initializer=keras.initializers.RandomNormal(stddev=5.0), ")
+        ],
         "a network, no function": [("def small_mlp():\n    return ", "small_mlp = ")],
     },
 }
@@ -165,10 +177,24 @@ def small_mlp():
     for size in (128, 64):
         values = keras.ops.relu(layers.Dense(size)(values if size == 64 else layers.Rescaling(1.0 / 255)(values)))
     return keras.Model(pixels, keras.ops.softmax(layers.Dense(10)(values)))""",
-        "dropout of nothing, and no input": """\
+        "weights drawn otherwise": """\
+def small_mlp():
+    model = keras.Sequential([keras.Input((784,)), layers.Rescaling(1 / 255)])
+    for size, drawn in ((128, "he_normal"), (64, "random_normal")):
+        model.add(layers.Dense(size, "relu", kernel_initializer=drawn))
+    model.add(layers.Dense(10, "softmax", kernel_initializer="lecun_uniform"))
+    return model""",
+        "built by hand": """\
+def small_mlp():
+    parts = [layers.Rescaling(1 / 255), layers.Dense(128), layers.ReLU(), layers.Dense(64), layers.ReLU()]
+    model = keras.Sequential([*parts, layers.Dense(10, activation="softmax")])
+    model.build((None, 784))
+    return model""",
+        "dropout of nothing": """\
 def small_mlp():
     return keras.Sequential(
         [
+            keras.Input((784,), dtype="uint8"),
             layers.Rescaling(1 / 255),
             layers.Dense(128, activation=keras.activations.relu),
             layers.Dropout(0.0),
