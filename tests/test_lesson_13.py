@@ -108,6 +108,19 @@ def test_a_prediction_is_compared_with_those_that_refused(capsys):
     assert measured == ["measured:      jax", "measured:      none"]
 
 
+def test_a_prediction_of_those_that_refused_is_told_whether_it_agrees(capsys):
+    run = processes.Run([None], ["ValueError: x"], [""], [""], 1.0)
+    fine = processes.Run([None], ["no error: 1\nValueError: x"], [""], [""], 1.0)
+    for prediction in ("jax", "JAX, tensorflow", "none", None):
+        lesson_13.compare_refused(prediction, {"tensorflow": fine, "jax": run})
+    out = capsys.readouterr().out.splitlines()
+    assert [line for line in out if "agrees" in line or "not so" in line] == [
+        "your prediction agrees",
+        "not so in: tensorflow",
+        "not so in: jax",
+    ]
+
+
 def test_the_build_for_processors_has_no_gpu(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
     monkeypatch.setattr(devices, "ask", lambda name: pytest.fail("asked"))
@@ -123,16 +136,6 @@ def test_another_build_is_asked_for_its_gpus(monkeypatch, kind):
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setattr(devices, "ask", lambda name: seen)
     assert lesson_13.gpu_seen() is (kind == "gpu")
-
-
-def test_the_programs_run_without_jax_too(capsys, monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda module: False)
-    lesson_13.show_programs()
-    out = capsys.readouterr().out
-    assert "JAX is not installed here" in out and "1 device, then 1 devices" in out
-    for shown in ("[255 255 255]", "[3 7 9]", "nan", "actual:   1.0", "10% of the labels fit"):
-        assert shown in out
-    assert "too late" not in out and "def " not in out  # neither answers nor wrappers
 
 
 # ------------------------------------------------------------------------------------------------ packages, imitated
@@ -171,6 +174,11 @@ def test_prepare_is_judged_on_every_image():
         lesson_13.judge_prepare(lesson_13.prepare_as_given)
 
 
+def _per_image(images, labels, rng):
+    x = images.transpose(2, 0, 1).reshape(-1, 784).astype(np.float32)
+    return x / np.maximum(x.max(axis=1, keepdims=True), 1)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -181,6 +189,8 @@ def test_prepare_is_judged_on_every_image():
         (lambda images, labels, rng: (images, labels), "shape"),
         (lambda images, labels, rng: (good_prepare(images, labels, rng)[0], labels), "whose label is"),
         (lambda images, labels, rng: (np.zeros_like(good_prepare(images, labels, rng)[0]), labels), "darkest pixel"),
+        (lambda images, labels, rng: (_per_image(images, labels, rng), labels), "scaled otherwise"),
+        (lambda images, labels, rng: (good_prepare(images, labels, rng)[0], labels.astype(str)), "integer dtype"),
         (lambda images, labels, rng: (np.float32(np.nan) + good_prepare(images, labels, rng)[0], labels), "NaN"),
     ],
 )
@@ -202,42 +212,85 @@ def test_odd_answers_to_the_step_are_told(answer):
         lesson_13.judge_next_step(answer)
 
 
-RIGHT = {"A": ("too late", 5), "B": ("overflow", 2), "C": ("layout", 7)}
-RIGHT |= {"D": ("label", 1), "E": ("underflow", 4), "F": ("pairs", 8)}
+@pytest.mark.parametrize(
+    "order",
+    [range(60), range(60)[::-1], [*range(7, 60), *range(7)], [1, 0, *range(2, 60)], [(7 * k) % 60 for k in range(60)]],
+)
+def test_an_order_that_is_not_shuffled_is_refused(order):
+    with pytest.raises(NotYet, match="Expected them shuffled"):
+        lesson_13._judge_shuffled(tuple(order))
+
+
+def test_shuffled_orders_are_accepted():
+    for many in (60, 300, 784):
+        for seed in range(300):
+            lesson_13._judge_shuffled(np.random.default_rng(seed).permutation(many))
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 0, 1)])
+def test_values_in_another_order_are_asked_about(order):
+    def exchanged(*given):
+        came = lesson_13.next_step(*given)
+        return tuple(came[place] for place in order)
+
+    with pytest.raises(NotYet, match="Is the order weights, scale, good"):
+        lesson_13.judge_next_step(exchanged)
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Return 600 made-up images of shape (600, 784) from 0 to 1, hardly to be told apart, and their labels."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 600)
+    return np.clip(0.12 * rng.uniform(0, 1, (10, 784))[labels] + rng.uniform(0, 0.9, (600, 784)), 0, 1).astype(
+        np.float32
+    ), labels
+
+
+def right_diagnosis(images):
+    runs = lesson_13.trainings(*images)
+    return {letter: (run.cause, lesson_13.CAUSES[run.cause][1](run)) for letter, run in runs.items()}
+
+
+def test_each_training_has_a_cause_of_its_own(images):
+    causes = [run.cause for run in lesson_13.trainings(*images).values()]
+    assert len(set(causes)) == 6 and set(causes) < set(lesson_13.CAUSES) and set(lesson_13.OF_INF) < set(causes)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"A": None}, "A: expected"),
-        ({"A": "too late"}, "A: expected"),
-        ({"A": ("too late", 0)}, "A: the fix is still empty"),
-        ({"A": ("", 5)}, "A: the cause is still empty"),
-        ({"B": ("NaN", 2)}, "not in the list"),
-        ({"B": ("overflow", 9)}, "from 1 to 8"),
-        ({"B": ("overflow", True)}, "from 1 to 8"),
-        ({"B": ("underflow", 2)}, "A question that leads there"),
-        ({"B": ("overflow", 3)}, "leaves it as it is"),
-        ({"F": ("", 0)}, "still empty: F"),
+        ({"F": "raw pixels"}, "F: expected"),
+        ({"A": ("NaN", 2)}, "not in the list"),
+        ({"A": ("rate too low", 2)}, "the other one"),
+        ({"A": ("gradients add up", 1)}, "would print 2; here 1"),
+        ({"A": ("softmax twice", 1)}, "the other symptom"),
+        ({"F": ("raw pixels", None)}, "F: the cause is right. Write"),
+        ({"F": ("raw pixels", True)}, "F: the cause is right. Write"),
+        ({"B": ("layout", 0)}, "Look at them"),
+        ({"D": ("gradients add up", 2)}, "still empty: A, B, C, E, F. Right so far: D"),
     ],
 )
-def test_a_diagnosis_is_told_where_it_fails(changes, message):
+def test_a_diagnosis_is_told_where_it_fails(changes, message, images):
+    diagnosis = dict.fromkeys("ABCDEF", ("", 0)) | changes
     with pytest.raises(NotYet, match=message):
-        lesson_13.judge_diagnosis(RIGHT | changes)
+        lesson_13.judge_diagnosis(diagnosis, *images)
 
 
-def test_a_right_diagnosis_and_an_empty_one():
-    assert lesson_13.judge_diagnosis(RIGHT) == "6 programs"
+def test_odd_diagnoses(images):
+    empty = dict.fromkeys("ABCDEF", ("", 0))
     with pytest.raises(NotDone):
-        lesson_13.judge_diagnosis(dict.fromkeys(RIGHT, ("", 0)))
-    with pytest.raises(NotYet):
-        lesson_13.judge_diagnosis(list(RIGHT))
+        lesson_13.judge_diagnosis(empty, *images)
+    with pytest.raises(NotYet, match="dictionary"):
+        lesson_13.judge_diagnosis(list(empty), *images)
+    with pytest.raises(NotYet, match="no key 'F'"):
+        lesson_13.judge_diagnosis({letter: empty[letter] for letter in "abcde".upper()}, *images)
 
 
-def test_all_causes_and_fixes_of_the_programs_are_in_the_lists():
-    every = lesson_13.programs().values()
-    assert {one.cause for one in every} < set(lesson_13.CAUSES)
-    assert len({one.fix for one in every}) == len(every) and max(one.fix for one in every) <= lesson_13.FIXES
+def test_a_right_diagnosis(images):
+    lesson_13.one_thread()
+    assert lesson_13.judge_diagnosis(right_diagnosis(images), *images) == "6 trainings"
 
 
 # --------------------------------------------------------------------------------------------------------- its figures

@@ -25,6 +25,30 @@ MUTANTS = {
         "scaled by whole numbers": [(f"{PREPARED}", f"({PREPARED.replace(' / 255', ' // 255')})")],
         "rounded": [(PREPARED, f"({PREPARED}).round(2).astype(np.float32)")],
         "inverted": [(PREPARED, f"1 - {PREPARED}")],
+        "each image scaled by its own darkest": [
+            (
+                PREPARED,
+                "images.transpose(2, 0, 1).reshape(-1, 784).astype(np.float32)\n"
+                "    x = x / x.max(axis=1, keepdims=True)",
+            ),
+        ],
+        "scaled by the darkest of all": [(" / 255", " / np.float32(images.max())")],
+        "labels as text": [(RETURNED, "    return x[order], labels[order].astype(str)")],
+        "labels in float32": [(RETURNED, "    return x[order], labels[order].astype(np.float32)")],
+        "rolled": [("rng.permutation(len(x))", "np.roll(np.arange(len(x)), rng.integers(1, 10**6))")],
+        "rolled backwards": [("rng.permutation(len(x))", "np.roll(np.arange(len(x)), rng.integers(1, 10**6))[::-1]")],
+        "two images exchanged": [
+            (
+                "rng.permutation(len(x))",
+                "np.arange(len(x))\n    i = rng.integers(len(x))\n    order[[0, i]] = order[[i, 0]]",
+            ),
+        ],
+        "one half shuffled": [
+            (
+                "rng.permutation(len(x))",
+                "np.r_[np.arange(len(x) // 2), len(x) // 2 + rng.permutation(len(x) - len(x) // 2)]",
+            ),
+        ],
         "one image lost": [(RETURNED, "    return x[order][1:], labels[order][1:]")],
         "sorted by label": [("rng.permutation(len(x))", "np.argsort(labels)")],
         "still images": [(RETURNED, "    return x[order].reshape(-1, 28, 28), labels[order]")],
@@ -60,6 +84,14 @@ MUTANTS = {
                 "scale / 2, 0",
             ),
         ],
+        "scale halved to whole numbers": [("scale / 2, 0", "scale // 2, 0")],
+        "scale never below 1": [("scale / 2, 0", "max(scale / 2, 1), 0")],
+        "scale in float16": [("scale / 2, 0", "np.float16(scale / 2), 0")],
+        "weights in float64": [(f"weights = {STEP}", f"weights = ({STEP}).astype(np.float64)")],
+        "halved in float16": [
+            ("0.5 * (scaled.astype(np.float32) / scale)", "(np.float16(0.5) * scaled).astype(np.float32) / scale"),
+        ],
+        "scale and good exchanged": [("    return weights, scale, good", "    return weights, good, scale")],
         "good never counted": [("good = good + 1", "pass")],
         "doubled one step late": [("if good == 3", "if good == 4")],
         "doubled one step early": [("if good == 3", "if good == 2")],
@@ -91,6 +123,13 @@ MUTANTS = {
         "dtype of x not asked": [("x.dtype != np.float32 or ", "")],
         "any float": [("x.dtype != np.float32", "not np.issubdtype(x.dtype, np.floating)")],
         "only int64": [("not np.issubdtype(y.dtype, np.integer)", "y.dtype != np.int64")],
+        "only floats refused": [("not np.issubdtype(y.dtype, np.integer)", "np.issubdtype(y.dtype, np.floating)")],
+        "bool taken for whole": [
+            ("not np.issubdtype(y.dtype, np.integer)", "not np.can_cast(y.dtype, np.int64)"),
+        ],
+        "a tolerance": [("x.max() > 1", "x.max() > 1 + 1e-3")],
+        "a tolerance below": [("x.min() < 0", "x.min() < -1e-3")],
+        "sum in float32": [("np.isfinite(x).all()", "np.isfinite(x.sum())")],
         "inf is no NaN": [("not np.isfinite(x).all()", "np.isnan(x).any()")],
         "NaN is no inf": [("not np.isfinite(x).all()", "np.isinf(x).any()")],
         "all NaN": [("not np.isfinite(x).all()", "not np.isfinite(x).any()")],
@@ -125,22 +164,22 @@ MUTANTS = {
         "a list": [('    return "fine"', '    return ["fine"]')],
     },
     4: {
-        "A a subshell": [('("too late", 5)', '("subshell", 6)')],
-        "A the variable's place": [('("too late", 5)', '("too late", 6)')],
-        "B an underflow": [('("overflow", 2)', '("underflow", 2)')],
-        "B loss scaling": [('("overflow", 2)', '("overflow", 4)')],
-        "C pairs": [('("layout", 7)', '("pairs", 7)')],
-        "C one permutation": [('("layout", 7)', '("layout", 8)')],
-        "D a layout": [('("label", 1)', '("layout", 1)')],
-        "D a default": [('("label", 1)', '("default", 3)')],
-        "E a default": [('("underflow", 4)', '("default", 3)')],
-        "E the largest subtracted": [('("underflow", 4)', '("underflow", 2)')],
-        "F a label": [('("pairs", 8)', '("label", 8)')],
-        "F tests": [('("pairs", 8)', '("pairs", 1)')],
-        "F left out": [('    "F": ("pairs", 8),\n', '    "F": ("", 0),\n')],
+        "A raw pixels": [('"rate too high"', '"raw pixels"')],
+        "A too low": [('"rate too high"', '"rate too low"')],
+        "B layout": [('"pairs"', '"layout"')],
+        "C pairs": [('"softmax twice"', '"pairs"')],
+        "C and E exchanged": [('runs["C"]', 'runs["E"]'), ('"rate too low", runs["E"]', '"softmax twice", runs["C"]')],
+        "D the rate": [('"gradients add up"', '"rate too high"')],
+        "E pairs": [('"rate too low"', '"pairs"')],
+        "F the rate": [('"raw pixels"', '"rate too high"')],
+        "F of the other symptom": [('"raw pixels"', '"pairs"')],
+        "F left out": [('("raw pixels", runs["F"].x.max())', '("", 0)')],
+        "F without a key": [('    "F": ("raw pixels", runs["F"].x.max()),\n', "")],
+        "no number": [('runs["F"].x.max()', "None")],
+        "a number of another test": [('runs["F"].x.max()', 'runs["F"].growth()')],
+        "a number of another training": [('runs["D"].growth()', 'runs["A"].growth()')],
         "a word of its own": [('"pairs"', '"shuffled"')],
-        "a fix that is not there": [('("pairs", 8)', '("pairs", 9)')],
-        "causes alone": [('("too late", 5)', '"too late"')],
+        "causes alone": [('("raw pixels", runs["F"].x.max())', '"raw pixels"')],
     },
 }
 RIGHT = {
@@ -184,7 +223,7 @@ def next_step(weights, scaled, scale, good):
         "float64, NumPy scalars": """
 def next_step(w, scaled, scale, good):
     finite = bool(np.all(np.abs(scaled) < np.inf))
-    new = w - 0.5 * scaled.astype(np.float64) / scale if finite else w
+    new = (w - 0.5 * scaled.astype(np.float64) / scale).astype(np.float32) if finite else w
     count = (good + 1) * finite
     factor = np.float64(0.5) if not finite else np.float64(2.0) if count > 2 else np.float64(1)
     return [new, scale * factor, np.int64(0 if count > 2 else count)]
@@ -228,7 +267,7 @@ def check_batch(x, y, classes):
 def check_batch(x, y, classes):
     if y.size != x.shape[0]:
         return "shape"
-    if not (x.dtype is np.dtype("float32") and np.can_cast(y.dtype, np.int64)):
+    if not (x.dtype is np.dtype("float32") and np.can_cast(y.dtype, np.int64) and y.dtype != bool):
         return "dtype"
     if not np.all(np.isfinite(x)):
         return "nan"
@@ -239,25 +278,21 @@ def check_batch(x, y, classes):
     },
     4: {
         "written otherwise": """
+runs = lesson.trainings(x, y)
 diagnosis = {
-    "F": [" Pairs ", "8"],
-    "A": ["TOO LATE", 5.0],
-    "B": ("overflow", np.int64(2)),
-    "C": ("layout", 7),
-    "D": ("label", 1),
-    "E": ("underflow", 4),
+    "f": [" Raw pixels ", "255"],
+    "a": ["RATE TOO HIGH", round(runs["A"].end(rate=0.1), 2)],
+    "b": ("pairs (images and labels do not fit)", np.float32(runs["B"].end(images=32))),
+    "c": ("softmax twice", 1),
+    "d": ("gradients add up", 2),
+    "e": ("rate too low", round(runs["E"].end(rate=0.1), 1)),
 }
 """,
         "zip": """
-words = ["too late", "overflow", "layout", "label", "underflow", "pairs"]
-diagnosis = dict(zip("ABCDEF", zip(words, [5, 2, 7, 1, 4, 8])))
-""",
-        "one by one": """
-diagnosis = {}
-diagnosis["A"], diagnosis["B"] = ("too late", 5), ("overflow", 2)
-diagnosis["C"], diagnosis["D"] = ("layout", 7), ("label", 1)
-diagnosis["E"] = "underflow", 4
-diagnosis["F"] = "pairs", 8
+runs = lesson.trainings(x, y)
+words = ["rate too high", "pairs", "softmax twice", "gradients add up", "rate too low", "raw pixels"]
+found = [runs["A"].end(0.1), runs["B"].end(images=32), 1.0, 2.0, runs["A"].end(0.1), 255.0]
+diagnosis = dict(zip("ABCDEF", zip(words, found)))
 """,
     },
 }
