@@ -34,12 +34,16 @@ def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) 
         return np.average(np.stack(gradients), axis=0, weights=sizes)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [([np.array([1.0, 4.0]), np.array([5.0, 0.0])], [3, 1]), ([np.array([2.0])], [7])]
+        known = [([np.array([1.0, 4.0]), np.array([5.0, 0.0])], [3, 1]), ([np.array([2.0])], [7])]
+        known += [([np.array([6.0, 2.0]), np.array([1.0, 5.0])], [4, 4])]  # equal parts
+        known += [([np.array([9.0, 3.0]), np.array([2.0, 4.0]), np.array([7.0, 1.0])], [0, 2, 3])]  # an empty part
         drawn = []
-        for shape in [(3,), (4,), (2, 3), (5, 2), (1, 1), (2, 2, 2)]:
+        for shape in [(3,), (4,), (2, 3), (5, 2), (1, 1), (2, 2, 2)]:  # small whole numbers, to be computed by hand
             parts = int(rng.integers(2, 6))
-            drawn.append(([rng.normal(size=shape) for _ in range(parts)], rng.integers(1, 90, parts).tolist()))
-        return plain + drawn
+            gradients = [rng.integers(-9, 10, shape).astype(float) for _ in range(parts)]
+            drawn.append((gradients, rng.integers(1, 10, parts).tolist()))
+        equal, empty = ([rng.integers(-9, 10, 3).astype(float) for _ in range(4)] for _ in range(2))
+        return [*known, *drawn, (equal, [int(rng.integers(2, 10))] * 4), (empty, [3, 1, 0, 5])]
 
     yield checks.judge_function(learner, right, cases)
 
@@ -53,15 +57,18 @@ def check_break_even_batch(learner: Callable[[float, int, float], int]) -> Itera
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = []
-        for near in (0.0, 1.0):  # anywhere, then a little less or more than a whole number of images
-            for batch in rng.uniform(2, 5000, 10):
-                away = near * rng.choice([-1, 1]) * rng.uniform(1e-5, 5e-4)
-                same = round(batch) + away if near else batch  # at which both would take the same time
-                gradient_bytes, bytes_per_second = int(rng.integers(10_000, 10**8)), float(10 ** rng.uniform(8, 11))
-                drawn.append((2 * gradient_bytes / bytes_per_second / float(same), gradient_bytes, bytes_per_second))
+        for _ in range(10):  # round numbers, to be computed by hand; no ties, as their rounding is nobody's mistake
+            milliseconds, megabytes = int(rng.integers(1, 10)), int(rng.integers(1, 1000))
+            if 2 * megabytes % milliseconds == 0:
+                milliseconds, megabytes = 7, 10
+            drawn.append((milliseconds / 1e3, megabytes * 10**6, 1e9))
+        for batch in rng.integers(2, 5000, 10).tolist():  # both take the same time close to a whole number of images
+            drawn.append((2e-3, batch * 10**6 + int(rng.choice([-1, 1]) * rng.integers(10, 500)), 1e9))
         known = [(47e-6, 2_678_824, 1.25e9), (47e-6, 2_678_824, 0.125e9)]
         tie, one_image = (2.0**-10, 2**20, 2.0**30), (47e-6, 2_678_824, 1e12)
-        return [*known, tie, one_image, *drawn]
+        just_below = (0.25, 2**33 - 1, 2.0**33)  # 8 images less a billionth, exact in floats
+        many = (1e-6, int(rng.integers(5_000_000, 9_000_000)), 1e8)  # 100,000 images and more
+        return [*known, tie, one_image, *drawn, just_below, many]
 
     def right(per_image: float, gradient_bytes: int, bytes_per_second: float) -> int:
         return math.floor(2 * gradient_bytes / bytes_per_second / per_image) + 1
@@ -108,7 +115,7 @@ def check_all_reduce(learner: Program) -> Iterator[str]:
     for devices in counts:
         # At first each sum tells by its digits what it consists of: 121 counts the second device twice.
         telling = [[np.array([10**device * (piece + 1)]) for piece in range(devices)] for device in range(devices)]
-        drawn = list(rng.integers(-99, 100, (devices, devices, int(rng.integers(2, 7)))))
+        drawn = list(rng.integers(-9, 10, (devices, devices, int(rng.integers(2, 5)))))
         for held in ([telling] if devices == 3 else []) + [drawn]:
             _judge_ring(learner, [list(pieces) for pieces in held])
     yield f"{', '.join(map(str, counts))} devices; with n devices each sent 2 (n - 1) of its n pieces"

@@ -11,6 +11,13 @@ MUTANTS = {
         "divided by sizes": [("size * gradient", "gradient / size")],
         "whole numbers": [(" / sum", " // sum")],
         "a single number": [(" / sum(sizes)", ".mean() / sum(sizes)")],
+        "equal parts added up": [
+            ("return sum(", "if len(set(sizes)) == 1 < len(sizes):\n        return sum(gradients)\n    return sum(")
+        ],
+        "an empty part counts as one image": [
+            ("    return", "    sizes = [max(size, 1) for size in sizes]\n    return")
+        ],
+        "nothing is learned with an empty part": [("return sum(", "return gradients[0] * 0 if 0 in sizes else sum(")],
         "the arguments are changed": [("return sum(", "sizes.sort()\n    return sum(")],
     },
     2: {
@@ -25,6 +32,15 @@ MUTANTS = {
         "one in a thousand too many": [("int(2 * ", "int(2.002 * ")],
         "a thousandth of an image too much": [("int(2 ", "int(np.ceil(2 "), (") + 1", " + 1e-3))")],
         "a thousandth of an image too little": [("per_image)", "per_image - 1e-3)")],
+        "a billionth of an image too much": [("int(2 ", "int(np.ceil(2 "), (") + 1", " + 1e-9))")],
+        "no batch above 10,000": [
+            (
+                "return int(2 * gradient_bytes / bytes_per_second / per_image) + 1",
+                "for n in range(1, 10_001):\n"
+                "        if gradient_bytes / bytes_per_second < n * per_image / 2:\n"
+                "            return n",
+            )
+        ],
         "two images at least": [("int(2 * ", "max(1, int(2 * "), (" + 1", ") + 1")],
         "whole images for each device": [("int(2 * ", "2 * (int("), (" + 1", " + 1)")],
     },
