@@ -84,6 +84,8 @@ def synchronise(result: object, on: object = None) -> None:
             torch.cuda.synchronize()
         if torch.backends.mps.is_available():
             torch.mps.synchronize()
+        if hasattr(torch, "xpu") and torch.xpu.is_available():
+            torch.xpu.synchronize()
 
 
 def _wait_for_device(name: str) -> None:
