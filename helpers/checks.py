@@ -290,5 +290,10 @@ def _compare_tensors(expected: np.ndarray, actual: np.ndarray, where: str) -> No
     """Raise NotYet unless `actual` is `expected` up to the rounding of float32 sums in any order."""
     if actual.shape != expected.shape:
         raise NotYet(f"{where} expected {_size(expected)}, came {_size(actual)}: {_short(actual)}.")
-    if not np.allclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max())):
-        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}")
+    close = np.isclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
+    if not close.all():
+        first = tuple(int(index) for index in np.argwhere(~close)[0])
+        place = (
+            f"; first at [{', '.join(map(str, first))}], {actual[first]:.6g} for {expected[first]:.6g}" if first else ""
+        )
+        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}{place}")

@@ -446,3 +446,13 @@ def test_tile_functions_may_round_as_they_like(capsys):
         ROWS, lambda a: a[:, ::-1].sum(axis=1), lambda rng: [(rng.standard_normal((500, 1000), dtype=np.float32),)]
     )
     assert capsys.readouterr().out == "right (1 cases)\n"
+
+
+def test_the_first_element_that_differs_is_named(capsys):
+    def without_the_last(a):
+        sums = a.sum(axis=1)
+        sums[-1] += 1
+        return sums
+
+    tile_function(ROWS, without_the_last, lambda rng: [(np.ones((9, 3), np.float32),)])
+    assert "first at [8], 3 for 4" in capsys.readouterr().out

@@ -794,7 +794,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "constraint by an index": (
         "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }", None, "For k <= i write i - k < N;"),
     "an index below": ("function (I[N]) -> (O) { O[i: N] = +(I[k]), 0 < ^k; }", None, "A size is a number or"),
-    "power": ("function (I[N]) -> (O) { O = I *^* 2; }", None, "pow(A, 2.0)"),
+    "power": ("function (I[N]) -> (O) { O = I *^* 2; }", None, "write A * A"),
     "two brackets": ("function (I[N, M]) -> (O) { O[i: N] = +(I[i]^[k]); }", None, "one pair of brackets: A[i, j]."),
     "added to": ("function (I[N]) -> (O) { O[i: N] ^+= I[i]; }", None, "For a sum, write = +(...);"),
     "mean at once": ("function (I[N]) -> (O) { O[] = +(I[i]) ^/ N; }", None, "as in O = S / N;"),
@@ -826,7 +826,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "given twice": ("function (I[N], ^I) -> (O) { O = I; }", None, "the name I is given twice."),
     "never written": ("function (I[N]) -> (O, ^P) { O = I; }", None, "the output P is never written."),
     "listed twice": ("function (I[N]) -> (O, ^O) { O = I; }", None, "the output O is listed twice."),
-    "unbounded": ("function (I[N]) -> (O) { O[i: N] = +(I[2 * ^k - j]); }", [(4,)], "every value of k then counts"),
+    "unbounded": ("function (I[N]) -> (O) { O[i: N] = +(I[2 * ^k - j]); }", [(4,)], "counts once for every k"),
     "unbounded constraint": ("function (I[N]) -> (O) { O[] = +(I[i]), ^k + j < 2; }", [(4,)], "cannot be bounded."),
     "rank of an access": ("function (I[N]) -> (O) { O[i: N] = +(^I[i, k]); }", [(4,)], "2 indices, I has 1 dimension."),
     "rank of an input": ("function (^I[N]) -> (O) { O = I; }", [(4, 5)], "1 dimensions, the array has 2: (4, 5)."),

@@ -239,7 +239,7 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
             if name.text not in found.sizes and name.text not in ranges:
                 raise program.error(name, f"the index {name} cannot be bounded.",
                                     f"Nothing says how far {name} goes. Is it a mistake for another index? Or add "
-                                    f"a constraint such as {name} < 10: every value of {name} then counts once more."
+                                    f"a constraint such as {name} < 10: each element then counts once for every {name}."
                                     )  # fmt: skip
     return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
 

@@ -171,7 +171,7 @@ TWO = "A contraction takes one tensor, or two with * or + between them."
 COMMENT = "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down."
 HABITS = {  # of other languages, with ^ before the word that does not fit: what Tile writes instead; the first one wins
     r"//\s*[\dA-Z(][^\n]*[\]);][^\n]*\s*\^|\^[ \t]*//\s*[\dA-Z(]": COMMENT,  # it swallowed the end of the statement
-    r"\*\s*\^\*|\^\^": "For a square, write A * A or pow(A, 2.0).",
+    r"\*\s*\^\*|\^\^": "For a square, write A * A.",
     r"\]\s*\^\[": "All indices stand in one pair of brackets: A[i, j].",
     r"\]\s*\^\+\s*=": SUM,
     r"\b[A-Z]\w*\s*\^\(": "Indices stand in square brackets, as in A[i, j].",
