@@ -71,6 +71,8 @@ FEW = 8  # accesses to global memory of one work-item: a right one needs 4, one 
 
 def _judge_sharing(kernel: opencl.Kernel) -> None:
     """Refuse a right kernel of exercise 1 in which one work-item copies for all others of its group."""
+    if "async_work_group" in kernel.source:  # all copy together, but the recorder counts the first work-item
+        return
     n = kernel_checks.COUNTED
     x, out = np.ones((2, n), np.float32)
     accesses = trace.record(kernel, n, kernel_checks.LOCAL_SIZE, [x, out, np.int32(n)]).global_accesses
