@@ -1,5 +1,7 @@
 """helpers.lessons.lesson_02: the benchmark must see what is wrong, and count and time what is asked."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -173,11 +175,20 @@ def test_a_point_above_the_roof_is_named(alternatives, capsys):
 def test_the_faster_of_all_threads_and_one_is_the_baseline(monkeypatch, bench, capsys, seconds, alone):
     """On a busy machine one thread may be many times faster than all: then the lesson says so."""
     given = iter([seconds[:3], seconds[3:]])
+    monkeypatch.setattr(lesson_02, "_one_thread", nullcontext)
     monkeypatch.setattr(lesson_02.timing, "measure", lambda _, label, device, **__: measured(label, *next(given)))
     bench.measure_numpy(3)
     assert bench.numpy_alone == alone and bench.runs["NumPy"].median == 1
     said = capsys.readouterr().out
     assert ("NumPy (one thread): " in said) == ("close them" in said) == alone
+
+
+def test_where_threads_cannot_be_counted_nothing_is_said_of_one(monkeypatch, bench, capsys):
+    monkeypatch.setattr(lesson_02, "_one_thread", lambda: None)
+    bench.measure_numpy(3)
+    with bench.numpy_threads():
+        assert not bench.numpy_alone
+    assert "thread" not in capsys.readouterr().out
 
 
 def test_numpy_has_one_thread_where_that_was_faster(monkeypatch, bench):

@@ -605,13 +605,14 @@ def rung(
     return launch
 
 
-def _one_thread() -> AbstractContextManager:
-    """Within it NumPy multiplies matrices with one thread, if threadpoolctl is installed and knows its library."""
+def _one_thread() -> AbstractContextManager | None:
+    """Within it NumPy multiplies matrices with one thread; None where it has one, or its threads cannot be counted."""
     try:
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_info, threadpool_limits
     except ImportError:
-        return nullcontext()
-    return threadpool_limits(1, user_api="blas")
+        return None
+    many = any(pool["user_api"] == "blas" and pool["num_threads"] > 1 for pool in threadpool_info())
+    return threadpool_limits(1, user_api="blas") if many else None
 
 
 class MatmulBenchmark:
@@ -709,16 +710,19 @@ class MatmulBenchmark:
         On a busy machine the threads wait for each other at the end of every piece: on 2 cores with other work,
         OpenBLAS was seen at 1.9 GFLOP/s with 2 threads and at 41.7 with one.
         """
-        together = timing.measure(lambda: self.a @ self.b, label="NumPy", device=cpu_name(), repeats=repeats)
-        with _one_thread():
-            alone = timing.measure(
-                lambda: self.a @ self.b, label="NumPy (one thread)", device=cpu_name(), repeats=min(repeats, 5),
-                warmup=1, settle=timing.SETTLE,
-            )  # fmt: skip
-        self.numpy_alone = alone.median < together.median
-        self.runs["NumPy"] = alone if self.numpy_alone else together
+        runs = [timing.measure(lambda: self.a @ self.b, label="NumPy", device=cpu_name(), repeats=repeats)]
+        if limit := _one_thread():
+            with limit:
+                alone = timing.measure(
+                    lambda: self.a @ self.b, label="NumPy (one thread)", device=cpu_name(), repeats=min(repeats, 5),
+                    warmup=1, settle=timing.SETTLE,
+                )  # fmt: skip
+            runs.append(alone)
+        together, best = runs[0], min(runs, key=lambda run: run.median)
+        self.numpy_alone = best is not together
+        self.runs["NumPy"] = best
         self.report("NumPy")
-        if self.numpy_alone and is_clear(together, alone):
+        if self.numpy_alone and is_clear(together, best):
             print(
                 f"With all its threads NumPy reached only {self._speed(together.median):.3g} GFLOP/s. Probably other "
                 "programs have the cores: close them and run this cell again."
@@ -726,7 +730,7 @@ class MatmulBenchmark:
 
     def numpy_threads(self) -> AbstractContextManager:
         """Within it NumPy has as many threads as the faster run of `measure_numpy` had."""
-        return _one_thread() if self.numpy_alone else nullcontext()
+        return (_one_thread() if self.numpy_alone else None) or nullcontext()
 
     def report(self, label: object) -> None:
         """Print the speed of what was measured under `label`, and between what half of its runs lay."""
