@@ -347,7 +347,7 @@ def roofline(
     left, right = min(reach) / 4, max(reach) * 4
     with figure(7.5, 5) as (drawn, axes):
         axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
-        axes.annotate(f"{next(iter(ceilings))}: {peak:.3g} GFLOP/s", (right, peak), xytext=(0, 2),
+        axes.annotate(f"{next(iter(ceilings))}: {peak:.3g} GFLOP/s", (right, peak), xytext=(0, 9),
                       textcoords="offset points", ha="right", va="bottom", fontsize=9)  # fmt: skip
         for name, speed in list(ceilings.items())[1:]:
             axes.axhline(speed, color="black", lw=1, ls="--", label=f"{name}: {speed:.3g} GFLOP/s")
