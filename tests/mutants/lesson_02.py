@@ -28,6 +28,12 @@ HALO_WITH_BARRIER = """    near[l + 1] = i < n ? x[i] : 0;
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 """
+ONE_FOR_ALL = """    if (l == 0) {
+        for (int j = -1; j <= last + 1; j++) {
+            near[j + 1] = i + j >= 0 && i + j < n ? x[i + j] : 0;
+        }
+    }
+"""
 LOADS = """        float upper = row < m ? a[row * k + i] : 0, lower = row + 1 < m ? a[(row + 1) * k + i] : 0;
         float left = column < n ? b[i * n + column] : 0, right = column + 1 < n ? b[i * n + column + 1] : 0;
 """
@@ -103,6 +109,7 @@ MUTANTS = {
         "a fence for global memory alone": [("CLK_LOCAL_MEM_FENCE", "CLK_GLOBAL_MEM_FENCE")],
         "a barrier without a fence": [("CLK_LOCAL_MEM_FENCE", "0")],
         "near is too small": [("near[66]", "near[34]")],
+        "one work-item copies for all": [(FILL, ONE_FOR_ALL)],
     },
     2: {
         "no guard for the rows": [
