@@ -150,8 +150,9 @@ def pick_exporter(backend: str) -> str:
 
 
 def shape_of(value: onnx.ValueInfoProto) -> str:
-    """Return the shape that an ONNX file states for one of its values, such as "n x 28 x 28 x 1"."""
-    sizes = [str(one.dim_value) if one.HasField("dim_value") else "n" for one in value.type.tensor_type.shape.dim]
+    """Return the shape that an ONNX file states for one of its values, such as "n x 28 x 28 x 1"; ? is unknown."""
+    axes = enumerate(value.type.tensor_type.shape.dim)
+    sizes = [str(one.dim_value) if one.HasField("dim_value") else "?" if axis else "n" for axis, one in axes]
     return " x ".join(sizes) or "one number"
 
 
@@ -332,6 +333,7 @@ def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) 
     for number, (operator, provider, dur) in enumerate(nodes):
         args = {"op_name": operator, "provider": provider}
         events.append({"cat": "Node", "name": f"node_{number}_kernel_time", "dur": dur, "args": args})
+    events += [{"cat": "Kernel", "name": "a GPU's own record", "dur": dur, "args": {}} for dur in session[:1]]
     return events + [{"cat": "Session", "name": "model_run", "dur": dur, "args": {}} for dur in session[1:]]
 
 
@@ -471,6 +473,7 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
     """
     rng = np.random.default_rng()
     tried = [[-1.0, 0.0, 3.0], [0.5, 2.0, 1.25], [-4.0, -1.0, -2.5], [-3.0, 1.0, 0.1, -0.7, 0.9], [0.0, 0.02]]
+    tried += [[-63.0, 0.5, 1.5, 192.0]]  # ties: rounded before the zero point is added
     tried += [[-63.5, 0.0, 191.5]]  # both ends are rounded away from 0: one byte too many
     tried += [list(rng.normal(rng.uniform(-2, 2), rng.uniform(0.1, 5), 400)) for _ in range(12)]
     tried += [list(np.maximum(rng.normal(0, 3, 400), 0)), list(rng.uniform(2, 3, 400)), list(-rng.uniform(2, 3, 400))]

@@ -119,7 +119,7 @@ def shares(events):
 """,
         "arrays": """
 def shares(events):
-    nodes = [(event["args"]["provider"], event["dur"]) for event in events if event["cat"] != "Session"]
+    nodes = [(event["args"]["provider"], event["dur"]) for event in events if event["cat"] == "Node"]
     if not nodes:
         return {}
     names, times = zip(*nodes)
@@ -157,7 +157,7 @@ def quantise(values):
     low, high = np.append(x, 0).min(), np.append(x, 0).max()
     scale = (high - low) / 255
     zero = round(-low / scale)
-    result = np.round(x / scale + zero)
+    result = np.round(x / scale) + zero
     result[result < 0] = 0
     result[result > 255] = 255
     return scale, zero, result.astype(np.uint8)
