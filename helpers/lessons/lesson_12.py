@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import re
@@ -281,11 +282,13 @@ def _judge_touches(traced: trace.Trace, launch: str, group: int) -> None:
     outside = [f"{touch}, which does not exist" for touch in traced.outside]
     for wrong in outside or traced.races() or traced.unwritten():
         raise NotYet(f"{launch}: {wrong}.")
-    accesses = traced.global_accesses + traced.local_accesses
-    if accesses.max() > group // 2:
-        item = int(accesses.argmax())
+    touched = collections.defaultdict(set)
+    for touch in traced.touches:
+        touched[touch.item].add((touch.array, touch.index))
+    busiest = max(touched, key=lambda item: len(touched[item]))
+    if (many := len(touched[busiest])) > group // 2:
         raise NotYet(
-            f"{launch}: the sums may be right, but work-item {item} touches {accesses[item]} elements: the others "
+            f"{launch}: the sums may be right, but work-item {busiest} touches {many} elements: the others "
             "should share its work."
         )
     if not traced.local_accesses.any() and not traced.unseen:

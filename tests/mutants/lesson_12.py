@@ -247,6 +247,21 @@ RIGHT = {
         ),
     },
     2: {
+        "two arrays in turn": sums(
+            """    __local int a[64];
+    __local int b[64];
+    int i = get_global_id(0), me = get_local_id(0);
+    a[me] = i < n ? x[i] : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int s = 32; s > 0; s /= 2) {
+        if (me < s) b[me] = a[me] + a[me + s];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (me < s) a[me] = b[me];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (me == 0) sums[get_group_id(0)] = a[0];
+"""
+        ),
         "a macro round the barrier": sums(
             SOLVED.replace("barrier(CLK_LOCAL_MEM_FENCE)", "SYNC"), "#define SYNC barrier(CLK_LOCAL_MEM_FENCE)\n"
         ),
