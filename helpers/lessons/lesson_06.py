@@ -645,6 +645,14 @@ def outcome(function: Callable[[str], str], program: str) -> str:
     return f"skipped: {missing[1]} is not installed here; {_REMEDY[missing[1]]}" if missing else error
 
 
+def outcomes(function: Callable[[str], str], programs: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (name, outcome) of each program; two processes at a time, as they start slowly and compute little."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(zip(programs, pool.map(functools.partial(outcome, function), programs.values()), strict=True))
+
+
 _REMEDY = {
     "tensorflow": "to have it: python3 workshop.py lab --accel cpu",
     "jax": "to have it: python3 workshop.py lab",
