@@ -646,11 +646,16 @@ def outcome(function: Callable[[str], str], program: str) -> str:
 
 
 def outcomes(function: Callable[[str], str], programs: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (name, outcome) of each program; two processes at a time, as they start slowly and compute little."""
+    """Return (name, outcome) of each program; the second half runs beside the first, which needs the memory."""
     from concurrent.futures import ThreadPoolExecutor
 
+    def tell(half: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        return [(name, outcome(function, program)) for name, program in half]
+
+    listed = list(programs.items())
     with ThreadPoolExecutor(2) as pool:
-        return list(zip(programs, pool.map(functools.partial(outcome, function), programs.values()), strict=True))
+        first, second = pool.map(tell, (listed[: len(listed) // 2], listed[len(listed) // 2 :]))
+    return first + second
 
 
 _REMEDY = {
