@@ -32,6 +32,7 @@ def test_an_old_torch_counts_as_missing(monkeypatch):
 
 def test_without_torch_the_layer_is_judged_on_the_others(monkeypatch):
     monkeypatch.setattr(devices, "installed", lambda module: module != "torch")
+    monkeypatch.setattr(importlib.metadata, "version", lambda module: "9.9")
     assert lesson_06._judges() == ["jax", "tensorflow"]
     monkeypatch.setattr(devices, "installed", lambda module: module == "jax")
     assert lesson_06._judges() == ["jax"]
@@ -171,6 +172,8 @@ def test_a_missing_tensorflow_is_told_with_its_remedy():
     [
         ["import keras", "set jax"],
         ["import tensorflow", "set jax"],
+        ["set jax", "import tensorflow.data", "set tensorflow"],
+        ["set jax", "import tensorflow.keras.layers", "set tensorflow"],
         ["set jax", "import keras.layers", "set tensorflow"],
         ["set jax", "import tensorflow.keras"],
         ["import jax", "set jax", "import numpy"],
@@ -262,6 +265,8 @@ def test_tinygrad_computes_on_the_device_of_lesson_01():
 
 def test_losses_and_times_stand_side_by_side():
     assert lesson_06.largest_difference([[1.0, 2.0], [1.0, 2.5]]) == 0.5
+    grows = lesson_06.differences_by_step([[1.0] * 12, [1.0] * 9 + [1.25] * 2 + [1.5]])
+    assert grows == "the losses differ by: 0 at step 1, 0.2 at step 10, 0.5 at step 12"
     losses, seconds = lesson_06.timed(lambda part: float(part.start), [slice(0, 2), slice(2, 4), slice(4, 6)])
     assert losses == [0.0, 2.0, 4.0] and len(seconds) == 3
     assert "4.000000" in str(lesson_06.speed_table({"one": (losses, seconds)}))

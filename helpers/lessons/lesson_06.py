@@ -45,7 +45,7 @@ EPSILON = 0.001
 
 @checks.verdict
 def check_standardise(learner: Callable[[object], object]) -> Iterator[str]:
-    """Lesson 06, exercise 1: a layer's mathematics for every backend, judged on two of those that are here."""
+    """Lesson 06, exercise 1: a layer's mathematics for every backend, judged on each that is here."""
     if not callable(learner):
         raise checks.NotDone(f"expected a function, came {learner!r}.")
     try:
@@ -58,11 +58,12 @@ def check_standardise(learner: Callable[[object], object]) -> Iterator[str]:
     if not name.isidentifier():
         raise checks.NotYet("write the function with `def standardise(x):`, as it was.")
     yield from (_try_on(backend, source, name) for backend in _judges())
+    yield from (f"{title}: not tried, it is not here" for key, title in backends.BACKENDS.items() if missing(key))
 
 
 def _judges() -> list[str]:
-    """Two backends that are here, those first that differ most from TensorFlow."""
-    return [name for name in ("jax", "torch", "tensorflow") if devices.installed(name)][:2]
+    """The backends that are here, those first that differ most from TensorFlow."""
+    return [name for name in ("jax", "torch", "tensorflow") if not missing(name)]
 
 
 def _try_on(backend: str, source: str, name: str) -> str:
@@ -115,16 +116,21 @@ def layer_problem(source: str, name: str) -> str:
         deviation = x - x.mean(-1, keepdims=True)
         expected = deviation / np.sqrt((deviation**2).mean(-1, keepdims=True) + EPSILON)
         try:
-            actual = keras.ops.convert_to_numpy(names[name](keras.ops.convert_to_tensor(x)))
+            returned = names[name](keras.ops.convert_to_tensor(x))
+            if returned is None:
+                return f"{name}(x) returned None. (It is `return` that hands an answer back.)"
+            actual = keras.ops.convert_to_numpy(returned)
         except Exception as error:
-            return _after(error, f"{name}(x), x of shape {shape},")
+            short = "keepdims" not in source and "expand_dims" not in source and "reshape" not in source
+            hint = f" Without keepdims=True the mean of shape {shape} has shape {shape[:-1]}." if short else ""
+            return _after(error, f"{name}(x), x of shape {shape},") + hint
         if actual.shape != shape:
             return f"{name}(x), x of shape {shape}, has shape {actual.shape}; expected {shape}."
         if not np.allclose(actual, expected, atol=1e-4):
             place = np.unravel_index(np.abs(actual - expected).argmax(), shape)
             row = [round(value, 3) for value in x[place[:-1]].tolist()]
             values = f"has {actual[place]:.4f} at place {place[-1]}; expected {expected[place]:.4f}."
-            return f"{name}(x) for the row {row} {values}"
+            return f"{name}(x), x of shape {shape}, for the row {row} {values}"
     try:  # refuses what only some backends' arrays have, such as x.mean()
         names[name](keras.KerasTensor((None, 6), dtype="float32"))
     except Exception as error:
@@ -206,10 +212,16 @@ def check_pick_device(learner: Callable[[ModuleType, str | None], object]) -> It
             device = learner(torch) if wanted is None else learner(torch, wanted)
         except RuntimeError:
             return _REFUSED
+        if device == _REFUSED:  # the text, handed back
+            return repr(device)
         kind = getattr(device, "type", device)
         return kind.removesuffix(":0") if isinstance(kind, str) else device
 
-    yield checks.judge_function(functools.wraps(learner)(answer) if callable(learner) else learner, right, cases)
+    try:
+        yield checks.judge_function(functools.wraps(learner)(answer) if callable(learner) else learner, right, cases)
+    except checks.NotYet as error:
+        told = str(error).replace(f"expected {_REFUSED!r}, came", "must `raise` RuntimeError; came")
+        raise checks.NotYet(told.replace(f"came {_REFUSED!r}", "but it raised RuntimeError")) from None
 
 
 _REFUSED = "a RuntimeError"
@@ -339,7 +351,7 @@ def total_time(trained: Mapping[str, Mapping], title: str) -> None:
             seconds = trained[name]["import"] + trained[name]["steps"][0] + (count - 1) * step.median
             axes.plot(count, seconds, color=colour, ls=line, lw=width, label=name)
             told.append(f"{name}: {seconds[0]:.1f} s for one step, {seconds[-1]:,.0f} s for 100,000")
-        axes.set(xscale="log", yscale="log", xlabel="training steps", ylabel="time of it all (s)", title=title)
+        axes.set(xscale="log", yscale="log", xlabel="training steps", ylabel="total time (s)", title=title)
         axes.legend()
     show(drawn, f"{title}. Seconds against training steps, both axes logarithmic. {'; '.join(told)}.")
 
@@ -538,12 +550,16 @@ def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
         ["import keras"],
         ["set jax", "import jax", "set torch"],
         ["import jax", "set jax"],
+        ["set torch", "import keras.models", "set jax", "import keras"],
+        ["set jax", "import tensorflow.data", "set torch", "import keras"],
+        ["set torch", "import tensorflow.keras.layers", "set jax", "import keras"],
         [],
     ]
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         others = ["import numpy", "import jax", "import torch", "set jax", "set torch", "set tensorflow"]
         loaders = ["import keras", "import keras.layers", "import tensorflow", "import tensorflow.keras"]
+        loaders += ["import keras.models", "import tensorflow.data", "import tensorflow.keras.layers"]
         drawn = [[str(line) for line in rng.choice(others * 2 + loaders, rng.integers(1, 7))] for _ in range(40)]
         return [(lines,) for lines in plain + drawn]
 
@@ -629,6 +645,19 @@ def outcome(function: Callable[[str], str], program: str) -> str:
     return f"skipped: {missing[1]} is not installed here; {_REMEDY[missing[1]]}" if missing else error
 
 
+def outcomes(function: Callable[[str], str], programs: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (name, outcome) of each program; the second half runs beside the first, which needs the memory."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def tell(half: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        return [(name, outcome(function, program)) for name, program in half]
+
+    listed = list(programs.items())
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(tell, (listed[: len(listed) // 2], listed[len(listed) // 2 :]))
+    return first + second
+
+
 _REMEDY = {
     "tensorflow": "to have it: python3 workshop.py lab --accel cpu",
     "jax": "to have it: python3 workshop.py lab",
@@ -655,6 +684,35 @@ def timed(step: Callable[[slice], float], batches: Sequence[slice]) -> tuple[lis
 def largest_difference(curves: Sequence[Sequence[float]]) -> float:
     """Return how far several trainings' losses are apart at most, in any step."""
     return float(np.ptp(np.array(curves), axis=0).max())
+
+
+def differences_by_step(curves: Sequence[Sequence[float]]) -> str:
+    """Return how far several trainings' losses are apart at some steps: "step 1: 2e-07, step 10: 1e-06 ...".
+
+    Args:
+        curves: of each training the losses, one entry a step.
+    """
+    if len(curves) < 2:
+        return "one training alone: nothing to compare"
+    apart = np.ptp(np.array(curves), axis=0)
+    steps = sorted({step for step in (1, 10, 50) if step < len(apart)} | {len(apart)})
+    return "the losses differ by: " + ", ".join(f"{apart[step - 1]:.1g} at step {step}" for step in steps)
+
+
+def tell_step(work: float, kernel: Measurement, operations: int, runs: Mapping[str, tuple]) -> None:
+    """Print how long a step would take at the speed of one of tinygrad's kernels, beside what its steps took.
+
+    Args:
+        work: additions and multiplications of a step.
+        kernel: the kernel's runs.
+        operations: additions and multiplications of one of them.
+        runs: for each name (losses, seconds), tinygrad's last.
+    """
+    from helpers.timing import duration
+
+    name, (_, seconds) = list(runs.items())[-1]
+    computed = duration(work / operations * kernel.median)
+    print(f"{name}: a step takes {duration(float(np.median(seconds[2:])))}; at its kernel's speed alone {computed}")
 
 
 def speed_table(runs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Table:

@@ -25,6 +25,14 @@ MUTANTS = {
                 "mean = x.mean(-1, keepdims=True); variance = ((x - mean) ** 2).mean(-1, keepdims=True)",
             )
         ],
+        "nothing handed back": [("return (x - mean)", "(x - mean)")],
+        "the second axis": [("axes=-1", "axes=[1]")],
+        "not on TensorFlow": [
+            (
+                "    from keras import ops\n",
+                "    from keras import backend, ops\n    assert backend.backend() != 'tensorflow'\n",
+            )
+        ],
         "to NumPy and back": [("(x - mean)", "ops.convert_to_tensor(ops.convert_to_numpy(x - mean))")],
     },
     2: {
@@ -39,6 +47,13 @@ MUTANTS = {
         "no processor beside an accelerator": [('(there, "cpu")', "(there,)")],
         "what is wanted, there or not": [('(there, "cpu")', '(there, "cpu", "cuda", "mps", "xpu")')],
         "an error of another kind": [("RuntimeError", "ValueError")],
+        "an error handed back": [("        raise RuntimeError(f", "        return RuntimeError(f")],
+        "the error's name handed back": [
+            (
+                '        raise RuntimeError(f"{wanted} was asked for, and here is only {there}")',
+                '        return "a RuntimeError"',
+            )
+        ],
         "always the processor": [("wanted is None", "wanted is None and not (there := 'cpu')[3:]")],
         "nothing wanted is an error": [("wanted is None", "wanted == 'cpu'")],
         "only cuda and the processor": [("torch.accelerator.is_available()", "torch.cuda.is_available()")],
@@ -131,6 +146,18 @@ BACKEND_OF = {
     "TensorFlow does not import Keras": [('("keras", "tensorflow")', '("keras",)')],
     "tensorflow.keras alone does": [
         ('name.split(".")[0] in ("keras", "tensorflow")', 'name.startswith(("keras", "tensorflow.keras"))')
+    ],
+    "the four names of the examples": [
+        (
+            'name.split(".")[0] in ("keras", "tensorflow")',
+            'name in ("keras", "keras.layers", "tensorflow", "tensorflow.keras")',
+        )
+    ],
+    "a search for keras": [
+        ('name.split(".")[0] in ("keras", "tensorflow")', '"keras" in name or name == "tensorflow"')
+    ],
+    "one dot at most": [
+        ('name.split(".")[0] in ("keras", "tensorflow")', '"keras" in name.split(".")[::3] or name == "tensorflow"')
     ],
     "whole names alone": [('name.split(".")[0] in', "name in")],
     "no default": [('variable = "tensorflow"', "variable = None")],
