@@ -160,15 +160,15 @@ def test_another_build_is_asked_for_its_gpus(monkeypatch, kind):
 def test_uninstalling_one_flavour_breaks_the_other(tmp_path):
     site = lesson_13.Site(tmp_path)
     site.install("tensorflow", "2.21.0")
-    assert site.look() == "installed: tensorflow | import: 2.21.0 gpu"
+    assert site.look() == "installed: tensorflow | version: 2.21.0 gpu"
     site.install("tensorflow-cpu", "2.20.0")
-    assert site.look() == "installed: tensorflow, tensorflow-cpu | import: 2.20.0 cpu"
+    assert site.look() == "installed: tensorflow, tensorflow-cpu | version: 2.20.0 cpu"
     site.uninstall("tensorflow-cpu")
     assert site.look().startswith(
-        "installed: tensorflow | import: AttributeError: module 'tensorflow' has no attribute"
+        "installed: tensorflow | version: AttributeError: module 'tensorflow' has no attribute"
     )
     site.uninstall("tensorflow")
-    assert site.look().startswith("installed: nothing | import: ")
+    assert site.look().startswith("installed: nothing | version: ")
 
 
 def test_owners_are_read_from_this_environment():

@@ -163,13 +163,13 @@ class Site:
             (self.folder / name).unlink(missing_ok=True)
 
     def look(self) -> str:
-        """Return which packages count as installed, and what a fresh Python says that imports tensorflow."""
+        """Return which packages count as installed, and what a fresh Python says of tensorflow's version."""
         code = f"import sys; sys.path.insert(0, {str(self.folder)!r}); import tensorflow as tf"
         code += "; print(tf.__version__, tf.flavour)"
         done = processes.run_command([sys.executable, "-I", "-S", "-B", "-c", code], 30)
         imported = done.stdout.strip() or done.stderr.strip().splitlines()[-1]
         imported = re.sub(r" \((?:unknown location|consider .*)\)", "", imported)
-        return f"installed: {', '.join(sorted(files_of(self.folder))) or 'nothing'} | import: {imported}"
+        return f"installed: {', '.join(sorted(files_of(self.folder))) or 'nothing'} | version: {imported}"
 
 
 def owners() -> dict[str, list[str]]:
