@@ -121,6 +121,22 @@ def test_a_prediction_of_those_that_refused_is_told_whether_it_agrees(capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("outs", "told"),
+    [
+        ([], "nothing measured here"),
+        ([("not tried: this system sets no such limit.", "")], "nothing measured here"),
+        ([("batch 1024: no error: 1.0\nafter it, batch 1: no error: 1.0", "")], "nothing measured here"),
+        ([("batch 512: MemoryError: x\nafter it, batch 1: no error: 1.0", "")], "measured: yes"),
+        ([("batch 512: MemoryError: x\nafter it, batch 1: no error: 1.0", ""), ("", "killed")], "measured: no"),
+    ],
+)
+def test_only_what_ran_out_of_memory_is_compared(outs, told, capsys):
+    runs = {str(k): processes.Run([None], [out], [""], [failure], 1.0) for k, (out, failure) in enumerate(outs)}
+    lesson_13.compare_survivors(None, runs)
+    assert capsys.readouterr().out.rstrip().endswith(told)
+
+
 def test_the_build_for_processors_has_no_gpu(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
     monkeypatch.setattr(devices, "ask", lambda name: pytest.fail("asked"))
@@ -144,15 +160,15 @@ def test_another_build_is_asked_for_its_gpus(monkeypatch, kind):
 def test_uninstalling_one_flavour_breaks_the_other(tmp_path):
     site = lesson_13.Site(tmp_path)
     site.install("tensorflow", "2.21.0")
-    assert site.look() == "installed: tensorflow | import: 2.21.0 gpu"
+    assert site.look() == "installed: tensorflow | version: 2.21.0 gpu"
     site.install("tensorflow-cpu", "2.20.0")
-    assert site.look() == "installed: tensorflow, tensorflow-cpu | import: 2.20.0 cpu"
+    assert site.look() == "installed: tensorflow, tensorflow-cpu | version: 2.20.0 cpu"
     site.uninstall("tensorflow-cpu")
     assert site.look().startswith(
-        "installed: tensorflow | import: AttributeError: module 'tensorflow' has no attribute"
+        "installed: tensorflow | version: AttributeError: module 'tensorflow' has no attribute"
     )
     site.uninstall("tensorflow")
-    assert site.look().startswith("installed: nothing | import: ")
+    assert site.look().startswith("installed: nothing | version: ")
 
 
 def test_owners_are_read_from_this_environment():
@@ -249,11 +265,11 @@ def images():
 
 def right_diagnosis(images):
     runs = lesson_13.trainings(*images)
-    return {letter: (run.cause, lesson_13.CAUSES[run.cause][1](run)) for letter, run in runs.items()}
+    return {letter: (run._cause, lesson_13.CAUSES[run._cause][1](run)) for letter, run in runs.items()}
 
 
 def test_each_training_has_a_cause_of_its_own(images):
-    causes = [run.cause for run in lesson_13.trainings(*images).values()]
+    causes = [run._cause for run in lesson_13.trainings(*images).values()]
     assert len(set(causes)) == 6 and set(causes) < set(lesson_13.CAUSES) and set(lesson_13.OF_INF) < set(causes)
 
 
@@ -264,7 +280,7 @@ def test_each_training_has_a_cause_of_its_own(images):
         ({"F": "raw pixels"}, "F: expected"),
         ({"A": ("NaN", 2)}, "not in the list"),
         ({"A": ("rate too low", 2)}, "the other one"),
-        ({"A": ("gradients add up", 1)}, "would print 2; here 1"),
+        ({"A": ("gradients add up", 1)}, "would print 2. Run this test of A and compare"),
         ({"A": ("softmax twice", 1)}, "the other symptom"),
         ({"F": ("raw pixels", None)}, "F: the cause is right. Write"),
         ({"F": ("raw pixels", True)}, "F: the cause is right. Write"),
