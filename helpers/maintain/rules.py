@@ -128,6 +128,8 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = count
+            if output.output_type == "stream":
+                output.text = output.text.replace("\r\n", "\n")  # as the terminal behind `!command` ends its lines
             if output.output_type == "error":
                 output.traceback = [_plain(line) for line in output.traceback]
     return notebook
