@@ -333,7 +333,8 @@ def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) 
     for number, (operator, provider, dur) in enumerate(nodes):
         args = {"op_name": operator, "provider": provider}
         events.append({"cat": "Node", "name": f"node_{number}_kernel_time", "dur": dur, "args": args})
-    events += [{"cat": "Kernel", "name": "a GPU's own record", "dur": dur, "args": {}} for dur in session[:1]]
+    own = {"op_name": "Conv", "provider": "CUDAExecutionProvider"}  # a GPU's own record of what a node did
+    events += [{"cat": "Kernel", "name": "conv_kernel_time", "dur": dur, "args": own} for dur in session[:1]]
     return events + [{"cat": "Session", "name": "model_run", "dur": dur, "args": {}} for dur in session[1:]]
 
 

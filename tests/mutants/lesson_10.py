@@ -113,7 +113,7 @@ def shares(events):
 
     took = Counter()
     for event in events:
-        if "provider" in event["args"]:
+        if event["cat"] == "Node":
             took[event["args"]["provider"]] += event["dur"]
     return Counter({one: 100 * took[one] / took.total() for one in took})
 """,
