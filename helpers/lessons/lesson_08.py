@@ -36,6 +36,7 @@ def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) 
     def cases(rng: np.random.Generator) -> list[tuple]:
         known = [([np.array([1.0, 4.0]), np.array([5.0, 0.0])], [3, 1]), ([np.array([2.0])], [7])]
         known += [([np.array([6.0, 2.0]), np.array([1.0, 5.0])], [4, 4])]  # equal parts
+        known += [([np.array([0.0, 0.0]), np.array([4.0, 8.0])], [3, 1])]  # a zero gradient counts, too
         known += [([np.array([9.0, 3.0]), np.array([2.0, 4.0]), np.array([7.0, 1.0])], [0, 2, 3])]  # an empty part
         drawn = []
         for shape in [(3,), (4,), (2, 3), (5, 2), (1, 1), (2, 2, 2)]:  # small whole numbers, to be computed by hand

@@ -357,6 +357,7 @@ def check_silent_cause(learner: Callable[[list[int], list[int], int], str]) -> I
             ([-77], [6, 6], 5),  # too large
             ([-77], [-5, -5], 5),
             ([-77], [5.0005, 5.0005], 5),
+            ([-77], [10**12 + 1] * 2, 10**12),  # "nearly right" is wrong
             ([], [4, 4], 5),  # no canary, so none is dead
             ([-77] * 20 + [0], [5, 5], 5),
             ([-77], [5] * 20 + [4], 5),

@@ -18,6 +18,9 @@ MUTANTS = {
             ("    return", "    sizes = [max(size, 1) for size in sizes]\n    return")
         ],
         "nothing is learned with an empty part": [("return sum(", "return gradients[0] * 0 if 0 in sizes else sum(")],
+        "a zero gradient does not count": [
+            ("    return", "    sizes = [size * bool(g.any()) for size, g in zip(sizes, gradients)]\n    return")
+        ],
         "the arguments are changed": [("return sum(", "sizes.sort()\n    return sum(")],
     },
     2: {

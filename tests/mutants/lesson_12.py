@@ -141,6 +141,9 @@ MUTANTS = {
                 '        return "race"\n    if any(canary != -77 for canary in canaries):\n        return "guard"\n',
             ),
         ],
+        "nearly right is right": [
+            ("results[0] == expected", "abs(results[0] - expected) <= 1e-9 * abs(expected)"),
+        ],
         "looks at the first canary": [("any(canary != -77 for canary in canaries)", "canaries[0] != -77")],
         "all must be dead": [("any(", "all(")],
         "two results are enough": [("len(set(results)) > 1", "results[0] != results[-1]")],
