@@ -1,4 +1,4 @@
-"""What can compute here: OpenCL, TensorFlow, JAX, WebGPU and PyTorch, each asked in a subprocess.
+"""What can compute here: OpenCL, TensorFlow, JAX, PyTorch and WebGPU, each asked in a subprocess.
 
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
 or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out:

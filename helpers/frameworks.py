@@ -278,8 +278,8 @@ FRAMEWORKS = {
     "opencl": Framework("OpenCL", "pyopencl", _BY_LAB, _ask_opencl),
     "tensorflow": Framework("TensorFlow", "tensorflow", _BY_LAB, _ask_tensorflow),
     "jax": Framework("JAX", "jax", _BY_LAB, _ask_jax),
-    "webgpu": Framework("WebGPU", "wgpu", _BY_LAB, _ask_webgpu),
     "torch": Framework("PyTorch", "torch", "optional: python3 workshop.py lab --with torch", _ask_torch),
+    "webgpu": Framework("WebGPU", "wgpu", _BY_LAB, _ask_webgpu),
 }
 # TensorFlow loads Keras (and with it scikit-learn and matplotlib), TensorFlow Lite loads JAX: half of the 7 s, and none
 # of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries and device

@@ -1,7 +1,7 @@
 """WebGPU from Python: the adapters of this machine, and one call that runs a kernel (lesson 14 builds `run` first).
 
-The package wgpu brings wgpu-native, which speaks to the driver that is there: Vulkan, Metal or Direct3D 12. An *adapter*
-is what a driver offers: a GPU, or a program that computes on the processor and calls itself one.
+The package wgpu brings wgpu-native, which speaks to the driver that is there: Vulkan, Metal or Direct3D 12. An
+*adapter* is what a driver offers: a GPU, or a program that computes on the processor and calls itself one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GET_SOFTWARE = {
     "Windows": "Windows brings Direct3D 12: install the newest driver of the graphics card.",
     "Darwin": "macOS brings Metal; in a virtual machine there may be none.",
 }
-SMALLEST = """
+VECTOR_ADD = """
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;
 @group(0) @binding(2) var<storage, read_write> c: array<f32>;
@@ -41,6 +41,26 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (id.x < arrayLength(&c)) {
         c[id.x] = a[id.x] + b[id.x];
     }
+}
+"""
+MATRIX_PRODUCT = """
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> c: array<f32>;
+@group(0) @binding(3) var<uniform> size: vec4<u32>;  // m, n, k, nothing
+
+@compute @workgroup_size(16, 16)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let row = id.y;
+    let column = id.x;
+    if (row >= size.x || column >= size.y) {
+        return;
+    }
+    var sum = 0.0;
+    for (var i = 0u; i < size.z; i++) {
+        sum += a[row * size.z + i] * b[i * size.y + column];
+    }
+    c[row * size.y + column] = sum;
 }
 """
 
@@ -120,7 +140,7 @@ def problem(adapter: wgpu.GPUAdapter) -> str:
     rng = np.random.default_rng(0)
     a, b = rng.random((2, 1000), dtype=np.float32)
     try:
-        actual = run(request_device(adapter), SMALLEST, [a, b, np.zeros_like(a)], output=2, workgroups=16)
+        actual = run(request_device(adapter), VECTOR_ADD, [a, b, np.zeros_like(a)], output=2, workgroups=16)
     except Exception as error:
         return f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
     # One addition of float32 numbers is rounded once, but WGSL lets a device flush what is next to zero.
@@ -227,7 +247,9 @@ class Kernel:
         entries = [{"binding": number, "resource": {"buffer": buffers[number]}} for number in self.bindings]
         return self.device.create_bind_group(layout=self.layout, entries=entries)
 
-    def submit(self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **timed: object) -> None:
+    def submit(
+        self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **timed: object
+    ) -> None:
         """Put the kernel into the queue, and do not wait.
 
         Args:
