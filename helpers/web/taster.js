@@ -23,7 +23,7 @@ function table(heads, rows) {
   const line = (cells, kind) => element("tr", {}, ...cells.map((cell, at) => element(kind || (at ? "td" : "th"), {}, cell)));
   const made = element("table", {}, element("tbody", {}, ...rows.map((row) => line(row))));
   if (heads) made.prepend(element("thead", {}, line(heads, "th")));
-  return made;
+  return element("div", { className: "wide" }, made);
 }
 
 function randomFloats(count) {
@@ -134,7 +134,9 @@ async function multiply(gpu) {
 }
 
 function drawTimes(points, name) {
-  const [width, height, left, bottom, top, right] = [640, 360, 70, 50, 40, 20];
+  find("figure").hidden = false;
+  const width = Math.min(640, Math.max(320, find("figure").clientWidth));
+  const [height, left, bottom, top, right] = [360, 70, 50, 40, 20];
   const all = points.flatMap((point) => [point.gpu, point.alone]).filter(Boolean);
   const low = Math.floor(Math.log10(Math.min(...all)));
   const high = Math.ceil(Math.log10(Math.max(...all)));
@@ -157,17 +159,16 @@ function drawTimes(points, name) {
     `<circle cx="${left + 20}" cy="${top + 10}" r="4.5"/><text x="${left + 32}" y="${top + 14}">WebGPU</text>`,
     `<rect x="${left + 16}" y="${top + 26}" width="8" height="8"/><text x="${left + 32}" y="${top + 35}">JavaScript, one core</text>`);
   const words = points.map((p) => `n = ${p.n}: ${inUnits(p.gpu)}${p.alone ? `, JavaScript ${inUnits(p.alone)}` : ""}`).join("; ");
-  find("figure").innerHTML = `<svg viewBox="0 0 ${width} ${height}" role="img">${parts.join("")}</svg>`;
+  find("figure").innerHTML = `<svg viewBox="0 0 ${width} ${height}" width="${width}" role="img">${parts.join("")}</svg>`;
   find("figure").firstChild.setAttribute("aria-label", `Time of a matrix product against its size on ${name}. ${words}.`);
-  find("figure").hidden = false;
 }
 
 function showProducts({ points, worst }, facts) {
   const rate = (n, seconds) => (seconds ? ((2 * n ** 3) / seconds / 1e9).toPrecision(3) : "–");
   const good = worst < 1e-5;
   const last = points.at(-1);
-  const from = points.find((point, at) => points.slice(at).every((p) => p.alone === null || p.gpu < p.alone) && point.alone);
-  const faster = from ? `It is faster than JavaScript from n = ${from.n} on` : "It is not faster than JavaScript at the sizes where both ran";
+  const from = points.find((point, at) => points.slice(at).every((p) => p.alone === null || 1.2 * p.gpu < p.alone) && point.alone);
+  const faster = from ? `It is faster than JavaScript from n = ${from.n} on` : "It is not clearly faster than JavaScript at the sizes where both ran";
   say("products", good
     ? `Right: 200 elements of each product were computed again, in double precision. ${faster}. ` +
       `At n = ${last.n}: ${rate(last.n, last.gpu)} GFLOP/s on ${named(facts)}.`
