@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
         train(WEIGHTS)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     write(args.output, html())
-    print(f"{short(args.output)}: {args.output.stat().st_size / 1e3:.0f} KB. Open it in a browser: a double click will do.")
+    size = args.output.stat().st_size / 1e3
+    print(f"{short(args.output)}: {size:.0f} KB. Open it in a browser: a double click will do.")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Lesson 14, Compute on any GPU with WebGPU, its half in the browser: jobs for the page, and the judging of its answers.
+"""Lesson 14, Compute on any GPU with WebGPU, in the browser: jobs for the page, and the judging of its answers.
 
 The page is helpers/web: gpu.js computes, digit.js draws, widget.js receives a job and sends an answer. The kernel gets
-that answer only when it is free: under *Run All* that is after the last cell. So nothing here waits. The page says hello,
-Python (free by then) says go, the page computes alone on the machine and answers, and a callback judges the answer.
+that answer only when it is free: under *Run All* that is after the last cell. So nothing here waits. The page says
+hello, Python (free by then) says go, the page computes alone on the machine, and a callback judges its answer.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ KEPT = ROOT / "data" / "models"  # mlp.weights.h5, and mlp.json with dataset and
 GOOD = 0.9  # a kept network that is right on fewer test images is trained anew
 VIEW = "application/vnd.jupyter.widget-view+json"
 NONE_YET = "none yet: the page answers once the kernel is free, and only in a browser. Run this cell again."
+NOT_YET = " (no answer of the page yet)"
 NO_PAGE = "In JupyterLab the page's answer appears here. (No page shows this notebook now, or it has no WebGPU.)"
 
 own_kernels: dict[str, str] = {}  # the learner's WGSL that a check called right, by exercise; "dense" reads the digits
@@ -195,20 +196,27 @@ def compute(
 
 def adapters(page: Page) -> Table:
     """Return a table of the GPUs that Python finds, and of the one that the page uses."""
-    rows = []
-    for one in webgpu.adapters():
+    rows, kinds = [], {"cpu": "program on the processor", "gpu": "GPU"}
+    for one in _adapters():
         limits = [one.limits[f"max-{name}"] for name in ("buffer-size", "compute-invocations-per-workgroup")]
-        rows.append(("Python", webgpu.title(one), webgpu.runtime(one), *_sizes(*limits), webgpu.kind(one)))
+        rows.append(("Python", webgpu.title(one), webgpu.runtime(one), *_sizes(*limits), kinds[webgpu.kind(one)]))
     if page.answer:
         gpu = page.answer.gpu
         limits = [gpu["limits"][name] for name in ("maxBufferSize", "maxComputeInvocationsPerWorkgroup")]
-        kind = "software: cpu" if gpu["software"] else "gpu"
+        kind = kinds["cpu" if gpu["software"] else "gpu"]
         rows.append(("the page", gpu["name"], gpu["browser"], *_sizes(*limits), kind))
     else:
-        rows.append(("the page", page.verdict, "", "", "", ""))
+        rows.append(("the page", "no answer yet" if page.verdict == NONE_YET else page.verdict, "", "", "", ""))
     if not rows[:-1]:
         rows.insert(0, ("Python", webgpu.missing(), "", "", "", ""))
     return Table(rows, ["asked by", "name", "through", "largest buffer", "invocations in a group", "is a"])
+
+
+def _adapters() -> list:
+    try:
+        return webgpu.adapters()
+    except ImportError:  # no wgpu: the page may have a GPU all the same
+        return []
 
 
 def _sizes(largest: int, invocations: int) -> tuple[str, str]:
@@ -262,10 +270,11 @@ def race(seeds: np.ndarray) -> Race:
     once = time.perf_counter() - began
     measured = [Measurement("NumPy", "one core", (once,) * 3)]
     measured[0] = Measurement("NumPy", "one core", (once, *(_clock(lambda: mixed(seeds, 1)) for _ in range(2))))
-    for adapter in webgpu.adapters():
+    for adapter in _adapters():
         actual, seconds = _mix_on(adapter, seeds, 1)
         same = np.array_equal(actual, expected)
-        print(f"Python, {webgpu.name(adapter)}: {'equal to NumPy' if same else 'WRONG'}, {duration(float(np.median(seconds)))}")
+        took = duration(float(np.median(seconds)))
+        print(f"Python, {webgpu.name(adapter)}: {'equal to NumPy' if same else 'WRONG'}, {took}")
         if same:
             measured.append(Measurement("Python, WebGPU", webgpu.name(adapter), tuple(seconds)))
     if len(measured) == 1:
@@ -277,7 +286,8 @@ def race(seeds: np.ndarray) -> Race:
         took = duration(float(np.median(answer.facts["seconds"])))
         if wrong:
             return f"not yet: {wrong:,} of {len(seeds):,} numbers differ from NumPy's"
-        return f"right: with the page's secret number {secret}, all {len(seeds):,} numbers equal NumPy's. A run took {took}"
+        equal = f"all {len(seeds):,} numbers equal NumPy's"
+        return f"right: with the page's secret number {secret}, {equal}. A run took {took}"
 
     values = {"wgsl": kernel("mix"), "seeds": seeds.tobytes(), "rounds": ROUNDS}
     return Race(seeds, measured, Page("secret", values, look))
@@ -322,24 +332,25 @@ def draw_race(one: Race, prediction: str | None = None) -> Image:
     times = one.times()
     fastest = min(times, key=lambda m: m.median).label
     said = f"your prediction: {prediction}" if prediction else "no prediction made"
-    looks = {"NumPy": (GREY, "//"), "Python, WebGPU": (ORANGE, ".."), "the page": (BLUE, "")}
+    looks = {"NumPy": (GREY, "^"), "Python, WebGPU": (ORANGE, "s"), "the page": (BLUE, "o")}
     labels = [f"{m.label}:\n{m.device.replace(' (', chr(10) + '(')}" for m in times]
     with figure(7.5, 0.75 * len(times) + 1.5) as (drawn, axes):
         for row, m in enumerate(times):
-            colour, hatch = looks[m.label]
+            colour, marker = looks[m.label]
             low, high = m.quartiles
-            axes.barh(row, m.median, color=colour, hatch=hatch, edgecolor="white", height=0.6)
-            axes.plot([low, high], [row, row], color="black", lw=2)
-            axes.annotate(duration(m.median), (high, row), xytext=(6, 0), textcoords="offset points", va="center")
+            axes.plot([low, high], [row, row], color=colour, lw=5, alpha=0.4, solid_capstyle="round")
+            axes.plot(m.median, row, marker, color=colour, ms=9)
+        axes.annotate(duration(m.median), (m.median, row), xytext=(0, 9), textcoords="offset points", ha="center")
         axes.set(xscale="log", yticks=range(len(times)), yticklabels=labels, ylim=(len(times) - 0.4, -0.6))
         shortest, longest = min(m.median for m in times), max(m.median for m in times)
-        axes.set(xlim=(shortest / 4, longest * 4), xlabel="time of one run (s), logarithmic; line: middle half of the runs")
-        axes.grid(axis="y", visible=False)
-        waits = "" if one.page.answer else " (no answer of the page yet)"
+        axes.set(
+            xlim=(shortest / 4, longest * 4), xlabel="time of one run (s), logarithmic; band: middle half of the runs"
+        )
+        waits = "" if one.page.answer else " (no answer of the page)" if one.page.verdict != NONE_YET else NOT_YET
         title = f"One kernel, {len(one.seeds):,} numbers, {ROUNDS:,} rounds{waits}\nFastest: {fastest}; {said}"
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
         words = "; ".join(f"{m.label} on {m.device}: {duration(m.median)}" for m in times)
-        return picture(drawn, f"Bars of the time of one run, logarithmic. {words}{waits}.")
+        return picture(drawn, f"Points on a logarithmic axis: the time of one run. {words}{waits}.")
 
 
 # ---------------------------------------------------------------------------------------------- a network that reads
@@ -359,13 +370,18 @@ class Network:
         """Return the layers as the page takes them; the pixels come scaled to 0 to 1."""
         pairs = zip(self.weights[::2], self.weights[1::2], strict=True)
         return [
-            {"in": w.shape[0], "out": w.shape[1], "weights": w.astype("<f4").tobytes(), "bias": b.astype("<f4").tobytes()}
+            {
+                "in": w.shape[0],
+                "out": w.shape[1],
+                "weights": w.astype("<f4").tobytes(),
+                "bias": b.astype("<f4").tobytes(),
+            }
             for w, b in pairs
         ]
 
 
 def kept(dataset: str) -> str:
-    """Return the file of a kept network of lesson 04 that was trained well with this dataset, empty if there is none."""
+    """Return the file of a kept network of lesson 04, trained well with this dataset; empty if there is none."""
     weights = KEPT / "mlp.weights.h5"
     try:
         facts = json.loads((KEPT / "mlp.json").read_text(encoding="utf-8"))
@@ -385,7 +401,12 @@ def trained_network(mnist: Dataset, images: int, seconds: float) -> Network:
     """
     backends.check()
     test = mnist.x_test[:images].reshape(-1, 784)
-    given = {"images": mnist.x_train.reshape(-1, 784), "labels": mnist.y_train, "test": test, "budget": min(seconds, 600.0)}
+    given = {
+        "images": mnist.x_train.reshape(-1, 784),
+        "labels": mnist.y_train,
+        "test": test,
+        "budget": min(seconds, 600.0),
+    }
     given["file"] = kept(mnist.name)
     made = processes.run(_train_or_load, seconds=120 + given["budget"], arguments=given)
     origin = "kept in data/models" if given["file"] else "trained here and now"
@@ -406,7 +427,9 @@ def _train_or_load(images: np.ndarray, labels: np.ndarray, test: np.ndarray, bud
     if file:
         model.load_weights(file)
     else:
-        model.fit(images, labels, batch_size=128, epochs=3, verbose=0, callbacks=[training.progress("training", budget)])
+        model.fit(
+            images, labels, batch_size=128, epochs=3, verbose=0, callbacks=[training.progress("training", budget)]
+        )
     return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=500, verbose=0)}
 
 
@@ -443,13 +466,21 @@ def _with_kernels(network: Network) -> dict[str, Any]:
 
 def _what_it_looks_like(network: Network) -> Image:
     """Draw a test image and Keras' ten probabilities: what stands where there is no page to draw in."""
-    image, said = network.images[0].reshape(28, 28), network.probabilities[0]
+    unsure = network.probabilities.max(1).argmin()
+    image, said = network.images[unsure].reshape(28, 28), network.probabilities[unsure]
     with figure(7.5, 3.0, ncols=2, width_ratios=(1, 1.6)) as (drawn, (left, right)):
         left.imshow(image, cmap="gray_r")
-        left.set(xticks=[], yticks=[], title="a test image")
+        left.set(xticks=[], yticks=[], title=f"a test image: {network.labels[unsure]}")
         right.barh(range(10), said, color=[BLUE if p == said.max() else GREY for p in said])
-        right.set(yticks=range(10), ylabel="digit", xlabel="probability", xlim=(0, 1), ylim=(9.6, -0.6), title="what Keras says")
+        right.set(
+            yticks=range(10),
+            ylabel="digit",
+            xlabel="probability",
+            xlim=(0, 1),
+            ylim=(9.6, -0.6),
+            title="what Keras says",
+        )
         right.grid(axis="y", visible=False)
-        drawn.suptitle("Without a page: one test image, read by Keras", fontsize=11, x=0.01, ha="left")
+        drawn.suptitle("Without a page: the test image that Keras is least sure of", fontsize=11, x=0.01, ha="left")
         alt = f"A handwritten digit, and ten bars: Keras says {said.argmax()} with a probability of {said.max():.2f}."
         return picture(drawn, alt)

@@ -13,7 +13,7 @@ const BROWSERS = [
   "Phones: Chrome on Android 12 or newer (not every GPU), Safari on iOS 26.",
   "Linux: a current Chrome with a newer Intel or NVIDIA GPU; else start it with --enable-unsafe-webgpu " +
     "--ozone-platform=x11 --use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE. Firefox there: its Nightly.",
-  "A browser that has WebGPU and offers no GPU: look for “hardware acceleration” in its settings, and renew the driver.",
+  "A browser that has WebGPU and offers no GPU: switch “hardware acceleration” on in its settings; update the GPU's driver.",
 ];
 
 async function findGpu() {
@@ -25,7 +25,7 @@ async function findGpu() {
   }
   if (!navigator.gpu) throw new NoGpu("This browser has no WebGPU.", BROWSERS);
   const adapter = await navigator.gpu.requestAdapter().catch(() => null);
-  if (!adapter) throw new NoGpu("This browser has WebGPU, but offers no GPU.", BROWSERS);
+  if (!adapter) throw new NoGpu("This browser has WebGPU, but offers no GPU.", [BROWSERS.at(-1), ...BROWSERS.slice(0, -1)]);
   const most = adapter.limits; // a device has only WebGPU's smallest limits unless it is asked for with more
   const names = ["maxStorageBufferBindingSize", "maxBufferSize"];
   const device = await adapter.requestDevice({

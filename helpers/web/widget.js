@@ -126,7 +126,10 @@ export default {
     if (said.error) {
       status.textContent = `The page did not compute: ${said.error}`;
       status.className = "bad";
-      more.append(element("ul", {}, ...said.next.map((line) => element("li", {}, line))));
+      if (said.next.length) {
+        const lines = said.next.map((line) => element("li", {}, line));
+        more.append(element("details", {}, element("summary", { textContent: "What helps" }), element("ul", {}, ...lines)));
+      }
     } else if (said.answer) {
       const kernel = said.facts.own ? "Your own kernel" : "The workshop's kernel";
       const why = said.facts.refused ? ` (yours was refused here: ${said.facts.refused})` : "";
