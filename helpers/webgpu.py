@@ -169,12 +169,18 @@ def missing() -> str:
     try:
         found = adapters()
     except ImportError as error:
-        why = f"wgpu is not installed here ({error})"
-        return f"{why}; to have it: python3 workshop.py lab installs it"
+        return f"wgpu cannot be imported here ({error}); to have it: python3 workshop.py lab"
     if not found:
         chosen = f", {CHOICE} is {os.environ[CHOICE]!r}" if os.environ.get(CHOICE) else ""
         return f"no WebGPU adapter here{chosen}; to have one: {how_to_get()}"
     return "; ".join(f"{name(one)} does not compute: {_problem(one)}" for one in found if _problem(one))
+
+
+def ready(adapter: wgpu.GPUAdapter | None) -> bool:
+    """Return whether there is an adapter; where there is none, print why the cell is skipped, and what to install."""
+    if adapter is None:
+        print(f"skipped: {missing()}")
+    return adapter is not None
 
 
 def request_device(
@@ -247,23 +253,19 @@ class Kernel:
         entries = [{"binding": number, "resource": {"buffer": buffers[number]}} for number in self.bindings]
         return self.device.create_bind_group(layout=self.layout, entries=entries)
 
-    def submit(
-        self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **timed: object
-    ) -> None:
+    def submit(self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], **options: object) -> None:
         """Put the kernel into the queue, and do not wait.
 
         Args:
             group: its buffers, from `bind`.
             workgroups: how many in x, or in x, y and z.
-            times: dispatches, one after the other, in one submission.
-            timed: what `begin_compute_pass` takes, such as timestamp_writes.
+            options: what `begin_compute_pass` takes, such as timestamp_writes.
         """
         encoder = self.device.create_command_encoder()
-        one_pass = encoder.begin_compute_pass(**timed)
+        one_pass = encoder.begin_compute_pass(**options)
         one_pass.set_pipeline(self.pipeline)
         one_pass.set_bind_group(0, group)
-        for _ in range(times):
-            one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
+        one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
         one_pass.end()
         self.device.queue.submit([encoder.finish()])
 
@@ -283,6 +285,32 @@ def read(device: wgpu.GPUDevice, source: wgpu.GPUBuffer, like: np.ndarray) -> np
     import numpy as np
 
     return np.frombuffer(device.queue.read_buffer(source), like.dtype).reshape(like.shape)
+
+
+def timed(kernel: Kernel, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int]) -> float | None:
+    """Run a kernel once and return the seconds between two timestamps that the device itself wrote.
+
+    They hold the work alone: neither the way to the queue nor the way back. The device must have been requested with
+    the feature "timestamp-query"; None where it does not have it.
+    """
+    if "timestamp-query" not in kernel.device.features:
+        return None
+    import numpy as np
+    import wgpu
+    from wgpu.backends.wgpu_native import lib
+
+    device = kernel.device
+    queries = device.create_query_set(type="timestamp", count=2)
+    ticks = device.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+    places = {"beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+    kernel.submit(group, workgroups, timestamp_writes={"query_set": queries, **places})
+    encoder = device.create_command_encoder()
+    encoder.resolve_query_set(queries, 0, 2, ticks, 0)
+    device.queue.submit([encoder.finish()])
+    begin, end = np.frombuffer(device.queue.read_buffer(ticks), np.uint64).tolist()
+    # Nanoseconds for each tick: wgpu 0.32 has no name of its own for it.
+    period = lib.wgpuQueueGetTimestampPeriod(device.queue._internal)
+    return (end - begin) * period * 1e-9
 
 
 def wait(device: wgpu.GPUDevice) -> None:
