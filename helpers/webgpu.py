@@ -28,8 +28,8 @@ ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 GET_SOFTWARE = {
     "Linux": "sudo apt install mesa-vulkan-drivers",
-    "Windows": "Windows brings Direct3D 12: install the newest driver of the graphics card.",
-    "Darwin": "macOS brings Metal; in a virtual machine there may be none.",
+    "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
+    "Darwin": "macOS brings Metal, but a virtual machine may have none: take a real Mac, or lesson 14's browser half",
 }
 VECTOR_ADD = """
 @group(0) @binding(0) var<storage, read> a: array<f32>;
@@ -130,7 +130,7 @@ def how_to_get(system: str = "") -> str:
     """
     import platform
 
-    return GET_SOFTWARE.get(system or platform.system(), "Install the driver of the graphics card.")
+    return GET_SOFTWARE.get(system or platform.system(), "install the driver of the graphics card")
 
 
 def problem(adapter: wgpu.GPUAdapter) -> str:
@@ -170,9 +170,10 @@ def missing() -> str:
         found = adapters()
     except ImportError as error:
         return f"wgpu cannot be imported here ({error}); to have it: python3 workshop.py lab"
+    if not found and os.environ.get(CHOICE):
+        return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
-        chosen = f", {CHOICE} is {os.environ[CHOICE]!r}" if os.environ.get(CHOICE) else ""
-        return f"no WebGPU adapter here{chosen}; to have one: {how_to_get()}"
+        return f"no WebGPU adapter here; to have one: {how_to_get()}"
     return "; ".join(f"{name(one)} does not compute: {_problem(one)}" for one in found if _problem(one))
 
 
