@@ -608,6 +608,9 @@ class Block(NamedTuple):
     differs: bool  # whether only some invocations of a workgroup may come here
 
 
+ASSIGNMENT = re.compile(r"\b(\w+)(?:\s*:\s*[\w<>, ]+?)?\s*(?:(?:[-+*/%|&^]|<<|>>)?=(?!=)|\+\+|--)([^;{]*)")
+
+
 def _uniform_barriers(source: str) -> None:
     """Refuse a barrier that only some invocations may reach: WGSL forbids it, wgpu 0.32 does not look.
 
@@ -620,14 +623,25 @@ def _uniform_barriers(source: str) -> None:
         return
     differs = {one for builtin in BUILTINS for one in re.findall(rf"@builtin\(\s*{builtin}\s*\)\s*(\w+)", plain)}
     differs |= set(re.findall(r"var\s*<\s*(?:workgroup|private|storage\s*,\s*read_write)\s*>\s*(\w+)", plain))
-    assignments = re.findall(r"\b(\w+)(?:\s*:\s*[\w<>, ]+?)?\s*(?:[-+*/%|&^]|<<|>>)?=(?!=)([^;{]*)", plain)
-    for _ in assignments:
-        differs |= {name for name, value in assignments if set(re.findall(r"\w+", value)) & differs}
+    seen: set[str] = set()
+    while seen != differs:  # a name that differs makes others differ, also those of the loop's next round
+        seen = set(differs)
+        differs |= {name for name, value in ASSIGNMENT.findall(plain) if set(re.findall(r"\w+", value)) & differs}
+        refusals = _walk(plain, differs)
+    if refusals:
+        raise checks.NotYet(refusals[0])
+
+
+def _walk(plain: str, differs: set[str]) -> list[str]:
+    """Return why a barrier is refused, for each; add the names that are assigned where only some come to `differs`."""
     blocks: list[Block] = []
+    refusals = []
     closed, gone, start, depth = Block("", False), 0, 0, 0
     for found in re.finditer(r"[(){};]|\b(?:(?:workgroup|storage)Barrier|return|break|continue)\b", plain):
         mark, inside = found[0], bool(blocks) and blocks[-1].differs
         depth += (mark == "(") - (mark == ")")
+        if inside and mark == ";":
+            differs |= {name for name, _ in ASSIGNMENT.findall(plain[start : found.start()])}
         if mark == "{":
             head = " ".join(plain[start : found.start()].split())
             own = re.match(r"(?:else|if|while|for|switch)\b", head) and set(re.findall(r"\w+", head)) & differs
@@ -643,12 +657,13 @@ def _uniform_barriers(source: str) -> None:
             line = plain.count("\n", 0, found.start()) + 1
             where = [block.head for block in blocks if block.differs]
             why = f"it stands in `{where[0]}`" if where else "some of them may have left before it"
-            raise checks.NotYet(
+            refusals.append(
                 f"line {line}: not all invocations of the workgroup reach this {mark}(): {why}. WGSL forbids that, and "
                 "browsers refuse such a kernel."
             )
         if mark in "{}" or (mark == ";" and depth == 0):
             start = found.end()
+    return refusals
 
 
 def _shared_memory(source: str) -> None:
