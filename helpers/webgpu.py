@@ -28,8 +28,8 @@ ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 GET_SOFTWARE = {
     "Linux": "sudo apt install mesa-vulkan-drivers",
-    "Windows": "Windows brings Direct3D 12: install the newest driver of the graphics card.",
-    "Darwin": "macOS brings Metal; in a virtual machine there may be none.",
+    "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
+    "Darwin": "macOS brings Metal, but a virtual machine may have none: take a real Mac, or lesson 14's browser half",
 }
 VECTOR_ADD = """
 @group(0) @binding(0) var<storage, read> a: array<f32>;
@@ -130,7 +130,7 @@ def how_to_get(system: str = "") -> str:
     """
     import platform
 
-    return GET_SOFTWARE.get(system or platform.system(), "Install the driver of the graphics card.")
+    return GET_SOFTWARE.get(system or platform.system(), "install the driver of the graphics card")
 
 
 def problem(adapter: wgpu.GPUAdapter) -> str:
@@ -169,12 +169,19 @@ def missing() -> str:
     try:
         found = adapters()
     except ImportError as error:
-        why = f"wgpu is not installed here ({error})"
-        return f"{why}; to have it: python3 workshop.py lab installs it"
+        return f"wgpu cannot be imported here ({error}); to have it: python3 workshop.py lab"
+    if not found and os.environ.get(CHOICE):
+        return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
-        chosen = f", {CHOICE} is {os.environ[CHOICE]!r}" if os.environ.get(CHOICE) else ""
-        return f"no WebGPU adapter here{chosen}; to have one: {how_to_get()}"
+        return f"no WebGPU adapter here; to have one: {how_to_get()}"
     return "; ".join(f"{name(one)} does not compute: {_problem(one)}" for one in found if _problem(one))
+
+
+def ready(adapter: wgpu.GPUAdapter | None) -> bool:
+    """Return whether there is an adapter; where there is none, print why the cell is skipped, and what to install."""
+    if adapter is None:
+        print(f"skipped: {missing()}")
+    return adapter is not None
 
 
 def request_device(
@@ -247,23 +254,19 @@ class Kernel:
         entries = [{"binding": number, "resource": {"buffer": buffers[number]}} for number in self.bindings]
         return self.device.create_bind_group(layout=self.layout, entries=entries)
 
-    def submit(
-        self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **timed: object
-    ) -> None:
+    def submit(self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], **options: object) -> None:
         """Put the kernel into the queue, and do not wait.
 
         Args:
             group: its buffers, from `bind`.
             workgroups: how many in x, or in x, y and z.
-            times: dispatches, one after the other, in one submission.
-            timed: what `begin_compute_pass` takes, such as timestamp_writes.
+            options: what `begin_compute_pass` takes, such as timestamp_writes.
         """
         encoder = self.device.create_command_encoder()
-        one_pass = encoder.begin_compute_pass(**timed)
+        one_pass = encoder.begin_compute_pass(**options)
         one_pass.set_pipeline(self.pipeline)
         one_pass.set_bind_group(0, group)
-        for _ in range(times):
-            one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
+        one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
         one_pass.end()
         self.device.queue.submit([encoder.finish()])
 
@@ -283,6 +286,32 @@ def read(device: wgpu.GPUDevice, source: wgpu.GPUBuffer, like: np.ndarray) -> np
     import numpy as np
 
     return np.frombuffer(device.queue.read_buffer(source), like.dtype).reshape(like.shape)
+
+
+def timed(kernel: Kernel, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int]) -> float | None:
+    """Run a kernel once and return the seconds between two timestamps that the device itself wrote.
+
+    They hold the work alone: neither the way to the queue nor the way back. The device must have been requested with
+    the feature "timestamp-query"; None where it does not have it.
+    """
+    if "timestamp-query" not in kernel.device.features:
+        return None
+    import numpy as np
+    import wgpu
+    from wgpu.backends.wgpu_native import lib
+
+    device = kernel.device
+    queries = device.create_query_set(type="timestamp", count=2)
+    ticks = device.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+    places = {"beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+    kernel.submit(group, workgroups, timestamp_writes={"query_set": queries, **places})
+    encoder = device.create_command_encoder()
+    encoder.resolve_query_set(queries, 0, 2, ticks, 0)
+    device.queue.submit([encoder.finish()])
+    begin, end = np.frombuffer(device.queue.read_buffer(ticks), np.uint64).tolist()
+    # Nanoseconds for each tick: wgpu 0.32 has no name of its own for it.
+    period = lib.wgpuQueueGetTimestampPeriod(device.queue._internal)
+    return (end - begin) * period * 1e-9
 
 
 def wait(device: wgpu.GPUDevice) -> None:
