@@ -340,7 +340,8 @@ def draw_race(one: Race, prediction: str | None = None) -> Image:
             low, high = m.quartiles
             axes.plot([low, high], [row, row], color=colour, lw=5, alpha=0.4, solid_capstyle="round")
             axes.plot(m.median, row, marker, color=colour, ms=9)
-        axes.annotate(duration(m.median), (m.median, row), xytext=(0, 9), textcoords="offset points", ha="center")
+            place = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(duration(m.median), (m.median, row), **place)
         axes.set(xscale="log", yticks=range(len(times)), yticklabels=labels, ylim=(len(times) - 0.4, -0.6))
         shortest, longest = min(m.median for m in times), max(m.median for m in times)
         axes.set(
