@@ -254,19 +254,23 @@ class Kernel:
         entries = [{"binding": number, "resource": {"buffer": buffers[number]}} for number in self.bindings]
         return self.device.create_bind_group(layout=self.layout, entries=entries)
 
-    def submit(self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], **options: object) -> None:
+    def submit(
+        self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **options: object
+    ) -> None:
         """Put the kernel into the queue, and do not wait.
 
         Args:
             group: its buffers, from `bind`.
             workgroups: how many in x, or in x, y and z.
+            times: dispatches, one after the other, in one submission.
             options: what `begin_compute_pass` takes, such as timestamp_writes.
         """
         encoder = self.device.create_command_encoder()
         one_pass = encoder.begin_compute_pass(**options)
         one_pass.set_pipeline(self.pipeline)
         one_pass.set_bind_group(0, group)
-        one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
+        for _ in range(times):
+            one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
         one_pass.end()
         self.device.queue.submit([encoder.finish()])
 

@@ -114,7 +114,8 @@ def test_what_is_no_kernel_is_not_done(adapter, capsys, answer):
     assert capsys.readouterr().out.startswith("not done yet")
 
 
-def test_a_sum_that_does_without_workgroup_memory_is_not_what_was_asked(adapter):
+@pytest.mark.parametrize("first", ["", "near[me] = x[id.x]; workgroupBarrier();"])
+def test_a_sum_that_does_without_workgroup_memory_is_not_what_was_asked(adapter, first):
     body = """
     if (me == 0u) {
         var sum = 0.0;
@@ -122,8 +123,8 @@ def test_a_sum_that_does_without_workgroup_memory_is_not_what_was_asked(adapter)
         partial[group.x] = sum;
     }
 }"""
-    with pytest.raises(checks.NotYet, match="not in workgroup memory"):
-        lesson.judge_sums(HEAD + body)
+    with pytest.raises(checks.NotYet, match="not made of what lies in workgroup memory"):
+        lesson.judge_sums(HEAD + first + body)
 
 
 def test_luck_without_a_barrier_is_refused():

@@ -169,6 +169,15 @@ def test_a_refusal_says_where_and_why(device, old, new, words):
     assert all(word in str(raised.value) for word in words), str(raised.value)
 
 
+def test_llvmpipe_leaves_a_loop_after_65535_rounds_as_the_lesson_says(device):
+    if webgpu.software(webgpu.pick_adapter()) != "llvmpipe":
+        pytest.skip("not Mesa's llvmpipe")
+    count = DOUBLE.replace("x[id.x] *= 2.0;", "var k = 0u; for (var i = 0u; i < n; i++) { k += 1u; } x[id.x] = f32(k);")
+    for rounds, counted in ((65_535, 65_535), (100_000, 65_535)):
+        told = np.array([rounds], np.uint32)
+        assert webgpu.run(device, count, [np.zeros(1, np.float32), told], output=0, workgroups=1)[0] == counted
+
+
 def test_a_launch_beyond_the_limits_is_refused(device):
     with pytest.raises(webgpu.KernelError, match="70000"):
         webgpu.run(device, DOUBLE, [np.ones(8, np.float32), np.array([8], np.uint32)], output=0, workgroups=70_000)

@@ -669,14 +669,21 @@ def _walk(plain: str, differs: set[str]) -> list[str]:
     return refusals
 
 
+STORE = re.compile(r"\b(\w+)\s*(?:\[[^;={]*\])?(?:\s*:\s*[\w<>, ]+?)?\s*(?:[-+*/%|&^]|<<|>>)?=(?!=)([^;{]*)")
+
+
 def _shared_memory(source: str) -> None:
     """Refuse a sum that is right without workgroup memory, or right by luck without barriers that it needs."""
     plain = webgpu.without_comments(source)
-    shared = re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)", plain)
-    body = plain[plain.index("@compute") :] if "@compute" in plain else plain
-    if not any(re.search(rf"\b{name}\b", body) for name in shared):
-        raise checks.NotYet("the sums are right, but not in workgroup memory: declare `var<workgroup>` and use it.")
-    if "atomic" not in plain and not re.search(r"\bworkgroupBarrier\b|\bworkgroupUniformLoad\b", plain):
+    shared = set(re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)", plain))
+    result = re.search(r"@binding\(\s*1u?\s*\)[^;]*?>\s*(\w+)\s*:", plain)
+    behind, seen = {result[1]} if result else set(), set()
+    while seen != behind:  # all that the result is made of
+        seen = set(behind)
+        behind |= {word for name, value in STORE.findall(plain) if name in behind for word in re.findall(r"\w+", value)}
+    if not shared & behind:
+        raise checks.NotYet("the sums are right, but not made of what lies in workgroup memory, `var<workgroup>`.")
+    if not re.search(r"\bworkgroupBarrier\b|\bworkgroupUniformLoad\b", plain):
         raise checks.NotYet(
             "the sums came out right on this adapter, by luck: no workgroupBarrier() stands between a write to "
             "workgroup memory and another invocation's read."
