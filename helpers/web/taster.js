@@ -178,7 +178,7 @@ function showProducts({ points, worst }, facts) {
     String(p.n), inUnits(p.gpu), rate(p.n, p.gpu), p.alone ? inUnits(p.alone) : "left out: slow", rate(p.n, p.alone)])),
     element("p", { className: "small", textContent: "GFLOP/s: billions (10⁹) of additions and multiplications a second. Each time has its " +
       "fence: the page waits until the result can be read. A small product mostly waits for that, and for the way to the GPU. " +
-      "The program is a plain one; libraries are several times faster." }));
+      "The program is a plain one; a library would use a better one." }));
 }
 
 // ------------------------------------------------------------------------------------------------ 4
