@@ -257,8 +257,8 @@ def _ask_webgpu() -> Answered:
             notes.append(f"{number} ({webgpu.runtime(adapter)}) is left out: {problem}")
             continue
         version = ", ".join(part for part in (webgpu.runtime(adapter), adapter.info["description"]) if part)
-        vendor = "" if webgpu.software(adapter) else adapter.info["vendor"]
-        devices.append(Device("webgpu", str(number), webgpu.title(adapter), webgpu.kind(adapter), vendor, version))
+        name, kind, vendor = webgpu.title(adapter), webgpu.kind(adapter), webgpu.vendor(adapter)
+        devices.append(Device("webgpu", str(number), name, kind, vendor, version))
     if not adapters:
         notes.append(webgpu.missing())
     return wgpu.__version__, devices, "; ".join(notes)

@@ -26,6 +26,7 @@ SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "Swif
 TYPES = {"DiscreteGPU": "gpu", "IntegratedGPU": "gpu", "VirtualGPU": "gpu", "CPU": "cpu"}  # the others are "gpu" too
 ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
+VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
 GET_SOFTWARE = {
     "Linux": "sudo apt install mesa-vulkan-drivers",
     "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
@@ -104,6 +105,11 @@ def software(adapter: wgpu.GPUAdapter) -> str:
     told = f"{adapter.info['device']} {adapter.info['description']}".lower()
     known = next((name for part, name in SOFTWARE.items() if part in told), "")
     return known or ("a software adapter" if _type(adapter) == "CPU" else "")
+
+
+def vendor(adapter: wgpu.GPUAdapter) -> str:
+    """Return who made the GPU; what the driver says where that is somebody else, nothing for a software adapter."""
+    return "" if software(adapter) else VENDORS.get(adapter.info.get("vendor_id"), adapter.info["vendor"])
 
 
 def title(adapter: wgpu.GPUAdapter) -> str:

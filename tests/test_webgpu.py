@@ -76,6 +76,12 @@ def test_an_adapter_is_called_what_it_is(one, kind, name):
     assert (webgpu.kind(one), webgpu.name(one)) == (kind, name)
 
 
+def test_the_maker_is_known_by_its_number_and_software_has_none():
+    assert webgpu.vendor(SimpleNamespace(info={**RTX.info, "vendor_id": 0x10DE})) == "NVIDIA"
+    assert webgpu.vendor(SimpleNamespace(info={**RTX.info, "vendor_id": 1, "vendor": "Moore"})) == "Moore"
+    assert webgpu.vendor(LLVMPIPE) == ""
+
+
 def test_a_gpu_comes_first_and_opengl_only_where_there_is_nothing_else(listed):
     listed(LLVMPIPE, OPENGL, APPLE, RTX)
     assert webgpu.adapters() == [RTX, APPLE, LLVMPIPE]
