@@ -38,6 +38,10 @@ class NotDone(Exception):
     """The exercise is as it was handed out."""
 
 
+class NotJudged(Exception):
+    """What the judge needs is missing here, so that nothing is known about the answer; why, and how to get it."""
+
+
 def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
     """Make a check of a generator whose every `yield` is one judge's account of what it tried.
 
@@ -52,6 +56,8 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
             message = f"not done yet: {untouched}"
         except NotYet as wrong:
             message = f"not yet: {wrong}"
+        except NotJudged as missing:
+            message = f"not judged: {missing}"
         else:
             print(f"right ({tried})")
             return

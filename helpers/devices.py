@@ -1,4 +1,4 @@
-"""What can compute here: OpenCL, TensorFlow, JAX and PyTorch, each asked in a subprocess.
+"""What can compute here: OpenCL, TensorFlow, JAX, PyTorch and WebGPU, each asked in a subprocess.
 
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
 or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out:
@@ -173,6 +173,8 @@ def table(answers: Iterable[Answer]) -> Table:
         title = f"{FRAMEWORKS[answer.framework].title} {answer.version}".strip()
         if answer.framework == "opencl" and answer.version:
             title = f"OpenCL (PyOpenCL {answer.version})"
+        if answer.framework == "webgpu" and answer.version:
+            title = f"WebGPU (wgpu {answer.version})"
         for device in answer.devices:
             name = f"{device.name}, {device.runtime}" if device.runtime else device.name
             memory = f"{device.memory_bytes / 2**30:.1f} GiB" if device.memory_bytes else ""

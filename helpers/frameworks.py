@@ -44,7 +44,9 @@ class Device:
 
     @property
     def runtime(self) -> str:
-        """The driver behind an OpenCL device in a few words, such as "PoCL 3.1"; empty for the other frameworks."""
+        """What stands behind a device of OpenCL ("PoCL 3.1") or WebGPU ("llvmpipe through Vulkan"); else empty."""
+        if self.framework == "webgpu":
+            return self.version.partition(", ")[0]
         if self.framework != "opencl":
             return ""
         found = re.search(r"(PoCL|CUDA|AMD-APP) .*|Oclgrind [\d.]+", self.version)
@@ -241,6 +243,27 @@ def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
     return Device("torch", f"{label}:{number}", tidy(known.name), "gpu", vendor, "", memory, units, pci)
 
 
+def _ask_webgpu() -> Answered:
+    import wgpu
+
+    from helpers import webgpu
+
+    devices: list[Device] = []
+    notes: list[str] = []
+    adapters = webgpu.adapters()
+    for number, adapter in enumerate(adapters):
+        problem = webgpu.problem(adapter)
+        if problem:
+            notes.append(f"{number} ({webgpu.runtime(adapter)}) is left out: {problem}")
+            continue
+        version = ", ".join(part for part in (webgpu.runtime(adapter), adapter.info["description"]) if part)
+        name, kind, vendor = webgpu.title(adapter), webgpu.kind(adapter), webgpu.vendor(adapter)
+        devices.append(Device("webgpu", str(number), name, kind, vendor, version))
+    if not adapters:
+        notes.append(webgpu.missing())
+    return wgpu.__version__, devices, "; ".join(notes)
+
+
 class Framework(NamedTuple):
     """A framework that the workshop knows."""
 
@@ -256,6 +279,7 @@ FRAMEWORKS = {
     "tensorflow": Framework("TensorFlow", "tensorflow", _BY_LAB, _ask_tensorflow),
     "jax": Framework("JAX", "jax", _BY_LAB, _ask_jax),
     "torch": Framework("PyTorch", "torch", "optional: python3 workshop.py lab --with torch", _ask_torch),
+    "webgpu": Framework("WebGPU", "wgpu", _BY_LAB, _ask_webgpu),
 }
 # TensorFlow loads Keras (and with it scikit-learn and matplotlib), TensorFlow Lite loads JAX: half of the 7 s, and none
 # of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries and device

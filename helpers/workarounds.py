@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import os
 import sys
+import tempfile
 
 
 def ask_for_large_pages() -> None:
@@ -30,6 +31,17 @@ def keep_pocl_on_its_cores() -> None:
     """
     if sys.platform == "linux" and os.sched_getaffinity(0) == set(range(os.cpu_count() or 1)):
         os.environ.setdefault("POCL_AFFINITY", "1")
+
+
+def quiet_vulkan() -> None:
+    """Let Mesa's Vulkan start without lines on standard error where there is no screen.
+
+    It looks for a Wayland server and writes "XDG_RUNTIME_DIR is invalid or not set in the environment" for each look;
+    with a folder in which there is none it says nothing. To go when Mesa looks without a word:
+    wl_display_connect in https://gitlab.freedesktop.org/wayland/wayland/-/blob/main/src/wayland-client.c
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 
 def give_signals_a_stack() -> None:

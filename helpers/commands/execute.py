@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 0.1
 # Against hanging: lesson 05 trains ten minutes on JAX.
 CELL_SECONDS = {workload.TINY: 300, "preview": 300, "lab": 1800, "full": 3600}
+WIDGET = "application/vnd.jupyter.widget-view+json"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -169,6 +170,7 @@ def execute(
         with _kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):
             client.allow_errors = allow_errors
             failure = _cells(client, notebook, progress)
+            _leave_widgets_out(notebook)
             if failure:
                 client.shutdown_kernel = "immediate"
     except (RuntimeError, OSError) as error:
@@ -192,6 +194,13 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
             return Failure("did not raise", index, "The cell is tagged raises-exception, and it raised nothing.")
         progress(index)
     return None
+
+
+def _leave_widgets_out(notebook: NotebookNode) -> None:
+    """Keep of an output with a widget what else it holds: a line or a figure. No page is here to fill the widget."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(WIDGET, None)
 
 
 def errors(cell: NotebookNode) -> list[NotebookNode]:

@@ -423,7 +423,7 @@ def _opencl(device: Device) -> dict[str, Load]:
     }
 
 
-def _products(product: Callable[[int], Callable[[], None]]) -> dict[str, Load]:
+def _products(product: Callable[[int], Callable[[], None]], largest: int = MATRIX) -> dict[str, Load]:
     """Loads of matrix products: `product` makes for a size a function that multiplies once and waits."""
 
     def load(size: int) -> Load:
@@ -439,7 +439,7 @@ def _products(product: Callable[[int], Callable[[], None]]) -> dict[str, Load]:
 
         return Load(slice_of_work, float(times) * size**3)
 
-    return {f"products of\n{size:,} x {size:,}": load(size) for size in (1, MATRIX)}
+    return {f"products of\n{size:,} x {size:,}": load(size) for size in (1, largest)}
 
 
 def _tensorflow(device: Device) -> dict[str, Load]:
@@ -493,4 +493,23 @@ def _torch(device: Device) -> dict[str, Load]:
     return _products(product)
 
 
-LOADS = {"opencl": _opencl, "tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+def _webgpu(device: Device) -> dict[str, Load]:
+    from helpers import webgpu
+
+    opened = webgpu.request_device(webgpu.adapters()[int(device.identifier)])
+
+    def product(size: int) -> Callable[[], None]:
+        kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT)
+        matrices = [np.ones((size, size), np.float32)] * 3 + [np.full(4, size, np.uint32)]
+        group = kernel.bind({number: webgpu.buffer(opened, matrix) for number, matrix in enumerate(matrices)})
+
+        def once() -> None:
+            kernel.submit(group, (-(-size // 16), -(-size // 16)))
+            webgpu.wait(opened)
+
+        return once
+
+    return _products(product, 256 if device.kind == "cpu" else MATRIX)  # a software adapter would take 20 s for MATRIX
+
+
+LOADS = {"opencl": _opencl, "tensorflow": _tensorflow, "jax": _jax, "torch": _torch, "webgpu": _webgpu}

@@ -102,8 +102,11 @@ def find_browser() -> str | None:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Browser]:
+def browser(*more: str) -> Iterator[Browser]:
     """Start the machine's Chromium, invisibly, and end it.
+
+    Args:
+        more: further arguments for it, such as --enable-unsafe-webgpu.
 
     Raises:
         WorkshopError: there is none, or playwright is not installed.
@@ -126,7 +129,7 @@ def browser() -> Iterator[Browser]:
     root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # Chromium refuses root with it
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=path, args=[*root, "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+            executable_path=path, args=[*root, "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", *more]
         )
         try:
             yield started

@@ -16,7 +16,7 @@ import threading
 import time
 
 from helpers import processes
-from helpers.machine.doctor import data, host, keras, opencl, packages
+from helpers.machine.doctor import data, host, keras, opencl, packages, webgpu
 from helpers.machine.doctor.findings import CHILD_SECONDS, SEVERITIES, Finding, Probe, Seen
 from helpers.machine.host import Host
 
@@ -36,6 +36,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("OpenCL's variables", opencl.variables, "quick"),
     Probe("OpenCL", opencl.drivers, "full"),
     Probe("PYOPENCL_CTX", opencl.choice, "full", in_subprocess=True),
+    Probe("WebGPU", webgpu.adapters, "full"),
     Probe("Keras", keras.backend),
     Probe("dataset file", data.named_file, "quick"),
     Probe("dataset", data.dataset, "full", in_subprocess=True),

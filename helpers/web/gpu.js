@@ -1,0 +1,194 @@
+// Compute with WebGPU in a page: find the GPU, build a kernel, run it, time it. Lesson 14 and the taster use it.
+
+class NoGpu extends Error {
+  constructor(what, next) {
+    super(what);
+    this.next = next; // what to do, one sentence each
+  }
+}
+
+// As of November 2026, from the WebGPU group's table: github.com/gpuweb/gpuweb/wiki/Implementation-Status
+const BROWSERS = [
+  "Windows, macOS: a current Chrome, Edge or Firefox (on a Mac with Apple's chips); Safari 26 on macOS 26.",
+  "Phones: Chrome on Android 12 or newer (not every GPU), Safari on iOS 26.",
+  "Linux: a current Chrome with a newer Intel or NVIDIA GPU; else start it with --enable-unsafe-webgpu " +
+    "--ozone-platform=x11 --use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE. Firefox there: its Nightly.",
+  "A browser that has WebGPU and offers no GPU: switch “hardware acceleration” on in its settings; update the GPU's driver.",
+];
+
+async function findGpu() {
+  if (!isSecureContext) {
+    throw new NoGpu("Browsers give WebGPU only to pages over https, on localhost, or from a file, and this is none.", [
+      `This address begins with ${location.origin}. Ask for it with https, or open the workshop as localhost: ` +
+        "an SSH tunnel makes a far machine local (ssh -L 8888:localhost:8888 MACHINE).",
+    ]);
+  }
+  if (!navigator.gpu) throw new NoGpu("This browser has no WebGPU.", BROWSERS);
+  const adapter = await navigator.gpu.requestAdapter().catch(() => null);
+  if (!adapter) throw new NoGpu("This browser has WebGPU, but offers no GPU.", [BROWSERS.at(-1), ...BROWSERS.slice(0, -1)]);
+  const most = adapter.limits; // a device has only WebGPU's smallest limits unless it is asked for with more
+  const names = ["maxStorageBufferBindingSize", "maxBufferSize"];
+  const device = await adapter.requestDevice({
+    requiredLimits: Object.fromEntries(names.map((name) => [name, most[name]])),
+  });
+  return { adapter, device, facts: describe(adapter) };
+}
+
+function describe(adapter) {
+  const info = adapter.info ?? {};
+  const words = [info.description, info.device, info.architecture, info.vendor].filter(Boolean);
+  const fallback = info.isFallbackAdapter ?? adapter.isFallbackAdapter ?? false;
+  const software = fallback || /swiftshader|llvmpipe|lavapipe|basic render/i.test(words.join(" "));
+  const kept = ["vendor", "architecture", "device", "description"].filter((key) => info[key]);
+  return {
+    name: info.description || info.device || [info.vendor, info.architecture].filter(Boolean).join(" ") || "not named",
+    software,
+    info: Object.fromEntries(kept.map((key) => [key, info[key]])),
+    limits: Object.fromEntries(
+      ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize",
+       "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupsPerDimension"].map((key) => [key, adapter.limits[key]]),
+    ),
+    browser: browserName(),
+  };
+}
+
+function browserName() {
+  const agent = navigator.userAgent;
+  const found = agent.match(/(Firefox|Edg|Chrome)\/(\d+)/) ?? agent.match(/(Version)\/(\d+).*Safari/);
+  return found ? `${{ Edg: "Edge", Version: "Safari" }[found[1]] ?? found[1]} ${found[2]}` : "a browser";
+}
+
+const named = (facts) => facts.name + (facts.software ? " (software: the processor computes)" : "");
+
+// ------------------------------------------------------------------------------------------------ one kernel
+
+async function build(device, wgsl, entryPoint = "main") {
+  device.pushErrorScope("validation");
+  const module = device.createShaderModule({ code: wgsl });
+  const { messages } = await module.getCompilationInfo();
+  await device.popErrorScope();
+  const wrong = messages.filter((message) => message.type === "error");
+  if (wrong.length) {
+    const lines = wrong.map((one) => `line ${one.lineNum}, column ${one.linePos}: ${one.message}`);
+    throw new Error(`The WGSL does not compile. ${lines.join("; ")}`);
+  }
+  return device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint } });
+}
+
+function upload(device, array, usage = GPUBufferUsage.STORAGE) {
+  const more = GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
+  const buffer = device.createBuffer({ size: array.byteLength, usage: usage | more });
+  device.queue.writeBuffer(buffer, 0, array);
+  return buffer;
+}
+
+const uniform = (device, numbers) => upload(device, new Uint32Array(numbers), GPUBufferUsage.UNIFORM);
+const empty = (device, bytes) => upload(device, new Uint8Array(bytes));
+
+function bind(device, pipeline, buffers) {
+  const entries = buffers.map((buffer, binding) => ({ binding, resource: { buffer } }));
+  return device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries });
+}
+
+function record(encoder, pipeline, group, groups) {
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, group);
+  pass.dispatchWorkgroups(...groups);
+  pass.end();
+}
+
+async function read(device, buffer, bytes = buffer.size) {
+  const copy = device.createBuffer({ size: bytes, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, 0, copy, 0, bytes);
+  device.queue.submit([encoder.finish()]);
+  await copy.mapAsync(GPUMapMode.READ); // the fence: it waits until the queue has got this far
+  const data = copy.getMappedRange().slice(0);
+  copy.destroy();
+  return data;
+}
+
+const groupsFor = (count) => [Math.ceil(count / 64), 1, 1]; // groups of 64 for `count` elements
+
+// ------------------------------------------------------------------------------------------------ time
+
+const median = (numbers) => {
+  const sorted = [...numbers].sort((a, b) => a - b);
+  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
+};
+
+// Seconds of one run. A page's clock is coarse (0.1 to 1 ms), so each sample is a batch of runs before one fence.
+async function timed(gpu, pipeline, group, groups, fence, { samples = 9, least = 0.02, most = 2 } = {}) {
+  const work = async (times) => {
+    const began = performance.now();
+    const encoder = gpu.device.createCommandEncoder();
+    for (let i = 0; i < times; i++) record(encoder, pipeline, group, groups);
+    gpu.device.queue.submit([encoder.finish()]);
+    await read(gpu.device, fence, 4);
+    return (performance.now() - began) / 1000;
+  };
+  const first = await work(1); // it also makes what the driver makes late
+  let times = 1;
+  let took = await work(1);
+  while (took < least && times < 4096) {
+    times = Math.min(4096, took > 0 ? Math.max(2 * times, Math.ceil((times * least) / took)) : 8 * times);
+    took = await work(times);
+  }
+  const seconds = [took / times];
+  for (let total = took; seconds.length < samples && (total < most || seconds.length < 3); ) {
+    took = await work(times);
+    total += took;
+    seconds.push(took / times);
+  }
+  return { first, seconds, times };
+}
+
+// ------------------------------------------------------------------------------------------------ a network
+
+// Dense layers on the GPU by one kernel (bindings as in dense.wgsl); softmax of the ten sums in JavaScript.
+class Network {
+  static async open(gpu, wgsl, layers, most = 1) {
+    const made = new Network();
+    made.gpu = gpu;
+    made.most = most;
+    made.pipeline = await build(gpu.device, wgsl);
+    const { device } = gpu;
+    made.first = empty(device, 4 * most * layers[0].in);
+    let inputs = made.first;
+    made.layers = layers.map((layer, number) => {
+      const outputs = empty(device, 4 * most * layer.out);
+      const shape = uniform(device, [most, layer.in, layer.out, number < layers.length - 1 ? 1 : 0]);
+      const buffers = [inputs, upload(device, layer.weights), upload(device, layer.bias), outputs, shape];
+      inputs = outputs;
+      return { ...layer, outputs, shape, group: bind(device, made.pipeline, buffers) };
+    });
+    return made;
+  }
+
+  // Probabilities (n, classes) of n inputs, at most as many as the network was opened for.
+  async answer(inputs) {
+    const { device } = this.gpu;
+    const n = inputs.length / this.layers[0].in;
+    device.queue.writeBuffer(this.first, 0, inputs);
+    const encoder = device.createCommandEncoder();
+    for (const layer of this.layers) {
+      device.queue.writeBuffer(layer.shape, 0, new Uint32Array([n]));
+      record(encoder, this.pipeline, layer.group, [Math.ceil((n * layer.out) / 64), 1, 1]);
+    }
+    device.queue.submit([encoder.finish()]);
+    const last = this.layers.at(-1);
+    return softmax(new Float32Array(await read(device, last.outputs, 4 * n * last.out)), last.out);
+  }
+}
+
+function softmax(sums, classes) {
+  for (let first = 0; first < sums.length; first += classes) {
+    const row = sums.subarray(first, first + classes);
+    const highest = Math.max(...row);
+    row.forEach((value, index) => (row[index] = Math.exp(value - highest)));
+    const total = row.reduce((a, b) => a + b);
+    row.forEach((value, index) => (row[index] = value / total));
+  }
+  return sums;
+}

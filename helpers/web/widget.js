@@ -1,0 +1,143 @@
+// What lesson 14 shows in the notebook: the page takes a job from Python, computes, and sends back what it got.
+// helpers/lessons/lesson_14_web.py is the other end: it makes the job, and judges the answer.
+
+const floats = (view) => new Float32Array(view.buffer, view.byteOffset, view.byteLength / 4);
+const bytesOf = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+
+// One device for all widgets of the page, one job at a time; each widget has its own copy of this file.
+const shared = (globalThis.anyGpu ??= { works: new Map(), queue: Promise.resolve() });
+
+function gpuOfPage() {
+  shared.opened ??= findGpu().then((gpu) => {
+    gpu.device.lost.then(() => (shared.opened = undefined));
+    return gpu;
+  });
+  shared.opened.catch(() => (shared.opened = undefined));
+  return shared.opened;
+}
+
+const tasks = {
+  // The notebook's own JavaScript: compute(device, wgsl, inputs, bytes, groups) returns an ArrayBuffer.
+  async compute(gpu, job) {
+    const address = URL.createObjectURL(new Blob([job.javascript], { type: "text/javascript" }));
+    const { compute } = await import(address);
+    URL.revokeObjectURL(address);
+    const inputs = job.inputs.map((view) => bytesOf(view).slice());
+    return { arrays: [await compute(gpu.device, job.wgsl, inputs, job.bytes, job.groups)] };
+  },
+
+  // The page draws a secret number that Python does not know, and its kernel mixes it with Python's numbers.
+  async secret(gpu, job) {
+    const { device } = gpu;
+    const [secret] = crypto.getRandomValues(new Uint32Array(1));
+    const pipeline = await build(device, job.wgsl);
+    const seeds = upload(device, bytesOf(job.seeds));
+    const mixed = empty(device, job.seeds.byteLength);
+    const group = bind(device, pipeline, [seeds, mixed, uniform(device, [secret, job.rounds, 0, 0])]);
+    const time = await timed(gpu, pipeline, group, groupsFor(job.seeds.byteLength / 4), mixed, { most: 3 });
+    return { facts: { secret, ...time }, arrays: [await read(device, mixed)] };
+  },
+
+  // All probabilities of many images, and how long they took.
+  async network(gpu, job) {
+    const { network, own, refused } = await openNetwork(gpu, job, job.batch);
+    const images = bytesOf(job.images);
+    const all = new Float32Array((images.length / 784) * 10);
+    const part = (first) => Float32Array.from(images.subarray(784 * first, 784 * (first + job.batch)), (ink) => ink / 255);
+    await network.answer(part(0)); // warm-up
+    const began = performance.now();
+    for (let first = 0; 784 * first < images.length; first += job.batch) all.set(await network.answer(part(first)), 10 * first);
+    return { facts: { seconds: (performance.now() - began) / 1000, own, refused }, arrays: [all.buffer] };
+  },
+
+  async draw(gpu, job) {
+    const { network, own, refused } = await openNetwork(gpu, job, 1);
+    return { facts: { own, refused }, answer: (pixels) => network.answer(pixels) };
+  },
+};
+
+// The learner's kernel where there is one that this page accepts, else the workshop's.
+async function openNetwork(gpu, job, most) {
+  const layers = job.layers.map((layer) => ({ ...layer, weights: floats(layer.weights), bias: floats(layer.bias) }));
+  if (job.own) {
+    try {
+      return { network: await Network.open(gpu, job.own, layers, most), own: true, refused: "" };
+    } catch (error) {
+      return { network: await Network.open(gpu, job.wgsl, layers, most), own: false, refused: error.message };
+    }
+  }
+  return { network: await Network.open(gpu, job.wgsl, layers, most), own: false, refused: "" };
+}
+
+// Resolves when Python is free: it says go. Until then other cells compute, and would disturb the times.
+function go(model) {
+  return new Promise((resolve) => {
+    const look = () => model.get("go") && resolve();
+    model.on("change:go", look);
+    model.send({ hello: true });
+    look();
+  });
+}
+
+async function work(model, job) {
+  try {
+    const gpu = await gpuOfPage();
+    if (job.task !== "draw") await go(model);
+    const turn = job.task === "draw" ? compute(gpu, job) : shared.queue.then(() => compute(gpu, job));
+    if (job.task !== "draw") shared.queue = turn.catch(() => {}); // one at a time: they are timed
+    const done = await turn;
+    model.send({ gpu: gpu.facts, facts: done.facts ?? {} }, undefined, done.arrays ?? []);
+    return { gpu: gpu.facts, facts: done.facts, answer: done.answer };
+  } catch (error) {
+    const said = { error: error.message, next: error.next ?? [] };
+    model.send(said);
+    return said;
+  }
+}
+
+async function compute(gpu, job) {
+  gpu.device.pushErrorScope("validation");
+  try {
+    return await tasks[job.task](gpu, job);
+  } finally {
+    const wrong = await gpu.device.popErrorScope();
+    if (wrong) throw new Error(wrong.message);
+  }
+}
+
+export default {
+  initialize({ model }) {
+    const job = model.get("job");
+    shared.works.set(job.number, work(model, job)); // JupyterLab may show one widget several times
+    return () => shared.works.delete(job.number);
+  },
+
+  async render({ model, el }) {
+    const job = model.get("job");
+    const status = element("p", { role: "status", textContent: "The page computes as soon as Python is free ..." });
+    const verdict = element("p", { role: "status" });
+    const more = element("div");
+    const root = element("div", { className: "anygpu" }, status, more, verdict);
+    el.append(root);
+    const judged = () => (verdict.textContent = said?.error ? "" : model.get("verdict"));
+    let said;
+    model.on("change:verdict", judged);
+    said = await (shared.works.get(job.number) ?? work(model, job));
+    if (said.error) {
+      status.textContent = `The page did not compute: ${said.error}`;
+      status.className = "bad";
+      if (said.next.length) {
+        const lines = said.next.map((line) => element("li", {}, line));
+        more.append(element("details", {}, element("summary", { textContent: "What helps" }), element("ul", {}, ...lines)));
+      }
+    } else if (said.answer) {
+      const kernel = said.facts.own ? "Your own kernel" : "The workshop's kernel";
+      const why = said.facts.refused ? ` (yours was refused here: ${said.facts.refused})` : "";
+      status.textContent = `${kernel}${why} computes on ${named(said.gpu)}, in ${said.gpu.browser}.`;
+      digitPad(more, said.answer, named(said.gpu));
+    } else {
+      status.textContent = `The page computed on ${named(said.gpu)}, in ${said.gpu.browser}. Python's verdict:`;
+    }
+    judged();
+  },
+};

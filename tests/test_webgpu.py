@@ -1,0 +1,265 @@
+"""WebGPU: the adapters and their names, a kernel's way there and back, and what is said where there is none."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from helpers import devices, webgpu
+from helpers.devices import Answer, Device
+from helpers.machine.doctor import webgpu as doctor
+from helpers.machine.doctor.findings import Finding
+from helpers.machine.host import Host, cpu_name
+
+LINUX = Host("Linux", "x86_64", (3, 12), "venv", nvidia=False)
+DOUBLE = """
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(0) @binding(1) var<uniform> n: u32;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < n) {
+        x[id.x] *= 2.0;
+    }
+}
+"""
+
+
+def adapter(device="", kind="DiscreteGPU", backend="Vulkan", description=""):
+    info = {"device": device, "adapter_type": kind, "backend_type": backend, "description": description, "vendor": ""}
+    return SimpleNamespace(info=info)
+
+
+RTX = adapter("NVIDIA GeForce RTX 4090")
+APPLE = adapter("Apple M2", "IntegratedGPU", "Metal")
+LLVMPIPE = adapter("llvmpipe (LLVM 15.0.6, 256 bits)", "CPU", "Vulkan", "Mesa 22.3.6 (LLVM 15.0.6)")
+SWIFTSHADER = adapter("SwiftShader Device (LLVM 16.0.0)", "CPU")
+WARP = adapter("Microsoft Basic Render Driver", "CPU", "D3D12")
+OPENGL = adapter("NVIDIA GeForce RTX 4090/PCIe/SSE2", "Unknown", "OpenGL")
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """Let wgpu list these adapters."""
+    wgpu = pytest.importorskip("wgpu")
+    monkeypatch.delenv(webgpu.CHOICE, raising=False)
+    return lambda *found: monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: list(found))
+
+
+@pytest.fixture(scope="module")
+def device():
+    found = webgpu.pick_adapter()
+    if found is None:
+        pytest.skip(webgpu.missing())
+    return webgpu.request_device(found, ["timestamp-query"])
+
+
+# ---- adapters
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "name"),
+    [
+        (RTX, "gpu", "NVIDIA GeForce RTX 4090 (Vulkan, WebGPU, GPU)"),
+        (APPLE, "gpu", "Apple M2 (Metal, WebGPU, GPU)"),
+        (LLVMPIPE, "cpu", f"{cpu_name()} (llvmpipe through Vulkan, WebGPU, CPU)"),
+        (SWIFTSHADER, "cpu", f"{cpu_name()} (SwiftShader through Vulkan, WebGPU, CPU)"),
+        (WARP, "cpu", f"{cpu_name()} (WARP through Direct3D 12, WebGPU, CPU)"),
+        (adapter("Unheard of", "CPU"), "cpu", f"{cpu_name()} (a software adapter through Vulkan, WebGPU, CPU)"),
+        (adapter("", "Unknown"), "gpu", "unnamed GPU (Vulkan, WebGPU, GPU)"),
+    ],
+)
+def test_an_adapter_is_called_what_it_is(one, kind, name):
+    assert (webgpu.kind(one), webgpu.name(one)) == (kind, name)
+
+
+def test_the_maker_is_known_by_its_number_and_software_has_none():
+    assert webgpu.vendor(SimpleNamespace(info={**RTX.info, "vendor_id": 0x10DE})) == "NVIDIA"
+    assert webgpu.vendor(SimpleNamespace(info={**RTX.info, "vendor_id": 1, "vendor": "Moore"})) == "Moore"
+    assert webgpu.vendor(LLVMPIPE) == ""
+
+
+def test_a_gpu_comes_first_and_opengl_only_where_there_is_nothing_else(listed):
+    listed(LLVMPIPE, OPENGL, APPLE, RTX)
+    assert webgpu.adapters() == [RTX, APPLE, LLVMPIPE]
+    listed(OPENGL)
+    assert webgpu.adapters() == [OPENGL]
+
+
+def test_the_variable_of_wgpu_chooses_and_a_wrong_one_is_named(listed, monkeypatch):
+    listed(RTX, LLVMPIPE)
+    monkeypatch.setenv(webgpu.CHOICE, "LLVMpipe")
+    assert webgpu.adapters() == [LLVMPIPE]
+    monkeypatch.setenv(webgpu.CHOICE, "Radeon")
+    assert webgpu.pick_adapter() is None
+    assert "called 'Radeon'" in webgpu.missing() and webgpu.CHOICE in webgpu.missing()
+
+
+def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
+    one, other = adapter("broken"), adapter("right")
+    listed(one, other)
+    monkeypatch.setattr(webgpu, "problem", lambda which: "a vector addition came out wrong" if which is one else "")
+    monkeypatch.setattr(webgpu, "_problem", webgpu.problem)
+    assert webgpu.pick_adapter() is other
+    listed(one)
+    assert webgpu.pick_adapter() is None and "does not compute: a vector addition" in webgpu.missing()
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x + 1, lambda x: x * np.nan])
+def test_a_wrong_sum_is_seen(monkeypatch, wrong):
+    monkeypatch.setattr(webgpu, "request_device", lambda one: None)
+    monkeypatch.setattr(webgpu, "run", lambda device, source, arrays, output, workgroups: wrong(arrays[0] + arrays[1]))
+    assert webgpu.problem(RTX) == "a vector addition came out wrong"
+
+
+@pytest.mark.parametrize("system", ["Linux", "Windows", "Darwin", "Plan9"])
+def test_no_adapter_is_one_line_with_what_to_install(listed, monkeypatch, capsys, system):
+    listed()
+    monkeypatch.setattr("platform.system", lambda: system)
+    assert not webgpu.ready(webgpu.pick_adapter())
+    said = capsys.readouterr().out
+    assert said.startswith("skipped: no WebGPU adapter here; to have one: ") and said.count("\n") == 1
+    assert ("mesa-vulkan-drivers" in said) == (system == "Linux")
+
+
+def test_no_package_is_one_line_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    assert webgpu.pick_adapter() is None
+    assert webgpu.missing().endswith("to have it: python3 workshop.py lab")
+    assert devices.ask("webgpu").state in ("ok", "not installed")  # its own process imports for itself
+
+
+def test_drivers_write_nothing_past_python(device):
+    code = "from helpers import webgpu; print(webgpu.name(webgpu.pick_adapter()))"
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stderr == "" and "WebGPU" in done.stdout
+
+
+# ---- a kernel
+
+
+def test_a_kernel_runs_and_its_arrays_stay_as_they_were(device):
+    x = np.arange(1000, dtype=np.float32)
+    doubled = webgpu.run(device, DOUBLE, [x, np.array([999], np.uint32)], output=0, workgroups=16)
+    assert (doubled[:999] == 2 * x[:999]).all() and doubled[999] == 999 == x[999]
+    assert doubled.shape == x.shape and doubled.dtype == x.dtype
+
+
+def test_workgroups_have_up_to_three_dimensions(device):
+    a, b = np.random.default_rng(0).random((2, 33, 33), dtype=np.float32)
+    arrays = [a, b, np.zeros_like(a), np.full(4, 33, np.uint32)]
+    product = webgpu.run(device, webgpu.MATRIX_PRODUCT, arrays, output=2, workgroups=(3, 3))
+    assert np.allclose(product, a @ b, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("2.0", "d", ["line 8, column 20: no definition in scope for identifier: `d`", "x[id.x] *= d;\n"]),
+        ("2.0;", "2.0", ["line 9, column 5", "expected"]),
+        ("id.x < n", "id.x < f32(n)", ["line 7, column"]),
+        ("fn main", "fn double", ["Unable to find entry point 'main'"]),
+        ("workgroup_size(64)", "workgroup_size(4096)", ["4096"]),
+        ("@binding(1)", "@binding(5)", ["asks for binding 5"]),
+    ],
+)
+def test_a_refusal_says_where_and_why(device, old, new, words):
+    assert old in DOUBLE
+    with pytest.raises(webgpu.KernelError) as raised:
+        x = np.ones(8, np.float32)
+        webgpu.run(device, DOUBLE.replace(old, new), [x, np.array([8], np.uint32)], output=0, workgroups=1)
+    assert all(word in str(raised.value) for word in words), str(raised.value)
+
+
+def test_llvmpipe_leaves_a_loop_after_65535_rounds_as_the_lesson_says(device):
+    if webgpu.software(webgpu.pick_adapter()) != "llvmpipe":
+        pytest.skip("not Mesa's llvmpipe")
+    count = DOUBLE.replace("x[id.x] *= 2.0;", "var k = 0u; for (var i = 0u; i < n; i++) { k += 1u; } x[id.x] = f32(k);")
+    for rounds, counted in ((65_535, 65_535), (100_000, 65_535)):
+        told = np.array([rounds], np.uint32)
+        assert webgpu.run(device, count, [np.zeros(1, np.float32), told], output=0, workgroups=1)[0] == counted
+
+
+def test_a_launch_beyond_the_limits_is_refused(device):
+    with pytest.raises(webgpu.KernelError, match="70000"):
+        webgpu.run(device, DOUBLE, [np.ones(8, np.float32), np.array([8], np.uint32)], output=0, workgroups=70_000)
+
+
+def test_bindings_are_read_from_the_source():
+    source = """
+    // @group(0) @binding(9) var<storage> no: array<f32>;
+    @binding(3) @group(0) var<uniform> told: u32;
+    @group(0) @binding( 1u ) var<storage,read_write> out: array<f32>;
+    @group(0)
+    @binding(0) var < storage > x: array<f32>; /* @group(0) @binding(8) var<uniform> no: u32; */
+    @group(1) @binding(2) var<storage> other: array<f32>;
+    var<workgroup> near: array<f32, 64>;
+    """
+    assert webgpu.bindings(source) == {3: "uniform", 1: "storage", 0: "read-only-storage"}
+
+
+def test_the_devices_own_clock_agrees_with_ours(device):
+    x = np.ones(1_000_000, np.float32)
+    kernel = webgpu.Kernel(device, DOUBLE)
+    group = kernel.bind({0: webgpu.buffer(device, x), 1: webgpu.buffer(device, np.array([len(x)], np.uint32))})
+    seconds = webgpu.timed(kernel, group, -(-len(x) // 64))
+    assert seconds is None or 1e-7 < seconds < 10
+    plain = webgpu.Kernel(webgpu.request_device(webgpu.pick_adapter()), DOUBLE)
+    assert webgpu.timed(plain, None, 1) is None
+
+
+# ---- devices, the doctor and lesson 00
+
+
+def test_devices_know_it_by_the_same_name(device):
+    answer = devices.ask("webgpu")
+    assert answer.state == "ok" and answer.version and answer.message == ""
+    assert str(answer.devices[0]) == webgpu.name(webgpu.pick_adapter())
+    assert str(devices.table([answer]).rows[0][0]).startswith("WebGPU (wgpu ")
+
+
+def test_lesson_00_can_keep_it_busy(device):
+    from helpers.lessons import lesson_00
+
+    found = devices.ask("webgpu").devices[0]
+    if found.kind != "cpu":
+        pytest.skip("made for software; on a GPU it multiplies large matrices")
+    loads = lesson_00.loads(found)
+    assert len(loads) == 2
+    next(iter(loads.values()))()
+
+
+SOFTWARE = Device("webgpu", "0", "AMD EPYC", "cpu", version="llvmpipe through Vulkan, Mesa 22.3.6")
+GPU = Device("webgpu", "0", "AMD Radeon RX 7600", "gpu", version="Vulkan, radv")
+
+
+@pytest.mark.parametrize(
+    ("answer", "host", "choice", "words"),
+    [
+        (Answer("webgpu", "ok", "0.32", (GPU,)), LINUX, "", None),
+        (Answer("webgpu", "ok", "0.32", (SOFTWARE,)), LINUX, "", None),  # no GPU that we know of: healthy
+        (Answer("webgpu", "not installed"), LINUX, "", None),
+        (Answer("webgpu", "ok", "0.32"), LINUX, "", "apt install mesa-vulkan-drivers"),
+        (Answer("webgpu", "ok", "0.32", (), "0 (Vulkan) is left out: wrong"), LINUX, "", "left out: wrong"),
+        (Answer("webgpu", "failed", message="OSError: libvulkan"), LINUX, "", "OSError: libvulkan"),
+        (Answer("webgpu", "ok", "0.32"), Host("Windows", "x86_64", (3, 12), "venv", False), "", "newest driver"),
+        (Answer("webgpu", "ok", "0.32"), Host("Darwin", "arm64", (3, 12), "venv", False), "", "Metal"),
+        (Answer("webgpu", "timed out", message="no answer"), LINUX, "", "hangs"),
+        (Answer("webgpu", "ok", "0.32"), LINUX, "Radeon", "unset WGPUPY_WGPU_ADAPTER_NAME"),
+        (
+            Answer("webgpu", "ok", "0.32", (SOFTWARE,)), Host("Linux", "x86_64", (3, 12), "venv", True), "",
+            "NVIDIA_DRIVER_CAPABILITIES",
+        ),
+    ],
+)  # fmt: skip
+def test_the_doctor_finds_what_is_missing_and_nothing_on_a_healthy_machine(monkeypatch, answer, host, choice, words):
+    monkeypatch.setattr(devices, "ask", lambda *asked: answer)
+    monkeypatch.setenv(webgpu.CHOICE, choice)
+    findings = [one for one in doctor.adapters(host) if isinstance(one, Finding)]
+    assert len(findings) == (words is not None)
+    assert not findings or words in f"{findings[0].what} {findings[0].why} {findings[0].next}"
+    assert all(one.severity == "note" for one in findings)  # the other lessons do not need it
