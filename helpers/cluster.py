@@ -247,7 +247,8 @@ def _wait_for_the_others(member: Member, address: str, port: int, end: float, se
             rank, size = int(hello[1]), int(hello[2])
             if size != member.size or rank in here or not 0 < rank < size:
                 why = f"rank {rank} of {size} came to rank 0 of {member.size}"
-                why = f"two processes say that they are rank {rank}" if rank in here else why
+                if size == member.size and rank in (0, *here):
+                    why = f"two processes say that they are rank {rank}"
                 for other in (*here.values(), one):
                     with contextlib.suppress(OSError):
                         other.sendall(why.encode())
