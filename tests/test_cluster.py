@@ -402,6 +402,16 @@ def test_a_coordinator_that_never_comes_ends_the_command():
     assert "did not come within 1 s" in done.stderr and len(done.stderr.splitlines()) == 3
 
 
+@pytest.mark.slow
+def test_a_place_that_cannot_be_written_to_is_told_and_the_other_process_ends(tmp_path):
+    (tmp_path / "file").write_text("a file, so that no folder can be made in it")
+    arguments = ["--steps", "2", "--lost-after", "5", "--save", str(tmp_path / "file" / "result.json")]
+    done = slow_link.both([*TRAIN, *arguments], f"127.0.0.1:{free_port()}")
+    assert [one.status for one in done] == [2, 2], done
+    assert "result.json cannot be written.\nWhy:  The system says: " in done[0].stderr
+    assert "Another process of this training is lost" in done[1].stderr
+
+
 # ------------------------------------------------------------------------------------------------------ a lost peer
 
 

@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,12 @@ def run(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(2)  # JAX would wait for the lost process before it lets Python end, and then abort
+    except Exception:
+        if member.size == 1:
+            raise
+        traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(1)  # the same, and the guard would take the abort for a lost peer
     return 0
 
 
@@ -229,13 +236,17 @@ def _read(args: argparse.Namespace, now: list[np.ndarray], dataset: str) -> tupl
 
 def _write(file: Path, content: bytes) -> None:
     """Write a file in one step: who is killed meanwhile leaves the old one as it was."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(file.name + ".new")
-    with new.open("wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    new.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new.open("wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        new.replace(file)
+    except OSError as error:
+        why = f"The system says: {error.strerror}."
+        raise WorkshopError(f"{file} cannot be written.", why, "Name a place with free space that is yours.") from None
 
 
 # --- The result
