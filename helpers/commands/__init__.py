@@ -13,6 +13,7 @@ COMMANDS = {
     "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
     "run": "execute lessons without a browser and write build/: notebooks, pages, a report",
     "test": "run every test (arguments go to pytest, for example: test -k opencl)",
+    "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     "doctor": "say what is wrong here, why, and what to type next",
     "devices": "list what can compute here, as each framework sees it",
     "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
