@@ -13,12 +13,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
 
 GRADE = "ANYGPU_GRADE"
 
@@ -163,11 +159,11 @@ def judge_function(
         expected = reference(*copy.deepcopy(arguments))
         for _ in range(2):  # a function that remembers its last call differs the second time
             given = copy.deepcopy(arguments)
-            actual = _call(learner, given, arguments)
-            if actual is None or actual is ...:
-                if actual is ...:
-                    raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
-                nothing = f"{_call_text(learner, arguments)} returned {actual}"
+            actual = answer(learner, *given, who=_call_text(learner, arguments))
+            if actual is ...:
+                raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
+            if actual is None:
+                nothing = f"{_call_text(learner, arguments)} returned None"
                 if tried:
                     raise NotYet(f"{nothing}; expected {_short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
@@ -178,13 +174,20 @@ def judge_function(
     return f"{tried} cases"
 
 
-def _call(learner: Callable[..., object], given: tuple, arguments: tuple) -> object:
+def answer(learner: Callable[..., object], *given: object, who: str) -> object:
+    """Return what a learner's function returns, None where it raises NotImplementedError; NotYet says where it stopped.
+
+    Args:
+        learner: the learner's function.
+        given: its arguments.
+        who: begins the message, as in "for 3 images it".
+    """
     try:
         return learner(*given)
     except NotImplementedError:
         return None
     except Exception as error:
-        raise NotYet(f"{_call_text(learner, arguments)} stopped with {type(error).__name__}: {error}") from None
+        raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None
 
 
 def _call_text(learner: Callable[..., object], arguments: tuple) -> str:

@@ -262,10 +262,7 @@ def _stored(many: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _call_prepare(learner: Callable, images: np.ndarray, labels: np.ndarray, seed: int, where: str) -> tuple:
-    try:
-        came = learner(images, labels, np.random.default_rng(seed))
-    except Exception as error:
-        raise NotYet(f"{where} prepare stopped with {type(error).__name__}: {error}") from None
+    came = checks.answer(learner, images, labels, np.random.default_rng(seed), who=f"{where} prepare")
     if came is None or came is ...:
         raise NotDone(f"prepare returned {came}; expected the pair x, y.")
     if not isinstance(came, list | tuple) or len(came) != 2:
@@ -375,11 +372,8 @@ def judge_next_step(learner: Callable) -> str:
         weights = (size * rng.uniform(-1, 1, scaled.shape)).astype(np.float32)
         where = f"{what} ({checks._short(scaled.astype(float).round(6).tolist())}), scale {scale:g}, good {good}"
         given = weights.copy(), scaled.copy()
-        try:
-            with np.errstate(all="ignore"):
-                came = learner(*given, scale, good)
-        except Exception as error:
-            raise NotYet(f"{where}: next_step stopped with {type(error).__name__}: {error}") from None
+        with np.errstate(all="ignore"):
+            came = checks.answer(learner, *given, scale, good, who=f"{where}: next_step")
         if came is None or came is ...:
             if many == 0:
                 raise NotDone(f"next_step returned {came}; expected weights, scale, good.")
@@ -493,11 +487,8 @@ def judge_check_batch(learner: Callable) -> str:
     for x, y, classes in cases(np.random.default_rng()):
         where = f"for {_batch_text(x)}, y = {y.tolist()} ({y.dtype}), classes = {classes}"
         given = x.copy(), y.copy()
-        try:
-            with np.errstate(all="ignore"):
-                came = learner(*given, classes)
-        except Exception as error:
-            raise NotYet(f"{where}: check_batch stopped with {type(error).__name__}: {error}") from None
+        with np.errstate(all="ignore"):
+            came = checks.answer(learner, *given, classes, who=f"{where}: check_batch")
         if came is ... or (came is None and not tried):
             raise NotDone(f"check_batch returned {came}; expected a word.")
         if not isinstance(came, str) or came != right(x, y, classes):
