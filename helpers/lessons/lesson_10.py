@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT, backends, checks, devices, processes
+from helpers import ROOT, backends, checks, devices, processes, timing
 from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 from helpers.plots import BLUE, GREEN, ORANGE, SKY, figure, show
@@ -213,10 +212,10 @@ def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: 
 def in_turn(
     ways: Mapping[str, Callable[[], object]], rounds: int = 20, seconds: float = 4.0, rest: float = 0.001
 ) -> dict[str, list[float]]:
-    """Time several ways, each once a round, so that a busy moment of the machine hits all alike.
+    """Time several ways as `timing.in_turn` does, without a wait: each ends when its result is there.
 
     Args:
-        ways: for each name a function without arguments that ends when its result is there, as a NumPy array.
+        ways: for each name a function without arguments that returns a NumPy array.
         rounds: that count; two before them do not.
         seconds: when they are over, no more rounds begin; five are made in any case.
         rest: seconds of sleep before each run, in which threads of the run before can end.
@@ -224,17 +223,9 @@ def in_turn(
     Returns:
         For each way the seconds of every counted run.
     """
-    noted: dict[str, list[float]] = {name: [] for name in ways}
-    begin = time.perf_counter()
-    for turn in range(rounds + 2):
-        for name, way in ways.items():
-            time.sleep(rest)
-            start = time.perf_counter()
-            way()
-            noted[name].append(time.perf_counter() - start)
-        if turn >= 6 and time.perf_counter() - begin > seconds:
-            break
-    return {name: every[2:] for name, every in noted.items()}
+    nowhere = dict.fromkeys(ways, "")
+    timed = timing.in_turn(ways, nowhere, rounds, 2, wait=lambda result: None, rest=rest, seconds=seconds)
+    return {name: list(run.seconds) for name, run in timed.items()}
 
 
 def measurements(noted: Mapping[str, Sequence[float]], device: str) -> dict[str, Measurement]:
