@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT, backends, checks, devices, processes, timing
+from helpers import backends, checks, devices, processes, timing
 from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 from helpers.plots import BLUE, GREEN, ORANGE, SKY, figure, show
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from helpers.data import Dataset
 
 Event = Mapping[str, object]  # of a profile
-KEPT = ROOT / "data" / "models"  # cnn.weights.h5, and cnn.json with dataset and accuracy
-GOOD = 0.9  # a kept network that is right on fewer unseen images is not worth the lesson's questions
 RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
 CPU = "CPUExecutionProvider"
 
@@ -42,7 +40,6 @@ class Network:
 
     weights: list[np.ndarray]  # float32, as Keras orders them
     probabilities: np.ndarray  # float32 (n, 10): what Keras says of the test images
-    origin: str  # where it comes from, for people
 
 
 def start_backend() -> str:
@@ -62,24 +59,8 @@ def start_backend() -> str:
     return name
 
 
-def kept(dataset: str, folder: Path = KEPT) -> str:
-    """Return the file of a kept network that was trained well with this dataset, empty if there is none.
-
-    Args:
-        dataset: its name. A network of the stand-in says nothing about MNIST.
-        folder: where cnn.weights.h5 and cnn.json are.
-    """
-    weights = folder / "cnn.weights.h5"
-    try:
-        facts = json.loads((folder / "cnn.json").read_text(encoding="utf-8"))
-        good = facts["dataset"] == dataset and facts["accuracy"] >= GOOD
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return str(weights) if good and weights.is_file() else ""
-
-
 def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -> Network:
-    """Return article C's network, kept or trained here in a process of its own, and print which of both.
+    """Return article C's network, trained in a process of its own, and print what it said.
 
     Args:
         mnist: to train with, and to predict.
@@ -94,19 +75,16 @@ def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -
         "test": mnist.x_test[..., None],
         "epochs": max(1, round(images / count)),
         "budget": seconds,
-        "file": kept(mnist.name),
     }
     limit = 1800.0 if seconds == float("inf") else 240.0 + seconds
-    run = processes.run(_train_or_load, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
-    origin = "kept in data/models" if given["file"] else f"trained here and now, with {backends.BACKENDS[backend]}"
-    print(*filter(None, [str(run).strip(), f"the network: {origin}"]), sep="\n")
-    return Network(run.result["weights"], run.result["probabilities"], origin)
+    run = processes.run(_train, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
+    said = f"the network: trained here and now, with {backends.BACKENDS[backend]}"
+    print(*filter(None, [str(run).strip(), said]), sep="\n")
+    return Network(run.result["weights"], run.result["probabilities"])
 
 
-def _train_or_load(
-    images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float, file: str
-) -> dict:
-    """Train article C's network, or load it, and predict; its source travels, so it imports what it uses."""
+def _train(images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float) -> dict:
+    """Train article C's network, and predict; its source travels, so it imports what it uses."""
     from helpers import models, training
 
     training.start()
@@ -116,11 +94,8 @@ def _train_or_load(
     model = models.cnn()
     how = {"jit_compile": keras.backend.backend() == "jax", "steps_per_execution": training.steps_at_once(4)}
     model.compile(keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], **how)
-    if file:
-        model.load_weights(file)
-    else:
-        line = training.progress("training", budget)
-        model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
+    line = training.progress("training", budget)
+    model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
     return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=100, verbose=0)}
 
 
