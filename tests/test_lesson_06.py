@@ -64,7 +64,7 @@ def test_results_and_times_stand_side_by_side_with_what_is_missing(monkeypatch, 
 def test_the_figures_say_in_words_what_they_show(monkeypatch, trained):
     shown = []
     monkeypatch.setattr(lesson_06, "show", lambda drawn, alt: shown.append(alt))
-    lesson_06.same_losses({title: run["losses"] for title, run in trained.items()}, "The same")
+    lesson_06.loss_curves({title: run["losses"] for title, run in trained.items()}, "The same", "mean loss so far")
     lesson_06.total_time(trained, "All of it")
     assert "JAX: from 2.0000 to 0.5000" in shown[0]
     assert "TensorFlow: 3.0 s for one step, 203 s for 100,000; JAX: 3.0 s for one step, 103 s for 100,000" in shown[1]

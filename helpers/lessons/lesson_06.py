@@ -316,25 +316,26 @@ class Array:
 # -------------------------------------------------------------------------------------------------------- its figures
 
 
-def same_losses(curves: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw the losses of one training on several backends so that equal lines are all seen: broad, dashed, thin.
+def loss_curves(curves: Mapping[str, Sequence[float]], title: str, what: str = "loss (cross-entropy)") -> None:
+    """Draw the losses of trainings so that equal lines are all seen: broad, dashed upon it, thin upon both.
 
     Args:
-        curves: for each backend the mean loss so far, after each step.
-        title: what was trained.
+        curves: for each name a loss after each step.
+        title: the message of the figure.
+        what: the loss, for the axis.
     """
     looks = [
         {"color": ORANGE, "lw": 7, "alpha": 0.5},
         {"color": BLUE, "lw": 3, "ls": "--"},
         {"color": GREEN, "lw": 1.2, "marker": "o", "ms": 5, "markevery": 0.1},
     ]
-    with figure(7.5, 3.2) as (drawn, axes):
+    with figure(7.5, 3.3) as (drawn, axes):
         for (name, losses), look in zip(curves.items(), looks, strict=False):
             axes.plot(range(1, len(losses) + 1), losses, label=name, **look)
-        axes.set(xlabel="training step", ylabel="mean loss so far", title=title, ylim=(0, None))
+        axes.set(xlabel="training step", ylabel=what, title=title, ylim=(0, None))
         axes.legend()
     ends = "; ".join(f"{name}: from {losses[0]:.4f} to {losses[-1]:.4f}" for name, losses in curves.items())
-    show(drawn, f"{title}. Mean loss against training step. {ends}.")
+    show(drawn, f"{title}. {what.capitalize()} against training step. {ends}.")
 
 
 def total_time(trained: Mapping[str, Mapping], title: str) -> None:
@@ -591,26 +592,6 @@ def check_dense(source: str) -> Iterator[str]:
         return [tuple(one) for one in [plain, *arrays, *large]]
 
     yield checks.judge_tile(source, lambda x, w, b: np.maximum(x @ w + b, 0), cases)
-
-
-# -------------------------------------------------------------------------------------------------------- its figures
-
-
-def loss_curves(curves: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw losses step by step: the first as a broad line, the others dashed upon it, so that equal ones are both seen.
-
-    Args:
-        curves: for each name the losses of its steps.
-        title: the message of the figure.
-    """
-    looks = [{"color": ORANGE, "lw": 6, "alpha": 0.5}, {"color": BLUE, "lw": 1.6, "ls": "--"}]
-    with figure(7.5, 3.4) as (drawn, axes):
-        for (name, losses), look in zip(curves.items(), looks, strict=False):
-            axes.plot(range(1, len(losses) + 1), losses, label=name, **look)
-        axes.set(xlabel="training step", ylabel="loss (cross-entropy)", title=title, ylim=(0, None))
-        axes.legend()
-    ends = "; ".join(f"{name}: from {losses[0]:.2f} to {losses[-1]:.2f}" for name, losses in curves.items())
-    show(drawn, f"{title}. Loss against training step. {ends}.")
 
 
 # ------------------------------------------------------------------------------------------------------ its machinery
