@@ -19,8 +19,7 @@ def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, ca
     monkeypatch.setattr(devices, "installed", lambda module: here)
     monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
     assert lesson_06.here("torch") is here
-    told = "skipped: PyTorch is not installed here; to have it: python3 workshop.py lab --with torch\n"
-    assert capsys.readouterr().out == ("" if here else told)
+    assert capsys.readouterr().out == ("" if here else f"skipped: {devices.not_installed('torch')}\n")
 
 
 def test_an_old_torch_counts_as_missing(monkeypatch):
@@ -58,7 +57,7 @@ def test_results_and_times_stand_side_by_side_with_what_is_missing(monkeypatch, 
     assert lesson_06.step_times(trained)["JAX"].seconds == (0.001,) * 4
     rows = lesson_06.times_table(trained).rows
     assert rows[1] == ("JAX", "a processor", "2 s", "1 s", "1 ms", "0 ns", "500 MiB")
-    assert rows[2][1].startswith("PyTorch is not installed here; to have it: python3 workshop.py")
+    assert rows[2][1] == devices.not_installed("torch")
 
 
 def test_the_figures_say_in_words_what_they_show(monkeypatch, trained):
@@ -163,7 +162,7 @@ def test_a_backend_that_is_not_there_is_told_by_the_last_line_of_its_error():
 
 def test_a_missing_tensorflow_is_told_with_its_remedy():
     told = lesson_06.outcome(computes_with, 'lesson.hide("tensorflow"); import tensorflow')
-    assert told.startswith("skipped: tensorflow is not installed here; to have it: python3 workshop.py")
+    assert told == f"skipped: {devices.not_installed('tensorflow')}"
 
 
 @pytest.mark.slow
@@ -207,12 +206,10 @@ def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
         raise WorkshopError("There is no OpenCL device here.")
 
     monkeypatch.setattr(opencl, "pick_device", refuse)
-    monkeypatch.setattr(lesson_06, "find_spec", lambda name: object())
+    monkeypatch.setattr(devices, "installed", lambda name: True)
     assert lesson_06.no_tinygrad().startswith("skipped: this needs an OpenCL device. There is no OpenCL device")
-    monkeypatch.setattr(lesson_06, "find_spec", lambda name: None)
-    assert lesson_06.no_tinygrad() == (
-        "skipped: tinygrad is not installed here; to have it: python3 workshop.py lab --with tinygrad"
-    )
+    monkeypatch.setattr(devices, "installed", lambda name: False)
+    assert lesson_06.no_tinygrad() == f"skipped: {devices.not_installed('tinygrad')}"
 
 
 def test_the_dense_layers_kernel_is_found_among_what_tinygrad_prints(kernel):

@@ -445,13 +445,12 @@ def missing(module: str) -> str:
     Args:
         module: a backend of Keras.
     """
-    title = backends.BACKENDS[module]
-    get = devices.FRAMEWORKS[module].install.removeprefix("optional: ").removesuffix(" installs it")
     if not devices.installed(module):
-        return f"{title} is not installed here; to have it: {get}"
+        return devices.not_installed(module)
     try:
         version = importlib.metadata.version(module)
         if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED.get(module, (0, 0)):
+            title = backends.BACKENDS[module]
             return f"{title} {version} is too old for this lesson, which needs {'.'.join(map(str, _NEEDED[module]))}"
     except (importlib.metadata.PackageNotFoundError, ValueError):
         pass  # tensorflow-cpu, or a build of one's own: it will show
@@ -599,7 +598,6 @@ def check_dense(source: str) -> Iterator[str]:
 
 def hide(package: str) -> None:
     """Let this process believe that a package is not installed, as a lesson must show it on every machine."""
-    import sys
     from importlib.abc import MetaPathFinder
 
     class Hidden(MetaPathFinder):
@@ -623,7 +621,7 @@ def outcome(function: Callable[[str], str], program: str) -> str:
         return run.result
     error = run.failures[0].splitlines()[-1]
     missing = re.search(r"No module named '(tensorflow|jax)'", error)
-    return f"skipped: {missing[1]} is not installed here; {_REMEDY[missing[1]]}" if missing else error
+    return f"skipped: {devices.not_installed(missing[1])}" if missing else error
 
 
 def outcomes(function: Callable[[str], str], programs: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -639,15 +637,9 @@ def outcomes(function: Callable[[str], str], programs: Mapping[str, str]) -> lis
     return first + second
 
 
-_REMEDY = {
-    "tensorflow": "to have it: python3 workshop.py lab --accel cpu",
-    "jax": "to have it: python3 workshop.py lab",
-}
-
-
 def some_backend() -> str:
     """Return a Keras backend that is installed here; JAX first, which starts fastest."""
-    return next((name for name in ("jax", "tensorflow", "torch") if find_spec(name)), "jax")
+    return next((name for name in ("jax", "tensorflow", "torch") if devices.installed(name)), "jax")
 
 
 def timed(step: Callable[[slice], float], batches: Sequence[slice]) -> tuple[list[float], list[float]]:
@@ -761,10 +753,7 @@ def opencl_loader() -> str | None:
 
 def no_tinygrad() -> str:
     """Return why tinygrad cannot run here, and what helps; empty if nothing speaks against it."""
-    if find_spec("tinygrad") is None:
-        command = "python3 workshop.py lab --with tinygrad"
-        return f"skipped: tinygrad is not installed here; to have it: {command}"
-    return no_opencl()
+    return no_opencl() if devices.installed("tinygrad") else f"skipped: {devices.not_installed('tinygrad')}"
 
 
 def no_opencl() -> str:

@@ -162,8 +162,7 @@ def missing_provider(available: Sequence[str]) -> str:
 def import_openvino() -> ModuleType | None:
     """Return OpenVINO, or None with one printed line that says how to get it."""
     if not devices.installed("openvino"):
-        get = command(Host.here(), "lab --with openvino")
-        print(f"skipped: OpenVINO is not installed here; to have it: {get}")
+        print(f"skipped: {devices.not_installed('openvino', 'OpenVINO')}")
         return None
     import openvino
 

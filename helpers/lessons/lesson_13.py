@@ -21,7 +21,6 @@ import numpy as np
 from helpers import checks, devices, processes
 from helpers.backends import BACKENDS
 from helpers.checks import NotDone, NotYet
-from helpers.machine.host import Host, command
 from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
 
 # ----------------------------------------------------------------------------------------- running what goes wrong
@@ -66,8 +65,7 @@ def missing(framework: str) -> str:
     """Say visibly that a framework is skipped, and how to get it; empty where it is installed."""
     if framework == "numpy" or devices.installed(framework):
         return ""
-    how = "lab --with torch" if framework == "torch" else "lab --accel cpu"
-    return f"skipped: {TITLES[framework]} is not installed here; to have it: {command(Host.here(), how)}"
+    return f"skipped: {devices.not_installed(framework)}"
 
 
 def on_each(
