@@ -12,7 +12,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -135,6 +135,45 @@ def _plain(value: object) -> str:
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.3g}"
     return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ---------------------------------------------------------------------------------------------- diagnoses
+
+
+def judge_diagnosis(
+    diagnosis: object, every: Mapping[str, object], parts: Sequence[str], what: str, judge: Callable[..., None]
+) -> str:
+    """Judge a dictionary that says of each letter's fault what it is; return what was tried, for the verdict.
+
+    Args:
+        diagnosis: for each letter a list or tuple of parts.
+        every: by letter what was to be diagnosed.
+        parts: names of what an entry holds.
+        what: names what was to be diagnosed, such as "programs".
+        judge: takes a letter, what stands for it in `every`, and the parts; it raises NotYet.
+    """
+    if not isinstance(diagnosis, Mapping):
+        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
+    said = {str(letter).strip().upper(): one for letter, one in diagnosis.items()}
+    for letter in every:
+        if letter not in said:
+            keys = ", ".join(map(repr, diagnosis)) or "an empty dictionary"
+            raise NotYet(f"there is no key {letter!r}; came {keys}.")
+        if not isinstance(said[letter], list | tuple) or len(said[letter]) != len(parts):
+            raise NotYet(f"{letter}: expected ({', '.join(parts)}), came {said[letter]!r}.")
+    filled = [letter for letter in every if not all(map(is_empty, said[letter]))]
+    if not filled:
+        raise NotDone(f"none of the {len(every)} {what} has a diagnosis yet.")
+    for letter in filled:
+        judge(letter, every[letter], *said[letter])
+    if empty := [letter for letter in every if letter not in filled]:
+        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
+    return f"{len(every)} {what}"
+
+
+def is_empty(part: object) -> bool:
+    """Whether part of an answer is as it was handed out: None, `...`, 0 or an empty text."""
+    return part is None or part is ... or part == 0 or (isinstance(part, str) and not part.strip())
 
 
 # ---------------------------------------------------------------------------------------------- functions

@@ -605,26 +605,7 @@ def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndar
 
 def judge_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> str:
     """Judge what a learner says of each training on these data: (cause, number)."""
-    every = trainings(x, y)
-    if not isinstance(diagnosis, Mapping):
-        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
-    said_of = {str(letter).strip().upper(): one for letter, one in diagnosis.items()}
-    for letter in every:
-        if letter not in said_of:
-            keys = ", ".join(map(repr, diagnosis)) or "an empty dictionary"
-            raise NotYet(f"there is no key {letter!r}; came {keys}.")
-        one = said_of[letter]
-        if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 2:
-            raise NotYet(f"{letter}: expected (cause, number), came {one!r}.")
-    empty = [letter for letter in every if _is_empty(said_of[letter][0])]
-    if len(empty) == len(every):
-        raise NotDone("no training has a cause yet.")
-    filled = [letter for letter in every if letter not in empty]
-    for letter in filled:
-        _judge_one(letter, every[letter], *said_of[letter])
-    if empty:
-        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
-    return f"{len(every)} trainings"
+    return checks.judge_diagnosis(diagnosis, trainings(x, y), ("cause", "number"), "trainings", _judge_one)
 
 
 def _judge_one(letter: str, run: Training, cause: object, number: object) -> None:
@@ -660,10 +641,6 @@ def _judge_one(letter: str, run: Training, cause: object, number: object) -> Non
 def _rounding(actual: float) -> float:
     """Return how far a learner's rounded number may lie from the actual one; 0 is never near enough."""
     return max(0.006, min(0.06, 0.1 * abs(actual)), 0.02 * abs(actual))
-
-
-def _is_empty(part: object) -> bool:
-    return part is None or part is ... or (isinstance(part, str) and not part.strip())
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
