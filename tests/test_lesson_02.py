@@ -145,7 +145,10 @@ def test_where_no_gap_is_clear_no_gain_is_named(alternatives):
 def test_middle_halves_that_are_apart_are_a_clear_gain(alternatives):
     """The spread of a noisy start may exceed the gap: 16.8 GFLOP/s (9 to 27) beside 167."""
     noisy, fast = measured("first", 4, 6, 10, 22, 25), measured("vectors", 1, 1, 1, 1, 1)
+    assert not lesson_02.timing.is_clear(noisy, fast)
+    assert lesson_02.is_clear(noisy, fast) and lesson_02.is_clear(fast, noisy)
     assert lesson_02.gains([noisy, fast], 1000, "") == "The largest gain: vectors (x 10)."
+    assert not lesson_02.is_clear(noisy, measured("other", 5, 6, 9, 20, 30))
 
 
 def test_figures_say_what_they_show(alternatives):

@@ -66,19 +66,11 @@ runs = st.lists(positive, min_size=3, max_size=20)
 
 
 @given(runs, runs)
-def test_a_claim_needs_a_gap_larger_than_both_spreads_or_middle_halves_apart(one, other):
+def test_a_claim_needs_a_gap_larger_than_both_spreads(one, other):
     first, second = of(*one), of(*other)
     claimed = "no claim" not in timing.compare(first, second)
-    (low, high), (other_low, other_high) = first.quartiles, second.quartiles
-    apart = high < other_low or other_high < low
-    assert claimed == (apart or abs(first.median - second.median) > max(first.spread, second.spread))
-    assert claimed == timing.is_clear(first, second) == timing.is_clear(second, first)
-
-
-def test_a_short_time_is_clear_beside_a_long_one_that_varies():
-    noisy, fast = of(4, 6, 10, 22, 25), of(1, 1, 1, 1, 1)
-    assert noisy.spread > noisy.median - fast.median and timing.is_clear(noisy, fast)
-    assert not timing.is_clear(noisy, of(5, 6, 9, 20, 30))
+    assert claimed == (abs(first.median - second.median) > max(first.spread, second.spread))
+    assert timing.is_clear(first, second) == timing.is_clear(second, first)
 
 
 @given(st.floats(1e-9, 1e6))

@@ -18,7 +18,6 @@ from helpers.lessons.lesson_01 import smooth
 from helpers.machine.host import cpu_name
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.tables import Table
-from helpers.timing import is_clear
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -421,6 +420,16 @@ def panels(rows: int, columns: int, width: int, title: str) -> None:
         f"{title}. The number in each element is its place in memory. In B the rows of the first panel begin at the "
         f"places {jumps}; packed, they begin at {', '.join(str(row * width) for row in range(rows))}.",
     )
+
+
+def is_clear(one: timing.Measurement, other: timing.Measurement) -> bool:
+    """Return whether two measurements differ: by more than the larger spread, or with middle halves that are apart.
+
+    The second rule is for a time that varies much beside one that is many times shorter: the spread of the long one may
+    exceed the gap, although none of its usual runs comes near the short one.
+    """
+    (low, high), (other_low, other_high) = one.quartiles, other.quartiles
+    return timing.is_clear(one, other) or high < other_low or other_high < low
 
 
 def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
