@@ -11,9 +11,10 @@ from xdist.scheduler import LoadScopeScheduling
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
 
 # Two workers end at about the same time if what takes longest begins first; --durations tells what that is.
-LONGEST = ("test_workshop", "test_processes", "test_training", "test_lab", "test_exercises", "test_data", "test_run")
+LONGEST = ("test_exercises", "test_training", "test_checks", "test_workshop", "test_processes", "test_lab")
 
-ON_BACKEND = ("test_training", "test_models", "test_lesson_05")  # they share what one process saw of each backend
+# They share what one process saw of each backend.
+ON_BACKEND = ("test_training", "test_models", "test_lesson_00", "test_lesson_05")
 
 
 def pytest_addoption(parser):

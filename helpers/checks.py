@@ -12,13 +12,9 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
 
 GRADE = "ANYGPU_GRADE"
 
@@ -147,6 +143,45 @@ def _plain(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
+# ---------------------------------------------------------------------------------------------- diagnoses
+
+
+def judge_diagnosis(
+    diagnosis: object, every: Mapping[str, object], parts: Sequence[str], what: str, judge: Callable[..., None]
+) -> str:
+    """Judge a dictionary that says of each letter's fault what it is; return what was tried, for the verdict.
+
+    Args:
+        diagnosis: for each letter a list or tuple of parts.
+        every: by letter what was to be diagnosed.
+        parts: names of what an entry holds.
+        what: names what was to be diagnosed, such as "programs".
+        judge: takes a letter, what stands for it in `every`, and the parts; it raises NotYet.
+    """
+    if not isinstance(diagnosis, Mapping):
+        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
+    said = {str(letter).strip().upper(): one for letter, one in diagnosis.items()}
+    for letter in every:
+        if letter not in said:
+            keys = ", ".join(map(repr, diagnosis)) or "an empty dictionary"
+            raise NotYet(f"there is no key {letter!r}; came {keys}.")
+        if not isinstance(said[letter], list | tuple) or len(said[letter]) != len(parts):
+            raise NotYet(f"{letter}: expected ({', '.join(parts)}), came {said[letter]!r}.")
+    filled = [letter for letter in every if not all(map(is_empty, said[letter]))]
+    if not filled:
+        raise NotDone(f"none of the {len(every)} {what} has a diagnosis yet.")
+    for letter in filled:
+        judge(letter, every[letter], *said[letter])
+    if empty := [letter for letter in every if letter not in filled]:
+        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
+    return f"{len(every)} {what}"
+
+
+def is_empty(part: object) -> bool:
+    """Whether part of an answer is as it was handed out: None, `...`, 0 or an empty text."""
+    return part is None or part is ... or part == 0 or (isinstance(part, str) and not part.strip())
+
+
 # ---------------------------------------------------------------------------------------------- functions
 
 
@@ -169,11 +204,11 @@ def judge_function(
         expected = reference(*copy.deepcopy(arguments))
         for _ in range(2):  # a function that remembers its last call differs the second time
             given = copy.deepcopy(arguments)
-            actual = _call(learner, given, arguments)
-            if actual is None or actual is ...:
-                if actual is ...:
-                    raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
-                nothing = f"{_call_text(learner, arguments)} returned {actual}"
+            actual = answer(learner, *given, who=_call_text(learner, arguments))
+            if actual is ...:
+                raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
+            if actual is None:
+                nothing = f"{_call_text(learner, arguments)} returned None"
                 if tried:
                     raise NotYet(f"{nothing}; expected {_short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
@@ -184,13 +219,20 @@ def judge_function(
     return f"{tried} cases"
 
 
-def _call(learner: Callable[..., object], given: tuple, arguments: tuple) -> object:
+def answer(learner: Callable[..., object], *given: object, who: str) -> object:
+    """Return what a learner's function returns, None where it raises NotImplementedError; NotYet says where it stopped.
+
+    Args:
+        learner: the learner's function.
+        given: its arguments.
+        who: begins the message, as in "for 3 images it".
+    """
     try:
         return learner(*given)
     except NotImplementedError:
         return None
     except Exception as error:
-        raise NotYet(f"{_call_text(learner, arguments)} stopped with {type(error).__name__}: {error}") from None
+        raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None
 
 
 def _call_text(learner: Callable[..., object], arguments: tuple) -> str:

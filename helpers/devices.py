@@ -34,11 +34,12 @@ from helpers.frameworks import (
     compile_problem,
     describe_opencl,
 )
+from helpers.machine.host import Host, command
 from helpers.tables import Table
 
 __all__ = [  # what lessons and other helpers take from here
     "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "build_quietly",
-    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "pick", "table",
+    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "pick", "table",
 ]  # fmt: skip
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
@@ -144,6 +145,20 @@ def installed(module: str) -> bool:
     except (ImportError, ValueError):
         return False
     return spec is not None and spec.origin is not None
+
+
+def not_installed(module: str, title: str = "", extra: str = "") -> str:
+    """Return in one line that a package is not installed here, and the command that brings it.
+
+    Args:
+        module: its name, or that of a framework.
+        title: for people; a framework has its own.
+        extra: of the workshop, that brings it (`lab --with EXTRA`); the module's name if empty.
+    """
+    title = title or (FRAMEWORKS[module].title if module in FRAMEWORKS else module)
+    by_lock = module in FRAMEWORKS and module != "torch"
+    get = command(Host.here(), "lab --accel cpu" if by_lock else f"lab --with {extra or module}")
+    return f"{title} is not installed here; to have it: {get}"
 
 
 def _known(framework: str) -> Framework:

@@ -5,16 +5,20 @@ Lesson 01 measures wrongly first (it stops the clock before the device has finis
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from helpers.errors import WorkshopError
 
+Label = TypeVar("Label", bound=Hashable)
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
 # whoever is timed meanwhile shares the cores with them.
 SETTLE = 0.2
@@ -147,6 +151,41 @@ def measure(
     return Measurement(label or getattr(function, "__name__", "run"), device, tuple(seconds))
 
 
+def in_turn(
+    ways: Mapping[Label, Callable[[], object]],
+    devices: Mapping[Label, str],
+    repeats: int = 5,
+    warmup: int = 1,
+    *,
+    wait: Callable[[object], object] = synchronise,
+    rest: float = 0.0,
+    seconds: float = math.inf,
+) -> dict[Label, Measurement]:
+    """Time several ways, each once a round: a machine that slows down meanwhile must not hit one of them alone.
+
+    Args:
+        ways: for each label a function without arguments.
+        devices: for each label the name of the device that does the work.
+        repeats: rounds that count.
+        warmup: rounds before them that do not count.
+        wait: takes what a way returned, and returns when the device has finished.
+        rest: seconds of sleep before each run, in which threads of the run before can end.
+        seconds: when they are over, no more rounds begin; five that count are made in any case.
+    """
+    noted: dict[Label, list[float]] = {label: [] for label in ways}
+    first = time.perf_counter()
+    for turn in range(warmup + repeats):
+        for label, way in ways.items():
+            time.sleep(rest)
+            begin = time.perf_counter()
+            wait(way())
+            noted[label].append(time.perf_counter() - begin)
+        if turn >= warmup + 4 and time.perf_counter() - first > seconds:
+            break
+    texts = {label: ", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in ways}
+    return {label: Measurement(texts[label], devices[label], tuple(noted[label][warmup:])) for label in ways}
+
+
 class Record:
     """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record."""
 
@@ -170,9 +209,7 @@ class Record:
     def turn_about(
         self, ways: Mapping[str, Callable[[], object]], devices: Mapping[str, str], repeats: int = 5
     ) -> tuple[dict[str, Measurement], dict[str, list[tuple[str, str, float, float]]]]:
-        """Time several ways of doing something, each once a round, and keep of each the pieces of its middle run.
-
-        Turn about, because a machine that slows down meanwhile must not hit one of them alone.
+        """Time several ways as `in_turn` does, and keep of each the pieces of its middle run.
 
         Args:
             ways: for each way a function without arguments that notes its pieces of work in this record.
@@ -182,17 +219,15 @@ class Record:
         Returns:
             For each way what was measured, and the spans of the run whose time is the median. The record is empty then.
         """
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
         runs: dict[str, list[list[tuple[str, str, float, float]]]] = {name: [] for name in ways}
-        for _ in range(repeats + 1):
-            for name, way in ways.items():
-                self.spans = []
-                begin = time.perf_counter()
-                synchronise(way())
-                seconds[name].append(time.perf_counter() - begin)
-                runs[name].append(self.spans)
+
+        def noting(name: str) -> object:
+            self.spans = []
+            runs[name].append(self.spans)
+            return ways[name]()
+
+        timed = in_turn({name: partial(noting, name) for name in ways}, devices, repeats)
         self.spans = []
-        timed = {name: Measurement(name, devices[name], tuple(seconds[name][1:])) for name in ways}
         middle = {name: int(np.argsort(timed[name].seconds)[repeats // 2]) + 1 for name in ways}
         return timed, {name: runs[name][middle[name]] for name in ways}
 

@@ -6,12 +6,14 @@ The last line written is JSON: what each part saw. The parts only look; the test
 """
 
 import functools
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import pytest
 
 from helpers import devices, models, training
 from helpers.commands import lesson_files
-from helpers.lessons import lesson_05, lesson_08
+from helpers.lessons import lesson_00, lesson_05, lesson_08
 from helpers.quiet import caught_stderr
 
 HERE = Path(__file__).parent
@@ -93,6 +95,29 @@ def started():
     seen["another backend"] = error_of(training.start)
     os.environ["KERAS_BACKEND"] = kept
     return seen
+
+
+def graphs():
+    """How many of TensorFlow's graphs are left after two trainings of lesson 04's kind; the first part that trains."""
+    if os.environ["KERAS_BACKEND"] != "tensorflow":
+        return None
+    for _ in range(2):
+        training.seed(0)
+        model = models.mlp()
+        model.compile("rmsprop", "sparse_categorical_crossentropy")
+        model.fit(np.zeros((8, 784), np.uint8), np.zeros(8, int), verbose=0)
+        del model
+    training.seed(0)
+    return sum(type(one).__name__ == "FuncGraph" for one in gc.get_objects())
+
+
+def loaded():
+    """Processor time of lesson 00's load, and the kind of device that it keeps busy."""
+    device = devices.in_this_process(os.environ["KERAS_BACKEND"])
+    work = lesson_00.keep_busy(device)
+    before = time.process_time()
+    returned = [work() for _ in range(5)]  # a slice is sized by the clock, and a busy machine leaves it little
+    return {"kind": device.kind, "seconds": time.process_time() - before, "returned": returned}
 
 
 def piped():
@@ -340,7 +365,7 @@ def layers_alone():
     return {"same": same, "refused": refused}
 
 
-PARTS = (started, piped, seeded, unchecked, interrupted, budgeted, networks, forms, layers_alone)
+PARTS = (started, graphs, loaded, piped, seeded, unchecked, interrupted, budgeted, networks, forms, layers_alone)
 
 if __name__ == "__main__":
     print(json.dumps({part.__name__: part() for part in PARTS}))

@@ -72,6 +72,7 @@ def test_what_a_learner_should_not_meet_is_seen_and_an_expected_error_is_not(chr
 
 
 @needs_a_browser
+@pytest.mark.slow  # nbval has run each lesson; what the browser alone sees, the sample lessons show
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_every_lesson_runs_in_jupyterlab(chromium, lesson, tmp_path):
     seen = open_and_run(chromium, lesson, tmp_path)

@@ -294,3 +294,17 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
     for wrong in ({"framework": "plaidml"}, {"kind": "tpu"}):
         with pytest.raises(WorkshopError, match="Choose one of"):
             pick(there, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("torch",), "PyTorch is not installed here; to have it: python3 workshop.py lab --with torch"),
+        (("jax",), "JAX is not installed here; to have it: python3 workshop.py lab --accel cpu"),
+        (("tinygrad",), "tinygrad is not installed here; to have it: python3 workshop.py lab --with tinygrad"),
+        (("a.b", "A B", "ab"), "A B is not installed here; to have it: python3 workshop.py lab --with ab"),
+    ],
+)
+def test_what_is_not_installed_is_told_with_the_command_that_brings_it(monkeypatch, asked, said):
+    monkeypatch.setattr(devices, "command", lambda host, name: f"python3 workshop.py {name}")
+    assert devices.not_installed(*asked) == said

@@ -23,7 +23,7 @@ LESSONS = lesson_files.every()
 UNTOUCHED, SOLUTION = "untouched", "the solution"
 VERDICTS = ("right", "not yet", "not done yet")
 CELL_SECONDS = 600  # against hanging
-FIRST = 3  # wrong answers of an exercise that every run tries; `--all` tries all
+FIRST = 3, 1  # wrong and (other) right answers of an exercise that every run tries; `--all` tries all
 GRADE = "import os as _os\n_os.environ['ANYGPU_GRADE'] = '1'"
 LEARN = "import os as _os\n_os.environ.pop('ANYGPU_GRADE', None)"
 
@@ -90,8 +90,8 @@ def answers(one, wrong, right):
 def plan(notebook, wrong, right):
     """Return (a notebook that tries every answer where its exercise stands, the attempts in it).
 
-    Every answer is graded. What a learner sees differs in one branch of the verdict: the untouched exercise, the
-    solution, and the lesson's first wrong answer are tried in that way too.
+    Every answer is graded. What a learner sees differs in one branch of the verdict, which a right answer never takes:
+    the untouched exercise and the lesson's first wrong answer are tried in that way too.
     """
     cells, attempts = [], []
     exercises = {one.cell: one for one in lesson_files.exercises(notebook)}
@@ -104,7 +104,7 @@ def plan(notebook, wrong, right):
             continue
         one = exercises[index]
         for graded, (name, verdict, code) in itertools.product((True, False), answers(one, wrong, right)):
-            if graded or name in (UNTOUCHED, SOLUTION) or (one.number, name) == first_wrong:
+            if graded or name == UNTOUCHED or (one.number, name) == first_wrong:
                 answer, check = v4.new_code_cell(code), v4.new_code_cell(notebook.cells[one.check].source)
                 attempts.append(Attempt(one.number, name, verdict, graded, answer, check))
                 cells += [v4.new_code_cell(GRADE if graded else LEARN), answer, check]
@@ -141,12 +141,16 @@ def tried(lesson, every):
     """Return what came of a lesson's answers in this run, of `every` answer or without the slow ones."""
     wrong, right = prepared(lesson)
     if not every:
-        wrong = {number: dict(itertools.islice(named.items(), FIRST)) for number, named in wrong.items()}
+        wrong, right = (
+            {number: dict(itertools.islice(named.items(), first)) for number, named in answers.items()}
+            for answers, first in zip((wrong, right), FIRST, strict=True)
+        )
     return try_answers(lesson, wrong, right)
 
 
 def marks(lesson, number, name):
-    return [pytest.mark.slow] if name in list(prepared(lesson)[0].get(number, {}))[FIRST:] else []
+    later = [list(answers.get(number, {}))[first:] for answers, first in zip(prepared(lesson), FIRST, strict=True)]
+    return [pytest.mark.slow] if name in itertools.chain(*later) else []
 
 
 ANSWERS = [
@@ -207,7 +211,7 @@ def test_good_checks_are_not_complained_of(tmp_path):
     path = sample(tmp_path)
     attempts, stopped = try_answers(path, WRONG, RIGHT)
     assert (problems(attempts), stopped) == ([], [])
-    both = ["untouched", "adds two", "the solution"]
+    both = ["untouched", "adds two"]
     assert [one.name for one in attempts if one.exercise == 1 and not one.graded] == both
     assert [one.name for one in attempts if one.exercise == 2 and one.graded] == [
         "untouched", "right for 1 only", "a lambda", "the solution"
@@ -222,17 +226,17 @@ def test_a_check_that_accepts_everything_is_found(tmp_path):
 
 def test_a_check_that_refuses_right_answers_is_found(tmp_path):
     found, _ = complaints(sample(tmp_path, sample_lesson.HELPER.replace("== WANTED", "== 0")))
-    assert len(found) == 5
+    assert len(found) == 3
     assert "exercise 1, the solution, graded: expected no error, actual ['CheckFailed']" in found[0]
-    assert "exercise 2, a lambda, graded" in found[2]
+    assert "exercise 2, a lambda, graded" in found[1]
 
 
 def test_a_check_that_raises_for_a_learner_or_writes_to_standard_error_is_found(tmp_path):
     found, _ = complaints(sample(tmp_path, "def judge(function):\n    raise ValueError(function)"))
-    assert len(found) == 13 and "actual ['ValueError']" in found[-1]
+    assert len(found) == 11 and "actual ['ValueError']" in found[-1]
     noisy = sample_lesson.HELPER.replace("    verdict =", "    import sys; print('x', file=sys.stderr)\n    verdict =")
     found, _ = complaints(sample(tmp_path, noisy))
-    assert len(found) == 13 and "wrote to standard error" in found[-1]
+    assert len(found) == 11 and "wrote to standard error" in found[-1]
 
 
 def test_an_answer_that_ends_the_kernel_is_found(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from helpers import devices, plaidml, processes
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_06
+from helpers.lessons import lesson_06_tinygrad as written
 
 # Part 1
 
@@ -19,8 +20,7 @@ def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, ca
     monkeypatch.setattr(devices, "installed", lambda module: here)
     monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
     assert lesson_06.here("torch") is here
-    told = "skipped: PyTorch is not installed here; to have it: python3 workshop.py lab --with torch\n"
-    assert capsys.readouterr().out == ("" if here else told)
+    assert capsys.readouterr().out == ("" if here else f"skipped: {devices.not_installed('torch')}\n")
 
 
 def test_an_old_torch_counts_as_missing(monkeypatch):
@@ -58,13 +58,13 @@ def test_results_and_times_stand_side_by_side_with_what_is_missing(monkeypatch, 
     assert lesson_06.step_times(trained)["JAX"].seconds == (0.001,) * 4
     rows = lesson_06.times_table(trained).rows
     assert rows[1] == ("JAX", "a processor", "2 s", "1 s", "1 ms", "0 ns", "500 MiB")
-    assert rows[2][1].startswith("PyTorch is not installed here; to have it: python3 workshop.py")
+    assert rows[2][1] == devices.not_installed("torch")
 
 
 def test_the_figures_say_in_words_what_they_show(monkeypatch, trained):
     shown = []
     monkeypatch.setattr(lesson_06, "show", lambda drawn, alt: shown.append(alt))
-    lesson_06.same_losses({title: run["losses"] for title, run in trained.items()}, "The same")
+    lesson_06.loss_curves({title: run["losses"] for title, run in trained.items()}, "The same", "mean loss so far")
     lesson_06.total_time(trained, "All of it")
     assert "JAX: from 2.0000 to 0.5000" in shown[0]
     assert "TensorFlow: 3.0 s for one step, 203 s for 100,000; JAX: 3.0 s for one step, 103 s for 100,000" in shown[1]
@@ -131,7 +131,7 @@ def test_the_first_error_is_named_and_not_the_one_that_wraps_it(monkeypatch):
 
 @pytest.fixture
 def kernel():
-    return lesson_06.recorded_kernel()
+    return written.recorded_kernel()
 
 
 def test_start_weights_are_those_with_which_keras_begins():
@@ -163,7 +163,7 @@ def test_a_backend_that_is_not_there_is_told_by_the_last_line_of_its_error():
 
 def test_a_missing_tensorflow_is_told_with_its_remedy():
     told = lesson_06.outcome(computes_with, 'lesson.hide("tensorflow"); import tensorflow')
-    assert told.startswith("skipped: tensorflow is not installed here; to have it: python3 workshop.py")
+    assert told == f"skipped: {devices.not_installed('tensorflow')}"
 
 
 @pytest.mark.slow
@@ -192,12 +192,12 @@ def test_the_rules_of_the_exercise_are_those_of_real_processes(lines):
 def test_the_loader_is_the_one_in_pyopencls_wheel(monkeypatch, tmp_path):
     (tmp_path / ".libs").mkdir()
     spec = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-    monkeypatch.setattr(lesson_06, "find_spec", lambda name: spec)
-    assert lesson_06.opencl_loader() is None
+    monkeypatch.setattr(written, "find_spec", lambda name: spec)
+    assert written.opencl_loader() is None
     (tmp_path / ".libs" / "libOpenCL-12ab.so.1.0.0").touch()
-    assert lesson_06.opencl_loader().endswith("libOpenCL-12ab.so.1.0.0")
-    monkeypatch.setattr(lesson_06, "find_spec", lambda name: None)
-    assert lesson_06.opencl_loader() is None
+    assert written.opencl_loader().endswith("libOpenCL-12ab.so.1.0.0")
+    monkeypatch.setattr(written, "find_spec", lambda name: None)
+    assert written.opencl_loader() is None
 
 
 def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
@@ -207,25 +207,23 @@ def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
         raise WorkshopError("There is no OpenCL device here.")
 
     monkeypatch.setattr(opencl, "pick_device", refuse)
-    monkeypatch.setattr(lesson_06, "find_spec", lambda name: object())
-    assert lesson_06.no_tinygrad().startswith("skipped: this needs an OpenCL device. There is no OpenCL device")
-    monkeypatch.setattr(lesson_06, "find_spec", lambda name: None)
-    assert lesson_06.no_tinygrad() == (
-        "skipped: tinygrad is not installed here; to have it: python3 workshop.py lab --with tinygrad"
-    )
+    monkeypatch.setattr(devices, "installed", lambda name: True)
+    assert written.no_tinygrad().startswith("skipped: this needs an OpenCL device. There is no OpenCL device")
+    monkeypatch.setattr(devices, "installed", lambda name: False)
+    assert written.no_tinygrad() == f"skipped: {devices.not_installed('tinygrad')}"
 
 
 def test_the_dense_layers_kernel_is_found_among_what_tinygrad_prints(kernel):
     other = "__kernel void E_5(__global float* data0_10, __global float* data1_10) {\n  *(data0_10) = 0.0f;\n}\n"
     back = kernel.replace("data0_65536", "data0_401408", 1).replace("data2_401408", "data2_65536", 1)
     printed = f"opened device CL\n{other}{back}\n*** CL 1\n{kernel}\n{other}"
-    assert lesson_06.dense_kernel(printed, 128, 784, 512) == kernel.strip()
+    assert written.dense_kernel(printed, 128, 784, 512) == kernel.strip()
     with pytest.raises(WorkshopError, match="no kernel for this layer"):
-        lesson_06.dense_kernel(other, 128, 784, 512)
+        written.dense_kernel(other, 128, 784, 512)
 
 
 def test_a_kernel_is_cut_to_a_page(kernel):
-    text = lesson_06.shortened(kernel)
+    text = written.shortened(kernel)
     assert len(text.splitlines()) < 36 and max(map(len, text.splitlines())) <= 116
     assert "__global float* out, __global float* x, __global float* w, __global float* b" in text
     assert "data" not in text and text.count("...") >= 4
@@ -233,22 +231,22 @@ def test_a_kernel_is_cut_to_a_page(kernel):
 
 
 def test_how_a_kernel_is_started_stands_in_it(kernel):
-    launch = lesson_06.launch_of(kernel)
-    assert launch == lesson_06.Launch((8, 4, 1), (8, 16, 1)) and launch.work_items == 4096
-    assert lesson_06.launch_of("__kernel void f() { }").work_items == 1
+    launch = written.launch_of(kernel)
+    assert launch == written.Launch((8, 4, 1), (8, 16, 1)) and launch.work_items == 4096
+    assert written.launch_of("__kernel void f() { }").work_items == 1
 
 
 def test_the_recorded_kernel_is_a_dense_layer(kernel):
-    if reason := lesson_06.no_opencl():
+    if reason := written.no_opencl():
         pytest.skip(reason)
     rng = np.random.default_rng(0)
     x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((128, 784), (784, 512), (512,)))
-    np.testing.assert_allclose(lesson_06.TinygradKernel(kernel, x, w, b).result(), x @ w + b, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(written.TinygradKernel(kernel, x, w, b).result(), x @ w + b, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.slow
 def test_tinygrad_computes_on_the_device_of_lesson_01():
-    if reason := lesson_06.no_tinygrad():
+    if reason := written.no_tinygrad():
         pytest.skip(reason)
 
     def add():
@@ -259,8 +257,8 @@ def test_tinygrad_computes_on_the_device_of_lesson_01():
 
         return (Tensor([1.0, 2.0]) + 1).tolist(), Device.DEFAULT, name
 
-    variables = {"DEV": "CL", "CACHELEVEL": "0", "OPENCL_PATH": lesson_06.opencl_loader()}
-    assert processes.run(add, variables=variables).result == ([2.0, 3.0], "CL", lesson_06.device_name())
+    variables = {"DEV": "CL", "CACHELEVEL": "0", "OPENCL_PATH": written.opencl_loader()}
+    assert processes.run(add, variables=variables).result == ([2.0, 3.0], "CL", written.device_name())
 
 
 def test_losses_and_times_stand_side_by_side():

@@ -1,6 +1,5 @@
-"""Lesson 10's own machinery: what is kept, who exports, what is skipped, profiles, quantisation, figures."""
+"""Lesson 10's own machinery: who exports, what is skipped, profiles, quantisation, figures."""
 
-import json
 import math
 import sys
 
@@ -20,39 +19,6 @@ def without(monkeypatch, *names):
 
 
 # ---------------------------------------------------------------------------------------------- the trained network
-
-
-def test_a_good_network_of_this_dataset_is_taken(tmp_path):
-    (tmp_path / "cnn.weights.h5").write_bytes(b"weights")
-    (tmp_path / "cnn.json").write_text(json.dumps({"dataset": "MNIST", "accuracy": 0.99}))
-    assert lesson.kept("MNIST", tmp_path) == str(tmp_path / "cnn.weights.h5")
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"dataset": "digits stand-in", "accuracy": 0.99},
-        {"dataset": "MNIST", "accuracy": 0.55},
-        {"dataset": "MNIST"},
-        {"dataset": "MNIST", "accuracy": None},
-        ["MNIST"],
-    ],
-)
-def test_another_dataset_or_a_poor_network_is_not_taken(tmp_path, facts):
-    (tmp_path / "cnn.weights.h5").write_bytes(b"weights")
-    (tmp_path / "cnn.json").write_text(json.dumps(facts))
-    assert lesson.kept("MNIST", tmp_path) == ""
-
-
-def test_nothing_is_kept_in_an_empty_folder(tmp_path):
-    assert lesson.kept("MNIST", tmp_path) == ""
-    (tmp_path / "cnn.json").write_text("not JSON")
-    assert lesson.kept("MNIST", tmp_path) == ""
-
-
-def test_facts_without_weights_are_not_enough(tmp_path):
-    (tmp_path / "cnn.json").write_text(json.dumps({"dataset": "MNIST", "accuracy": 0.99}))
-    assert lesson.kept("MNIST", tmp_path) == ""
 
 
 def test_the_backend_is_the_one_named(monkeypatch):
@@ -78,14 +44,13 @@ def small_dataset():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
-def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, monkeypatch, tmp_path, capsys):
+def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, tmp_path, capsys):
     if not devices.installed(backend):
         pytest.skip(f"{backend} is not installed here")
     import onnxruntime as ort
 
     from helpers import processes
 
-    monkeypatch.setattr(lesson, "KEPT", tmp_path)
     dataset = small_dataset()
     network = lesson.trained_network(dataset, backend, 12, 20.0)
     assert "trained here and now" in capsys.readouterr().out and network.probabilities.shape == (4, 10)

@@ -329,7 +329,7 @@ def test_each_broken_program_has_its_own_cause_and_fix():
     ("diagnosis", "told"),
     [
         (None, "not yet: expected a dictionary with the letters A to F, came NoneType."),
-        ({}, "not yet: A: expected (symptom, cause, fix), came None."),
+        ({}, "not yet: there is no key 'A'; came an empty dictionary."),
         (dict.fromkeys("ABCDEF", "wrong"), "not yet: A: expected (symptom, cause, fix), came 'wrong'."),
         (dict.fromkeys("ABCDEF", ("", "", 0)), "not done yet: "),
         (dict.fromkeys("ABCDEF", ("wrong", "race", True)), "not yet: A: the fix is a number from 1 to 8; came True."),

@@ -278,7 +278,7 @@ def measure_bandwidth(
         repeats: runs of each that count.
     """
     where = {label: "one CPU core" if label == NUMPY else device for label in ways}
-    runs, _ = timing.Record().turn_about({label: work for label, (_, work) in ways.items()}, where, repeats)
+    runs = timing.in_turn({label: work for label, (_, work) in ways.items()}, where, repeats)
     return {label: Bandwidth(runs[label], size * elements) for label, (size, _) in ways.items()}
 
 

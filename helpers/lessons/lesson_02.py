@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -510,7 +511,7 @@ def round_up(number: int, step: int) -> int:
 def in_turn(
     jobs: Mapping[object, Callable[[], object]], queue: cl.CommandQueue, repeats: int = 9, warmup: int = 2
 ) -> dict[object, timing.Measurement]:
-    """Time several jobs, each once a round: a machine that slows down meanwhile must not hit one of them alone.
+    """Time several jobs as `timing.in_turn` does.
 
     Args:
         jobs: for each label a function without arguments that uses `queue`.
@@ -518,16 +519,9 @@ def in_turn(
         repeats: rounds that count.
         warmup: rounds before them.
     """
-    seconds: dict[object, list[float]] = {label: [] for label in jobs}
-    for number in range(warmup + repeats):
-        for label, job in jobs.items():
-            begin = time.perf_counter()
-            timing.synchronise(job(), queue)
-            if number >= warmup:
-                seconds[label].append(time.perf_counter() - begin)
     device = opencl.name(queue.device)
-    texts = {label: ", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in jobs}
-    return {label: timing.Measurement(texts[label], device, tuple(counted)) for label, counted in seconds.items()}
+    wait = partial(timing.synchronise, on=queue)
+    return timing.in_turn(jobs, dict.fromkeys(jobs, device), repeats, warmup, wait=wait)
 
 
 RUNG = """

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, timing
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
 from helpers.quiet import caught_stderr
-from helpers.timing import Measurement, Record, compare, duration, is_clear
+from helpers.timing import Measurement, compare, duration, is_clear
 
 if TYPE_CHECKING:
     import keras
@@ -525,15 +525,14 @@ class Trial:
 
 
 def in_turn(ways: Mapping[str, Callable[[], object]], repeats: int, device: str) -> tuple[Measurement, ...]:
-    """Time several ways in turn, each once a round, so that a machine that slows down hits them all.
+    """Time several ways as `timing.in_turn` does.
 
     Args:
         ways: for each its name and a function that does the work once.
-        repeats: rounds that count, an odd number, after one that does not.
+        repeats: rounds that count, after one that does not.
         device: the name of the device that does the work.
     """
-    timed, _ = Record().turn_about(ways, dict.fromkeys(ways, device), repeats)
-    return tuple(timed.values())
+    return tuple(timing.in_turn(ways, dict.fromkeys(ways, device), repeats).values())
 
 
 def greedy_ablation(

@@ -108,12 +108,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
     for count in tried:
         both, where = _Devices(), f"for count = {count}"
         first, second = (_Array(both, value, None) for value in rng.uniform(1, 2, 2))
-        try:
-            answer = learner(both.put, both.step, first, second, count)
-        except NotImplementedError:
-            answer = None
-        except Exception as error:
-            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        answer = checks.answer(learner, both.put, both.step, first, second, count, who=f"{where} it")
         if both.log == ["put on 0"] * 2 + ["order", "wait"] * 2 * count and count:
             raise checks.NotDone("this is what you were given: all on device 0, and a wait after each order.")
         if answer is None or answer is ...:

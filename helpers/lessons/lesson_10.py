@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT, backends, checks, devices, processes
+from helpers import backends, checks, devices, processes, timing
 from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 from helpers.plots import BLUE, GREEN, ORANGE, SKY, figure, show
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from helpers.data import Dataset
 
 Event = Mapping[str, object]  # of a profile
-KEPT = ROOT / "data" / "models"  # cnn.weights.h5, and cnn.json with dataset and accuracy
-GOOD = 0.9  # a kept network that is right on fewer unseen images is not worth the lesson's questions
 RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
 CPU = "CPUExecutionProvider"
 
@@ -43,7 +40,6 @@ class Network:
 
     weights: list[np.ndarray]  # float32, as Keras orders them
     probabilities: np.ndarray  # float32 (n, 10): what Keras says of the test images
-    origin: str  # where it comes from, for people
 
 
 def start_backend() -> str:
@@ -63,24 +59,8 @@ def start_backend() -> str:
     return name
 
 
-def kept(dataset: str, folder: Path = KEPT) -> str:
-    """Return the file of a kept network that was trained well with this dataset, empty if there is none.
-
-    Args:
-        dataset: its name. A network of the stand-in says nothing about MNIST.
-        folder: where cnn.weights.h5 and cnn.json are.
-    """
-    weights = folder / "cnn.weights.h5"
-    try:
-        facts = json.loads((folder / "cnn.json").read_text(encoding="utf-8"))
-        good = facts["dataset"] == dataset and facts["accuracy"] >= GOOD
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return str(weights) if good and weights.is_file() else ""
-
-
 def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -> Network:
-    """Return article C's network, kept or trained here in a process of its own, and print which of both.
+    """Return article C's network, trained in a process of its own, and print what it said.
 
     Args:
         mnist: to train with, and to predict.
@@ -95,19 +75,16 @@ def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -
         "test": mnist.x_test[..., None],
         "epochs": max(1, round(images / count)),
         "budget": seconds,
-        "file": kept(mnist.name),
     }
     limit = 1800.0 if seconds == float("inf") else 240.0 + seconds
-    run = processes.run(_train_or_load, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
-    origin = "kept in data/models" if given["file"] else f"trained here and now, with {backends.BACKENDS[backend]}"
-    print(*filter(None, [str(run).strip(), f"the network: {origin}"]), sep="\n")
-    return Network(run.result["weights"], run.result["probabilities"], origin)
+    run = processes.run(_train, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
+    said = f"the network: trained here and now, with {backends.BACKENDS[backend]}"
+    print(*filter(None, [str(run).strip(), said]), sep="\n")
+    return Network(run.result["weights"], run.result["probabilities"])
 
 
-def _train_or_load(
-    images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float, file: str
-) -> dict:
-    """Train article C's network, or load it, and predict; its source travels, so it imports what it uses."""
+def _train(images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float) -> dict:
+    """Train article C's network, and predict; its source travels, so it imports what it uses."""
     from helpers import models, training
 
     training.start()
@@ -117,11 +94,8 @@ def _train_or_load(
     model = models.cnn()
     how = {"jit_compile": keras.backend.backend() == "jax", "steps_per_execution": training.steps_at_once(4)}
     model.compile(keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], **how)
-    if file:
-        model.load_weights(file)
-    else:
-        line = training.progress("training", budget)
-        model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
+    line = training.progress("training", budget)
+    model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
     return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=100, verbose=0)}
 
 
@@ -188,8 +162,7 @@ def missing_provider(available: Sequence[str]) -> str:
 def import_openvino() -> ModuleType | None:
     """Return OpenVINO, or None with one printed line that says how to get it."""
     if not devices.installed("openvino"):
-        get = command(Host.here(), "lab --with openvino")
-        print(f"skipped: OpenVINO is not installed here; to have it: {get}")
+        print(f"skipped: {devices.not_installed('openvino', 'OpenVINO')}")
         return None
     import openvino
 
@@ -213,10 +186,10 @@ def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: 
 def in_turn(
     ways: Mapping[str, Callable[[], object]], rounds: int = 20, seconds: float = 4.0, rest: float = 0.001
 ) -> dict[str, list[float]]:
-    """Time several ways, each once a round, so that a busy moment of the machine hits all alike.
+    """Time several ways as `timing.in_turn` does, without a wait: each ends when its result is there.
 
     Args:
-        ways: for each name a function without arguments that ends when its result is there, as a NumPy array.
+        ways: for each name a function without arguments that returns a NumPy array.
         rounds: that count; two before them do not.
         seconds: when they are over, no more rounds begin; five are made in any case.
         rest: seconds of sleep before each run, in which threads of the run before can end.
@@ -224,17 +197,9 @@ def in_turn(
     Returns:
         For each way the seconds of every counted run.
     """
-    noted: dict[str, list[float]] = {name: [] for name in ways}
-    begin = time.perf_counter()
-    for turn in range(rounds + 2):
-        for name, way in ways.items():
-            time.sleep(rest)
-            start = time.perf_counter()
-            way()
-            noted[name].append(time.perf_counter() - start)
-        if turn >= 6 and time.perf_counter() - begin > seconds:
-            break
-    return {name: every[2:] for name, every in noted.items()}
+    nowhere = dict.fromkeys(ways, "")
+    timed = timing.in_turn(ways, nowhere, rounds, 2, wait=lambda result: None, rest=rest, seconds=seconds)
+    return {name: list(run.seconds) for name, run in timed.items()}
 
 
 def measurements(noted: Mapping[str, Sequence[float]], device: str) -> dict[str, Measurement]:
@@ -371,12 +336,7 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
         expected, given = right_shares(events), copy.deepcopy(events)
         nodes = [(e["args"]["op_name"], e["args"]["provider"], e["dur"]) for e in events if e["cat"] == "Node"]
         where = f"for nodes (operator, provider, time) {nodes[:6]} and events of the session"
-        try:
-            actual = learner(given)
-        except NotImplementedError:
-            actual = None
-        except Exception as error:
-            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        actual = checks.answer(learner, given, who=f"{where} it")
         if events is made[0] and (actual is None or actual is ...):
             raise checks.NotDone(
                 f"shares returned {actual!r}. (It is `return` that hands an answer back, not `print`.)"
@@ -417,12 +377,7 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     for images in tried:
         given, expected = app_pictures(images), images[..., None]
         before, where = given.copy(), f"for {len(images)} picture{'s' * (len(images) > 1)}"
-        try:
-            actual = learner(given)
-        except NotImplementedError:
-            actual = None
-        except Exception as error:
-            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        actual = checks.answer(learner, given, who=f"{where} it")
         if actual is None or actual is ...:
             raise checks.NotDone(f"prepare returned {actual!r}. (It is `return` that hands an answer back.)")
         if not isinstance(actual, np.ndarray):
@@ -485,12 +440,7 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
         ends = f"{values.min():.3g} to {values.max():.3g}"
         shown = f"np.array({numbers})" if len(numbers) < 6 else f"{len(values)} values, {ends}"
         where, before = f"for {shown}", values.copy()
-        try:
-            actual = learner(values)
-        except NotImplementedError:
-            actual = None
-        except Exception as error:
-            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
+        actual = checks.answer(learner, values, who=f"{where} it")
         if actual is ... or actual is None or (isinstance(actual, tuple) and any(one is ... for one in actual)):
             if number:
                 raise checks.NotYet(f"{where} quantise returned {actual!r}.")

@@ -16,7 +16,7 @@ import numpy as np
 
 from helpers import checks, devices, kernel_checks, opencl, processes, trace
 from helpers import oclgrind as simulator
-from helpers.checks import NotDone, NotYet
+from helpers.checks import NotYet
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY, figure, show
 
 if TYPE_CHECKING:
@@ -497,22 +497,7 @@ def check_diagnosis(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
 
 def judge_diagnosis(diagnosis: Mapping[str, Sequence]) -> str:
     """Judge what a learner says of each program: (symptom, cause, number of the fix)."""
-    every = programs()
-    if not isinstance(diagnosis, Mapping):
-        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
-    said = {letter: diagnosis.get(letter) for letter in every}
-    for letter, one in said.items():
-        if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 3:
-            raise NotYet(f"{letter}: expected (symptom, cause, fix), came {one!r}.")
-    empty = [letter for letter, one in said.items() if all(_is_empty(part) for part in one)]
-    if len(empty) == len(every):
-        raise NotDone("no program has a diagnosis yet.")
-    filled = [letter for letter in every if letter not in empty]
-    for letter in filled:
-        _judge_one(letter, every[letter], *said[letter])
-    if empty:
-        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
-    return f"{len(every)} programs"
+    return checks.judge_diagnosis(diagnosis, programs(), ("symptom", "cause", "fix"), "programs", _judge_one)
 
 
 def _judge_one(letter: str, program: Program, symptom: object, cause: object, fix: object) -> None:
@@ -520,7 +505,7 @@ def _judge_one(letter: str, program: Program, symptom: object, cause: object, fi
     with contextlib.suppress(TypeError, ValueError, OverflowError):  # "2" and 2.0 are 2
         fix = int(float(fix)) if not isinstance(fix, bool) and float(fix).is_integer() else fix
     for what, part in (("symptom", symptom), ("cause", cause), ("fix", fix)):
-        if _is_empty(part):
+        if checks.is_empty(part):
             raise NotYet(f"{letter}: the {what} is still empty.")
     for what, word, words in (("symptom", symptom, SYMPTOMS), ("cause", cause, CAUSES)):
         if word not in words:
@@ -535,10 +520,6 @@ def _judge_one(letter: str, program: Program, symptom: object, cause: object, fi
         raise NotYet(f"{letter}: {cause!r} is not its cause. A question that leads there: {program.question}")
     if fix != program.fix:
         raise NotYet(f"{letter}: symptom and cause are right, but fix {fix} leaves the cause as it is.")
-
-
-def _is_empty(part: object) -> bool:
-    return part is None or part is ... or part == 0 or (isinstance(part, str) and not part.strip())
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -21,7 +21,6 @@ import numpy as np
 from helpers import checks, devices, processes
 from helpers.backends import BACKENDS
 from helpers.checks import NotDone, NotYet
-from helpers.machine.host import Host, command
 from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
 
 # ----------------------------------------------------------------------------------------- running what goes wrong
@@ -66,8 +65,7 @@ def missing(framework: str) -> str:
     """Say visibly that a framework is skipped, and how to get it; empty where it is installed."""
     if framework == "numpy" or devices.installed(framework):
         return ""
-    how = "lab --with torch" if framework == "torch" else "lab --accel cpu"
-    return f"skipped: {TITLES[framework]} is not installed here; to have it: {command(Host.here(), how)}"
+    return f"skipped: {devices.not_installed(framework)}"
 
 
 def on_each(
@@ -262,10 +260,7 @@ def _stored(many: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _call_prepare(learner: Callable, images: np.ndarray, labels: np.ndarray, seed: int, where: str) -> tuple:
-    try:
-        came = learner(images, labels, np.random.default_rng(seed))
-    except Exception as error:
-        raise NotYet(f"{where} prepare stopped with {type(error).__name__}: {error}") from None
+    came = checks.answer(learner, images, labels, np.random.default_rng(seed), who=f"{where} prepare")
     if came is None or came is ...:
         raise NotDone(f"prepare returned {came}; expected the pair x, y.")
     if not isinstance(came, list | tuple) or len(came) != 2:
@@ -375,11 +370,8 @@ def judge_next_step(learner: Callable) -> str:
         weights = (size * rng.uniform(-1, 1, scaled.shape)).astype(np.float32)
         where = f"{what} ({checks._short(scaled.astype(float).round(6).tolist())}), scale {scale:g}, good {good}"
         given = weights.copy(), scaled.copy()
-        try:
-            with np.errstate(all="ignore"):
-                came = learner(*given, scale, good)
-        except Exception as error:
-            raise NotYet(f"{where}: next_step stopped with {type(error).__name__}: {error}") from None
+        with np.errstate(all="ignore"):
+            came = checks.answer(learner, *given, scale, good, who=f"{where}: next_step")
         if came is None or came is ...:
             if many == 0:
                 raise NotDone(f"next_step returned {came}; expected weights, scale, good.")
@@ -493,11 +485,8 @@ def judge_check_batch(learner: Callable) -> str:
     for x, y, classes in cases(np.random.default_rng()):
         where = f"for {_batch_text(x)}, y = {y.tolist()} ({y.dtype}), classes = {classes}"
         given = x.copy(), y.copy()
-        try:
-            with np.errstate(all="ignore"):
-                came = learner(*given, classes)
-        except Exception as error:
-            raise NotYet(f"{where}: check_batch stopped with {type(error).__name__}: {error}") from None
+        with np.errstate(all="ignore"):
+            came = checks.answer(learner, *given, classes, who=f"{where}: check_batch")
         if came is ... or (came is None and not tried):
             raise NotDone(f"check_batch returned {came}; expected a word.")
         if not isinstance(came, str) or came != right(x, y, classes):
@@ -616,26 +605,7 @@ def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndar
 
 def judge_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> str:
     """Judge what a learner says of each training on these data: (cause, number)."""
-    every = trainings(x, y)
-    if not isinstance(diagnosis, Mapping):
-        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
-    said_of = {str(letter).strip().upper(): one for letter, one in diagnosis.items()}
-    for letter in every:
-        if letter not in said_of:
-            keys = ", ".join(map(repr, diagnosis)) or "an empty dictionary"
-            raise NotYet(f"there is no key {letter!r}; came {keys}.")
-        one = said_of[letter]
-        if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 2:
-            raise NotYet(f"{letter}: expected (cause, number), came {one!r}.")
-    empty = [letter for letter in every if _is_empty(said_of[letter][0])]
-    if len(empty) == len(every):
-        raise NotDone("no training has a cause yet.")
-    filled = [letter for letter in every if letter not in empty]
-    for letter in filled:
-        _judge_one(letter, every[letter], *said_of[letter])
-    if empty:
-        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
-    return f"{len(every)} trainings"
+    return checks.judge_diagnosis(diagnosis, trainings(x, y), ("cause", "number"), "trainings", _judge_one)
 
 
 def _judge_one(letter: str, run: Training, cause: object, number: object) -> None:
@@ -671,10 +641,6 @@ def _judge_one(letter: str, run: Training, cause: object, number: object) -> Non
 def _rounding(actual: float) -> float:
     """Return how far a learner's rounded number may lie from the actual one; 0 is never near enough."""
     return max(0.006, min(0.06, 0.1 * abs(actual)), 0.02 * abs(actual))
-
-
-def _is_empty(part: object) -> bool:
-    return part is None or part is ... or (isinstance(part, str) and not part.strip())
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -194,10 +194,9 @@ class Function:
 def measure_in_turn(
     functions: Mapping[str, Function], *arrays: np.ndarray, repeats: int = 15
 ) -> dict[str, timing.Measurement]:
-    """Time several functions on the same arrays, each once a round.
+    """Time several functions on the same arrays as `timing.in_turn` does.
 
-    In turn, because a machine that slows down meanwhile must not hit one of them alone. As in `Function.measure`, the
-    arrays are copied to the device before the clock starts, for each function apart.
+    As in `Function.measure`, the arrays are copied to the device before the clock starts, for each function apart.
 
     Args:
         functions: for each label a function of one device.
@@ -205,15 +204,10 @@ def measure_in_turn(
         repeats: rounds that count; two before them do not.
     """
     ready = {label: function.launcher(*arrays) for label, function in functions.items()}
-    seconds: dict[str, list[float]] = {label: [] for label in ready}
-    time.sleep(timing.SETTLE)
-    for number in range(2 + repeats):
-        for label, (launch, queue) in ready.items():
-            begin = time.perf_counter()
-            timing.synchronise(launch(), queue)
-            if number >= 2:
-                seconds[label].append(time.perf_counter() - begin)
-    return {
-        label: timing.Measurement(label, opencl.name(functions[label].device), tuple(counted))
-        for label, counted in seconds.items()
+    ways = {
+        label: lambda launch=launch, queue=queue: timing.synchronise(launch(), queue)
+        for label, (launch, queue) in ready.items()
     }
+    names = {label: opencl.name(function.device) for label, function in functions.items()}
+    time.sleep(timing.SETTLE)
+    return timing.in_turn(ways, names, repeats, warmup=2)
