@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -24,15 +25,16 @@ PLACEHOLDER = "OWNER/REPOSITORY"  # stands for an address that is known once the
 BROWSER = {"User-Agent": "Mozilla/5.0 (any-gpu-workshop, checking its links)"}  # some sites refuse programs
 UNCLEAR = (401, 403, 405, 429, 503)  # what sites say to programs, though a browser may get the page
 
-# The machine that a page's advice is for; for the others it is Linux with the workshop's own environment.
+# The machines that advice is shown for: by page, and where a failure belongs to one system by the start of its id.
 LINUX = Host("Linux", "x86_64", (3, 12), "venv", nvidia=False)
-HOSTS = {
-    "amd-linux": Host("Linux", "x86_64", (3, 12), "own", nvidia=False),
-    "amd-windows": Host("Windows", "x86_64", (3, 12), "venv", nvidia=False),
-    "directml": Host("Windows", "x86_64", (3, 12), "venv", nvidia=False),
-    "apple": Host("Darwin", "arm64", (3, 12), "venv", nvidia=False),
-    "colab-kaggle": Host("Linux", "x86_64", (3, 12), "own", nvidia=True),
-}
+WINDOWS = Host("Windows", "x86_64", (3, 12), "venv", nvidia=False)
+MAC = Host("Darwin", "arm64", (3, 12), "venv", nvidia=False)
+BY_HAND = Host("Linux", "x86_64", (3, 12), "own", nvidia=False)  # as AMD's packages are installed
+SESSION = Host("Linux", "x86_64", (3, 13), "own", nvidia=True)  # of Colab and Kaggle
+HOSTS = {"amd-linux": BY_HAND, "amd-windows": WINDOWS, "directml": WINDOWS, "apple": MAC, "hosted": SESSION}
+OWN_SYSTEM = {"windows-wsl": LINUX, "windows-": WINDOWS, "apple-": MAC, "hosted-colab": SESSION, "hosted-kaggle": SESSION}
+LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
+EVERY_FAILURE = "failures"  # the page that has them all, with what to do
 BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
 
 
@@ -71,17 +73,60 @@ def failures() -> list[Any]:
 
 
 def with_findings(path: Path, text: str) -> str:
-    """Return a page's text with the failures that the doctor knows for it between its two marks."""
-    host = HOSTS.get(path.stem, LINUX)
-    shown = [failure.shown(host) for failure in failures() if path.stem in failure.pages]
-    items = "".join(f"- **{one.what}** {one.why} *Next:* {in_one_line(one.next)}\n" for one in shown)
-    return BLOCK.sub(lambda _: items, text)
+    """Return a page's text with the failures that the doctor knows between its two marks.
+
+    The page `failures` has them all, each with what to do; every other page has links to those that name it.
+    """
+    if path.stem == EVERY_FAILURE:
+        found = "".join(map(entry, failures()))
+    else:
+        named = [failure for failure in failures() if path.stem in failure.pages]
+        found = "".join(f"- {link_text(failure, path.stem)}\n" for failure in named)
+    return BLOCK.sub(lambda _: found, text)
 
 
-def in_one_line(advice: str) -> str:
-    """Return what to do as one line of Markdown; commands, which are indented there, stand as code."""
-    lines = [f"`{line.strip()}`" if line.startswith("    ") else line.strip() for line in advice.splitlines()]
-    return " ".join(lines)
+def host_for(failure: Any, page: str) -> Host:  # noqa: ANN401
+    """Return the machine for which a failure's advice is shown on a page."""
+    own = next((host for start, host in OWN_SYSTEM.items() if failure.id.startswith(start)), None)
+    return own or HOSTS.get(page, LINUX)
+
+
+def link_text(failure: Any, page: str) -> str:  # noqa: ANN401
+    """Return a failure as a link to what to do."""
+    what = re.sub(r"([\[\]])", r"\\\1", failure.shown(host_for(failure, page)).what)
+    return f"[{what}]({EVERY_FAILURE}.md#{failure.id})"
+
+
+def entry(failure: Any) -> str:  # noqa: ANN401
+    """Return a failure with its reason and what to do, for each system on which that differs."""
+    hosts = [host_for(failure, page) for page in failure.pages]
+    advice: dict[str, Host] = {}
+    for host in hosts:
+        advice.setdefault(failure.shown(host).next, host)
+    shown = failure.shown(hosts[0])
+    lines = [f'<a id="{failure.id}"></a>', "", f"### {shown.what}", "", f"**Why:** {shown.why}", ""]
+    several = len(advice) > 1
+    for text, host in advice.items():
+        lines += [f"**Next{f', {label(host)}' if several else ''}:**", "", *blocks(text, host), ""]
+    places = ", ".join(f"[{page}]({page}.md)" for page in failure.pages)
+    return "\n".join([*lines, f"Pages: {places}. Source: {failure.source}.".replace("..", "."), "", ""])
+
+
+def label(host: Host) -> str:
+    """Return what a system is called, with how the packages came to it where that changes what is typed."""
+    by_hand = {BY_HAND: ", environment made by hand", SESSION: ", Colab and Kaggle"}
+    return LABELS[host.system] + by_hand.get(host, "")
+
+
+def blocks(advice: str, host: Host) -> list[str]:
+    """Return advice as lines of Markdown: its commands, which are indented there, in blocks that can be copied."""
+    lines: list[str] = []
+    fence = "powershell" if host.system == "Windows" else "sh"
+    for is_command, group in itertools.groupby(advice.splitlines(), lambda line: line.startswith("    ")):
+        text = [line.strip() for line in group if line.strip()]
+        is_command = is_command and not all(map(is_outside, text))
+        lines += ["", f"```{fence}", *text, "```", ""] if is_command else text
+    return "\n".join(lines).strip().splitlines()
 
 
 def every_file(root: Path = ROOT) -> list[Path]:
