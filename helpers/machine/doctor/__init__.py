@@ -3,8 +3,10 @@
 Every probe runs in a thread with a time-out; whatever touches a driver or the network runs in a subprocess that can be
 killed. A probe that breaks becomes a note in the report, never an exception.
 
-To add a finding, write a generator in the file of its family that takes a `Host`, yields a `Finding` for what is wrong
-and a few words for what is fine, and name it in PROBES.
+Two kinds of generators look for findings, each in the file of its family; both yield a `Finding` for what is wrong and
+a few words for what is fine. A *judge* takes the `Facts`, which are gathered once, and asks nothing itself: name it in
+its file's JUDGES, and its words, a `Failure`, in FAILURES, from which the pages under docs/ are made as well. A *probe*
+takes a `Host` and looks itself: name it in PROBES.
 """
 
 from __future__ import annotations
@@ -14,14 +16,30 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 
 from helpers import processes
-from helpers.machine.doctor import data, host, keras, opencl, packages
-from helpers.machine.doctor.findings import CHILD_SECONDS, SEVERITIES, Finding, Probe, Seen
+from helpers.machine.doctor import (
+    amd,
+    apple,
+    computes,
+    data,
+    host,
+    hosted,
+    keras,
+    nvidia,
+    opencl,
+    packages,
+    windows,
+)
+from helpers.machine.doctor.facts import Facts, gather
+from helpers.machine.doctor.findings import CHILD_SECONDS, SEVERITIES, Failure, Finding, Probe, Seen
 from helpers.machine.host import Host
 
 QUICK_SECONDS = 3.0  # for each quick probe; together they take well under 1 s
 WHOLE_SECONDS = 18.0  # for everything
+FIRST = ("Python", "packages", "package files", "helpers")  # more fundamental than any hardware
+HARDWARE = "devices and frameworks"
 TOO_SLOW = ("did not finish in time", "Something that it asks hangs or is very slow.")
 WIDTH = 100  # characters of the report's lines; commands are never broken
 
@@ -34,7 +52,6 @@ PROBES: tuple[Probe, ...] = (
     Probe("folder", host.folder),
     Probe("profile", host.profile),
     Probe("OpenCL's variables", opencl.variables, "quick"),
-    Probe("OpenCL", opencl.drivers, "full"),
     Probe("PYOPENCL_CTX", opencl.choice, "full", in_subprocess=True),
     Probe("Keras", keras.backend),
     Probe("dataset file", data.named_file, "quick"),
@@ -42,12 +59,17 @@ PROBES: tuple[Probe, ...] = (
     Probe("memory", host.memory),
     Probe("disk", host.disk),
 )
+# Judges and failures, from the ground up: where two findings are equally bad, the first is the more fundamental.
+MODULES = (host, windows, hosted, apple, nvidia, amd, packages, opencl, computes, keras)
+JUDGES: tuple[Callable[[Facts], Seen], ...] = tuple(judge for module in MODULES for judge in module.JUDGES)
+KNOWN: dict[str, Failure] = {failure.id: failure for module in MODULES for failure in module.FAILURES}
 
 
 class Findings(list[Finding]):
     """The findings of one examination, the worst first; `fine` has a few words for each thing that is in order."""
 
     fine: tuple[str, ...] = ()
+    facts: Facts | None = None  # what they were judged by; None where nothing was gathered
 
 
 def examine(quick: bool = False) -> Findings:
@@ -59,7 +81,15 @@ def examine(quick: bool = False) -> Findings:
     here = Host.here()
     if elsewhere := packages.another_python(here):
         return Findings([elsewhere])
+    gathered: list[Facts] = []
+
+    def judged(here: Host) -> Seen:
+        gathered.append(gather(here, quick=quick))
+        yield from judge(gathered[0])
+
     probes = [probe for probe in PROBES if probe.when in ("always", "quick" if quick else "full")]
+    machine = [probe for probe in probes if probe.name in FIRST]
+    probes = [*machine, Probe(HARDWARE, judged), *(probe for probe in probes if probe not in machine)]
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(probe, *_start(probe, here)) for probe in probes]
     try:
@@ -74,7 +104,18 @@ def examine(quick: bool = False) -> Findings:
     found = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(found, key=lambda finding: worst_first.index(finding.severity)))
     findings.fine = tuple(item for item in everything if isinstance(item, str))
+    findings.facts = gathered[0] if gathered else None
     return findings
+
+
+def judge(facts: Facts) -> Seen:
+    """Let every judge look at the facts; one that breaks becomes a note, and the others still count."""
+    for each in JUDGES:
+        try:
+            yield from each(facts)
+        except Exception as error:
+            probe = Probe(f"{each.__module__.rpartition('.')[2]} ({each.__name__.replace('_', ' ')})", each)
+            yield _unknown(probe, "itself broke", f"{type(error).__name__}: {error}")
 
 
 def _start(probe: Probe, here: Host) -> tuple[list[Finding | str], threading.Event]:
@@ -117,7 +158,8 @@ def look(name: str) -> Seen:
 
 def _unknown(probe: Probe, fate: str, why: str) -> Finding:
     what = f"The check of {probe.name} {fate}, so nothing is known about it."
-    return Finding(probe.name, "note", what, why, "The rest of this report holds; go on, or try again later.")
+    advice = "The rest of this report holds; go on, or try again later."
+    return Finding(probe.name, "note", what, why, advice, "host-unfinished-check")
 
 
 def status(findings: list[Finding]) -> int:
