@@ -19,6 +19,7 @@ import workshop
 from helpers import ROOT, commands
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
+from helpers.machine import doctor
 from helpers.maintain import docs, rules
 
 PAGES = docs.pages()
@@ -112,7 +113,7 @@ def test_a_page_has_its_parts_and_is_short(page):
     headings = re.findall(r"^## (.*)$", read(page), re.MULTILINE)
     assert [section for section in SECTIONS if section in headings] == SECTIONS
     assert re.search(r"\*\*(Verified on|Never run)", read(page)), "say whether it was verified on hardware"
-    assert len(read(page).splitlines()) <= 125
+    assert len(docs.BLOCK.sub("", read(page)).splitlines()) <= 120
     assert read(page).count("<!-- findings -->\n") == read(page).count("<!-- end of findings -->\n") == 1
 
 
@@ -140,13 +141,14 @@ def rows_of_the_table():
 
 def test_the_table_says_what_the_set_up_does():
     assert len(rows_of_the_table()) > 12
-    for _, _, python, _, packages, download, _ in rows_of_the_table():
+    for _, _, _, call, _, python, packages, download in rows_of_the_table():
         family = packages.strip("`")
         if family in workshop.FAMILIES:
             newest = f"3.{workshop.FAMILIES[family].newest[1]}"
             assert download == workshop.FAMILIES[family].download
             assert python == "3.12" or (python.startswith("3.11 ") and python.endswith(newest))
-    assert {row[4].strip("`") for row in rows_of_the_table()} >= set(workshop.FAMILIES)
+            assert f"--accel {family}" in call if family in ("cuda", "metal") else "--accel" not in call
+    assert {row[6].strip("`") for row in rows_of_the_table()} >= set(workshop.FAMILIES)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_the_table_says_what_the_set_up_does():
      ("Linux", "RX 6600 XT", "amd-linux.md"), ("Windows", "NVIDIA", "nvidia.md#windows")],
 )  # fmt: skip
 def test_a_learner_finds_one_row(system, gpu, page):
-    found = [row[6] for row in rows_of_the_table() if row[0] == system and gpu in row[1]]
+    found = [row[2] for row in rows_of_the_table() if row[0] == system and gpu in row[1]]
     assert len(found) == 1 and page in found[0]
 
 
@@ -243,6 +245,14 @@ def test_the_page_shows_the_commands_that_the_workshop_prints_for_rocm():
         assert line.replace("gfx1201", "gfx1032") in page, line
     versions = re.search(r"\"(tensorflow-rocm==(2\.\d+)\S*)\"", workshop.ROCM)
     assert f"TensorFlow {versions[2]}" in page
+
+
+def test_the_pages_for_windows_type_what_the_doctor_says():
+    advice = doctor.KNOWN["windows-tensorflow"].shown(docs.WINDOWS).next.replace("gfx1201", "gfx1032")
+    said = [line.strip() for line in advice.splitlines() if "whl" in line]
+    assert len(said) == 3
+    for line, page in zip(said, ("nvidia.md", "amd-windows.md", "intel.md"), strict=True):
+        assert line in read(ROOT / "docs" / page), f"{page} types something else than the doctor: {line}"
 
 
 def test_versions_of_our_packages_are_those_of_the_locks():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
-import pkgutil
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from helpers.commands import lesson_files
 from helpers.commands.files import write
 from helpers.errors import WorkshopError
 from helpers.machine import doctor
+from helpers.machine.doctor.findings import Failure
 from helpers.machine.host import Host
 
 PAGES = ("README.md", "data/README.md", "docs/**/*.md")
@@ -32,7 +31,13 @@ MAC = Host("Darwin", "arm64", (3, 12), "venv", nvidia=False)
 BY_HAND = Host("Linux", "x86_64", (3, 12), "own", nvidia=False)  # as AMD's packages are installed
 SESSION = Host("Linux", "x86_64", (3, 13), "own", nvidia=True)  # of Colab and Kaggle
 HOSTS = {"amd-linux": BY_HAND, "amd-windows": WINDOWS, "directml": WINDOWS, "apple": MAC, "hosted": SESSION}
-OWN_SYSTEM = {"windows-wsl": LINUX, "windows-": WINDOWS, "apple-": MAC, "hosted-colab": SESSION, "hosted-kaggle": SESSION}
+OWN_SYSTEM = {
+    "windows-wsl": LINUX,
+    "windows-": WINDOWS,
+    "apple-": MAC,
+    "hosted-colab": SESSION,
+    "hosted-kaggle": SESSION,
+}
 LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
 EVERY_FAILURE = "failures"  # the page that has them all, with what to do
 BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
@@ -66,10 +71,9 @@ def pages() -> list[Path]:
     return sorted((ROOT / "docs").glob("*.md"))
 
 
-def failures() -> list[Any]:
-    """Return every failure that the doctor knows, as the files of its package list them."""
-    modules = [f"{doctor.__name__}.{one.name}" for one in pkgutil.iter_modules(doctor.__path__) if one.name[0] != "_"]
-    return [failure for module in modules for failure in getattr(importlib.import_module(module), "FAILURES", ())]
+def failures() -> list[Failure]:
+    """Return every failure that the doctor knows, the most fundamental first."""
+    return list(doctor.KNOWN.values())
 
 
 def with_findings(path: Path, text: str) -> str:
@@ -85,19 +89,19 @@ def with_findings(path: Path, text: str) -> str:
     return BLOCK.sub(lambda _: found, text)
 
 
-def host_for(failure: Any, page: str) -> Host:  # noqa: ANN401
+def host_for(failure: Failure, page: str) -> Host:
     """Return the machine for which a failure's advice is shown on a page."""
     own = next((host for start, host in OWN_SYSTEM.items() if failure.id.startswith(start)), None)
     return own or HOSTS.get(page, LINUX)
 
 
-def link_text(failure: Any, page: str) -> str:  # noqa: ANN401
+def link_text(failure: Failure, page: str) -> str:
     """Return a failure as a link to what to do."""
     what = re.sub(r"([\[\]])", r"\\\1", failure.shown(host_for(failure, page)).what)
     return f"[{what}]({EVERY_FAILURE}.md#{failure.id})"
 
 
-def entry(failure: Any) -> str:  # noqa: ANN401
+def entry(failure: Failure) -> str:
     """Return a failure with its reason and what to do, for each system on which that differs."""
     hosts = [host_for(failure, page) for page in failure.pages]
     advice: dict[str, Host] = {}
