@@ -50,12 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the findings into the pages, print the links that lead nowhere, and return 1 if any does."""
-    for path in pages():
-        text = path.read_text(encoding="utf-8")
-        if (new := with_findings(path, text)) != text:
-            write(path, new)
-            print(f"{name(path)}: the doctor's findings brought up to date")
+    """Write the failures into the pages, print the links that lead nowhere, and return 1 if any does."""
+    update()
     wrong = [f"{name(path)}: {problem}" for path in every_file() for problem in broken(path)]
     found = outside()
     if args.list:
@@ -64,6 +60,15 @@ def run(args: argparse.Namespace) -> int:
         wrong += ask_all(found)
     print("\n".join(wrong) or f"Every link inside leads somewhere; {len(found)} lead outside.")
     return int(any("unclear" not in line for line in wrong))
+
+
+def update() -> None:
+    """Bring what the pages tell of the doctor's failures up to date, and name the pages that changed."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (new := with_findings(path, text)) != text:
+            write(path, new)
+            print(f"{name(path)}: the doctor's failures brought up to date")
 
 
 def pages() -> list[Path]:
