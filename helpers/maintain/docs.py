@@ -39,6 +39,10 @@ OWN_SYSTEM = {
     "hosted-kaggle": SESSION,
 }
 LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
+FAMILIES = {  # the families of failures whose headings are not their names
+    "host": "The computer", "windows": "Windows and WSL", "hosted": "Colab, Kaggle, containers", "nvidia": "NVIDIA",
+    "amd": "AMD", "opencl": "OpenCL", "webgpu": "WebGPU", "devices": "Devices that are listed and do not compute",
+}  # fmt: skip
 EVERY_FAILURE = "failures"  # the page that has them all, with what to do
 BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
 
@@ -87,7 +91,10 @@ def with_findings(path: Path, text: str) -> str:
     The page `failures` has them all, each with what to do; every other page has links to those that name it.
     """
     if path.stem == EVERY_FAILURE:
-        found = "".join(map(entry, failures()))
+        families: dict[str, str] = {}
+        for failure in failures():
+            families[failure.family] = families.get(failure.family, "") + entry(failure)
+        found = "".join(f"## {FAMILIES.get(one, one.title())}\n\n{text}" for one, text in families.items())
     else:
         named = [failure for failure in failures() if path.stem in failure.pages]
         found = "".join(f"- {link_text(failure, path.stem)}\n" for failure in named)
@@ -109,6 +116,7 @@ def link_text(failure: Failure, page: str) -> str:
 def entry(failure: Failure) -> str:
     """Return a failure with its reason and what to do, for each system on which that differs."""
     hosts = [host_for(failure, page) for page in failure.pages]
+    hosts += [WINDOWS, MAC] if failure.id in ON_EVERY_SYSTEM else []
     advice: dict[str, Host] = {}
     for host in hosts:
         advice.setdefault(failure.shown(host).next, host)
@@ -117,8 +125,14 @@ def entry(failure: Failure) -> str:
     several = len(advice) > 1
     for text, host in advice.items():
         lines += [f"**Next{f', {label(host)}' if several else ''}:**", "", *blocks(text, host), ""]
-    places = ", ".join(f"[{page}]({page}.md)" for page in failure.pages)
+    places = ", ".join(f"[{title(page)}]({page}.md)" for page in failure.pages)
     return "\n".join([*lines, f"Pages: {places}. Source: {failure.source}.".replace("..", "."), "", ""])
+
+
+def title(page: str) -> str:
+    """Return a page's first heading."""
+    file = ROOT / "docs" / f"{page}.md"
+    return file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if file.is_file() else page
 
 
 def label(host: Host) -> str:
