@@ -38,6 +38,7 @@ OWN_SYSTEM = {
     "hosted-colab": SESSION,
     "hosted-kaggle": SESSION,
 }
+ON_EVERY_SYSTEM = ("opencl-no-device",)  # of those on pages for several systems
 LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
 FAMILIES = {  # the families of failures whose headings are not their names
     "host": "The computer", "windows": "Windows and WSL", "hosted": "Colab, Kaggle, containers", "nvidia": "NVIDIA",
