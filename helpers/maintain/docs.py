@@ -16,7 +16,7 @@ from helpers.commands.files import write
 from helpers.errors import WorkshopError
 from helpers.machine import doctor
 from helpers.machine.doctor.findings import Failure
-from helpers.machine.host import Host
+from helpers.machine.host import Host, binder_link
 
 PAGES = ("README.md", "data/README.md", "docs/**/*.md")
 SECONDS = 20.0  # for each address
@@ -119,8 +119,9 @@ def entry(failure: Failure) -> str:
     hosts = [host_for(failure, page) for page in failure.pages]
     hosts += [WINDOWS, MAC] if failure.id in ON_EVERY_SYSTEM else []
     advice: dict[str, Host] = {}
-    for host in hosts:
-        advice.setdefault(failure.shown(host).next, host)
+    for host in hosts:  # the same in every clone: without the address that it came from
+        text = failure.shown(host).next.replace(binder_link(), binder_link(Path("nowhere")))
+        advice.setdefault(text, host)
     shown = failure.shown(hosts[0])
     lines = [f'<a id="{failure.id}"></a>', "", f"### {shown.what}", "", f"**Why:** {shown.why}", ""]
     several = len(advice) > 1
