@@ -25,7 +25,7 @@ def machine(tmp_path, monkeypatch):
     return machines.Machine(tmp_path, monkeypatch)
 
 
-# ------------------------------------------------------------------------------------- what breaks a machine, by failure
+# ------------------------------------------------------------ what breaks a machine, by failure
 
 CASES = {}  # the failure's id: functions that provoke it
 ALLOWED = {}  # what the doctor may find besides, by the function's name
@@ -40,7 +40,7 @@ def provokes(name, *allowed):
     return remember
 
 
-# --- NVIDIA
+# ------------------------------------------------------------ NVIDIA
 
 
 @provokes("nvidia-no-driver")
@@ -186,7 +186,7 @@ def processors_pytorch_on_a_gpu_machine(machine):
     machine.lists("torch")
 
 
-# --- AMD
+# ------------------------------------------------------------ AMD
 
 
 @provokes("amd-no-kfd", "opencl-gpu-missing")
@@ -296,7 +296,9 @@ def rocms_libraries_that_nobody_finds(machine):
     machine.amd()
     machine.without("tensorflow-cpu")
     machine.packages["tensorflow-rocm"] = "2.21.0+rocm10.1.0"
-    machine.fails("tensorflow", "ImportError: libhipsparse.so.4: cannot open shared object file: No such file or directory")
+    machine.fails(
+        "tensorflow", "ImportError: libhipsparse.so.4: cannot open shared object file: No such file or directory"
+    )
 
 
 @provokes("amd-integrated-first")
@@ -324,7 +326,7 @@ def a_radeon_that_is_not_listed_without_a_known_cause(machine):
     machine.lists("torch")
 
 
-# --- Apple
+# ------------------------------------------------------------ Apple
 
 
 @provokes("apple-rosetta")
@@ -362,7 +364,7 @@ def tensorflow_without_metal(machine):
     machine.mac()
 
 
-# --- Windows and WSL
+# ------------------------------------------------------------ Windows and WSL
 
 
 @provokes("windows-tensorflow")
@@ -413,7 +415,7 @@ def wsl_where_opencl_misses_the_gpu(machine):
     machine.lists("opencl")
 
 
-# --- Machines of others
+# ------------------------------------------------------------ Machines of others
 
 
 @provokes("hosted-colab-cpu")
@@ -439,7 +441,7 @@ def a_container_without_kfd(machine):
     machine.card("1002")
 
 
-# --- The processor and the packages
+# ------------------------------------------------------------ The processor and the packages
 
 
 @provokes("host-no-avx")
@@ -474,10 +476,10 @@ def a_framework_that_cannot_be_imported(machine):
 
 @provokes("packages-import-hangs")
 def a_framework_that_hangs(machine):
-    machine.fails("jax", "no answer within 13 s", "timed out")
+    machine.fails("jax", "no answer within 15 s", "timed out")
 
 
-# --- OpenCL
+# ------------------------------------------------------------ OpenCL
 
 
 @provokes("opencl-filenames-ignored")
@@ -532,7 +534,7 @@ def a_folder_of_drivers_that_is_empty(machine):
 
 @provokes("opencl-hangs")
 def a_driver_that_hangs(machine):
-    machine.fails("opencl", "no answer within 13 s", "timed out")
+    machine.fails("opencl", "no answer within 15 s", "timed out")
 
 
 @provokes("opencl-cannot-compile")
@@ -558,7 +560,7 @@ def rusticl_hidden(machine):
     machine.answers["opencl"] = dataclasses.replace(machine.answers["opencl"], devices=(), message=message)
 
 
-# --- Keras, and devices that do not compute
+# ------------------------------------------------------------ Keras, and devices that do not compute
 
 
 @provokes("keras-preallocate-misread")
@@ -596,7 +598,9 @@ def a_gpu_without_code_of_which_nothing_else_is_known(machine):
 
 @provokes("devices-no-code")
 def a_radeon_without_code(machine):
-    machine.proofs = (Proof("torch", "AMD Radeon RX 7600", "failed", "HIP error: invalid device function\nCompile with"),)
+    machine.proofs = (
+        Proof("torch", "AMD Radeon RX 7600", "failed", "HIP error: invalid device function\nCompile with"),
+    )
 
 
 @provokes("devices-memory")
@@ -629,7 +633,7 @@ def test_every_failure_has_its_case():
     assert set(CASES) | set(ELSEWHERE) == set(doctor.KNOWN)
 
 
-# --------------------------------------------------------------------------------------------------- healthy machines
+# ------------------------------------------------------------ healthy machines
 
 
 def cpu_only(machine):
@@ -653,7 +657,9 @@ def nvidia_on_linux(machine):
 
 def nvidia_with_a_new_driver_and_pytorch_alone(machine):
     machine.nvidia("NVIDIA GeForce RTX 5090", "610.57.04", "12.0")
-    machine.tool("nvidia-smi", prints.NVIDIA_SMI_610, special=[("query", "NVIDIA GeForce RTX 5090, 610.57.04, 12.0", 0)])
+    machine.tool(
+        "nvidia-smi", prints.NVIDIA_SMI_610, special=[("query", "NVIDIA GeForce RTX 5090, 610.57.04, 12.0", 0)]
+    )
     machine.torch = "cuda 13.2"
     machine.set(KERAS_BACKEND="torch", CUDA_VISIBLE_DEVICES="0")
     machine.lists("torch", "NVIDIA GeForce RTX 5090")
@@ -787,7 +793,7 @@ def test_a_healthy_machine_gives_no_finding(healthy, machine):
     assert [item for item in doctor.judge(quick) if isinstance(item, doctor.Finding)] == []
 
 
-# ------------------------------------------------------------------------------------------------ several at once, order
+# ------------------------------------------------------------ several at once, order
 
 
 def test_two_faults_at_once_give_both_the_more_fundamental_first(machine):
@@ -816,7 +822,7 @@ def test_a_cause_that_is_told_is_not_told_again_as_its_effect(machine):
     pytorch_without_the_part_for_an_rx_7600(machine)
 
 
-# ---------------------------------------------------------------------------------- the words, for every kind of machine
+# ------------------------------------------------------------ the words, for every kind of machine
 
 ADVISED = [
     host.Host(system, arch, (3, 12), by, nvidia, distribution, wsl, container, hosted)
@@ -852,13 +858,15 @@ ONE_SYSTEM = {  # failures of one system alone are not shown for others
 
 
 def system_of(name):
-    return next((ONE_SYSTEM[start] for start in sorted(ONE_SYSTEM, key=len, reverse=True) if name.startswith(start)), None)
+    return next(
+        (ONE_SYSTEM[start] for start in sorted(ONE_SYSTEM, key=len, reverse=True) if name.startswith(start)), None
+    )
 
 
 @pytest.mark.parametrize("name", list(doctor.KNOWN))
 def test_what_a_page_shows_is_complete_and_for_that_system_alone(name):
     failure = doctor.KNOWN[name]
-    assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", name) and failure.family in doctor.FAMILIES
+    assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", name) and failure.family in doctor.findings.FAMILIES
     assert failure.pages and set(failure.pages) <= PAGES and failure.source
     for this in ADVISED:
         if system_of(name) in (None, this.system):
@@ -867,7 +875,7 @@ def test_what_a_page_shows_is_complete_and_for_that_system_alone(name):
             assert not re.search(r"\{\w*\}", text), text
             commands = [line for line in shown.next.splitlines() if line.startswith("    ")]
             assert not any(re.search(FOREIGN[this.system], line) for line in commands), commands
-            assert shown.what[0].isupper() and shown.what.endswith((".", "}"))  # a sentence
+            assert shown.what.endswith(".")
 
 
 def test_advice_names_the_distributions_own_packages(machine):
@@ -896,7 +904,9 @@ def test_advice_follows_the_route(machine):
 
 def test_wsl_is_never_told_to_install_a_linux_driver_or_an_nvidia_icd(machine):
     a_windows_driver_too_old_in_wsl(machine)
-    machine.answers["opencl"] = dataclasses.replace(machine.answers["opencl"], devices=(), message="no OpenCL platform found")
+    machine.answers["opencl"] = dataclasses.replace(
+        machine.answers["opencl"], devices=(), message="no OpenCL platform found"
+    )
     text = "\n".join(finding.next for finding in machine.findings())
     assert "ubuntu-drivers" not in text and "nvidia.icd" not in text and "pocl" in text and "never inside WSL" in text
 

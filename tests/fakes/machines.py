@@ -5,12 +5,13 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from fakes import vendor_outputs as prints
+
 from helpers import devices
 from helpers.devices import Answer, Device
 from helpers.machine import doctor
 from helpers.machine.doctor import facts, output
 from helpers.machine.host import Host
-from fakes import vendor_outputs as prints
 
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
 TITLES = {"opencl": "OpenCL", "tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
@@ -59,10 +60,11 @@ class Machine:
     def tool(self, name, text="", status=0, error="", special=()):
         """A fake program; `special` holds (part of its arguments, text, status) that it answers otherwise."""
         cases = "".join(
-            f"case \"$*\" in *{part}*) printf '%s' {shlex.quote(said)}; exit {code};; esac\n" for part, said, code in special
+            f"case \"$*\" in *{part}*) printf '%s' {shlex.quote(said)}; exit {code};; esac\n"
+            for part, said, code in special
         )
-        script = f"#!/bin/sh\n{cases}printf '%s\\n' {shlex.quote(text)}\nprintf '%s' {shlex.quote(error)} >&2\nexit {status}\n"
-        (self.bin / name).write_text(script)
+        script = f"#!/bin/sh\n{cases}printf '%s\\n' {shlex.quote(text)}\nprintf '%s' {shlex.quote(error)} >&2\n"
+        (self.bin / name).write_text(f"{script}exit {status}\n")
         (self.bin / name).chmod(0o755)
 
     def hangs(self, name):
@@ -106,7 +108,11 @@ class Machine:
     def cuda_family(self, name="NVIDIA GeForce RTX 3060"):
         """The packages of `--accel cuda`, and frameworks that list the GPU."""
         self.without("tensorflow-cpu")
-        self.packages |= {"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.27.0.42", "nvidia-cuda-runtime-cu12": "12.9.79"}
+        self.packages |= {
+            "tensorflow": "2.21.0",
+            "nvidia-cudnn-cu12": "9.27.0.42",
+            "nvidia-cuda-runtime-cu12": "12.9.79",
+        }
         self.packages |= {"jax-cuda12-plugin": "0.12.0.1", "jax-cuda12-pjrt": "0.12.0.1"}
         self.set(KERAS_BACKEND="jax")
         for framework in ("tensorflow", "jax"):
