@@ -16,7 +16,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from helpers import processes
 from helpers.machine.doctor import (
@@ -38,16 +38,44 @@ from helpers.machine.host import Host
 
 QUICK_SECONDS = 3.0  # for each quick probe; together they take well under 1 s
 WHOLE_SECONDS = 18.0  # for everything
-FIRST = ("Python", "packages", "package files", "helpers")  # more fundamental than any hardware
-HARDWARE = "devices and frameworks"
 TOO_SLOW = ("did not finish in time", "Something that it asks hangs or is very slow.")
 WIDTH = 100  # characters of the report's lines; commands are never broken
 
-PROBES: tuple[Probe, ...] = (
+# Judges and failures, from the ground up: where two findings are equally bad, the first is the more fundamental.
+MODULES = (host, windows, hosted, apple, nvidia, amd, packages, opencl, computes, keras)
+JUDGES: tuple[Callable[[Facts], Seen], ...] = tuple(judge for module in MODULES for judge in module.JUDGES)
+KNOWN: dict[str, Failure] = {failure.id: failure for module in MODULES for failure in module.FAILURES}
+
+
+def judge(facts: Facts) -> Seen:
+    """Let every judge look at the facts; one that breaks becomes a note, and the others still count."""
+    for each in JUDGES:
+        try:
+            yield from each(facts)
+        except Exception as error:
+            probe = Probe(f"{each.__module__.rpartition('.')[2]} ({each.__name__.replace('_', ' ')})", each)
+            yield _unknown(probe, "itself broke", f"{type(error).__name__}: {error}")
+
+
+def gathered(host: Host, quick: bool = False) -> Iterator[Finding | str | Facts]:
+    """Gather the facts, hand them on, and let them be judged."""
+    facts = gather(host, quick=quick)
+    yield facts
+    yield from judge(facts)
+
+
+def gathered_quickly(host: Host) -> Iterator[Finding | str | Facts]:
+    """The same without a tool or a framework."""
+    yield from gathered(host, quick=True)
+
+
+PROBES: tuple[Probe, ...] = (  # from the ground up, too
     Probe("Python", host.python),
     Probe("packages", packages.versions),
     Probe("package files", packages.files),
     Probe("helpers", packages.our_helpers),
+    Probe("devices and frameworks", gathered, "full"),
+    Probe("devices and frameworks", gathered_quickly, "quick"),
     Probe("files in notebooks", packages.shadows),
     Probe("folder", host.folder),
     Probe("profile", host.profile),
@@ -59,10 +87,6 @@ PROBES: tuple[Probe, ...] = (
     Probe("memory", host.memory),
     Probe("disk", host.disk),
 )
-# Judges and failures, from the ground up: where two findings are equally bad, the first is the more fundamental.
-MODULES = (host, windows, hosted, apple, nvidia, amd, packages, opencl, computes, keras)
-JUDGES: tuple[Callable[[Facts], Seen], ...] = tuple(judge for module in MODULES for judge in module.JUDGES)
-KNOWN: dict[str, Failure] = {failure.id: failure for module in MODULES for failure in module.FAILURES}
 
 
 class Findings(list[Finding]):
@@ -81,15 +105,7 @@ def examine(quick: bool = False) -> Findings:
     here = Host.here()
     if elsewhere := packages.another_python(here):
         return Findings([elsewhere])
-    gathered: list[Facts] = []
-
-    def judged(here: Host) -> Seen:
-        gathered.append(gather(here, quick=quick))
-        yield from judge(gathered[0])
-
     probes = [probe for probe in PROBES if probe.when in ("always", "quick" if quick else "full")]
-    machine = [probe for probe in probes if probe.name in FIRST]
-    probes = [*machine, Probe(HARDWARE, judged), *(probe for probe in probes if probe not in machine)]
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(probe, *_start(probe, here)) for probe in probes]
     try:
@@ -104,23 +120,13 @@ def examine(quick: bool = False) -> Findings:
     found = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(found, key=lambda finding: worst_first.index(finding.severity)))
     findings.fine = tuple(item for item in everything if isinstance(item, str))
-    findings.facts = gathered[0] if gathered else None
+    findings.facts = next((item for item in everything if isinstance(item, Facts)), None)
     return findings
 
 
-def judge(facts: Facts) -> Seen:
-    """Let every judge look at the facts; one that breaks becomes a note, and the others still count."""
-    for each in JUDGES:
-        try:
-            yield from each(facts)
-        except Exception as error:
-            probe = Probe(f"{each.__module__.rpartition('.')[2]} ({each.__name__.replace('_', ' ')})", each)
-            yield _unknown(probe, "itself broke", f"{type(error).__name__}: {error}")
-
-
-def _start(probe: Probe, here: Host) -> tuple[list[Finding | str], threading.Event]:
+def _start(probe: Probe, here: Host) -> tuple[list[Finding | str | Facts], threading.Event]:
     """Run a probe in a thread; return the list that it fills and an event for its end. What breaks becomes a note."""
-    seen: list[Finding | str] = []
+    seen: list[Finding | str | Facts] = []
     # Not Thread.is_alive: in Python 3.11 a join that Ctrl-C interrupts leaves the thread marked as ended.
     done = threading.Event()
 

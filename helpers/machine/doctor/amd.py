@@ -349,7 +349,7 @@ IN_WSL = Failure(
 UNEXPLAINED = Failure(
     "amd-not-listed", "AMD GPU", "limits",
     "{framework} was built for AMD GPUs, the kernel offers one, and {framework} lists none.",
-    "None of the causes that the doctor knows was found. {says}",
+    "No cause that the doctor knows was found. {says}",
     lambda host: f"See what it prints itself:\n    {command(host, 'devices')}\nThen hand this file to whoever helps "
     f"you:\n    {command(host, 'doctor --report report.txt')}",
     "https://github.com/tensorflow/tensorflow/issues/62328 is the same on NVIDIA", LINUX,

@@ -23,7 +23,7 @@ from helpers.devices import Answer
 from helpers.machine.host import Host
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
-FRAMEWORK_SECONDS = 13.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
+FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer

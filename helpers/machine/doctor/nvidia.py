@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from helpers.frameworks import FRAMEWORKS
-from helpers.machine.doctor.facts import Facts, numbers
+from helpers.machine.doctor.facts import TOOL_SECONDS, Facts, numbers
 from helpers.machine.doctor.findings import Failure, Finding, forget
 from helpers.machine.host import Host, command, python_command, set_variable
 
@@ -72,9 +72,8 @@ def driver(facts: Facts) -> str:
 
 
 def on_the_bus(facts: Facts) -> bool:
-    """Whether an NVIDIA graphics card is in this machine, driver or not."""
-    cards = facts.said("powershell") if facts.host.system == "Windows" else ""
-    return VENDOR in facts.graphics_cards() or "nvidia" in cards.lower()
+    """Whether an NVIDIA graphics card is in this machine, driver or not; known of Linux alone."""
+    return VENDOR in facts.graphics_cards()
 
 
 def there(facts: Facts) -> bool:
@@ -83,7 +82,8 @@ def there(facts: Facts) -> bool:
     A container without devices sees the machine's driver in /proc all the same.
     """
     nodes = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")
-    return bool(driver(facts)) and (not facts.host.container or facts.there(*nodes))
+    works = "failed" not in [said.state for name, said in facts.tools.items() if name == "nvidia-smi"]
+    return bool(driver(facts)) and works and (not facts.host.container or facts.there(*nodes))
 
 
 def cuda_builds(facts: Facts) -> dict[str, int]:
@@ -205,9 +205,9 @@ NO_DRIVER = Failure(
 )  # fmt: skip
 DRIVER_FAILS = Failure(
     "nvidia-driver-fails", "NVIDIA's driver", "limits",
-    "NVIDIA's driver is installed and does not work: nvidia-smi {says}.",
-    "The driver's parts do not fit each other, or not the kernel: after an update, until the machine is restarted; or "
-    "Secure Boot keeps an unsigned module out.",
+    "NVIDIA's driver is installed, and nvidia-smi {says}.",
+    "Where the driver does not work, its parts do not fit each other, or not the kernel: after an update, until the "
+    "machine is restarted; or Secure Boot keeps an unsigned module out.",
     _restart,
     "https://docs.nvidia.com/deploy/nvidia-smi: it asks the driver, so its failure is the driver's",
     ("nvidia",),
@@ -283,7 +283,7 @@ NO_LIBRARIES = Failure(
 UNEXPLAINED = Failure(
     "nvidia-not-listed", "NVIDIA GPU", "limits",
     "{framework} was built for NVIDIA GPUs, NVIDIA's driver works, and {framework} lists none.",
-    "None of the causes that the doctor knows was found. {says}",
+    "No cause that the doctor knows was found. {says}",
     lambda host: f"See what it prints itself:\n    {command(host, 'devices')}\nThen hand this file to whoever helps "
     f"you:\n    {command(host, 'doctor --report report.txt')}",
     "https://github.com/tensorflow/tensorflow/issues/62328, /64881",
@@ -310,7 +310,8 @@ def driver_fails(facts: Facts) -> Iterator[Finding]:
     """Does nvidia-smi say that the driver does not work, or not answer at all; rubbish says nothing."""
     said = facts.tools.get("nvidia-smi")
     if said and said.state == "timed out":
-        yield DRIVER_FAILS.found(facts.host, says="does not answer")
+        slow = f"does not answer within {TOOL_SECONDS:g} s (a machine with many GPUs may need longer)"
+        yield DRIVER_FAILS.found(facts.host, "note", says=slow)
     elif said and said.state == "failed" and facts.said("nvidia-smi names") == "":
         words = re.search(
             r"NVIDIA-SMI has failed.*|Failed to initialize NVML.*|No devices were found", said.text + said.error

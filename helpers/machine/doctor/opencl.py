@@ -293,7 +293,7 @@ def drivers(facts: Facts) -> Seen:
 def render_group(facts: Facts) -> Iterator[Finding]:
     """May this user open the GPU's render node; for AMD's GPUs that ROCm reaches the family amd tells it."""
     closed = [] if any(amd.groups(facts)) else [file for file in amd.no_access(facts) if "renderD" in file]
-    if closed and facts.graphics_cards() and facts.sees_gpu("opencl") is not True:
+    if closed and facts.graphics_cards() and facts.sees_gpu("opencl") is False:
         yield RENDER.found(facts.host, files=listed(closed))
 
 

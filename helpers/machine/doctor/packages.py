@@ -214,7 +214,7 @@ TWO_FLAVOURS = Failure(
 )  # fmt: skip
 NO_IMPORT = Failure(
     "packages-import-fails", "package", "limits",
-    "{framework} cannot be imported: {says}",
+    "{framework} cannot be imported: {says}.",
     "Every lesson that computes with it stops there. The words are its own; a file that is missing or of another "
     "version "
     "is the usual cause.",
@@ -260,7 +260,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
         if answer.state == "timed out":
             yield SLOW_IMPORT.found(facts.host, framework=title, seconds=f"{FRAMEWORK_SECONDS:g}")
         elif not any(amd.libraries(facts)) and not any(computer.no_avx(facts)):
-            yield NO_IMPORT.found(facts.host, framework=title, says=answer.message)
+            yield NO_IMPORT.found(facts.host, framework=title, says=answer.message.rstrip("."))
 
 
 JUDGES = (flavours, imports)
