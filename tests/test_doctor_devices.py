@@ -77,7 +77,7 @@ def a_driver_older_than_cuda_13(machine):
     machine.lists("jax")
 
 
-@provokes("nvidia-driver-too-old", "nvidia-cpu-build")
+@provokes("nvidia-driver-too-old")
 def a_driver_too_old_before_the_download(machine):
     machine.nvidia(driver="470.129.06")
 
@@ -591,12 +591,20 @@ def metal_that_computes_wrongly(machine):
     machine.proofs = (Proof("torch", "Apple M4 GPU", "wrong", "by up to 0.71"), Proof("torch", "Apple M4", "right"))
 
 
+@provokes("devices-driver")
+def a_driver_older_than_the_compiled_code(machine):
+    machine.nvidia("Tesla T4", "550.54.15", "7.5")
+    machine.cuda_family("Tesla T4")
+    reason = "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+    machine.proofs = (Proof("jax", "Tesla T4", "failed", reason),)
+
+
 @provokes("devices-no-code")
 def a_gpu_without_code_of_which_nothing_else_is_known(machine):
     machine.proofs = (Proof("torch", "Tesla P100", "failed", "CUDA error: no kernel image is available for execution"),)
 
 
-@provokes("devices-no-code")
+@provokes("devices-no-amd-code")
 def a_radeon_without_code(machine):
     machine.proofs = (
         Proof("torch", "AMD Radeon RX 7600", "failed", "HIP error: invalid device function\nCompile with"),
@@ -915,7 +923,7 @@ def test_a_blind_developer_is_shown_a_way_without_wsl(machine):
     tensorflow_on_windows_with_an_rtx_4080(machine)
     (finding,) = machine.findings()
     assert "natively and without WSL" in finding.next
-    assert "download.pytorch.org/whl/cu126" in finding.next and '$env:KERAS_BACKEND = "torch"' in finding.next
+    assert "download.pytorch.org/whl/cu128" in finding.next and '$env:KERAS_BACKEND = "torch"' in finding.next
 
 
 def test_the_number_of_the_card_is_the_one_to_show(machine):

@@ -123,7 +123,7 @@ def no_access(facts: Facts) -> list[str]:
     files = [facts.root / "dev/kfd"]
     if (facts.root / "dev/dri").is_dir():
         files += sorted((facts.root / "dev/dri").glob("renderD*"))
-    return [file.relative_to(facts.root).as_posix() for file in files if _closed(facts, file)]
+    return [f"/{file.relative_to(facts.root).as_posix()}" for file in files if _closed(facts, file)]
 
 
 def _closed(facts: Facts, file: Path) -> bool:
@@ -242,10 +242,10 @@ NO_KFD = Failure(
 NO_ACCESS = Failure(
     "amd-groups", "AMD GPU", "limits",
     "You may not open the GPU: {files}.",
-    "The files belong to the groups {groups}, and {reason}. ROCm then finds no GPU, or says that it cannot open "
+    "They belong to {groups}, and {reason}. ROCm then finds no GPU, or says that it cannot open "
     "/dev/kfd.",
     _groups, "ROCm's documentation, docs/install/include/100-prerequisites.rst: groups render and video", LINUX,
-    {"files": "dev/kfd", "groups": "render", "reason": "you are in none of them"},
+    {"files": "/dev/kfd", "groups": "the group render", "reason": "you are not in it"},
 )  # fmt: skip
 UNSUPPORTED = Failure(
     "amd-target-unsupported", "AMD GPU", "note",
@@ -308,7 +308,8 @@ JAX_TOO_OLD = Failure(
 HIDDEN = Failure(
     "amd-hidden", "AMD GPU", "limits",
     "{variables} hides every AMD GPU.",
-    "{values}. It lists the GPUs that a program may see, numbered from 0. ROCR_VISIBLE_DEVICES comes first; the others "
+    "{values}. Such a variable lists the GPUs that a program may see, numbered from 0. ROCR_VISIBLE_DEVICES comes "
+    "first; the others "
     "count only what it left.",
     "{unset}",
     "ROCm's documentation, conceptual/gpu-isolation.md (2025-03-21)", BOTH,
@@ -377,14 +378,13 @@ def groups(facts: Facts) -> Iterator[Finding]:
     if not closed or not wanted:  # the GPU inside nearly every processor of AMD is not worth a note to everyone
         return
     named = {int(number): name for name, number in re.findall(r"^([\w-]+):[^:]*:(\d+):", facts.text("etc/group"), re.M)}
-    owners = sorted({(facts.root / file).stat().st_gid for file in closed})
+    owners = sorted({(facts.root / file[1:]).stat().st_gid for file in closed})
     names = [named.get(owner, str(owner)) for owner in owners]
+    whose = f"the group{'s' * (len(names) > 1)} {' and '.join(names)}"
     listed_for = [name for name in names if _is_listed(facts, name)]
-    reason = (
-        f"you are in {listed(listed_for)} only from your next log-in on" if listed_for else "you are in none of them"
-    )
+    reason = f"you are in {listed(listed_for)} only from your next log-in on" if listed_for else "you are not in it"
     severity = "" if rocm_builds(facts) else "note"
-    yield NO_ACCESS.found(facts.host, severity, files=listed(closed), groups=listed(names), reason=reason)
+    yield NO_ACCESS.found(facts.host, severity, files=listed(closed), groups=whose, reason=reason)
 
 
 def _is_listed(facts: Facts, group: str) -> bool:
@@ -476,12 +476,13 @@ def override(facts: Facts) -> Iterator[Finding]:
             )
         return
     claimed = numbers(value)
-    for gpu in real:
+    for number, gpu in enumerate(real):
+        name = cards[number].name if len(cards) == len(real) else gpu.name
         digits = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", gpu.target)
         if digits and (int(digits[1]), int(digits[2], 16)) != claimed[:2]:
             reason = OVERRIDE_WRONG.example["reason"]
             yield OVERRIDE_WRONG.found(
-                facts.host, variable=OVERRIDE, value=value, gpu=gpu.name, target=gpu.target, reason=reason
+                facts.host, variable=OVERRIDE, value=value, gpu=name, target=gpu.target, reason=reason
             )
             return
 

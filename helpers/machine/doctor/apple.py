@@ -52,8 +52,8 @@ def _native_python(host: Host) -> str:
 ROSETTA = Failure(
     "apple-rosetta", "Python", "limits",
     "This Python was made for Intel's processors, and Rosetta translates it on this Apple processor.",
-    "Packages for Intel Macs end in 2024 (TensorFlow 2.16.2), know no Apple GPU, and TensorFlow stops at instructions "
-    "that Rosetta does not translate (AVX).",
+    "Packages for Intel Macs know no Apple GPU, and TensorFlow's ended with 2.16.2. Not every macOS translates the AVX "
+    "instructions that they use.",
     _native_python,
     "https://developer.apple.com/documentation/apple-silicon/about-the-rosetta-translation-environment "
     "(sysctl.proc_translated); PyPI (2026-11-20)",

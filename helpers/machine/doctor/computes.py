@@ -16,11 +16,18 @@ from helpers.machine.host import Host, command, set_variable, unset_variable
 
 
 def _another(host: Host) -> str:
+    hide = "" if host.system == "Darwin" else f"    {set_variable(host, 'CUDA_VISIBLE_DEVICES', '-1')}\n"
     return (
         "Compute with another framework or on the processor until that is mended: type one of these in the terminal, "
-        f"then start the workshop from there again:\n    {set_variable(host, 'KERAS_BACKEND', 'jax')}\n"
-        f"    {set_variable(host, 'CUDA_VISIBLE_DEVICES', '-1')}\nWhich devices compute right is shown by:\n"
-        f"    {command(host, 'devices')}"
+        f"then start the workshop from there again:\n    {set_variable(host, 'KERAS_BACKEND', 'jax')}\n{hide}"
+        f"Which devices compute right is shown by:\n    {command(host, 'devices')}"
+    )
+
+
+def _amds_part(host: Host) -> str:
+    return (
+        f"Install the package with its part for your GPU: the gfx target for gfx1201 (rocminfo shows it):\n"
+        f"{amd.torch_for(host, 'gfx1201')}\n{_another(host)}"
     )
 
 
@@ -48,12 +55,18 @@ NO_CODE = Failure(
     "{device} is listed by {framework} and cannot compute: {reason}.",
     "{framework}'s package holds no machine code for this generation of GPUs. The list does not show that; the first "
     "operation does.",
-    lambda host: f"{nvidia.TOO_LOW.next(host)}\nFor an AMD GPU, with its gfx target for gfx1201 (rocminfo shows it):\n"
-    f"{amd.torch_for(host, 'gfx1201')}\n{_another(host)}",
-    "https://github.com/Kaggle/docker-python/issues/1546; https://github.com/ROCm/pytorch/issues/2730; "
-    "https://github.com/tensorflow/tensorflow/issues/89272", ("nvidia", "amd-linux", "amd-windows", "hosted"),
+    lambda host: f"{nvidia.TOO_LOW.next(host)}\n{_another(host)}",
+    "https://github.com/Kaggle/docker-python/issues/1546; https://github.com/tensorflow/tensorflow/issues/89272",
+    ("nvidia", "hosted"),
     {"device": "Tesla P100-PCIE-16GB", "framework": "PyTorch",
      "reason": "CUDA error: no kernel image is available for execution on the device"},
+)  # fmt: skip
+NO_AMD_CODE = Failure(
+    "devices-no-amd-code", "device", "limits",
+    NO_CODE.what, NO_CODE.why, _amds_part,
+    "https://github.com/ROCm/pytorch/issues/2730 (2025-10); https://github.com/ROCm/TheRock/issues/3392",
+    ("amd-linux", "amd-windows"),
+    {"device": "AMD Radeon RX 7600", "framework": "PyTorch", "reason": "HIP error: invalid device function"},
 )  # fmt: skip
 NO_MEMORY = Failure(
     "devices-memory", "device", "note",
@@ -62,6 +75,14 @@ NO_MEMORY = Failure(
     _smaller, "https://www.tensorflow.org/guide/gpu", ("nvidia", "amd-linux"),
     {"device": "NVIDIA GeForce RTX 3060", "framework": "JAX", "reason": "RESOURCE_EXHAUSTED: Out of memory"},
 )  # fmt: skip
+OLD_DRIVER = Failure(
+    "devices-driver", "device", "limits",
+    "{device} is listed by {framework} and cannot compute: {reason}.",
+    "{framework}'s code was compiled with a newer CUDA than the GPU's driver knows.",
+    nvidia.DRIVER_TOO_OLD.next,
+    "https://github.com/srush/GPU-Puzzles/issues/48; https://github.com/googlecolab/colabtools/issues/5081",
+    ("nvidia", "hosted"), {"device": "Tesla T4", "framework": "JAX", "reason": "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+)  # fmt: skip
 FAILS = Failure(
     "devices-fails", "device", "limits",
     "{device} is listed by {framework} and cannot compute: {reason}.",
@@ -69,16 +90,17 @@ FAILS = Failure(
     _another, "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple"),
     {"device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow", "reason": "InternalError: CUDA_ERROR_UNKNOWN"},
 )  # fmt: skip
-FAILURES = (WRONG, NO_CODE, NO_MEMORY, FAILS)
+FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FAILS)
 WORDS: tuple[tuple[str, Failure, tuple[Callable[[Facts], Iterator[Finding]], ...]], ...] = (
-    # what the framework says, the failure, and the findings that tell the same with more detail
-    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", FAILS, (nvidia.driver_too_old,)),
+    # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
+    (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", NO_MEMORY, ()),
+    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", OLD_DRIVER, (nvidia.driver_too_old,)),
     (
-        r"no kernel image|INVALID_PTX|sm_\d+|invalid device function|Invalid_?Image|kernel image is invalid",
-        NO_CODE,
-        (nvidia.capability, nvidia.rtx_50, amd.torch_kernels, amd.tensorflow_target, amd.override),
+        r"HIP error|hipError|invalid device function",
+        NO_AMD_CODE,
+        (amd.torch_kernels, amd.tensorflow_target, amd.override),
     ),
-    (r"out of memory|RESOURCE_EXHAUSTED|OOM", NO_MEMORY, ()),
+    (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", NO_CODE, (nvidia.capability, nvidia.rtx_50)),
     ("", FAILS, ()),
 )
 

@@ -29,7 +29,8 @@ COLAB = Failure(
     "Colab starts with a processor alone. Everything runs, and trainings take many times longer.",
     "In Colab's menu: Runtime > Change runtime type > T4 GPU > Save. The session starts anew, so run the first cell "
     "again. (Free GPUs are not always there.)",
-    "https://github.com/fastai/course22-web/issues/78 (2025-10); https://research.google.com/colaboratory/faq.html",
+    "https://github.com/NVIDIA/accelerated-computing-hub/issues/56 (2025-03); "
+    "https://github.com/fastai/course22-web/issues/78 (2025-10)",
     ("hosted",),
 )  # fmt: skip
 KAGGLE = Failure(

@@ -120,7 +120,6 @@ def _get_driver(host: Host) -> str:
     ways = {
         "debian": "On Ubuntu:\n    sudo ubuntu-drivers install\nOn Debian (with its section non-free):\n"
         "    sudo apt install nvidia-driver",
-        "arch": "    sudo pacman -S nvidia",
     }
     other = "Install the newest driver as your distribution describes it, or from https://www.nvidia.com/drivers."
     return f"{ways.get(host.distribution, other)}\nThen restart the machine; this must show the GPU:\n    nvidia-smi"
@@ -131,12 +130,8 @@ def cuda_family(host: Host) -> str:
     if host.hosted:
         return f'In a cell, then restart the session:\n    %pip install "jax[cuda12]"\n{_jax(host)}'
     if host.system == "Windows":
-        pip = f"{python_command(host)} -m pip install"
-        return (
-            "On Windows itself PyTorch is the way (TensorFlow and JAX need WSL2):\n"
-            f"    {pip} torch --index-url https://download.pytorch.org/whl/cu126\n"
-            f"    {set_variable(host, 'KERAS_BACKEND', 'torch')}"
-        )
+        keras = set_variable(host, "KERAS_BACKEND", "torch")
+        return f"On Windows itself PyTorch is the way (TensorFlow and JAX need WSL2):\n{torch_for(host)}\n    {keras}"
     if host.installed_by == "venv":
         return f"In the workshop's folder (a download of about {DOWNLOAD}):\n    {command(host, 'lab --accel cuda')}"
     return (
@@ -144,6 +139,12 @@ def cuda_family(host: Host) -> str:
         f'    {python_command(host)} -m pip install "tensorflow[and-cuda]" "jax[cuda12]"\n'
         f"    {python_command(host)} -m pip uninstall tensorflow-cpu"
     )
+
+
+def torch_for(host: Host) -> str:
+    """Return the command that installs PyTorch for NVIDIA GPUs: CUDA 12.8 has code from Volta to RTX 50."""
+    pip = f"    {python_command(host)} -m pip install torch --index-url https://download.pytorch.org/whl/"
+    return f"{pip}cu128\n(For GTX 10 and older GPUs cu126 instead of cu128.)"
 
 
 def _jax(host: Host) -> str:
@@ -165,26 +166,31 @@ def _restart(host: Host) -> str:
 
 
 def _other_build(host: Host) -> str:
+    if host.hosted:
+        return (
+            "Choose another accelerator. Kaggle: Session options > Accelerator > GPU T4 x2. Colab: Runtime > Change "
+            "runtime type > T4 GPU. Or, in a cell, PyTorch for older GPUs (compute capability 5.0 to 9.0), then "
+            "restart "
+            "the session:\n    %pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126"
+        )
     pip = f"    {python_command(host)} -m pip install"
     return (
         "Take a build that holds code for this GPU. PyTorch for GPUs before Turing (compute capability 5.0 to 9.0):\n"
         f"{pip} --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126\n"
-        "PyTorch for RTX 50:\n"
+        "PyTorch for RTX 50 and all from Volta on (7.0 to 12.0):\n"
         f"{pip} --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128\n"
-        "JAX from compute capability 5.2 on:\n"
-        f'{pip} "jax[cuda12]"\nOn Kaggle choose the accelerator T4 x2 instead of P100.'
+        f'JAX from compute capability 5.2 on, on Linux:\n{pip} "jax[cuda12]"'
     )
 
 
 def _dlopen(host: Host) -> str:
     python = python_command(host)
+    where = 'import importlib.util as u; print(u.find_spec("tensorflow").submodule_search_locations[0])'
     return (
         "See whether a variable leads to other libraries, remove it, and start again from the same terminal:\n"
         "    unset LD_LIBRARY_PATH\n"
         "If that does not help, link the libraries beside TensorFlow, as its installation page says:\n"
-        f"    cd $({python} -c 'import importlib.util as u; "
-        f'print(u.find_spec("tensorflow").submodule_search_locations[0])\')\n'
-        "    ln -svf ../nvidia/*/lib/*.so* .\n"
+        f"    (cd $({python} -c '{where}') && ln -svf ../nvidia/*/lib/*.so* .)\n"
         "This names the library that is missing:\n"
         f"    TF_CPP_MAX_VLOG_LEVEL=3 {python} -c 'import tensorflow as tf; tf.config.list_physical_devices()'"
     )
@@ -410,8 +416,8 @@ def cpu_build(facts: Facts) -> Iterator[Finding]:
     without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
     if not here.get(backend) or backend in builds or facts.sees_gpu(backend):
         return
-    if backend == "tensorflow" and any(libraries(facts)):
-        return  # told with its cause
+    if any(driver_too_old(facts)) or (backend == "tensorflow" and any(libraries(facts))):
+        return  # told with its cause, or not before the driver is updated
     name = gpus(facts)[0].name if gpus(facts) else f"driver {driver(facts)}"
     words = f"{' and '.join([', '.join(without[:-1]), without[-1]] if without[1:] else without)} "
     yield CPU_BUILD.found(facts.host, gpu=name, frameworks=words + ("are" if without[1:] else "is"))

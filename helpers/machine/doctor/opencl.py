@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from helpers import devices
@@ -65,15 +66,15 @@ def get_driver(host: Host) -> str:
     return f"{apt}\nOr, without root, by pip, which has PoCL for this processor:\n{pip}"
 
 
-def _gpu_driver(host: Host) -> str:
-    nvidia_icd = (
-        "NVIDIA (the driver is here, and not registered with OpenCL, as in many containers). As root:\n"
-        "    mkdir -p /etc/OpenCL/vendors\n    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd\n"
-    )
-    return (
-        f"{'' if host.wsl or not host.nvidia else nvidia_icd}Intel:\n    {system_package(host, 'intel')}\n"
-        f"AMD, by Mesa:\n    {system_package(host, 'mesa')}\n    {set_variable(host, 'RUSTICL_ENABLE', 'radeonsi')}"
-    )
+def _gpu_driver(host: Host, makers: Sequence[str] = ("NVIDIA", "Intel", "AMD")) -> str:
+    rusticl = set_variable(host, "RUSTICL_ENABLE", "radeonsi")
+    ways = {
+        "NVIDIA": "NVIDIA (the driver is here, and not registered with OpenCL, as in many containers). As root:\n"
+        "    mkdir -p /etc/OpenCL/vendors\n    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd",
+        "Intel": f"Intel:\n    {system_package(host, 'intel')}",
+        "AMD": f"AMD, by Mesa:\n    {system_package(host, 'mesa')}\n    {rusticl}",
+    }
+    return "\n".join(ways[maker] for maker in ways if maker in makers)
 
 
 def _system_loader(host: Host) -> str:
@@ -177,7 +178,7 @@ RENDER = Failure(
     "You may not open the GPU: {files}.",
     "The file belongs to the group render, and you are not in it. OpenCL and Vulkan then see no GPU.",
     _render_group, "https://dgpu-docs.intel.com: the user is in the group render", ("intel", "opencl"),
-    {"files": "dev/dri/renderD128"},
+    {"files": "/dev/dri/renderD128"},
 )  # fmt: skip
 LOADER = Failure(
     "opencl-other-loader", "OpenCL", "note",
@@ -326,12 +327,13 @@ def gpu_missing(facts: Facts) -> Iterator[Finding]:
         return
     if any(_hides(facts)) or any(other_loader(facts)) or any(render_group(facts)) or any(amd.groups(facts)):
         return
-    usable = facts.there("dev/dri/renderD128") or (nvidia.there(facts) and not facts.host.wsl)
+    makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.there("dev/dri/renderD128") else {}
+    makers |= {nvidia.VENDOR: "NVIDIA"} if nvidia.there(facts) and not facts.host.wsl else {}
+    here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
     named = re.findall(r"deviceType\s*= \w*(?:DISCRETE|INTEGRATED)_GPU\s+deviceName\s*= (.+)", facts.said("vulkaninfo"))
-    makers = {INTEL: "Intel", amd.VENDOR: "AMD", nvidia.VENDOR: "NVIDIA"}
-    cards = [name.strip() for name in named] or [makers[card] for card in facts.graphics_cards() if card in makers]
-    if usable and cards:
-        yield GPU_MISSING.found(facts.host, gpu=listed(list(dict.fromkeys(cards))))
+    if here:
+        gpu = listed([name.strip() for name in named] or here)
+        yield replace(GPU_MISSING, next=lambda host: _gpu_driver(host, here)).found(facts.host, gpu=gpu)
 
 
 JUDGES = (filenames, broken_icd, render_group, drivers, other_loader, gpu_missing)

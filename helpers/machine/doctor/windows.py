@@ -30,7 +30,7 @@ def _windows_gpu(host: Host) -> str:
     keras = f"    {set_variable(host, 'KERAS_BACKEND', 'torch')}"
     return (
         "Let Keras compute with PyTorch, natively and without WSL. On an NVIDIA GPU:\n"
-        f"{pip} torch --index-url https://download.pytorch.org/whl/cu126\n"
+        f"{nvidia.torch_for(host)}\n"
         "On a Radeon, with your GPU's name for gfx1201 (hipinfo shows it):\n"
         f"{amd.torch_for(host, 'gfx1201')}\n"
         "On an Intel GPU:\n"
@@ -43,8 +43,8 @@ def _windows_gpu(host: Host) -> str:
 NO_GPU = Failure(
     "windows-tensorflow", "TensorFlow", "note",
     "There is a GPU here ({gpu}), and Keras computes with {framework}, which cannot use it on Windows itself.",
-    "TensorFlow's last version with a GPU on native Windows was 2.10; JAX never had one. In WSL2 both work, for NVIDIA "
-    "GPUs. PyTorch works natively.",
+    "TensorFlow's last version with a GPU on native Windows was 2.10, and JAX has none there. In WSL2 both work for "
+    "NVIDIA GPUs (JAX calls it experimental). PyTorch works natively.",
     _windows_gpu,
     "https://www.tensorflow.org/install/pip (2026-03-11); https://github.com/tensorflow/tensorflow/issues/85006, "
     "/73652",
