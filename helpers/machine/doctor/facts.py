@@ -25,6 +25,7 @@ from helpers.machine.host import Host
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
+FRAMEWORKS = ("opencl", "tensorflow", "jax", "torch")  # of devices.FRAMEWORKS; others have a probe of their own
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
 
@@ -174,7 +175,7 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
         if ONLY_ON.get(name, host.system) == host.system:
             work.append(lambda name=name, command=command: tools.__setitem__(name, ask_tool(command)))
     hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
-    asked = [(framework, framework, None) for framework in devices.FRAMEWORKS]
+    asked = [(framework, framework, None) for framework in FRAMEWORKS]
     asked += [(WITHOUT_LOADER_VARIABLES, "opencl", hidden)] if hidden else []
     for name, framework, variables in asked:
 

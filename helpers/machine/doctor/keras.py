@@ -105,9 +105,9 @@ FAILURES = (MISREAD, NOT_READ, TWO_FRACTIONS)
 
 def memory(facts: Facts) -> Iterator[Finding]:
     """Is JAX's setting of memory misread, or meant for a framework that does not know it; on a GPU alone."""
-    from helpers.machine.doctor import amd, nvidia
+    from helpers.machine.doctor import amd_gpus, nvidia
 
-    if not (nvidia.there(facts) or amd.there(facts)):
+    if not (nvidia.there(facts) or amd_gpus.there(facts)):
         return
     value, name = facts.variables.get(PREALLOCATE), facts.backend()
     if value is not None and value not in NO + YES:
