@@ -57,7 +57,7 @@ def gpus(facts: Facts) -> list[Gpu]:
 
 
 def by_amd_smi(text: str) -> list[Gpu]:
-    """Return the GPUs that `amd-smi static --asic --json` printed: a list (ROCm 6), or {"gpu_data": a list} (ROCm 7)."""
+    """Return the GPUs of `amd-smi static --asic --json`: a list (ROCm 6), or {"gpu_data": a list} (ROCm 7)."""
     start = re.search(r"^\s*[\[{]", text, re.MULTILINE)  # warnings may stand above
     try:
         told, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)

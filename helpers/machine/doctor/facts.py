@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from helpers import devices, processes
+from helpers import backends, devices, processes
 from helpers.devices import Answer
 from helpers.machine.host import Host
 
@@ -132,9 +133,7 @@ class Facts:
 
     def backend(self) -> str:
         """The framework that Keras will compute with."""
-        from helpers.machine.doctor import keras
-
-        return keras.chosen(self.variables)[0]
+        return chosen_backend(self.variables)[0]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -251,3 +250,23 @@ def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
             if verdict.strip() in ("right", "wrong", "failed"):
                 found.append(Proof(framework, str(device), verdict.strip(), reason.strip()))
     return tuple(found)
+
+
+def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
+    """Return the backend that Keras will take, and the file that says so; None where the variable does.
+
+    Args:
+        variables: of the environment.
+    """
+    named = variables.get(backends.VARIABLE, "")
+    return (named, None) if named else _configured()
+
+
+def _configured() -> tuple[str, Path]:
+    """Return the backend that keras.json names, tensorflow by default, and that file; as Keras reads it."""
+    home = os.environ.get("KERAS_HOME")
+    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow", file
