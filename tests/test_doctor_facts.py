@@ -13,7 +13,7 @@ from fakes import vendor_outputs as prints
 from helpers import devices
 from helpers.devices import Answer
 from helpers.machine import doctor
-from helpers.machine.doctor import amd, facts, nvidia, opencl
+from helpers.machine.doctor import amd_gpus, facts, nvidia, opencl
 from helpers.machine.host import Host
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
@@ -59,20 +59,20 @@ def test_a_gpu_that_fell_off_the_bus_is_left_out(machine):
 def test_rocminfo_names_the_gpus_in_its_order_and_not_the_processor(machine):
     gpus = [("gfx1032", "AMD Radeon RX 6700S"), ("gfx1035", "AMD Radeon Graphics")]
     machine.tool("rocminfo", prints.rocminfo(*gpus))
-    assert amd.gpus(machine.facts()) == [amd.Gpu(*gpu) for gpu in gpus]
+    assert amd_gpus.gpus(machine.facts()) == [amd_gpus.Gpu(*gpu) for gpu in gpus]
 
 
 @pytest.mark.parametrize("text", [prints.AMD_SMI_6, prints.AMD_SMI_7])
 def test_amd_smi_stands_in_for_rocminfo(text, machine):
     machine.tool("amd-smi", text)
-    assert amd.gpus(machine.facts()) == [amd.Gpu("gfx1102", "AMD Radeon RX 7600")]
+    assert amd_gpus.gpus(machine.facts()) == [amd_gpus.Gpu("gfx1102", "AMD Radeon RX 7600")]
 
 
-@pytest.mark.parametrize("target", sorted(amd.STATUS))
+@pytest.mark.parametrize("target", sorted(amd_gpus.STATUS))
 def test_the_kernel_names_every_target_without_a_tool(target, machine):
     machine.amd((target, "anything"))
     (machine.bin / "rocminfo").unlink()
-    assert amd.gpus(machine.facts()) == [amd.Gpu(target, target)]
+    assert amd_gpus.gpus(machine.facts()) == [amd_gpus.Gpu(target, target)]
 
 
 @pytest.mark.parametrize("text", [prints.CLINFO, prints.CLINFO_AMD])

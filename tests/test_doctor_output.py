@@ -16,6 +16,7 @@ from fakes import vendor_outputs as prints
 from helpers import ROOT
 from helpers.machine import doctor
 from helpers.machine.doctor import output
+from helpers.machine.host import Host
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 
@@ -54,7 +55,7 @@ def test_json_without_facts_fits_its_schema():
 
 
 def test_every_known_failure_fits_the_schema():
-    here = output._here()
+    here = Host.here()
     findings = doctor.Findings(failure.shown(here) for failure in doctor.KNOWN.values())
     jsonschema.validate(json.loads(output.as_json(findings)), output.SCHEMA)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from helpers.frameworks import FRAMEWORKS
-from helpers.machine.doctor import amd, nvidia
+from helpers.machine.doctor import amd, amd_gpus, nvidia
 from helpers.machine.doctor.facts import Facts, Proof
 from helpers.machine.doctor.findings import Failure, Finding
 from helpers.machine.host import Host, command, set_variable, unset_variable
@@ -44,9 +44,9 @@ WRONG = Failure(
     "{device} computes wrongly with {framework}: a small product differs from NumPy's ({reason}).",
     "It says nothing of that itself: a training would run and learn nothing. Metal has done so, and GPUs that pass for "
     "another one.",
-    lambda host: f"{_another(host)}\nUpdate the system, the driver and {{framework}}. If {amd.OVERRIDE} is set, "
+    lambda host: f"{_another(host)}\nUpdate the system, the driver and {{framework}}. If {amd_gpus.OVERRIDE} is set, "
     f"remove it:"
-    f"\n    {unset_variable(host, amd.OVERRIDE)}",
+    f"\n    {unset_variable(host, amd_gpus.OVERRIDE)}",
     "https://github.com/tensorflow/tensorflow/issues/92564 (2025-05); https://github.com/pytorch/pytorch/issues/192212",
     ("apple", "amd-linux", "nvidia"), {"device": "Apple M4 GPU", "framework": "PyTorch", "reason": "by up to 0.7"},
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,13 +19,14 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from helpers import devices, processes
+from helpers import backends, devices, processes
 from helpers.devices import Answer
 from helpers.machine.host import Host
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
+FRAMEWORKS = ("opencl", "tensorflow", "jax", "torch")  # of devices.FRAMEWORKS; others have a probe of their own
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
 
@@ -131,9 +133,7 @@ class Facts:
 
     def backend(self) -> str:
         """The framework that Keras will compute with."""
-        from helpers.machine.doctor import keras
-
-        return keras.chosen(self.variables)[0]
+        return chosen_backend(self.variables)[0]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
         if ONLY_ON.get(name, host.system) == host.system:
             work.append(lambda name=name, command=command: tools.__setitem__(name, ask_tool(command)))
     hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
-    asked = [(framework, framework, None) for framework in devices.FRAMEWORKS]
+    asked = [(framework, framework, None) for framework in FRAMEWORKS]
     asked += [(WITHOUT_LOADER_VARIABLES, "opencl", hidden)] if hidden else []
     for name, framework, variables in asked:
 
@@ -250,3 +250,23 @@ def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
             if verdict.strip() in ("right", "wrong", "failed"):
                 found.append(Proof(framework, str(device), verdict.strip(), reason.strip()))
     return tuple(found)
+
+
+def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
+    """Return the backend that Keras will take, and the file that says so; None where the variable does.
+
+    Args:
+        variables: of the environment.
+    """
+    named = variables.get(backends.VARIABLE, "")
+    return (named, None) if named else _configured()
+
+
+def _configured() -> tuple[str, Path]:
+    """Return the backend that keras.json names, tensorflow by default, and that file; as Keras reads it."""
+    home = os.environ.get("KERAS_HOME")
+    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow", file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,20 @@ from helpers.machine.host import Host, unset_variable
 
 SEVERITIES = {"stops": "STOPS THE WORKSHOP", "limits": "LIMITS WHAT RUNS", "note": "NOTE"}  # the worst first
 CHILD_SECONDS = 8.0  # for each subprocess of a probe; a probe starts two at most, one after the other
-FAMILIES = ("host", "packages", "opencl", "nvidia", "amd", "apple", "windows", "hosted", "devices", "data", "keras")
+FAMILIES = (
+    "host",
+    "packages",
+    "opencl",
+    "nvidia",
+    "amd",
+    "apple",
+    "windows",
+    "hosted",
+    "devices",
+    "webgpu",
+    "data",
+    "keras",
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +35,12 @@ class Finding:
     what: str  # one sentence that says what is wrong
     why: str  # the reason, or what it means
     next: str  # what to type or do next on this machine; lines that start with four spaces are commands
-    id: str  # of the failure, such as "nvidia-driver-too-old"; its first word is the family
+    id: str = ""  # of the failure, such as "nvidia-driver-too-old"; its first word is the family
+
+    def __post_init__(self) -> None:
+        """A probe that names no failure tells something else about its thing, such as "webgpu-other"."""
+        if not self.id:
+            object.__setattr__(self, "id", f"{re.sub(r'[^a-z]+', '', self.name.lower())}-other")
 
     @property
     def family(self) -> str:
@@ -61,7 +80,7 @@ class Failure:
             values: what its templates name.
         """
         advice = self.next(host) if callable(self.next) else self.next
-        texts = (text.format_map(values) for text in (self.what, self.why, advice))
+        texts = (text.format_map(values).rstrip() for text in (self.what, self.why, advice))
         return Finding(self.name, severity or self.severity, *texts, self.id)
 
     def shown(self, host: Host) -> Finding:

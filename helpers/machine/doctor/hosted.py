@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helpers.machine.doctor import amd, nvidia
+from helpers.machine.doctor import amd_gpus, nvidia
 from helpers.machine.doctor.facts import Facts
 from helpers.machine.doctor.findings import Failure, Finding
 from helpers.machine.host import Host
 
-NODES = {nvidia.VENDOR: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"), amd.VENDOR: ("dev/kfd",)}
+NODES = {nvidia.VENDOR: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"), amd_gpus.VENDOR: ("dev/kfd",)}
 TPU = ("dev/accel0", "dev/vfio/0")  # Colab's and Kaggle's other accelerator
 
 
@@ -66,7 +66,7 @@ def container(facts: Facts) -> Iterator[Finding]:
     cards = facts.graphics_cards()
     without = [maker for maker, nodes in NODES.items() if maker in cards and not facts.there(*nodes)]
     if without:
-        names = {nvidia.VENDOR: "NVIDIA", amd.VENDOR: "AMD"}
+        names = {nvidia.VENDOR: "NVIDIA", amd_gpus.VENDOR: "AMD"}
         files = ", ".join(f"/{NODES[maker][0]}" for maker in without)
         verb = "is missing" if len(without) == 1 else "are missing"
         yield CONTAINER.found(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 from helpers import backends, devices
-from helpers.machine.doctor.facts import Facts
+from helpers.machine.doctor import amd_gpus, nvidia
+from helpers.machine.doctor.facts import Facts, chosen_backend
 from helpers.machine.doctor.findings import Failure, Finding, Seen, forget
 from helpers.machine.host import Host, command, set_variable
 
 
 def backend(host: Host) -> Seen:
     """Is the backend that Keras will take one that exists, is installed, and can train."""
-    name, file = chosen(os.environ)
+    name, file = chosen_backend(os.environ)
     source = f"Keras' own settings, {file}," if file else f"The variable {backends.VARIABLE}"
     take = set_variable(host, backends.VARIABLE, "tensorflow")
     there = "in the terminal, then start the workshop from there again"
@@ -42,26 +41,6 @@ def backend(host: Host) -> Seen:
         )
     else:
         yield f"Keras backend: {name}"
-
-
-def chosen(variables: Mapping[str, str]) -> tuple[str, Path | None]:
-    """Return the backend that Keras will take, and the file that says so; None where the variable does.
-
-    Args:
-        variables: of the environment.
-    """
-    named = variables.get(backends.VARIABLE, "")
-    return (named, None) if named else _configured()
-
-
-def _configured() -> tuple[str, Path]:
-    """Return the backend that keras.json names, tensorflow by default, and that file; as Keras reads it."""
-    home = os.environ.get("KERAS_HOME")
-    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
-    except (OSError, ValueError, AttributeError):
-        return "tensorflow", file
 
 
 # ------------------------------------------------------------------- memory of a GPU: settings that seem to be ignored
@@ -105,9 +84,7 @@ FAILURES = (MISREAD, NOT_READ, TWO_FRACTIONS)
 
 def memory(facts: Facts) -> Iterator[Finding]:
     """Is JAX's setting of memory misread, or meant for a framework that does not know it; on a GPU alone."""
-    from helpers.machine.doctor import amd, nvidia
-
-    if not (nvidia.there(facts) or amd.there(facts)):
+    if not (nvidia.there(facts) or amd_gpus.there(facts)):
         return
     value, name = facts.variables.get(PREALLOCATE), facts.backend()
     if value is not None and value not in NO + YES:

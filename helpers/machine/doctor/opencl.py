@@ -10,7 +10,7 @@ from pathlib import Path
 
 from helpers import devices
 from helpers.errors import WorkshopError
-from helpers.machine.doctor import amd, nvidia
+from helpers.machine.doctor import amd, amd_gpus, nvidia
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts
 from helpers.machine.doctor.findings import Failure, Finding, Seen, forget, listed
 from helpers.machine.host import Host, binder_link, command, python_command, set_variable, system_package
@@ -293,7 +293,7 @@ def drivers(facts: Facts) -> Seen:
 
 def render_group(facts: Facts) -> Iterator[Finding]:
     """May this user open the GPU's render node; for AMD's GPUs that ROCm reaches the family amd tells it."""
-    closed = [] if any(amd.groups(facts)) else [file for file in amd.no_access(facts) if "renderD" in file]
+    closed = [] if any(amd.groups(facts)) else [file for file in amd_gpus.no_access(facts) if "renderD" in file]
     if closed and facts.graphics_cards() and facts.sees_gpu("opencl") is False:
         yield RENDER.found(facts.host, files=listed(closed))
 
@@ -327,7 +327,7 @@ def gpu_missing(facts: Facts) -> Iterator[Finding]:
         return
     if any(_hides(facts)) or any(other_loader(facts)) or any(render_group(facts)) or any(amd.groups(facts)):
         return
-    makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.there("dev/dri/renderD128") else {}
+    makers = {INTEL: "Intel", amd_gpus.VENDOR: "AMD"} if facts.there("dev/dri/renderD128") else {}
     makers |= {nvidia.VENDOR: "NVIDIA"} if nvidia.there(facts) and not facts.host.wsl else {}
     here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
     named = re.findall(r"deviceType\s*= \w*(?:DISCRETE|INTEGRATED)_GPU\s+deviceName\s*= (.+)", facts.said("vulkaninfo"))

@@ -16,6 +16,7 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.machine.doctor.facts import Facts, Said
 from helpers.machine.doctor.findings import FAMILIES, SEVERITIES, Finding
+from helpers.machine.host import Host
 
 VERSION = 1  # of the schema; it grows when a field changes its meaning or goes
 PACKAGES = (  # whose versions a report names, where they are installed; and all that begin with one of the prefixes
@@ -91,7 +92,7 @@ def as_json(findings: list[Finding]) -> str:
     Args:
         findings: what `examine` returned.
     """
-    facts = getattr(findings, "facts", None) or Facts(_here())
+    facts = getattr(findings, "facts", None) or Facts(Host.here())
     machine = asdict(facts.host) | {"python": ".".join(map(str, facts.host.python))}
     devices = {name: [answer.state, *map(str, answer.devices)] for name, answer in facts.answers.items()}
     found = {
@@ -118,7 +119,7 @@ def as_report(findings: list[Finding], text: str) -> str:
         findings: what `examine` returned.
         text: the same for the learner, as `doctor.report` has it.
     """
-    facts = getattr(findings, "facts", None) or Facts(_here())
+    facts = getattr(findings, "facts", None) or Facts(Host.here())
     host = facts.host
     places = [
         name
@@ -165,12 +166,6 @@ def packages(facts: Facts) -> dict[str, str]:
 def variables(facts: Facts) -> dict[str, str]:
     """Return the variables of the environment that matter for devices; no others, which may hold secrets."""
     return {name: value for name, value in sorted(facts.variables.items()) if VARIABLES.match(name)}
-
-
-def _here() -> object:
-    from helpers.machine.host import Host
-
-    return Host.here()
 
 
 # ----------------------------------------------------------------------------------------------- nobody's name

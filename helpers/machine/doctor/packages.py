@@ -15,6 +15,7 @@ from pathlib import Path
 from helpers import ROOT, devices, processes
 from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor import amd, apple, windows
+from helpers.machine.doctor import host as computer
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
 from helpers.machine.doctor.findings import CHILD_SECONDS, Failure, Finding, Seen, count, forget, listed
 from helpers.machine.host import STAMP, Host, command, python_command, reinstall
@@ -245,8 +246,6 @@ def flavours(facts: Facts, folder: str | Path | None = None) -> Iterator[Finding
 
 def imports(facts: Facts) -> Iterator[Finding]:
     """Can each framework be imported; where another finding knows the cause, that one tells it."""
-    from helpers.machine.doctor import host as computer
-
     explained = {
         "tensorflow": any(apple.metal_breaks(facts)) or any(windows.runtime(facts)),
         "jax": any(apple.jax_metal(facts)),
