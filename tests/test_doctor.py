@@ -23,7 +23,7 @@ from packaging.specifiers import SpecifierSet
 from helpers import devices, processes
 from helpers.devices import Answer, Device
 from helpers.machine import doctor, host
-from helpers.machine.doctor import data, keras, opencl, packages
+from helpers.machine.doctor import data, facts, keras, opencl, packages
 from helpers.machine.doctor import host as computer
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +43,7 @@ needs_linux_opencl = pytest.mark.usefixtures("linux_opencl")
 
 @pytest.fixture(scope="module")
 def opencl_devices():
-    return devices.ask("opencl", variables=dict.fromkeys(opencl.LOADER_VARIABLES)).devices
+    return devices.ask("opencl", variables=dict.fromkeys(facts.LOADER_VARIABLES)).devices
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def linux_opencl(opencl_devices):
 def clean(monkeypatch, tmp_path):
     """Nothing that this machine's owner set shows in the findings."""
     for name in (
-        *opencl.LOADER_VARIABLES,
+        *facts.LOADER_VARIABLES,
         "KERAS_BACKEND",
         "ANYGPU_MNIST",
         "PYTHONPATH",
@@ -71,6 +71,21 @@ def look(probe, host=HERE):
     """Return the findings of one probe, and the words for what is fine."""
     seen = list(probe(host))
     return [item for item in seen if isinstance(item, doctor.Finding)], [item for item in seen if isinstance(item, str)]
+
+
+def about_opencl(host=HERE):
+    """The facts about OpenCL here, as the doctor gathers them: asked once, and without the loader's variables."""
+    asked = devices.ask("opencl", facts.FRAMEWORK_SECONDS)
+    names = {name: os.environ[name] for name in facts.LOADER_VARIABLES if name in os.environ}
+    answers = {"opencl": asked}
+    if names:
+        without = devices.ask("opencl", facts.FRAMEWORK_SECONDS, dict.fromkeys(names))
+        answers[facts.WITHOUT_LOADER_VARIABLES] = without
+    return facts.Facts(host, variables=dict(os.environ), answers=answers)
+
+
+def drivers(host=HERE):
+    return opencl.drivers(about_opencl(host))
 
 
 def one(probe, host=HERE):
@@ -136,7 +151,7 @@ print(sorted(heavy & set(sys.modules)), used, len(findings.fine) >= 6)
 
 
 def finding(severity):
-    return doctor.Finding("thing", severity, "Something is wrong.", "Because.", "Do this:\n    a command")
+    return doctor.Finding("thing", severity, "Something is wrong.", "Because.", "Do this:\n    a command", "host-thing")
 
 
 def probes(*functions):
@@ -232,7 +247,7 @@ def test_only_what_stops_the_workshop_makes_the_status_1(severities, expected, v
 
 def test_prose_is_wrapped_and_a_command_never():
     command = "    " + "word " * 60
-    text = doctor.report([doctor.Finding("x", "note", "what " * 60, "why " * 60, f"{'next ' * 60}\n{command}")])
+    text = doctor.report([doctor.Finding("x", "note", "what " * 60, "why " * 60, f"{'next ' * 60}\n{command}", "x-y")])
     assert command.rstrip() in text
     assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 12)) <= doctor.WIDTH
 
@@ -451,7 +466,7 @@ def test_a_chosen_opencl_device_that_does_not_exist_limits(monkeypatch, opencl_d
 @needs_linux_opencl
 def test_a_variable_that_hides_every_driver_is_the_finding(tmp_path, monkeypatch):
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
-    found = one(opencl.drivers)
+    found = one(drivers)
     assert found.severity == "limits" and found.what.startswith("OCL_ICD_VENDORS hides every OpenCL device: ")
     assert str(tmp_path / "none") in found.why and "    unset OCL_ICD_VENDORS" in found.next.splitlines()
     quick = one(opencl.variables)
@@ -460,17 +475,17 @@ def test_a_variable_that_hides_every_driver_is_the_finding(tmp_path, monkeypatch
 
 
 def test_a_variable_that_hides_nothing_is_no_finding(answers, monkeypatch):
-    for name in opencl.LOADER_VARIABLES:
+    for name in facts.LOADER_VARIABLES:
         monkeypatch.setenv(name, "")
     answers(EPYC, without=[EPYC])
-    assert look(opencl.drivers) == ([], [f"OpenCL: {EPYC}"]) and look(opencl.variables) == ([], [])
+    assert look(drivers) == ([], [f"OpenCL: {EPYC}"]) and look(opencl.variables) == ([], [])
 
 
 @needs_linux_opencl
 def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monkeypatch):
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
-    monkeypatch.setattr(opencl, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
-    found = one(opencl.drivers)
+    monkeypatch.setattr(facts, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
+    found = one(drivers)
     assert found.severity == "limits" and found.what.startswith("There is no OpenCL device here: no OpenCL platform")
     assert "Lessons 01 to 03 and 12" in found.why and found.next == opencl.get_driver(HERE)
 
@@ -478,8 +493,9 @@ def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monke
 def test_a_driver_that_hangs_is_said_so(monkeypatch):
     if not devices.installed("opencl"):
         pytest.skip("pyopencl is not installed")
-    monkeypatch.setattr(opencl, "CHILD_SECONDS", 0.01)  # no process answers within that
-    found = one(opencl.drivers)
+    monkeypatch.setattr(facts, "FRAMEWORK_SECONDS", 0.01)  # no process answers within that
+    monkeypatch.setattr(opencl, "FRAMEWORK_SECONDS", 0.01)
+    found = one(drivers)
     assert found.severity == "limits" and found.what == "OpenCL did not answer within 0.01 s."
     assert "hangs" in found.why and "apt" not in found.next
 
@@ -487,7 +503,7 @@ def test_a_driver_that_hangs_is_said_so(monkeypatch):
 def test_pyopencl_that_cannot_be_imported_is_told_with_its_own_words(tmp_path, monkeypatch):
     (tmp_path / "pyopencl.py").write_text("raise ImportError('libOpenCL.so.1: cannot open shared object')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "libOpenCL.so.1: cannot open shared object" in one(opencl.drivers).what
+    assert "libOpenCL.so.1: cannot open shared object" in one(drivers).what
     monkeypatch.setenv("PYOPENCL_CTX", "0")
     (note,) = only(opencl.choice, monkeypatch)  # in a subprocess, which fails
     assert note.severity == "note" and "PYOPENCL_CTX itself broke" in note.what and "libOpenCL.so.1" in note.why
@@ -515,26 +531,26 @@ def answers(monkeypatch):
 def test_a_variable_that_hides_some_devices_is_a_note(answers, monkeypatch):
     monkeypatch.setenv("OPENCL_VENDOR_PATH", "/empty")
     answers(EPYC, without=[EPYC, ARC])
-    (found,), fine = look(opencl.drivers)
+    (found,), fine = look(drivers)
     assert found.severity == "note" and found.what == f"OPENCL_VENDOR_PATH hides OpenCL devices: {ARC}."
     assert host.unset_variable(HERE, "OPENCL_VENDOR_PATH") in found.next and fine == [f"OpenCL: {EPYC}"]
 
 
 def test_rusticl_without_devices_is_told_how_to_show_them(answers):
     answers(message="platform 0 (rusticl) shows no device")
-    assert "RUSTICL_ENABLE" in one(opencl.drivers).next
+    assert "RUSTICL_ENABLE" in one(drivers).next
 
 
 def test_a_driver_older_than_the_processor_is_told_with_two_ways_out(answers):
     answers(message=OLD)
-    found = one(opencl.drivers)
+    found = one(drivers)
     assert found.severity == "limits" and "unknown target CPU 'generic'" in found.what
     assert found.next == opencl.other_compiler(HERE)
 
 
 def test_a_driver_older_than_the_processor_is_only_a_note_beside_one_that_works(answers):
     answers(EPYC, message=OLD)
-    (found,), fine = look(opencl.drivers)
+    (found,), fine = look(drivers)
     assert found.severity == "note" and fine == [f"OpenCL: {EPYC}"]
 
 

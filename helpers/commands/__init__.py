@@ -22,10 +22,11 @@ COMMANDS = {
     "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",
     "bench": "for maintainers: time the lessons' training against the articles' code",
     "lock": "for maintainers: compile the lock files from pyproject.toml",
+    "docs": "for maintainers: follow the links of pages and lessons (--outside asks the network, too)",
     "lint": "for maintainers: check code and notebooks, and change nothing",
     "format": "for maintainers: bring code and notebooks into the workshop's form (outputs stay as they are)",
 }
-MAINTAIN = ("store", "screenshots", "bench", "lock", "lint", "format")
+MAINTAIN = ("store", "screenshots", "bench", "lock", "docs", "lint", "format")
 
 
 def load(name: str) -> ModuleType:

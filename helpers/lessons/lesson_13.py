@@ -21,6 +21,7 @@ import numpy as np
 from helpers import checks, devices, processes
 from helpers.backends import BACKENDS
 from helpers.checks import NotDone, NotYet
+from helpers.machine.doctor.packages import files_of, owners  # noqa: F401 (the lesson calls owners itself)
 from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
 
 # ----------------------------------------------------------------------------------------- running what goes wrong
@@ -170,31 +171,8 @@ class Site:
         return f"installed: {', '.join(sorted(files_of(self.folder))) or 'nothing'} | version: {imported}"
 
 
-def owners() -> dict[str, list[str]]:
-    """Return for each file of code in this environment the packages whose RECORD lists it."""
-    found: dict[str, list[str]] = {}
-    for package, files in files_of().items():
-        for file in files:
-            if file.endswith((".py", ".so", ".pyd")):
-                found.setdefault(file, []).append(package)
-    return found
-
-
 def _digest(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-
-
-def files_of(folder: str | Path | None = None) -> dict[str, list[str]]:
-    """Return for each installed package the files that its RECORD lists.
-
-    Args:
-        folder: where the packages lie; None for this environment.
-    """
-    found = {}
-    for one in metadata.distributions(path=[str(folder)]) if folder else metadata.distributions():
-        if one.metadata["Name"] and (record := one.read_text("RECORD")):
-            found[one.metadata["Name"]] = [line.rsplit(",", 2)[0] for line in record.splitlines() if line.strip()]
-    return found
 
 
 # --------------------------------------------------------------------------------------------------- its exercises

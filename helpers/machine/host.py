@@ -18,6 +18,19 @@ from helpers import ROOT
 STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which family's lock it installed
 LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+PACKAGE_MANAGERS = {
+    "debian": "sudo apt install",
+    "fedora": "sudo dnf install",
+    "arch": "sudo pacman -S",
+    "suse": "sudo zypper install",
+}
+FAMILY_OF = {name: name for name in PACKAGE_MANAGERS}
+FAMILY_OF |= {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse": "suse", "sles": "suse"}
+SYSTEM_PACKAGES = {  # what a distribution calls it; the first is Debian's, "" for those that are not named
+    "pocl": {"debian": "pocl-opencl-icd", "": "pocl"},
+    "intel": {"debian": "intel-opencl-icd", "": "intel-compute-runtime"},
+    "mesa": {"debian": "mesa-opencl-icd", "fedora": "mesa-libOpenCL", "arch": "opencl-mesa", "": "Mesa-libOpenCL"},
+}
 NO_LIMIT = 1 << 60  # bytes; cgroups of version 1 spell "no limit" as an enormous number, those of version 2 as "max"
 
 
@@ -30,14 +43,59 @@ class Host:
     python: tuple[int, int]  # the running Python's version, as (3, 12)
     installed_by: str  # venv (workshop.py), conda, binder, or own (an environment made by hand)
     nvidia: bool  # whether NVIDIA's driver is installed
+    distribution: str = "debian"  # the family of a Linux: one of PACKAGE_MANAGERS; empty if unknown
+    wsl: bool = False  # whether this Linux runs inside Windows (WSL)
+    container: bool = False  # whether this is a container (Docker, Podman, Kubernetes)
+    hosted: str = ""  # colab, kaggle, or empty
 
     @classmethod
-    def here(cls) -> Host:
-        """Return this machine."""
+    def here(cls, root: Path = Path("/")) -> Host:
+        """Return this machine.
+
+        Args:
+            root: where the system's files lie; another folder in tests.
+        """
         machine = platform.machine().lower()
         machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(machine, machine)
-        nvidia = Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
-        return cls(platform.system(), machine, sys.version_info[:2], _installed_by(), nvidia)
+        nvidia = (root / "proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+        return cls(
+            platform.system(),
+            machine,
+            sys.version_info[:2],
+            _installed_by(),
+            nvidia,
+            _distribution(root),
+            "microsoft" in _text(root / "proc/sys/kernel/osrelease").lower(),
+            _in_container(root),
+            _hosted(),
+        )
+
+
+def _text(file: Path) -> str:
+    """What a small file of the system holds; empty without it."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _distribution(root: Path) -> str:
+    """The family of this Linux, by ID and ID_LIKE of os-release(5)."""
+    names = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', _text(root / "etc/os-release"), re.MULTILINE)).split()
+    return next((FAMILY_OF[name] for name in names if name in FAMILY_OF), "")
+
+
+def _in_container(root: Path) -> bool:
+    """Docker leaves /.dockerenv, Podman /run/.containerenv; Kubernetes sets a variable in each pod."""
+    files = (root / ".dockerenv", root / "run/.containerenv")
+    return any(file.exists() for file in files) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _hosted() -> str:
+    """Kaggle is built upon Colab's image, so it is asked for first."""
+    if "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
+        return "kaggle"
+    return "colab" if "COLAB_RELEASE_TAG" in os.environ else ""
 
 
 def _installed_by() -> str:
@@ -63,6 +121,20 @@ def python_command(host: Host) -> str:
     if host.installed_by != "venv":
         return "python"
     return ".venv\\Scripts\\python" if host.system == "Windows" else ".venv/bin/python"
+
+
+def system_package(host: Host, what: str) -> str:
+    """Return the command that installs a package of the Linux distribution.
+
+    Args:
+        host: whose distribution it is.
+        what: one of SYSTEM_PACKAGES.
+    """
+    names = SYSTEM_PACKAGES[what]
+    package = names.get(host.distribution, names[""])
+    if host.distribution not in PACKAGE_MANAGERS:
+        return f"(your distribution's package manager; the package is called {package} or {names['debian']})"
+    return f"{PACKAGE_MANAGERS[host.distribution]} {package}"
 
 
 def set_variable(host: Host, name: str, value: str) -> str:

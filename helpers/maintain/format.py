@@ -1,4 +1,4 @@
-"""Bring the code and the notebooks into the workshop's form; outputs stay as they are."""
+"""Bring the code, the notebooks and the generated parts of docs/ into the workshop's form; outputs stay as they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 from helpers.commands.run import write
 from helpers.errors import WorkshopError
-from helpers.maintain import rules
+from helpers.maintain import docs, rules
 
 PLACES = ("helpers", "tests", "notebooks", "workshop.py")
 
@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     for path in sorted(lesson_files.FOLDER.glob("*.ipynb")):
         if normalise_file(path):
             print(f"{path.name}: brought into form")
+    docs.update()
     return status
 
 

@@ -3,8 +3,10 @@
 Every probe runs in a thread with a time-out; whatever touches a driver or the network runs in a subprocess that can be
 killed. A probe that breaks becomes a note in the report, never an exception.
 
-To add a finding, write a generator in the file of its family that takes a `Host`, yields a `Finding` for what is wrong
-and a few words for what is fine, and name it in PROBES.
+Two kinds of generators look for findings, each in the file of its family; both yield a `Finding` for what is wrong and
+a few words for what is fine. A *judge* takes the `Facts`, which are gathered once, and asks nothing itself: name it in
+its file's JUDGES, and its words, a `Failure`, in FAILURES, from which the pages under docs/ are made as well. A *probe*
+takes a `Host` and looks itself: name it in PROBES.
 """
 
 from __future__ import annotations
@@ -14,10 +16,25 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 from helpers import processes
-from helpers.machine.doctor import data, host, keras, opencl, packages, webgpu
-from helpers.machine.doctor.findings import CHILD_SECONDS, SEVERITIES, Finding, Probe, Seen
+from helpers.machine.doctor import (
+    amd,
+    apple,
+    computes,
+    data,
+    host,
+    hosted,
+    keras,
+    nvidia,
+    opencl,
+    packages,
+    webgpu,
+    windows,
+)
+from helpers.machine.doctor.facts import Facts, gather
+from helpers.machine.doctor.findings import CHILD_SECONDS, SEVERITIES, Failure, Finding, Probe, Seen
 from helpers.machine.host import Host
 
 QUICK_SECONDS = 3.0  # for each quick probe; together they take well under 1 s
@@ -25,16 +42,54 @@ WHOLE_SECONDS = 18.0  # for everything
 TOO_SLOW = ("did not finish in time", "Something that it asks hangs or is very slow.")
 WIDTH = 100  # characters of the report's lines; commands are never broken
 
-PROBES: tuple[Probe, ...] = (
+# Judges and failures, from the ground up: where two findings are equally bad, the first is the more fundamental.
+MODULES = (host, windows, hosted, apple, nvidia, amd, packages, opencl, computes, keras)
+JUDGES: tuple[Callable[[Facts], Seen], ...] = tuple(judge for module in MODULES for judge in module.JUDGES)
+KNOWN: dict[str, Failure] = {failure.id: failure for module in MODULES for failure in module.FAILURES}
+
+
+def known_on(page: str) -> list[Failure]:
+    """Return the failures that a page under docs/ lists, from the ground up; `failure.shown(host)` has the words.
+
+    Args:
+        page: its name, such as "nvidia", "amd-linux" or "hosted".
+    """
+    return [failure for failure in KNOWN.values() if page in failure.pages]
+
+
+def judge(facts: Facts) -> Seen:
+    """Let every judge look at the facts; one that breaks becomes a note, and the others still count."""
+    for each in JUDGES:
+        try:
+            yield from each(facts)
+        except Exception as error:
+            probe = Probe(f"{each.__module__.rpartition('.')[2]} ({each.__name__.replace('_', ' ')})", each)
+            yield _unknown(probe, "itself broke", f"{type(error).__name__}: {error}")
+
+
+def gathered(host: Host, quick: bool = False) -> Iterator[Finding | str | Facts]:
+    """Gather the facts, hand them on, and let them be judged."""
+    facts = gather(host, quick=quick)
+    yield facts
+    yield from judge(facts)
+
+
+def gathered_quickly(host: Host) -> Iterator[Finding | str | Facts]:
+    """The same without a tool or a framework."""
+    yield from gathered(host, quick=True)
+
+
+PROBES: tuple[Probe, ...] = (  # from the ground up, too
     Probe("Python", host.python),
     Probe("packages", packages.versions),
     Probe("package files", packages.files),
     Probe("helpers", packages.our_helpers),
+    Probe("devices and frameworks", gathered, "full"),
+    Probe("devices and frameworks", gathered_quickly, "quick"),
     Probe("files in notebooks", packages.shadows),
     Probe("folder", host.folder),
     Probe("profile", host.profile),
     Probe("OpenCL's variables", opencl.variables, "quick"),
-    Probe("OpenCL", opencl.drivers, "full"),
     Probe("PYOPENCL_CTX", opencl.choice, "full", in_subprocess=True),
     Probe("WebGPU", webgpu.adapters, "full"),
     Probe("Keras", keras.backend),
@@ -49,6 +104,7 @@ class Findings(list[Finding]):
     """The findings of one examination, the worst first; `fine` has a few words for each thing that is in order."""
 
     fine: tuple[str, ...] = ()
+    facts: Facts | None = None  # what they were judged by; None where nothing was gathered
 
 
 def examine(quick: bool = False) -> Findings:
@@ -75,12 +131,13 @@ def examine(quick: bool = False) -> Findings:
     found = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(found, key=lambda finding: worst_first.index(finding.severity)))
     findings.fine = tuple(item for item in everything if isinstance(item, str))
+    findings.facts = next((item for item in everything if isinstance(item, Facts)), None)
     return findings
 
 
-def _start(probe: Probe, here: Host) -> tuple[list[Finding | str], threading.Event]:
+def _start(probe: Probe, here: Host) -> tuple[list[Finding | str | Facts], threading.Event]:
     """Run a probe in a thread; return the list that it fills and an event for its end. What breaks becomes a note."""
-    seen: list[Finding | str] = []
+    seen: list[Finding | str | Facts] = []
     # Not Thread.is_alive: in Python 3.11 a join that Ctrl-C interrupts leaves the thread marked as ended.
     done = threading.Event()
 
@@ -118,7 +175,8 @@ def look(name: str) -> Seen:
 
 def _unknown(probe: Probe, fate: str, why: str) -> Finding:
     what = f"The check of {probe.name} {fate}, so nothing is known about it."
-    return Finding(probe.name, "note", what, why, "The rest of this report holds; go on, or try again later.")
+    advice = "The rest of this report holds; go on, or try again later."
+    return Finding(probe.name, "note", what, why, advice, "host-unfinished-check")
 
 
 def status(findings: list[Finding]) -> int:

@@ -40,14 +40,14 @@ def dataset(host: Host) -> Seen:
     why = "Lessons then use the stand-in, 1,797 smaller digits, and accuracies on it are not MNIST's."
     advice = "Connect to a network. Or download this file on another machine, copy it to this one, and name it:"
     advice += f"\n    {data.MIRRORS[0]}\n    {set_variable(host, VARIABLE, example_path(host))}"
-    yield Finding("dataset", "limits", what, " ".join([why, *remarks.getvalue().splitlines()]), advice)
+    yield Finding("dataset", "limits", what, " ".join([why, *remarks.getvalue().splitlines()]), advice, "data-no-mnist")
 
 
 def _not_mnist(host: Host, what: str) -> Finding:
     why = "While it is set, lessons that need MNIST stop: they never take another source behind your back."
     give = f"Name a whole mnist.npz:\n    {set_variable(host, VARIABLE, example_path(host))}"
     look = f"Or let the workshop look:\n    {unset_variable(host, VARIABLE)}"
-    return Finding("dataset", "limits", what, why, f"{give}\n{look}")
+    return Finding("dataset", "limits", what, why, f"{give}\n{look}", "data-named-file")
 
 
 def example_path(host: Host) -> str:

@@ -1,14 +1,29 @@
-"""What the doctor's probes are made of: a finding, and the words and numbers that they share."""
+"""What the doctor is made of: a finding, the failures that it knows, and the words and numbers that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from helpers.machine.host import Host, unset_variable
 
 SEVERITIES = {"stops": "STOPS THE WORKSHOP", "limits": "LIMITS WHAT RUNS", "note": "NOTE"}  # the worst first
 CHILD_SECONDS = 8.0  # for each subprocess of a probe; a probe starts two at most, one after the other
+FAMILIES = (
+    "host",
+    "packages",
+    "opencl",
+    "nvidia",
+    "amd",
+    "apple",
+    "windows",
+    "hosted",
+    "devices",
+    "webgpu",
+    "data",
+    "keras",
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +35,57 @@ class Finding:
     what: str  # one sentence that says what is wrong
     why: str  # the reason, or what it means
     next: str  # what to type or do next on this machine; lines that start with four spaces are commands
+    id: str = ""  # of the failure, such as "nvidia-driver-too-old"; its first word is the family
+
+    def __post_init__(self) -> None:
+        """A probe that names no failure tells something else about its thing, such as "webgpu-other"."""
+        if not self.id:
+            object.__setattr__(self, "id", f"{re.sub(r'[^a-z]+', '', self.name.lower())}-other")
+
+    @property
+    def family(self) -> str:
+        """One of FAMILIES."""
+        return self.id.partition("-")[0]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure that the doctor knows: its words, once, for the report and for the pages under docs/.
+
+    The words are templates: `{driver}` stands for a value that the machine told. In `next` a function gives the words
+    for one machine; lines that start with four spaces are commands.
+    """
+
+    id: str
+    name: str  # of the thing that it is about, short
+    severity: str
+    what: str
+    why: str
+    next: str | Callable[[Host], str]
+    source: str  # where the facts come from: addresses, with the date where it matters
+    pages: tuple[str, ...]  # the pages under docs/ that list it, such as "nvidia"
+    example: Mapping[str, str] = field(default_factory=dict)  # values for the pages, and for tests of the words
+
+    @property
+    def family(self) -> str:
+        """The first word of the id: one of FAMILIES."""
+        return self.id.partition("-")[0]
+
+    def found(self, host: Host, severity: str = "", **values: object) -> Finding:
+        """Return the finding on a machine.
+
+        Args:
+            host: the machine that the advice is for.
+            severity: instead of the failure's own.
+            values: what its templates name.
+        """
+        advice = self.next(host) if callable(self.next) else self.next
+        texts = (text.format_map(values).rstrip() for text in (self.what, self.why, advice))
+        return Finding(self.name, severity or self.severity, *texts, self.id)
+
+    def shown(self, host: Host) -> Finding:
+        """Return the finding with example values: what a page under docs/ shows for such a machine."""
+        return self.found(host, **self.example)
 
 
 Seen = Iterator[Finding | str]  # what is wrong, and a few words for what is in order

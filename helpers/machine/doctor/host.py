@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from helpers import ROOT, workload
 from helpers.errors import WorkshopError
-from helpers.machine.doctor.findings import Finding, Seen, forget
+from helpers.machine.doctor.facts import Facts
+from helpers.machine.doctor.findings import Failure, Finding, Seen, forget
 from helpers.machine.host import (
     Host,
     binder_link,
@@ -34,7 +37,7 @@ def python(host: Host) -> Seen:
         yield f"Python {version}"
         return
     why = f"The workshop runs on Python {oldest} to {newest}; TensorFlow and Keras have no others."
-    yield Finding("Python", "stops", f"This is Python {version}.", why, other_python(host))
+    yield Finding("Python", "stops", f"This is Python {version}.", why, other_python(host), "host-python")
 
 
 def other_python(host: Host) -> str:
@@ -58,7 +61,9 @@ def folder(host: Host, folders: tuple[Path, ...] = (ROOT / "notebooks", ROOT)) -
             tempfile.TemporaryFile(dir=place).close()
         except OSError as error:
             what = f"No answers can be saved: {place} cannot be written to."
-            yield Finding("folder", "limits", what, f"The system says: {error.strerror}.", copy_elsewhere(host))
+            yield Finding(
+                "folder", "limits", what, f"The system says: {error.strerror}.", copy_elsewhere(host), "host-folder"
+            )
             return
 
 
@@ -68,7 +73,7 @@ def profile(host: Host) -> Seen:
         workload.current()
     except WorkshopError as error:
         why = f"{error.why} Lessons do not start with it."
-        yield Finding("profile", "limits", error.what, why, forget(host, workload.VARIABLE))
+        yield Finding("profile", "limits", error.what, why, forget(host, workload.VARIABLE), "host-profile")
 
 
 def memory(host: Host) -> Seen:
@@ -84,7 +89,7 @@ def memory(host: Host) -> Seen:
     advice = "Close other programs, and keep one lesson open at a time (Kernel > Shut Down All Kernels)."
     if os.environ.get(workload.VARIABLE) != "preview":
         advice += f" Lessons can also do less work:\n    {set_variable(host, workload.VARIABLE, 'preview')}"
-    yield Finding("memory", "limits", f"Only {free / GIB:.1f} GiB of memory is available.", why, advice)
+    yield Finding("memory", "limits", f"Only {free / GIB:.1f} GiB of memory is available.", why, advice, "host-memory")
 
 
 def disk(host: Host) -> Seen:
@@ -98,4 +103,35 @@ def disk(host: Host) -> Seen:
     why = f"Packages, MNIST and outputs want room, and a full disk breaks installs; {safe}."
     tool = "Open Windows' Disk Clean-up (cleanmgr)" if host.system == "Windows" else "Empty the wastebasket"
     purge = f"{tool}, and the cache of pip:\n    {python_command(host)} -m pip cache purge"
-    yield Finding("disk", "limits", what, why, purge)
+    yield Finding("disk", "limits", what, why, purge, "host-disk")
+
+
+# ----------------------------------------------------------------------------------------------- judged by the facts
+
+ILLEGAL = r"SIGILL|status 3221225501|AVX instructions"  # 3221225501 is Windows' 0xC000001D, an illegal instruction
+NO_AVX = Failure(
+    "host-no-avx", "processor", "limits",
+    "This processor has no AVX instructions, and {frameworks} cannot run on it.",
+    "Their packages are compiled with AVX (TensorFlow since 1.6): the import ends with an illegal instruction. "
+    "Processors "
+    "before 2011 have none, nor have some Pentium and Celeron, and virtual machines that hide it.",
+    lambda host: "In a virtual machine, show it the real processor (QEMU: -cpu host). Else open the lessons "
+    "elsewhere:\n"
+    f"    {binder_link()}\nThe lessons on OpenCL (01 to 03 and 12) may run here.",
+    "https://github.com/tensorflow/tensorflow/issues/35598; TensorFlow 1.6's release notes", ("cpu",),
+    {"frameworks": "TensorFlow and JAX"},
+)  # fmt: skip
+FAILURES = (NO_AVX,)
+
+
+def no_avx(facts: Facts) -> Iterator[Finding]:
+    """Does this processor lack AVX: by /proc/cpuinfo, else by how a framework ended. Rosetta is told elsewhere."""
+    if facts.host.machine != "x86_64" or facts.said("sysctl").strip() == "1":
+        return
+    flags = re.search(r"^flags\s*:(.*)$", facts.text("proc/cpuinfo"), re.MULTILINE)
+    ended = [name for name, answer in facts.answers.items() if re.search(ILLEGAL, answer.message)]
+    if (flags and "avx" not in flags[1].split()) or (not flags and ended):
+        yield NO_AVX.found(facts.host, frameworks="TensorFlow and JAX")
+
+
+JUDGES = (no_avx,)

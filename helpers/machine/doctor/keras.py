@@ -1,44 +1,98 @@
-"""The finding about Keras: the backend that it will take."""
+"""Findings about Keras: the backend that it will take, and settings of memory that seem to be ignored."""
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
+from collections.abc import Iterator
 
 from helpers import backends, devices
-from helpers.machine.doctor.findings import Finding, Seen
+from helpers.machine.doctor import amd_gpus, nvidia
+from helpers.machine.doctor.facts import Facts, chosen_backend
+from helpers.machine.doctor.findings import Failure, Finding, Seen, forget
 from helpers.machine.host import Host, command, set_variable
 
 
 def backend(host: Host) -> Seen:
     """Is the backend that Keras will take one that exists, is installed, and can train."""
-    chosen, source = os.environ.get(backends.VARIABLE, ""), f"The variable {backends.VARIABLE}"
+    name, file = chosen_backend(os.environ)
+    source = f"Keras' own settings, {file}," if file else f"The variable {backends.VARIABLE}"
     take = set_variable(host, backends.VARIABLE, "tensorflow")
     there = "in the terminal, then start the workshop from there again"
     advice = f"Take one that is installed: type this {there}:\n    {take}"
-    if not chosen:
-        chosen, file = _configured()
-        source = f"Keras' own settings, {file},"
+    if file:
         advice = f'Write {{"backend": "tensorflow"}} into that file, or overrule it: type this {there}:\n    {take}'
-    what = f"{source} asks for the Keras backend {chosen!r}"
-    if chosen not in backends.BACKENDS:
-        what += f", and no lesson can train with that: {backends.OTHERS.get(chosen, 'it does not exist')}."
-        yield Finding("Keras", "limits", what, f"Lessons train with one of {', '.join(backends.BACKENDS)}.", advice)
-    elif not devices.installed(chosen):
-        if chosen == "torch" and host.installed_by == "venv":
+    what = f"{source} asks for the Keras backend {name!r}"
+    if name not in backends.BACKENDS:
+        what += f", and no lesson can train with that: {backends.OTHERS.get(name, 'it does not exist')}."
+        yield Finding(
+            "Keras",
+            "limits",
+            what,
+            f"Lessons train with one of {', '.join(backends.BACKENDS)}.",
+            advice,
+            "keras-backend",
+        )
+    elif not devices.installed(name):
+        if name == "torch" and host.installed_by == "venv":
             advice = f"Install it:\n    {command(host, 'lab')} --with torch\nOr: {advice}"
         what += ", and that package is not installed."
-        yield Finding("Keras", "limits", what, "Every import of Keras fails until this is mended.", advice)
+        yield Finding(
+            "Keras", "limits", what, "Every import of Keras fails until this is mended.", advice, "keras-not-installed"
+        )
     else:
-        yield f"Keras backend: {chosen}"
+        yield f"Keras backend: {name}"
 
 
-def _configured() -> tuple[str, Path]:
-    """Return the backend that keras.json names, tensorflow by default, and that file; as Keras reads it."""
-    home = os.environ.get("KERAS_HOME")
-    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
-    except (OSError, ValueError, AttributeError):
-        return "tensorflow", file
+# ------------------------------------------------------------------- memory of a GPU: settings that seem to be ignored
+
+PREALLOCATE, FRACTIONS = "XLA_PYTHON_CLIENT_PREALLOCATE", ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+NO, YES = ("false", "False", "0"), ("", "true", "True", "1")  # jaxlib 0.10.2, xla_client.py: all but NO means yes
+JAXLIB = "jaxlib 0.10.2, xla_client.py: generate_pjrt_gpu_plugin_options; https://github.com/jax-ml/jax/issues/19213"
+
+
+def _growth(host: Host) -> str:
+    there = "Type this in the terminal, then start the workshop from there again"
+    return f"{there}:\n    {set_variable(host, 'TF_FORCE_GPU_ALLOW_GROWTH', 'true')}"
+
+
+MISREAD = Failure(
+    "keras-preallocate-misread", "JAX", "note",
+    f"{PREALLOCATE} is {{value!r}}, and JAX reads that as yes: it takes 75 % of the GPU's memory at the start.",
+    f"Only {', '.join(NO)} mean no. And it has to be set before JAX is imported: in the terminal, or in a lesson's "
+    "first cell.",
+    lambda host: "Type this in the terminal, then start the workshop from there again:\n"
+    f"    {set_variable(host, PREALLOCATE, 'false')}",
+    JAXLIB, ("nvidia", "amd-linux"), {"value": "no"},
+)  # fmt: skip
+NOT_READ = Failure(
+    "keras-preallocate-not-read", "Keras", "note",
+    f"{PREALLOCATE} is set, and Keras computes with {{backend}}, which does not read it.",
+    "It is a setting of JAX alone. TensorFlow takes nearly the whole memory of a GPU unless it is told to grow; "
+    "PyTorch "
+    "grows by itself.",
+    _growth, "https://www.tensorflow.org/guide/gpu, limiting GPU memory growth; " + JAXLIB,
+    ("nvidia", "amd-linux"), {"backend": "TensorFlow"},
+)  # fmt: skip
+TWO_FRACTIONS = Failure(
+    "keras-two-fractions", "JAX", "limits",
+    f"{' and '.join(FRACTIONS)} are both set, and JAX then refuses the GPU.",
+    "They mean the same; the second is the old name.",
+    lambda host: forget(host, FRACTIONS[1]), JAXLIB, ("nvidia", "amd-linux"),
+)  # fmt: skip
+FAILURES = (MISREAD, NOT_READ, TWO_FRACTIONS)
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    """Is JAX's setting of memory misread, or meant for a framework that does not know it; on a GPU alone."""
+    if not (nvidia.there(facts) or amd_gpus.there(facts)):
+        return
+    value, name = facts.variables.get(PREALLOCATE), facts.backend()
+    if value is not None and value not in NO + YES:
+        yield MISREAD.found(facts.host, value=value)
+    elif value in NO and name == "tensorflow" and "TF_FORCE_GPU_ALLOW_GROWTH" not in facts.variables:
+        yield NOT_READ.found(facts.host, backend=backends.BACKENDS[name])
+    if all(facts.variables.get(fraction) for fraction in FRACTIONS):
+        yield TWO_FRACTIONS.found(facts.host)
+
+
+JUDGES = (memory,)

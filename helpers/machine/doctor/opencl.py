@@ -1,88 +1,33 @@
-"""Findings about OpenCL: drivers that are missing, hidden, hanging, or older than the processor."""
+"""Findings about OpenCL: drivers that are missing, hidden, hanging, half removed, or older than the processor."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from helpers import devices
 from helpers.errors import WorkshopError
-from helpers.machine.doctor.findings import CHILD_SECONDS, Finding, Seen, forget
-from helpers.machine.host import Host, binder_link, command, python_command, set_variable
+from helpers.machine.doctor import amd, amd_gpus, nvidia
+from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts
+from helpers.machine.doctor.findings import Failure, Finding, Seen, forget, listed
+from helpers.machine.host import Host, binder_link, command, python_command, set_variable, system_package
 
-LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 LESSONS = "Lessons 01 to 03 and 12"
+INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
+VENDORS = "etc/OpenCL/vendors"  # each file there, *.icd, names the library of a driver
+LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib", "usr/lib/wsl/lib")  # and their subfolders
 
-
-def variables(host: Host) -> Seen:
-    """Without asking a driver: does OCL_ICD_VENDORS send OpenCL's loader to a place that does not exist."""
-    value = os.environ.get("OCL_ICD_VENDORS", "")
-    # A bare library name is looked up by the system. OPENCL_VENDOR_PATH does not hide the PoCL that pip brought.
-    if host.system == "Linux" and "/" in value and not Path(value).exists():
-        what = f"OCL_ICD_VENDORS is set to {value}, and there is no such place."
-        why = "OpenCL then finds no driver at all, not even the PoCL that came with the workshop."
-        yield Finding("OpenCL", "limits", what, why, forget(host, "OCL_ICD_VENDORS"))
-
-
-def drivers(host: Host) -> Seen:
-    """Is there an OpenCL device, and if not, is there one that a variable hides."""
-    answer = devices.ask("opencl", CHILD_SECONDS)
-    if answer.state == "not installed":
-        return  # a missing package, and told as one
-    there = sorted({str(device) for device in answer.devices})
-    names = [name for name in LOADER_VARIABLES if name in os.environ]
-    without = devices.ask("opencl", CHILD_SECONDS, dict.fromkeys(names)).devices if names else ()
-    hidden = sorted({str(device) for device in without} - set(there))
-    cannot_compile = devices.CANNOT_COMPILE in answer.message
-    too_old = "Its compiler is older than this processor."
-    if hidden:
-        which = "OpenCL devices" if there else "every OpenCL device"
-        what = f"{' and '.join(names)} hides {which}: {', '.join(hidden)}."
-        values = ", ".join(f"{name} is {os.environ[name]!r}" for name in names)
-        why = f"{values}: OpenCL looks for drivers there instead of where they are installed. Without it they appear."
-        yield Finding("OpenCL", "note" if there else "limits", what, why, forget(host, *names))
-    elif answer.state == "timed out":
-        what = f"OpenCL did not answer within {CHILD_SECONDS:g} s."
-        why = f"One of the installed drivers hangs when it is asked for its devices. {LESSONS} would, too."
-        advice = "Restart the machine. If it still hangs, update or remove the OpenCL driver that was installed last."
-        yield Finding("OpenCL", "limits", what, why, advice)
-    elif not there and cannot_compile:
-        what = f"The OpenCL device here cannot be used: {answer.message}."
-        yield Finding("OpenCL", "limits", what, f"{too_old} {LESSONS} need one that compiles.", other_compiler(host))
-    elif not there:
-        what = f"There is no OpenCL device here: {answer.message or 'no driver has any'}."
-        why = f"No OpenCL driver is installed, or none that works. {LESSONS} need one; the others do not."
-        advice = get_driver(host)
-        if "rusticl" in answer.message:
-            first = "Mesa's rusticl shows a GPU only when asked to (radeonsi: AMD, iris: Intel):"
-            advice = f"{first}\n    {set_variable(host, 'RUSTICL_ENABLE', 'radeonsi')}\n{advice}"
-        yield Finding("OpenCL", "limits", what, why, advice)
-    if there and cannot_compile:
-        why = f"{too_old} Nothing is lost: another OpenCL device works."
-        yield Finding("OpenCL", "note", f"OpenCL device {answer.message}.", why, "Nothing to do.")
-    if there:
-        yield f"OpenCL: {', '.join(there)}"
-
-
-def choice(host: Host) -> Seen:
-    """Does PYOPENCL_CTX name a device; for a subprocess, since PyOpenCL itself is asked."""
-    if not os.environ.get("PYOPENCL_CTX") or not devices.installed("opencl"):
-        return
-    from helpers import opencl
-
-    try:
-        opencl.pick_device()
-    except WorkshopError as error:
-        if "PYOPENCL_CTX" in error.what:  # anything else is told of OpenCL itself
-            why = f"PyOpenCL says: {error.why}. {LESSONS} stop while it is set."
-            yield Finding("OpenCL", "limits", error.what, why, forget(host, "PYOPENCL_CTX"))
+# ------------------------------------------------------------------------------------------------------- what to do
 
 
 def other_compiler(host: Host) -> str:
     """Return how to get an OpenCL driver whose compiler is newer than the one that is here."""
     if host.system != "Linux" or host.machine != "x86_64":
         return get_driver(host)
-    apt = "Install your distribution's PoCL, which is newer:\n    sudo apt install pocl-opencl-icd"
+    apt = f"Install your distribution's PoCL, which is newer:\n    {system_package(host, 'pocl')}"
     if host.installed_by != "venv":
         return apt
     intel = f"    {command(host, 'lab')} --with intel-opencl"
@@ -106,16 +51,289 @@ def get_driver(host: Host) -> str:
     if host.system == "Darwin":
         first = "macOS has OpenCL built in, but not in a virtual machine."
         return f"{first} PoCL, for the CPU, comes from conda-forge:{conda}"
-    apt = "Install PoCL, which makes the CPU an OpenCL device:\n    sudo apt install pocl-opencl-icd"
-    if host.nvidia:
+    pocl = f"    {system_package(host, 'pocl')}"
+    apt = f"Install PoCL, which makes the CPU an OpenCL device:\n{pocl}"
+    if host.nvidia and not host.wsl:  # NVIDIA has no OpenCL in WSL
         apt = (
             "NVIDIA's driver is here, but it is not registered with OpenCL, as in many containers. As root:\n"
             "    mkdir -p /etc/OpenCL/vendors\n"
             "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd\n"
-            "(A container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility too.) Or, for the CPU:\n"
-            "    sudo apt install pocl-opencl-icd"
+            f"(A container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility too.) Or, for the CPU:\n{pocl}"
         )
     if host.machine != "x86_64":
         return f"{apt}\nOr, without root, take it from conda-forge (pip has no PoCL for this processor):{conda}"
     pip = f"    {python_command(host)} -m pip install pocl-binary-distribution"
     return f"{apt}\nOr, without root, by pip, which has PoCL for this processor:\n{pip}"
+
+
+def _gpu_driver(host: Host, makers: Sequence[str] = ("NVIDIA", "Intel", "AMD")) -> str:
+    rusticl = set_variable(host, "RUSTICL_ENABLE", "radeonsi")
+    ways = {
+        "NVIDIA": "NVIDIA (the driver is here, and not registered with OpenCL, as in many containers). As root:\n"
+        "    mkdir -p /etc/OpenCL/vendors\n    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd",
+        "Intel": f"Intel:\n    {system_package(host, 'intel')}",
+        "AMD": f"AMD, by Mesa:\n    {system_package(host, 'mesa')}\n    {rusticl}",
+    }
+    return "\n".join(ways[maker] for maker in ways if maker in makers)
+
+
+def _system_loader(host: Host) -> str:
+    if host.installed_by == "conda":
+        return "Let conda's loader see the system's drivers:\n    conda install -c conda-forge ocl-icd-system"
+    return (
+        "See what the loader of pip's PyOpenCL does with each driver, and hand it to whoever helps you:\n"
+        f"    OCL_ICD_DEBUG=7 {python_command(host)} -c 'import pyopencl; print(pyopencl.get_platforms())'"
+    )
+
+
+def _icd(host: Host) -> str:
+    return (
+        "Remove the file, if you removed the driver; or install the driver again (PoCL):\n    sudo rm {file}\n"
+        f"    {system_package(host, 'pocl')}"
+    )
+
+
+def _render_group(host: Host) -> str:
+    return (
+        "Join the group, then log out and in again:\n    sudo usermod -a -G render,video $LOGNAME\n"
+        "This must name it:\n    groups"
+    )
+
+
+def _rusticl(host: Host) -> str:
+    first = "Mesa's rusticl shows a GPU only when asked to (radeonsi: AMD, iris: Intel):"
+    return f"{first}\n    {set_variable(host, 'RUSTICL_ENABLE', 'radeonsi')}\n{get_driver(host)}"
+
+
+TESTED = "tested with PyOpenCL 2026.1.4's Linux wheel, whose loader is ocl-icd"
+PAGES = ("opencl",)
+TOO_OLD = "Its compiler is older than this processor."
+NO_SUCH_PLACE = Failure(
+    "opencl-vendors-missing", "OpenCL", "limits",
+    "OCL_ICD_VENDORS is set to {value}, and there is no such place.",
+    "OpenCL then finds no driver at all, not even the PoCL that came with the workshop.",
+    lambda host: forget(host, "OCL_ICD_VENDORS"), TESTED, PAGES, {"value": "/etc/OpenCL/vendors"},
+)  # fmt: skip
+HIDDEN = Failure(
+    "opencl-hidden", "OpenCL", "limits",
+    "{names} hides {which}: {devices}.",
+    "{values}: OpenCL looks for drivers there instead of where they are installed. Without it they appear.",
+    "{unset}", TESTED, PAGES,
+    {"names": "OCL_ICD_VENDORS", "which": "every OpenCL device", "devices": "AMD EPYC (PoCL 3.0, OpenCL, CPU)",
+     "values": "OCL_ICD_VENDORS is '/empty'",
+     "unset": "Type this in the terminal, then start the workshop from there again:\n    unset OCL_ICD_VENDORS"},
+)  # fmt: skip
+IGNORED = Failure(
+    "opencl-filenames-ignored", "OpenCL", "note",
+    "OCL_ICD_FILENAMES is set ({value}), and PyOpenCL ignores it.",
+    "It belongs to Khronos' loader. The loader in PyOpenCL's Linux packages, ocl-icd, reads OCL_ICD_VENDORS instead: a "
+    "folder, one .icd file or one library.",
+    lambda host: f"Name the driver so (a folder's drivers, one .icd file, or one library), then start the workshop "
+    f"from "
+    f"the same terminal:\n    {set_variable(host, 'OCL_ICD_VENDORS', '{value}')}\nOr remove the variable:\n"
+    f"    {forget(host, 'OCL_ICD_FILENAMES').splitlines()[-1].strip()}",
+    "https://github.com/inducer/pyopencl/issues/797 (2024-10); " + TESTED, PAGES, {"value": "/opt/driver/libdriver.so"},
+)  # fmt: skip
+HANGS = Failure(
+    "opencl-hangs", "OpenCL", "limits",
+    "OpenCL did not answer within {seconds} s.",
+    f"One of the installed drivers hangs when it is asked for its devices. {LESSONS} would, too. (On a very slow "
+    f"machine "
+    "it may just need longer.)",
+    "Restart the machine. If it still hangs, update or remove the OpenCL driver that was installed last.",
+    "this course's own trials", PAGES, {"seconds": "13"},
+)  # fmt: skip
+CANNOT_COMPILE = Failure(
+    "opencl-cannot-compile", "OpenCL", "limits",
+    "The OpenCL device here cannot be used: {message}.", f"{TOO_OLD} {LESSONS} need one that compiles.",
+    lambda host: other_compiler(host), "https://github.com/pocl/pocl/issues/1049; this course's own trials", PAGES,
+    {"message": "0:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"},
+)  # fmt: skip
+ONE_CANNOT_COMPILE = Failure(
+    "opencl-one-cannot-compile", "OpenCL", "note",
+    "OpenCL device {message}.", f"{TOO_OLD} Nothing is lost: another OpenCL device works.", "Nothing to do.",
+    CANNOT_COMPILE.source, PAGES, CANNOT_COMPILE.example,
+)  # fmt: skip
+NO_DEVICE = Failure(
+    "opencl-no-device", "OpenCL", "limits",
+    "There is no OpenCL device here: {message}.",
+    f"No OpenCL driver is installed, or none that works. {LESSONS} need one; the others do not.",
+    lambda host: get_driver(host), "https://documen.tician.de/pyopencl/misc.html (2026-06-28)", PAGES,
+    {"message": "no OpenCL platform found, no driver is registered"},
+)  # fmt: skip
+RUSTICL = Failure(
+    "opencl-rusticl", "OpenCL", "limits",
+    NO_DEVICE.what, "Mesa's driver rusticl is here, and shows no GPU unless a variable names the kind.", _rusticl,
+    "https://docs.mesa3d.org/rusticl", PAGES, {"message": "platform 0 (rusticl) shows no device"},
+)  # fmt: skip
+BROKEN_ICD = Failure(
+    "opencl-icd-without-library", "OpenCL", "note",
+    "{file} names the driver {library}, and there is no such library.",
+    "A driver was removed and left its entry behind, or its entry came without it. OpenCL passes over it.",
+    _icd, "tested on Debian: apt-get remove pocl-opencl-icd leaves pocl.icd", PAGES,
+    {"file": "/etc/OpenCL/vendors/pocl.icd", "library": "libpocl.so.2"},
+)  # fmt: skip
+RENDER = Failure(
+    "opencl-render-group", "OpenCL", "note",
+    "You may not open the GPU: {files}.",
+    "The file belongs to the group render, and you are not in it. OpenCL and Vulkan then see no GPU.",
+    _render_group, "https://dgpu-docs.intel.com: the user is in the group render", ("intel", "opencl"),
+    {"files": "/dev/dri/renderD128"},
+)  # fmt: skip
+LOADER = Failure(
+    "opencl-other-loader", "OpenCL", "note",
+    "clinfo shows a GPU ({gpu}), and PyOpenCL does not.",
+    "Both ask a loader for the drivers, and each has one of its own: clinfo the system's, PyOpenCL the one in its "
+    "package.",
+    _system_loader, "https://github.com/inducer/pyopencl/issues/906 (2026-05); PyOpenCL's doc/misc.rst", PAGES,
+    {"gpu": "AMD Radeon RX 6600 XT"},
+)  # fmt: skip
+GPU_MISSING = Failure(
+    "opencl-gpu-missing", "OpenCL", "note",
+    "There is a GPU here ({gpu}), and OpenCL sees none.",
+    "Its OpenCL driver is a package of its own. The lessons compute on the processor as it is.",
+    _gpu_driver, "https://wiki.archlinux.org/title/GPGPU; https://docs.mesa3d.org/rusticl; "
+    "https://github.com/NVIDIA/nvidia-container-toolkit/pull/1893", ("opencl", "intel", "amd-linux", "nvidia"),
+    {"gpu": "Intel Arc A770"},
+)  # fmt: skip
+FAILURES = (
+    NO_SUCH_PLACE, HIDDEN, IGNORED, BROKEN_ICD, RENDER, HANGS, CANNOT_COMPILE, RUSTICL, NO_DEVICE, ONE_CANNOT_COMPILE,
+    LOADER, GPU_MISSING,
+)  # fmt: skip
+
+# ----------------------------------------------------------------------------------------------------- looked at alone
+
+
+def variables(host: Host) -> Seen:
+    """Without asking a driver: does OCL_ICD_VENDORS send OpenCL's loader to a place that does not exist."""
+    value = os.environ.get("OCL_ICD_VENDORS", "")
+    # A bare library name is looked up by the system. OPENCL_VENDOR_PATH does not hide the PoCL that pip brought.
+    if host.system == "Linux" and "/" in value and not Path(value).exists():
+        yield NO_SUCH_PLACE.found(host, value=value)
+
+
+def choice(host: Host) -> Seen:
+    """Does PYOPENCL_CTX name a device; for a subprocess, since PyOpenCL itself is asked."""
+    if not os.environ.get("PYOPENCL_CTX") or not devices.installed("opencl"):
+        return
+    from helpers import opencl
+
+    try:
+        opencl.pick_device()
+    except WorkshopError as error:
+        if "PYOPENCL_CTX" in error.what:  # anything else is told of OpenCL itself
+            why = f"PyOpenCL says: {error.why}. {LESSONS} stop while it is set."
+            yield Finding("OpenCL", "limits", error.what, why, forget(host, "PYOPENCL_CTX"), "opencl-choice")
+
+
+# ----------------------------------------------------------------------------------------------- judged by the facts
+
+
+def filenames(facts: Facts) -> Iterator[Finding]:
+    """Is OCL_ICD_FILENAMES set, where the loader does not read it; Windows' and Khronos' own do."""
+    value = facts.variables.get("OCL_ICD_FILENAMES")
+    if value and facts.host.system == "Linux" and facts.has("pyopencl"):
+        yield IGNORED.found(facts.host, value=value)
+
+
+def broken_icd(facts: Facts) -> Iterator[Finding]:
+    """Does an .icd file of the system name a library that is not there; only told where the libraries are known."""
+    known = set(re.findall(r"^\s+(\S+) \(", facts.said("ldconfig"), re.MULTILINE))
+    folder = facts.root / VENDORS
+    if facts.host.system != "Linux" or not folder.is_dir():
+        return
+    for file in sorted(folder.glob("*.icd")):
+        library = facts.text(f"{VENDORS}/{file.name}").strip()
+        if not library or "\n" in library:
+            continue
+        if "/" in library:
+            gone = not facts.there(library.lstrip("/"))
+        else:
+            gone = bool(known) and library not in known and not _in_a_folder(facts, library)
+        if gone:
+            yield BROKEN_ICD.found(facts.host, file=f"/{VENDORS}/{file.name}", library=library)
+
+
+def _in_a_folder(facts: Facts, library: str) -> bool:
+    """Whether a library lies where programs look, or beside PyOpenCL."""
+    named = [Path(part) for part in facts.variables.get("LD_LIBRARY_PATH", "").split(":") if part]
+    places = [facts.root / folder for folder in LIBRARY_FOLDERS]
+    places += [child for place in places if place.is_dir() for child in place.glob("*-linux-gnu*")]
+    return any((place / library).exists() for place in [*named, *places])
+
+
+def drivers(facts: Facts) -> Seen:
+    """Is there an OpenCL device, and if not, is there one that a variable hides."""
+    answer, host = facts.answers.get("opencl"), facts.host
+    if answer is None or answer.state == "not installed":
+        return  # a missing package is told as one
+    there = sorted({str(device) for device in answer.devices})
+    names = [name for name in LOADER_VARIABLES if name in facts.variables]
+    without = facts.answers.get(WITHOUT_LOADER_VARIABLES)
+    hidden = sorted({str(device) for device in without.devices} - set(there)) if without else []
+    cannot_compile = devices.CANNOT_COMPILE in answer.message
+    message = answer.message or "no driver has any"
+    if hidden:
+        which = "OpenCL devices" if there else "every OpenCL device"
+        values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
+        severity, gone, unset = "note" if there else "limits", ", ".join(hidden), forget(host, *names)
+        joined = " and ".join(names)
+        yield HIDDEN.found(host, severity, names=joined, which=which, devices=gone, values=values, unset=unset)
+    elif answer.state == "timed out":
+        yield HANGS.found(host, seconds=f"{FRAMEWORK_SECONDS:g}")
+    elif not there and cannot_compile:
+        yield CANNOT_COMPILE.found(host, message=message)
+    elif not there:
+        yield (RUSTICL if "rusticl" in message else NO_DEVICE).found(host, message=message)
+    if there and cannot_compile:
+        yield ONE_CANNOT_COMPILE.found(host, message=message)
+    if there:
+        yield f"OpenCL: {', '.join(there)}"
+
+
+def render_group(facts: Facts) -> Iterator[Finding]:
+    """May this user open the GPU's render node; for AMD's GPUs that ROCm reaches the family amd tells it."""
+    closed = [] if any(amd.groups(facts)) else [file for file in amd_gpus.no_access(facts) if "renderD" in file]
+    if closed and facts.graphics_cards() and facts.sees_gpu("opencl") is False:
+        yield RENDER.found(facts.host, files=listed(closed))
+
+
+def other_loader(facts: Facts) -> Iterator[Finding]:
+    """Does clinfo show a GPU that PyOpenCL does not: Oblomov's clinfo and AMD's own write differently."""
+    text = facts.said("clinfo")
+    gpu = _clinfo_gpu(text)
+    if gpu and facts.sees_gpu("opencl") is False and not any(_hides(facts)):
+        yield LOADER.found(facts.host, gpu=gpu)
+
+
+def _clinfo_gpu(text: str) -> str:
+    for block in re.split(r"^\s*Device Name |^\s*Device Type:", text, flags=re.MULTILINE)[1:]:
+        if re.search(r"^\s*Device Type\s+GPU\b", block, re.MULTILINE):
+            board = re.search(r"Device Board Name \(AMD\)\s+(.+)", block)
+            return (board[1] if board else block.splitlines()[0]).strip()
+        if re.match(r"\s*CL_DEVICE_TYPE_GPU", block):
+            board = re.search(r"Board name:\s*(.+)", block)
+            return board[1].strip() if board else "a GPU"
+    return ""
+
+
+def _hides(facts: Facts) -> Iterator[str]:
+    return (name for name in LOADER_VARIABLES if name in facts.variables)
+
+
+def gpu_missing(facts: Facts) -> Iterator[Finding]:
+    """Is there a GPU that OpenCL does not see, and that Vulkan or the PCI bus shows."""
+    if facts.host.system != "Linux" or facts.sees_gpu("opencl") is not False or facts.host.hosted:
+        return
+    if any(_hides(facts)) or any(other_loader(facts)) or any(render_group(facts)) or any(amd.groups(facts)):
+        return
+    makers = {INTEL: "Intel", amd_gpus.VENDOR: "AMD"} if facts.there("dev/dri/renderD128") else {}
+    makers |= {nvidia.VENDOR: "NVIDIA"} if nvidia.there(facts) and not facts.host.wsl else {}
+    here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
+    named = re.findall(r"deviceType\s*= \w*(?:DISCRETE|INTEGRATED)_GPU\s+deviceName\s*= (.+)", facts.said("vulkaninfo"))
+    if here:
+        gpu = listed([name.strip() for name in named] or here)
+        yield replace(GPU_MISSING, next=lambda host: _gpu_driver(host, here)).found(facts.host, gpu=gpu)
+
+
+JUDGES = (filenames, broken_icd, render_group, drivers, other_loader, gpu_missing)

@@ -7,13 +7,17 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from helpers import ROOT, devices, processes
-from helpers.machine.doctor.findings import CHILD_SECONDS, Finding, Seen, count, forget, listed
+from helpers.frameworks import FRAMEWORKS
+from helpers.machine.doctor import amd, apple, windows
+from helpers.machine.doctor import host as computer
+from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
+from helpers.machine.doctor.findings import CHILD_SECONDS, Failure, Finding, Seen, count, forget, listed
 from helpers.machine.host import STAMP, Host, command, python_command, reinstall
 
 # What the lessons import, and the distribution that brings it.
@@ -29,7 +33,8 @@ def another_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | 
     what = f"This is not the workshop's Python: {sys.executable}"
     why = f"It has not all of the workshop's packages. They are in {environment.name}, which was built in this folder."
     start = "py" if host.system == "Windows" else "python3"
-    return Finding("Python", "stops", what, why, f"Ask the doctor there:\n    {start} workshop.py doctor")
+    advice = f"Ask the doctor there:\n    {start} workshop.py doctor"
+    return Finding("Python", "stops", what, why, advice, "packages-another-python")
 
 
 def versions(host: Host) -> Seen:
@@ -56,11 +61,11 @@ def versions(host: Host) -> Seen:
         why = f"The lessons need what {source} names; an install was interrupted, or this is another environment."
         add = f"It installs what is missing:\n    {command(host, 'lab')}"
         advice = add if host.installed_by == "venv" else reinstall(host)
-        yield Finding("packages", "stops" if needed else "limits", what, why, advice)
+        yield Finding("packages", "stops" if needed else "limits", what, why, advice, "packages-missing")
     if other:
         what = f"{count(other, 'package')} not of the version that the lessons were tested with: {listed(other)}."
         why = f"{source} names the versions; something else was installed into the same environment."
-        yield Finding("packages", "limits", what, why, reinstall(host))
+        yield Finding("packages", "limits", what, why, reinstall(host), "packages-versions")
     if not missing and not other:
         yield f"{len(wanted)} packages as in {source}"
 
@@ -98,7 +103,7 @@ def files(host: Host, modules: dict[str, str] = MODULES) -> Seen:
     if gone:
         what = f"{count(gone, 'package')} missing, though listed as installed: {listed(gone)}."
         why = "The files were deleted, or an install or uninstall was interrupted. Nothing that imports them works."
-        yield Finding("packages", "stops", what, why, reinstall(host))
+        yield Finding("packages", "stops", what, why, reinstall(host), "packages-files")
 
 
 def our_helpers(host: Host) -> Seen:
@@ -116,11 +121,11 @@ def our_helpers(host: Host) -> Seen:
     if found == Path():
         what = "The workshop's own package, helpers, is not installed in this environment."
         install = f"In the workshop's folder:\n    {python_command(host)} -m pip install --no-deps -e ."
-        yield Finding("helpers", "stops", what, "Every lesson imports it.", install)
+        yield Finding("helpers", "stops", what, "Every lesson imports it.", install, "packages-no-helpers")
     elif found.resolve() != ROOT / "helpers" / "__init__.py":
         package = found.parent if found.name == "__init__.py" else found
         what = f"Another package named helpers is in the way: {package}"
-        yield Finding("helpers", "stops", what, *_way_out(host, package.parent))
+        yield Finding("helpers", "stops", what, *_way_out(host, package.parent), "packages-other-helpers")
     else:
         yield "lessons find the workshop's own package"
 
@@ -150,4 +155,111 @@ def shadows(host: Host, folder: Path = ROOT / "notebooks") -> Seen:
     if found:
         what = f"{count(found, 'file')} in {folder.name}/ in the way of a module of the same name: {listed(found)}."
         why = "Kernels start in that folder and look there first, so lessons import this file instead of the real one."
-        yield Finding("files", "limits", what, why, "Move it elsewhere, or give it another name; then restart kernels.")
+        advice = "Move it elsewhere, or give it another name; then restart kernels."
+        yield Finding("files", "limits", what, why, advice, "packages-shadowed")
+
+
+# ------------------------------------------------------------------------------- packages that overwrite each other
+
+FLAVOURS = (  # packages that own the same files: of each row one alone may be installed
+    ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-gpu", "tensorflow-macos", "tf-nightly"),
+    ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+    ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
+)
+
+
+def files_of(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """Return for each installed package the files that its RECORD lists.
+
+    Args:
+        folder: where the packages lie; None for this environment.
+        names: of the packages that are asked for; all of them if empty.
+    """
+    found = {}
+    for one in metadata.distributions(path=[str(folder)]) if folder else metadata.distributions():
+        name = one.metadata["Name"]
+        if name and (not names or name in names) and (record := one.read_text("RECORD")):
+            found[name] = [line.rsplit(",", 2)[0] for line in record.splitlines() if line.strip()]
+    return found
+
+
+def owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """Return for each file of code the packages whose RECORD lists it; lesson 13 shows it.
+
+    Args:
+        folder: where the packages lie; None for this environment.
+        names: of the packages that are asked for; all of them if empty.
+    """
+    found: dict[str, list[str]] = {}
+    for package, files in files_of(folder, names).items():
+        for file in files:
+            if re.search(r"\.(py|so[.\d]*|pyd|dll)$", file):
+                found.setdefault(file, []).append(package)
+    return found
+
+
+def _choose_one(host: Host) -> str:
+    return f"Only a new environment is sure to be whole. {reinstall(host)}"
+
+
+TWO_FLAVOURS = Failure(
+    "packages-two-flavours", "packages", "limits",
+    "{packages} are installed together, and {files} of their files are the same ones: the last one installed wrote "
+    "them.",
+    "They are flavours of one thing. A GPU that is gone, another version than pip says, or an attribute that is "
+    "missing "
+    "are the signs; removing one of them takes files of the other with it.",
+    _choose_one, "tested (lesson 13 shows it); TensorFlow's and NVIDIA's wheels on PyPI (2026-11-20)",
+    ("nvidia", "amd-linux", "cpu"), {"packages": "tensorflow and tensorflow-cpu", "files": "12,345"},
+)  # fmt: skip
+NO_IMPORT = Failure(
+    "packages-import-fails", "package", "limits",
+    "{framework} cannot be imported: {says}.",
+    "Every lesson that computes with it stops there. The words are its own; a file that is missing or of another "
+    "version "
+    "is the usual cause.",
+    lambda host: f"{reinstall(host)}\nIf that does not help, hand this file to whoever helps you:\n"
+    f"    {command(host, 'doctor --report report.txt')}",
+    "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple", "cpu"),
+    {"framework": "TensorFlow", "says": "ImportError: libcudnn.so.9: cannot open shared object file"},
+)  # fmt: skip
+SLOW_IMPORT = Failure(
+    "packages-import-hangs", "package", "note",
+    "{framework} did not answer within {seconds} s.",
+    "On a slow or busy machine its import takes longer. If it never ends, a driver hangs.",
+    lambda host: f"Ask again; this waits for a minute:\n    {command(host, 'devices')}",
+    "this course's own trials", ("cpu",), {"framework": "TensorFlow", "seconds": "13"},
+)  # fmt: skip
+FAILURES = (TWO_FLAVOURS, NO_IMPORT, SLOW_IMPORT)
+
+
+def flavours(facts: Facts, folder: str | Path | None = None) -> Iterator[Finding]:
+    """Are two packages installed that own the same files of code."""
+    for row in FLAVOURS:
+        here = tuple(name for name in row if facts.has(name))
+        if len(here) > 1:
+            shared = [file for file, names in owners(folder, here).items() if len(names) > 1]
+            if shared:
+                yield TWO_FLAVOURS.found(facts.host, packages=" and ".join(here), files=f"{len(shared):,}")
+
+
+def imports(facts: Facts) -> Iterator[Finding]:
+    """Can each framework be imported; where another finding knows the cause, that one tells it."""
+    explained = {
+        "tensorflow": any(apple.metal_breaks(facts)) or any(windows.runtime(facts)),
+        "jax": any(apple.jax_metal(facts)),
+        "torch": any(windows.runtime(facts)),
+    }
+    for name in ("tensorflow", "jax", "torch"):  # OpenCL is told by its own family
+        answer = facts.answers.get(name)
+        if not answer or explained[name] or answer.state not in ("failed", "timed out"):
+            continue
+        title = FRAMEWORKS[name].title
+        if answer.state == "timed out":
+            yield SLOW_IMPORT.found(facts.host, framework=title, seconds=f"{FRAMEWORK_SECONDS:g}")
+        elif not any(amd.libraries(facts)) and not any(computer.no_avx(facts)):
+            yield NO_IMPORT.found(facts.host, framework=title, says=answer.message.rstrip("."))
+
+
+JUDGES = (flavours, imports)

@@ -1,0 +1,125 @@
+"""Findings about devices that are listed and do not compute right: their small product, compared with NumPy's.
+
+`helpers.devices` lets each device compute; `facts.proofs` brings its verdicts here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from helpers.frameworks import FRAMEWORKS
+from helpers.machine.doctor import amd, amd_gpus, nvidia
+from helpers.machine.doctor.facts import Facts, Proof
+from helpers.machine.doctor.findings import Failure, Finding
+from helpers.machine.host import Host, command, set_variable, unset_variable
+
+
+def _another(host: Host) -> str:
+    hide = "" if host.system == "Darwin" else f"    {set_variable(host, 'CUDA_VISIBLE_DEVICES', '-1')}\n"
+    return (
+        "Compute with another framework or on the processor until that is mended: type one of these in the terminal, "
+        f"then start the workshop from there again:\n    {set_variable(host, 'KERAS_BACKEND', 'jax')}\n{hide}"
+        f"Which devices compute right is shown by:\n    {command(host, 'devices')}"
+    )
+
+
+def _amds_part(host: Host) -> str:
+    return (
+        f"Install the package with its part for your GPU: the gfx target for gfx1201 (rocminfo shows it):\n"
+        f"{amd.torch_for(host, 'gfx1201')}\n{_another(host)}"
+    )
+
+
+def _smaller(host: Host) -> str:
+    return (
+        "Close other notebooks and programs that use the GPU (Kernel > Shut Down All Kernels), and let frameworks take "
+        f"only what they need:\n    {set_variable(host, 'TF_FORCE_GPU_ALLOW_GROWTH', 'true')}\n"
+        f"    {set_variable(host, 'XLA_PYTHON_CLIENT_PREALLOCATE', 'false')}"
+    )
+
+
+WRONG = Failure(
+    "devices-wrong", "device", "limits",
+    "{device} computes wrongly with {framework}: a small product differs from NumPy's ({reason}).",
+    "It says nothing of that itself: a training would run and learn nothing. Metal has done so, and GPUs that pass for "
+    "another one.",
+    lambda host: f"{_another(host)}\nUpdate the system, the driver and {{framework}}. If {amd_gpus.OVERRIDE} is set, "
+    f"remove it:"
+    f"\n    {unset_variable(host, amd_gpus.OVERRIDE)}",
+    "https://github.com/tensorflow/tensorflow/issues/92564 (2025-05); https://github.com/pytorch/pytorch/issues/192212",
+    ("apple", "amd-linux", "nvidia"), {"device": "Apple M4 GPU", "framework": "PyTorch", "reason": "by up to 0.7"},
+)  # fmt: skip
+NO_CODE = Failure(
+    "devices-no-code", "device", "limits",
+    "{device} is listed by {framework} and cannot compute: {reason}.",
+    "{framework}'s package holds no machine code for this generation of GPUs. The list does not show that; the first "
+    "operation does.",
+    lambda host: f"{nvidia.TOO_LOW.next(host)}\n{_another(host)}",
+    "https://github.com/Kaggle/docker-python/issues/1546; https://github.com/tensorflow/tensorflow/issues/89272",
+    ("nvidia", "hosted"),
+    {"device": "Tesla P100-PCIE-16GB", "framework": "PyTorch",
+     "reason": "CUDA error: no kernel image is available for execution on the device"},
+)  # fmt: skip
+NO_AMD_CODE = Failure(
+    "devices-no-amd-code", "device", "limits",
+    NO_CODE.what, NO_CODE.why, _amds_part,
+    "https://github.com/ROCm/pytorch/issues/2730 (2025-10); https://github.com/ROCm/TheRock/issues/3392",
+    ("amd-linux", "amd-windows"),
+    {"device": "AMD Radeon RX 7600", "framework": "PyTorch", "reason": "HIP error: invalid device function"},
+)  # fmt: skip
+NO_MEMORY = Failure(
+    "devices-memory", "device", "note",
+    "{device} had no memory for a small product with {framework}: {reason}.",
+    "Another program or notebook holds it: TensorFlow and JAX take most of a GPU at the start.",
+    _smaller, "https://www.tensorflow.org/guide/gpu", ("nvidia", "amd-linux"),
+    {"device": "NVIDIA GeForce RTX 3060", "framework": "JAX", "reason": "RESOURCE_EXHAUSTED: Out of memory"},
+)  # fmt: skip
+OLD_DRIVER = Failure(
+    "devices-driver", "device", "limits",
+    "{device} is listed by {framework} and cannot compute: {reason}.",
+    "{framework}'s code was compiled with a newer CUDA than the GPU's driver knows.",
+    nvidia.DRIVER_TOO_OLD.next,
+    "https://github.com/srush/GPU-Puzzles/issues/48; https://github.com/googlecolab/colabtools/issues/5081",
+    ("nvidia", "hosted"), {"device": "Tesla T4", "framework": "JAX", "reason": "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+)  # fmt: skip
+FAILS = Failure(
+    "devices-fails", "device", "limits",
+    "{device} is listed by {framework} and cannot compute: {reason}.",
+    "A device that is listed is not yet one that computes. These are {framework}'s own words for a small product.",
+    _another, "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple"),
+    {"device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow", "reason": "InternalError: CUDA_ERROR_UNKNOWN"},
+)  # fmt: skip
+FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FAILS)
+WORDS: tuple[tuple[str, Failure, tuple[Callable[[Facts], Iterator[Finding]], ...]], ...] = (
+    # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
+    (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", NO_MEMORY, ()),
+    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", OLD_DRIVER, (nvidia.driver_too_old,)),
+    (
+        r"HIP error|hipError|invalid device function",
+        NO_AMD_CODE,
+        (amd.torch_kernels, amd.tensorflow_target, amd.override),
+    ),
+    (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", NO_CODE, (nvidia.capability, nvidia.rtx_50)),
+    ("", FAILS, ()),
+)
+
+
+def proofs(facts: Facts) -> Iterator[Finding]:
+    """Does every listed device compute right; a failure whose cause is told already is not told twice."""
+    for proof in facts.proofs:
+        if proof.verdict == "wrong":
+            yield _tell(WRONG, facts, proof)
+        elif proof.verdict == "failed":
+            _, failure, causes = next(row for row in WORDS if re.search(row[0], proof.reason, re.IGNORECASE))
+            if not any(any(cause(facts)) for cause in causes):
+                yield _tell(failure, facts, proof)
+
+
+def _tell(failure: Failure, facts: Facts, proof: Proof) -> Finding:
+    title = FRAMEWORKS[proof.framework].title
+    reason = proof.reason.splitlines()[0].rstrip(".") if proof.reason else "it gives no reason"
+    return failure.found(facts.host, device=proof.device, framework=title, reason=reason)
+
+
+JUDGES = (proofs,)

@@ -1,0 +1,280 @@
+"""Keep the pages under docs/: write the doctor's findings into them, and follow the links of pages and lessons."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from helpers import ROOT
+from helpers.commands import lesson_files
+from helpers.commands.files import write
+from helpers.errors import WorkshopError
+from helpers.machine import doctor
+from helpers.machine.doctor.findings import Failure
+from helpers.machine.host import Host, binder_link
+
+PAGES = ("README.md", "data/README.md", "docs/**/*.md")
+SECONDS = 20.0  # for each address
+PLACEHOLDER = "OWNER/REPOSITORY"  # stands for an address that is known once the workshop is published
+BROWSER = {"User-Agent": "Mozilla/5.0 (any-gpu-workshop, checking its links)"}  # some sites refuse programs
+UNCLEAR = (401, 403, 405, 429, 503)  # what sites say to programs, though a browser may get the page
+
+# The machines that advice is shown for: by page, and where a failure belongs to one system by the start of its id.
+LINUX = Host("Linux", "x86_64", (3, 12), "venv", nvidia=False)
+WINDOWS = Host("Windows", "x86_64", (3, 12), "venv", nvidia=False)
+MAC = Host("Darwin", "arm64", (3, 12), "venv", nvidia=False)
+BY_HAND = Host("Linux", "x86_64", (3, 12), "own", nvidia=False)  # as AMD's packages are installed
+SESSION = Host("Linux", "x86_64", (3, 13), "own", nvidia=True)  # of Colab and Kaggle
+HOSTS = {"amd-linux": BY_HAND, "amd-windows": WINDOWS, "directml": WINDOWS, "apple": MAC, "hosted": SESSION}
+OWN_SYSTEM = {
+    "windows-wsl": LINUX,
+    "windows-": WINDOWS,
+    "apple-": MAC,
+    "hosted-colab": SESSION,
+    "hosted-kaggle": SESSION,
+}
+ON_EVERY_SYSTEM = ("opencl-no-device",)  # of those on pages for several systems
+LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
+FAMILIES = {  # the families of failures whose headings are not their names
+    "host": "The computer", "windows": "Windows and WSL", "hosted": "Colab, Kaggle, containers", "nvidia": "NVIDIA",
+    "amd": "AMD", "opencl": "OpenCL", "webgpu": "WebGPU", "devices": "Devices that are listed and do not compute",
+}  # fmt: skip
+EVERY_FAILURE = "failures"  # the page that has them all, with what to do
+BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    parser.add_argument("--list", action="store_true", help="print every outside link and where it stands")
+    parser.add_argument("--outside", action="store_true", help="ask the network whether the outside links still work")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the failures into the pages, print the links that lead nowhere, and return 1 if any does."""
+    update()
+    wrong = [f"{name(path)}: {problem}" for path in every_file() for problem in broken(path)]
+    found = outside()
+    if args.list:
+        print("\n".join(f"{url}  ({', '.join(places)})" for url, places in sorted(found.items())))
+    if args.outside:
+        wrong += ask_all(found)
+    print("\n".join(wrong) or f"Every link inside leads somewhere; {len(found)} lead outside.")
+    return int(any("unclear" not in line for line in wrong))
+
+
+def update() -> None:
+    """Bring what the pages tell of the doctor's failures up to date, and name the pages that changed."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (new := with_findings(path, text)) != text:
+            write(path, new)
+            print(f"{name(path)}: the doctor's failures brought up to date")
+
+
+def pages() -> list[Path]:
+    """Return the pages for platforms."""
+    return sorted((ROOT / "docs").glob("*.md"))
+
+
+def failures() -> list[Failure]:
+    """Return every failure that the doctor knows, the most fundamental first."""
+    return list(doctor.KNOWN.values())
+
+
+def with_findings(path: Path, text: str) -> str:
+    """Return a page's text with the failures that the doctor knows between its two marks.
+
+    The page `failures` has them all, each with what to do; every other page has links to those that name it.
+    """
+    if path.stem == EVERY_FAILURE:
+        families: dict[str, str] = {}
+        for failure in failures():
+            families[failure.family] = families.get(failure.family, "") + entry(failure)
+        found = "".join(f"## {FAMILIES.get(one, one.title())}\n\n{text}" for one, text in families.items())
+    else:
+        named = [failure for failure in failures() if path.stem in failure.pages]
+        found = "".join(f"- {link_text(failure, path.stem)}\n" for failure in named)
+    return BLOCK.sub(lambda _: found, text)
+
+
+def host_for(failure: Failure, page: str) -> Host:
+    """Return the machine for which a failure's advice is shown on a page."""
+    own = next((host for start, host in OWN_SYSTEM.items() if failure.id.startswith(start)), None)
+    return own or HOSTS.get(page, LINUX)
+
+
+def link_text(failure: Failure, page: str) -> str:
+    """Return a failure as a link to what to do."""
+    what = re.sub(r"([\[\]])", r"\\\1", failure.shown(host_for(failure, page)).what)
+    return f"[{what}]({EVERY_FAILURE}.md#{failure.id})"
+
+
+def entry(failure: Failure) -> str:
+    """Return a failure with its reason and what to do, for each system on which that differs."""
+    hosts = [host_for(failure, page) for page in failure.pages]
+    hosts += [WINDOWS, MAC] if failure.id in ON_EVERY_SYSTEM else []
+    advice: dict[str, Host] = {}
+    for host in hosts:  # the same in every clone: without the address that it came from
+        text = failure.shown(host).next.replace(binder_link(), binder_link(Path("nowhere")))
+        advice.setdefault(text, host)
+    shown = failure.shown(hosts[0])
+    lines = [f'<a id="{failure.id}"></a>', "", f"### {shown.what}", "", f"**Why:** {shown.why}", ""]
+    several = len(advice) > 1
+    for text, host in advice.items():
+        lines += [f"**Next{f', {label(host)}' if several else ''}:**", "", *blocks(text, host), ""]
+    places = ", ".join(f"[{title(page)}]({page}.md)" for page in failure.pages)
+    return "\n".join([*lines, f"Pages: {places}. Source: {failure.source}.".replace("..", "."), "", ""])
+
+
+def title(page: str) -> str:
+    """Return a page's first heading."""
+    file = ROOT / "docs" / f"{page}.md"
+    return file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if file.is_file() else page
+
+
+def label(host: Host) -> str:
+    """Return what a system is called, with how the packages came to it where that changes what is typed."""
+    by_hand = {BY_HAND: ", environment made by hand", SESSION: ", Colab and Kaggle"}
+    return LABELS[host.system] + by_hand.get(host, "")
+
+
+def blocks(advice: str, host: Host) -> list[str]:
+    """Return advice as lines of Markdown: its commands, which are indented there, in blocks that can be copied."""
+    lines: list[str] = []
+    fence = "powershell" if host.system == "Windows" else "sh"
+    for is_command, group in itertools.groupby(advice.splitlines(), lambda line: line.startswith("    ")):
+        text = [line.strip() for line in group if line.strip()]
+        is_command = is_command and not all(map(is_outside, text))
+        lines += ["", f"```{fence}", *text, "```", ""] if is_command else text
+    return "\n".join(lines).strip().splitlines()
+
+
+def every_file(root: Path = ROOT) -> list[Path]:
+    """Return the pages and the lessons whose links are kept."""
+    pages = [path for pattern in PAGES for path in sorted(root.glob(pattern))]
+    return [*pages, *sorted((root / "notebooks").glob("*.ipynb"))]
+
+
+def name(path: Path) -> str:
+    """Return a file's path from the workshop's folder on."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+
+
+def prose(path: Path) -> str:
+    """Return a file's Markdown; of a notebook that of its cells, with a blank line between them."""
+    if path.suffix != ".ipynb":
+        return path.read_text(encoding="utf-8")
+    return "\n\n".join(cell.source for cell in lesson_files.read(path).cells if cell.cell_type == "markdown")
+
+
+def tokens(markdown: str) -> Iterator[dict[str, Any]]:
+    """Yield mistune's tokens of a text, in their order, each before those in it."""
+    import mistune
+
+    def walk(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for item in items:
+            yield item
+            yield from walk(item.get("children", []))
+
+    parse = mistune.create_markdown(renderer="ast", plugins=["table", "url"])
+    yield from walk(parse(markdown))
+
+
+def text_of(token: dict[str, Any]) -> str:
+    """Return what a reader sees of a token."""
+    return token.get("raw", "") + "".join(map(text_of, token.get("children", [])))
+
+
+def links(markdown: str) -> list[str]:
+    """Return the targets of a text's links and images, those in HTML tags too."""
+    found = []
+    for token in tokens(markdown):
+        if token["type"] in ("link", "image"):
+            found.append(token["attrs"]["url"])
+        elif token["type"] in ("block_html", "inline_html"):
+            found += re.findall(r"\b(?:href|src)=[\"']([^\"']+)", token["raw"])
+    return [target for target in found if not target.startswith(("data:", "mailto:"))]
+
+
+def anchors(markdown: str) -> set[str]:
+    """Return what a link to this text may have after its #: headings, as GitHub names them, and ids in HTML tags."""
+    found: set[str] = set()
+    for token in tokens(markdown):
+        if token["type"] == "heading":
+            slug = re.sub(r"[^\w\- ]", "", text_of(token).strip().lower()).replace(" ", "-")
+            same = [f"{slug}-{number}" for number in range(1, 100)]
+            found.add(next(one for one in [slug, *same] if one not in found))
+        elif token["type"] in ("block_html", "inline_html"):
+            found |= set(re.findall(r"\b(?:id|name)=[\"']([^\"']+)", token["raw"]))
+    return found
+
+
+def is_outside(target: str) -> bool:
+    """Say whether a link leads out of the workshop."""
+    return re.match(r"[a-z][a-z+.-]+:", target) is not None
+
+
+def broken(path: Path) -> list[str]:
+    """Return what is wrong with the links of one file that stay inside the workshop."""
+    found = []
+    for target in links(prose(path)):
+        if is_outside(target):
+            continue
+        place, _, anchor = target.partition("#")
+        file = (path.parent / place) if place else path
+        if not file.exists():
+            found.append(f"a link leads to {target}, which is not there")
+        elif anchor and file.suffix in (".md", ".ipynb"):
+            there = anchors(prose(file))
+            if anchor not in there and anchor.lower() not in there:
+                found.append(f"a link leads to {target}, and there is no such heading; there are {sorted(there)}")
+    return found
+
+
+def outside(root: Path = ROOT) -> dict[str, list[str]]:
+    """Return every link that leads outside, and the files in which it stands."""
+    found: dict[str, list[str]] = {}
+    for path in every_file(root):
+        for target in dict.fromkeys(links(prose(path))):
+            if is_outside(target) and PLACEHOLDER not in target:
+                found.setdefault(target.partition("#")[0], []).append(name(path))
+    return found
+
+
+def ask(url: str, seconds: float = SECONDS) -> str:
+    """Return what is wrong with an address; empty if a page is there, "unclear" where the site does not tell."""
+    import requests
+
+    try:
+        for method in ("HEAD", "GET"):  # some sites know no HEAD
+            with requests.request(
+                method, url, headers=BROWSER, timeout=seconds, stream=True, allow_redirects=True
+            ) as page:
+                status = page.status_code
+            if status < 400:
+                return ""
+    except requests.RequestException as error:
+        return f"no answer ({type(error).__name__})"
+    return f"{'unclear' if status in UNCLEAR else 'gone'} (status {status})"
+
+
+def ask_all(found: dict[str, list[str]]) -> list[str]:
+    """Ask every address, several at once, and return a line for each that is not right.
+
+    Raises:
+        WorkshopError: none of them could be reached.
+    """
+    with ThreadPoolExecutor(8) as pool:
+        answers = dict(zip(found, pool.map(ask, found), strict=True))
+    if found and all(answer.startswith("no answer") for answer in answers.values()):
+        raise WorkshopError(
+            "None of the outside links could be reached.",
+            f"The first said: {next(iter(answers.values()))}. There seems to be no network here.",
+            "Repeat the command where there is one.",
+        )
+    return [f"{', '.join(found[url])}: {url}: {answer}" for url, answer in sorted(answers.items()) if answer]
