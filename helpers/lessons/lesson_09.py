@@ -626,7 +626,7 @@ def lower_after_same_time(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """Return which of the two trainings with a straggler had the lower loss when the first of them was over."""
     curves = {name.partition(",")[0]: _smooth(run["notes"]) for name, run in runs.items() if "straggler" in name}
     until = min(seconds[-1] for seconds, _ in curves.values())
-    then = {name: float(loss[seconds <= until][-1]) for name, (seconds, loss) in curves.items()}
+    then = {name: float(loss[max(0, int((seconds <= until).sum()) - 1)]) for name, (seconds, loss) in curves.items()}
     return min(then, key=then.get)
 
 
@@ -702,6 +702,13 @@ def last_loss(text: str) -> str:
     """Return the last loss that `python -m helpers train` printed."""
     found = re.search(r"Last loss ([\d.]+)", text)
     return found[1] if found else "none"
+
+
+def shown_source(function: Callable[..., object]) -> str:
+    """Return a function as the lesson shows it: without the marks for the linter."""
+    import inspect
+
+    return re.sub(r"  # noqa:.*", "", inspect.getsource(function))
 
 
 def multi_worker(process, addresses):  # noqa: ANN001, ANN201, D103  (the lesson shows it)
