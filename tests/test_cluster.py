@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,7 +20,7 @@ import psutil
 import pytest
 import slow_link
 
-from helpers import cluster, processes
+from helpers import ROOT, cluster, processes
 from helpers.cluster import Member
 from helpers.errors import WorkshopError
 
@@ -286,12 +287,18 @@ def alone(tmp_path_factory):
     return result(folder)
 
 
+def assert_equal_losses(one, other):
+    """Sums in another order differ in the last bit, and training makes that grow: 1e-5 holds for the first steps."""
+    assert one["losses"][:5] == pytest.approx(other["losses"][:5], abs=1e-5)
+    assert one["losses"] == pytest.approx(other["losses"], abs=1e-3)
+
+
 def assert_same(folder, alone, launcher):
     two = result(folder)
     assert [two["losses"][0], two["losses"][-1]] != [0, 0]
-    assert two["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert_equal_losses(two, alone)
     assert (two["launcher"], two["rank"], two["world_size"], two["steps"]) == (launcher, 0, 2, 8)
-    assert two["accuracy"] == pytest.approx(alone["accuracy"], abs=2e-3)
+    assert two["accuracy"] == pytest.approx(alone["accuracy"], abs=1e-2)
     assert two["exchange_seconds"] > 0 and two["exchange_bytes"] == 4 * alone["parameters"] == 4 * 669_706
 
 
@@ -361,7 +368,7 @@ def test_a_checkpoint_of_two_processes_is_taken_up_by_one(tmp_path, alone):
     done = train(saved(tmp_path, "--checkpoint", folder))
     assert done.status == 0, done.stderr
     assert result(tmp_path)["resumed_at"] == 3
-    assert result(tmp_path)["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert_equal_losses(result(tmp_path), alone)
     other = train(["--steps", "9", "--batch", "64", "--checkpoint", folder])
     assert other.status == 2 and "belongs to another training" in other.stderr and "same --batch" in other.stderr
     (Path(folder) / "checkpoint.npz").write_bytes(b"PK, and no more")
@@ -466,9 +473,10 @@ def test_a_killed_process_ends_all_in_seconds_and_the_training_goes_on_from_its_
     assert [one.status for one in done] == [0, 0], done
     resumed = result(tmp_path)
     assert (resumed["resumed_at"], resumed["steps"]) == (steps, more)
-    unbroken = train(["--steps", str(more), "--save", str(tmp_path / "result.json")])
-    assert unbroken.status == 0
-    assert resumed["losses"] == pytest.approx(result(tmp_path)["losses"], abs=1e-4)
+    arguments = ["--steps", str(more), "--save", str(tmp_path / "result.json")]
+    unbroken = slow_link.both([*TRAIN, *arguments], f"127.0.0.1:{free_port()}")
+    assert [one.status for one in unbroken] == [0, 0], unbroken
+    assert resumed["losses"] == pytest.approx(result(tmp_path)["losses"], abs=1e-5)
 
 
 @pytest.mark.slow
@@ -590,3 +598,100 @@ def test_two_machines_with_a_slow_link_train_the_same_network(tmp_path, alone, c
 def test_the_namespaces_go_when_something_fails(cable):
     with pytest.raises(RuntimeError), slow_link.slowed():
         raise RuntimeError
+
+
+# ------------------------------------------------------------------------------------------------------ docs/scaling.md
+
+PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+MODELS = {
+    "lesson 04's MLP, float32": 4 * 669_706, "ResNet-50, float32": 4 * 25_600_000,
+    "1 billion parameters, bfloat16": 2 * 10**9, "7 billion parameters, bfloat16": 2 * 7 * 10**9,
+}  # fmt: skip
+LINKS = {
+    "Ethernet 1 Gb/s": 0.125e9, "10 Gb/s": 1.25e9, "100 Gb/s": 12.5e9, "InfiniBand NDR, 400 Gb/s": 50e9,
+    "NVLink 4": 450e9,
+}  # fmt: skip
+
+
+def table(first, rows):
+    """A table of docs/scaling.md, made by the calculator: milliseconds with three digits."""
+    lines = [[first, *LINKS], ["---"] + ["---:"] * len(LINKS)]
+    for name, size, members, latency in rows:
+        times = [1e3 * cluster.exchange_seconds(size, members, rate, latency) for rate in LINKS.values()]
+        lines.append([name, *(f"{float(f'{one:.3g}'):,.10g}" for one in times)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+TABLES = (
+    table("model", [(name, size, 8, 0.0) for name, size in MODELS.items()]),
+    table("processes", [(f"{number:,}", 2e9, number, 5e-6) for number in (2, 8, 64, 1024)]),
+)
+
+
+@pytest.mark.parametrize("number", range(len(TABLES)))
+def test_the_tables_of_the_page_are_those_of_the_calculator(number):
+    assert TABLES[number] in PAGE, TABLES[number]
+
+
+def test_the_page_names_every_option_and_every_variable():
+    options = train(["--help"]).stdout
+    named = set(re.findall(r"--[a-z-]+", options)) - {"--help"}
+    assert [option for option in named if option not in PAGE] == []
+    source = (ROOT / "helpers" / "cluster.py").read_text(encoding="utf-8")
+    variables = set(re.findall(r'"((?:ANYGPU|SLURM|MASTER|JOB)_[A-Z_]+)"', source))
+    hidden = {"SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES"}  # details of where they meet
+    assert [name for name in variables - hidden if name not in PAGE] == []
+
+
+def manifests():
+    import yaml
+
+    text = (ROOT / "docs" / "cluster" / "kubernetes.yaml").read_text(encoding="utf-8")
+    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+
+
+def test_the_parts_of_the_kubernetes_manifest_fit_together():
+    have = manifests()
+    job, service = have["Job"]["spec"], have["Service"]
+    name, pod = have["Job"]["metadata"]["name"], job["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert (job["completionMode"], job["completions"]) == ("Indexed", job["parallelism"])
+    found = cluster.find(variables | {"JOB_COMPLETION_INDEX": "1"})
+    assert found.size == job["completions"] and found.launcher == "Kubernetes Indexed Job"
+    assert found.coordinator == f"{name}-0.{pod['subdomain']}:{service['spec']['ports'][0]['port']}"
+    assert pod["subdomain"] == service["metadata"]["name"] and service["spec"]["clusterIP"] == "None"
+    own = {"job-name": name}
+    assert service["spec"]["selector"] == have["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == own
+    claim = have["PersistentVolumeClaim"]["metadata"]["name"]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim
+    assert container["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
+    assert pod["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"] and container["resources"]["limits"]
+    asked = train([*container["args"], "--steps=none"])  # every other argument is known
+    assert "'none' is not a whole number above 0" in asked.stderr
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("kubernetes_validate"), reason="needs kubernetes-validate: pip install it (144 MB)"
+)
+def test_kubernetes_accepts_the_manifest():
+    import kubernetes_validate
+
+    for one in manifests().values():
+        kubernetes_validate.validate(one, "1.34", strict=True)
+
+
+def test_the_script_for_slurm_is_a_script_that_starts_the_command():
+    file = ROOT / "docs" / "cluster" / "train.sbatch"
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("#!/bin/bash\n") and "srun" in text
+    before, _, after = text.partition("\nset -euo pipefail")
+    assert "#SBATCH" in before and "#SBATCH" not in after  # sbatch reads them before the first command alone
+    words = after.replace("\\\n", " ").split("helpers train", 1)[1].split()
+    asked = train([*words, "--steps=none"])
+    assert "'none' is not a whole number above 0" in asked.stderr
+    for tool in (["bash", "-n"], ["shellcheck"]):
+        if shutil.which(tool[0]):
+            done = subprocess.run([*tool, str(file)], capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
