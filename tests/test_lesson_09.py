@@ -108,6 +108,13 @@ def test_what_became_of_a_training_is_told():
     assert "the coordinator noticed after" not in dict(lesson.survival_table(3, result | {"returned": {}}, run).rows)
 
 
+def test_a_missing_framework_is_told_at_once(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda name: name == "jax")
+    lesson.need("jax")
+    with pytest.raises(WorkshopError, match=r"needs TensorFlow, not installed(?s:.*)lab --accel cpu"):
+        lesson.need("tensorflow", "jax")
+
+
 def test_losses_are_compared_in_words():
     assert [lesson.how_equal(one) for one in (0.0, 1e-6, 1e-3)] == ["exactly", "almost", "no"]
 

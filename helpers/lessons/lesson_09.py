@@ -169,6 +169,27 @@ def _numbers(values: np.ndarray) -> str:
 # --------------------------------------------------------------------------- what its processes have in common
 
 
+def need(*frameworks: str) -> None:
+    """Say before anything starts that a framework is missing; the lesson's processes would each say it their way.
+
+    Args:
+        frameworks: names that `helpers.devices` knows.
+
+    Raises:
+        WorkshopError: one of them is not installed.
+    """
+    from helpers import devices
+
+    titles = {"tensorflow": "TensorFlow", "jax": "JAX"}
+    missing = [titles[name] for name in frameworks if not devices.installed(name)]
+    if missing:
+        raise WorkshopError(
+            f"This lesson needs {' and '.join(missing)}, not installed here.",
+            "It compares the two frameworks' ways; the workshop for the processor has both.",
+            "Set the workshop up for the processor: python3 workshop.py lab --accel cpu",
+        )
+
+
 def import_tensorflow() -> ModuleType:
     """Import TensorFlow without Keras and JAX, which it would load: half of the time and 190 MB of each process.
 
