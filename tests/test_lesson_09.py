@@ -98,14 +98,13 @@ def test_the_loss_after_the_same_time_is_compared():
 
 
 def test_what_became_of_a_training_is_told():
-    run = SimpleNamespace(failures=["", "", "the process was ended by SIGKILL"])
     result = {"notes": ONE, "version": 4, "returned": {"noticed": 0.02, "recovered": 1.5, "returned": 1}}
-    rows = dict(lesson.survival_table(3, result, run).rows)
+    rows = dict(lesson.survival_table(3, 2, result).rows)
     assert rows["steps with a result"] == 3
     assert rows["updates on the server"] == 4
     assert rows["of these by worker 0 and worker 1"] == "2 and 1"
     assert rows["the coordinator noticed after"] == "20 ms"
-    assert "the coordinator noticed after" not in dict(lesson.survival_table(3, result | {"returned": {}}, run).rows)
+    assert "the coordinator noticed after" not in dict(lesson.survival_table(3, 2, result | {"returned": {}}).rows)
 
 
 def test_a_missing_framework_is_told_at_once(monkeypatch):
@@ -113,6 +112,13 @@ def test_a_missing_framework_is_told_at_once(monkeypatch):
     lesson.need("jax")
     with pytest.raises(WorkshopError, match=r"needs TensorFlow, not installed(?s:.*)lab --accel cpu"):
         lesson.need("tensorflow", "jax")
+
+
+def test_a_survivor_without_a_result_is_told():
+    run = SimpleNamespace(result=None, failures=["it had not ended after 100 s"])
+    with pytest.raises(WorkshopError, match=r"process 0 has no result(?s:.*)not ended after 100 s"):
+        lesson.survivor(run)
+    assert lesson.survivor(SimpleNamespace(result=3)) == 3
 
 
 def test_losses_are_compared_in_words():

@@ -651,16 +651,17 @@ def lower_after_same_time(runs: Mapping[str, Mapping[str, Any]]) -> str:
     return min(then, key=then.get)
 
 
-def survival_table(steps: int, result: Mapping[str, Any], run: Run) -> Table:
+def survival_table(steps: int, died_at: int, result: Mapping[str, Any]) -> Table:
     """Return what became of a training whose worker 1 was killed.
 
     Args:
         steps: as many as were scheduled.
+        died_at: how many updates there were when it was killed, about.
         result: its part of the plan.
-        run: the run, whose process 2 is worker 1.
     """
     notes, returned = result["notes"], result["returned"]
-    rows = [("worker 1", run.failures[2]), ("steps scheduled", steps), ("steps with a result", len(notes))]
+    rows = [("steps scheduled", steps), ("worker 1 was killed after", f"{died_at} updates")]
+    rows += [("steps with a result", len(notes))]
     by = [int((notes[:, WORKER] == worker).sum()) for worker in (0, 1)]
     rows += [("of these by worker 0 and worker 1", f"{by[0]} and {by[1]}")]
     rows += [("updates on the server", result["version"])]
@@ -804,7 +805,7 @@ def lose_workers(
     unbroken = asynchronous_run(parameter_server, arguments, steps).result
     for _ in range(repeats):
         at = int(rng.integers(steps // 4, 3 * steps // 4))
-        result = asynchronous_run(parameter_server, arguments, steps, at).result
+        result = survivor(asynchronous_run(parameter_server, arguments, steps, at))
         rows.append(_asynchronous_row(at, steps, result, unbroken))
         at = int(rng.integers(len(whole) // 4, 3 * len(whole) // 4))
         rows.append(_synchronous_row(synchronous, arguments, epochs, at, whole))
@@ -825,7 +826,7 @@ def _synchronous_row(
     synchronous: Callable[..., object], arguments: Mapping[str, Any], epochs: int, at: int, whole: Sequence[float]
 ) -> tuple:
     with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
-        broken = synchronous_run(synchronous, arguments, epochs, folder, at).result
+        broken = survivor(synchronous_run(synchronous, arguments, epochs, folder, at))
         start = time.time()
         resumed = synchronous_run(synchronous, arguments, epochs, folder).result
         recovered = resumed["first"] - start  # until its first step
@@ -846,6 +847,21 @@ def synchronous_run(
 
     given = {**arguments, "epochs": epochs, "folder": folder, "dies_at": dies_at}
     return running.run(function, processes, SECONDS, JAX, check=dies_at is None, arguments=given)
+
+
+def survivor(run: Run) -> Any:  # noqa: ANN401
+    """Return what process 0 returned in a run in which another process was killed.
+
+    Raises:
+        WorkshopError: it has failed, too.
+    """
+    if run.result is None:
+        raise WorkshopError(
+            "The experiment failed: process 0 has no result.",
+            run.failures[0],
+            "Close other programs, and run it again.",
+        )
+    return run.result
 
 
 def asynchronous_run(
