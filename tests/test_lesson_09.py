@@ -71,12 +71,13 @@ def test_staleness_counts_the_updates_of_others():
 
 
 def test_what_is_drawn_is_what_the_processes_noted():
-    drawn = lesson.spans({"notes": ONE, "updates": []}, 1)
+    drawn = lesson.spans({"notes": ONE, "updates": [], "pause": 0.5}, 1)
     assert ("worker 1", "sleep", 0.0, 0.5) in drawn
     assert ("worker 1", "read, compute", 0.5, 1.5) in drawn
     assert ("worker 0", "write", 1.0, 1.1) in drawn
-    synchronous = lesson.spans({"notes": ONE, "updates": [(1.6, 1.61), (7.0, 7.1)]}, 1)
+    synchronous = lesson.spans({"notes": ONE, "updates": [(1.6, 1.61), (7.0, 7.1)], "pause": 0.0}, 1)
     assert ("server", "write", 1.6, 1.61) in synchronous
+    assert ("worker 1", "read, compute", 0.0, 1.5) in synchronous
     assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
 
 

@@ -505,7 +505,7 @@ def carry_out(
 
     Returns:
         For each training `notes` (a row a step), `updates` (begin and end of the coordinator's own), `version` (the
-        updates on the server), and `returned` (see `Returned.told`).
+        updates on the server), `pause`, and `returned` (see `Returned.told`).
     """
     returned, results = Returned(coordinator), {}
     for kind in {line[1] for line in plan}:  # the first steps of each kind trace and connect
@@ -526,7 +526,8 @@ def carry_out(
             values = [one for both in values for one in both]
         notes = np.array([value.fetch()[0] for value in values])
         counted = int(version.numpy()) if asynchronous else len(updates)
-        results[name] = {"notes": notes, "updates": updates, "version": counted, "returned": returned.told()}
+        results[name] = {"notes": notes, "updates": updates, "version": counted, "pause": pause}
+        results[name]["returned"] = returned.told()
     return results
 
 
@@ -564,13 +565,13 @@ def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, 
     notes = result["notes"][np.argsort(result["notes"][:, BEGAN])]
     slow = notes[notes[:, WORKER] == 1] if (notes[:, WORKER] == 1).any() else notes
     slow = slow[len(slow) // 2 - steps // 2 :][:steps]
-    begin, end = slow[0, BEGAN] - 0.002, slow[-1, WROTE] + 0.02
-    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] and one[1] <= end]
-    for one in notes[(notes[:, BEGAN] >= begin) & (notes[:, BEGAN] < slow[-1, WROTE])]:
-        worker = f"worker {int(one[WORKER])}"
-        if one[AWAKE] - one[BEGAN] > 0.01:
+    begin, end = slow[0, BEGAN], slow[-1, WROTE]
+    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] <= end + 0.05]
+    for one in notes[(notes[:, WROTE] > begin) & (notes[:, BEGAN] < end)]:
+        worker, slept = f"worker {int(one[WORKER])}", result["pause"] > 0 and one[WORKER] == 1
+        if slept:
             drawn.append((worker, "sleep", one[BEGAN], one[AWAKE]))
-        drawn.append((worker, "read, compute", one[AWAKE], one[COMPUTED]))
+        drawn.append((worker, "read, compute", one[AWAKE if slept else BEGAN], one[COMPUTED]))
         if not result["updates"]:
             drawn.append((worker, "write", one[COMPUTED], one[WROTE]))
     return drawn
