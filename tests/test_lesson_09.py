@@ -66,6 +66,20 @@ def test_each_process_has_its_own_part_of_every_batch():
     assert lesson.share(512, 0, 1).tolist() == list(range(512))
 
 
+def test_all_begin_with_the_checkpoint_of_rank_0(tmp_path):
+    for process, content in ((0, "new"), (1, "old")):
+        (tmp_path / str(process)).mkdir()
+        (tmp_path / str(process) / "weights").write_text(content)
+    assert lesson.checkpoint(str(tmp_path), 1) == str(tmp_path / "1")
+    assert (tmp_path / "1" / "weights").read_text() == "new"
+    lesson.checkpoint(str(tmp_path), 0)
+    assert (tmp_path / "0" / "weights").read_text() == "new"
+    other = tmp_path / "other"
+    (other / "1").mkdir(parents=True)
+    lesson.checkpoint(str(other), 1)  # rank 0 has none: all begin anew
+    assert not (other / "1").exists()
+
+
 def test_staleness_counts_the_updates_of_others():
     assert lesson.staleness(ONE).tolist() == [0, 1, 1]
 

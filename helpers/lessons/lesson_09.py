@@ -873,3 +873,23 @@ def asynchronous_run(
 
     given = {**arguments, "plan": [("all steps", True, 0.0, steps)], "dies_at": dies_at}
     return running.run(function, 3, SECONDS, check=dies_at is None, arguments=given)
+
+
+def checkpoint(folder: str, process: int) -> str:
+    """Return the folder of one process' checkpoint; before it begins, that is a copy of rank 0's, so that all agree.
+
+    A process that dies at the end of an epoch leaves an older checkpoint than the others have written. On a cluster
+    this needs a disk that all can reach.
+
+    Args:
+        folder: of all processes.
+        process: the rank.
+    """
+    import shutil
+
+    own, first = Path(folder) / str(process), Path(folder) / "0"
+    if process:
+        shutil.rmtree(own, ignore_errors=True)
+        if first.exists():
+            shutil.copytree(first, own)
+    return str(own)
