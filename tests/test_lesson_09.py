@@ -187,18 +187,6 @@ def test_a_killed_worker_costs_no_step_and_the_same_loss_is_reached(functions, a
 
 @pytest.mark.slow
 @needs_both
-def test_who_dies_at_the_end_of_an_epoch_can_be_resumed(functions, arguments, tmp_path):
-    """The checkpoints of both processes are of the same epoch, or the next start would hang."""
-    whole = lesson.synchronous_run(functions.synchronous, arguments, 4).result["losses"]
-    broken = lesson.synchronous_run(functions.synchronous, arguments, 4, str(tmp_path), dies_at=8)
-    assert "error" in broken.result
-    assert "SIGKILL" in broken.failures[1]
-    resumed = lesson.synchronous_run(functions.synchronous, arguments, 4, str(tmp_path)).result["losses"]
-    assert abs(resumed[-1] - whole[-1]) < 1e-5
-
-
-@pytest.mark.slow
-@needs_both
 def test_the_notebooks_interrupt_ends_a_training_that_has_lost_a_worker(tmp_path):
     """The survivor waits, because it is stopped; the interrupt reaches the kernel in the middle of the run."""
     waiting = tmp_path / "waiting"

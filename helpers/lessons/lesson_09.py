@@ -808,7 +808,8 @@ def lose_workers(
         at = int(rng.integers(steps // 4, 3 * steps // 4))
         result = survivor(asynchronous_run(parameter_server, arguments, steps, at))
         rows.append(_asynchronous_row(at, steps, result, unbroken))
-        at = int(rng.integers(len(whole) // 4, 3 * len(whole) // 4))
+        at, an_epoch = int(rng.integers(len(whole) // 4, 3 * len(whole) // 4)), len(whole) // epochs
+        at += at % an_epoch == 0  # not at an epoch's end: Keras' checkpoint is two files, and may be left half new
         rows.append(_synchronous_row(synchronous, arguments, epochs, at, whole))
     names = ["training", "killed at step", "steps lost", "steps repeated", "noticed", "recovered"]
     return Table(sorted(rows, key=lambda row: row[0]), [*names, "last loss", "unbroken"])
