@@ -1,0 +1,146 @@
+"""Wrong answers to the exercises of lesson 09, each the solution with some text replaced, and right ones."""
+
+_BOTH = "return rank * images // size, (rank + 1) * images // size"
+
+MUTANTS = {
+    1: {
+        "the rest is left out": [(_BOTH, "return rank * (images // size), (rank + 1) * (images // size)")],
+        "the last one takes the rest": [
+            (
+                _BOTH,
+                "each = images // size\n    return rank * each, images if rank == size - 1 else (rank + 1) * each",
+            )
+        ],
+        "rounded up": [
+            (
+                _BOTH,
+                "each = -(-images // size)\n    return min(rank * each, images), min((rank + 1) * each, images)",
+            )
+        ],
+        "the end belongs to it": [("(rank + 1) * images // size", "(rank + 1) * images // size - 1")],
+        "first and number": [("(rank + 1) * images // size", "images // size")],
+        "ranks from 1": [(_BOTH, "return (rank - 1) * images // size, rank * images // size")],
+        "everything for everybody": [(_BOTH, "return 0, images")],
+        "everything for rank 0": [(_BOTH, "return (0, images) if rank == 0 else (images, images)")],
+        "a range": [(_BOTH, "return range(rank * images // size, (rank + 1) * images // size)")],
+        "floats": [(_BOTH, "return rank * images / size, (rank + 1) * images / size")],
+        "rounded": [(_BOTH, "return int(rank * (images / size)), int((rank + 1) * (images / size) - 1e-9)")],
+        "the example alone": [(_BOTH, "return ((0, 3), (3, 6), (6, 8), (8, 10))[rank % 4]")],
+        "another one each time": [
+            (
+                _BOTH,
+                "rank = (rank + len(calls) // 2) % size\n    calls.append(0)\n    " + _BOTH,
+            ),
+            ("def share", "calls = []\n\n\ndef share"),
+        ],
+    },
+    2: {
+        "half as many messages": [("2 * (n - 1)", "(n - 1)")],
+        "n messages": [("(n - 1)", "n")],
+        "latency once": [
+            ("2 * (n - 1) * (latency + gradient_bytes / n", "latency + 2 * (n - 1) * (gradient_bytes / n")
+        ],
+        "latency forgotten": [("latency + ", "")],
+        "the whole gradient in each message": [("gradient_bytes / n", "gradient_bytes")],
+        "bits for bytes": [("gradient_bytes / n", "8 * gradient_bytes / n")],
+        "two processes alone": [("2 * (n - 1)", "2"), ("gradient_bytes / n", "gradient_bytes / 2")],
+        "a tree": [("2 * (n - 1) * (latency", "2 * np.log2(n) * (latency")],
+    },
+    3: {
+        "every delivery counts": [('if number not in server["done"]', "if True")],
+        "the set is not kept": [('        server["done"].add(number)', "        pass")],
+        "the step before alone": [
+            ('number not in server["done"]', 'number != server.get("last")'),
+            ('server["done"].add(number)', 'server["done"].add(number)\n        server["last"] = number'),
+        ],
+        "in order alone": [('number not in server["done"]', 'number >= len(server["done"])')],
+        "told by the gradient": [
+            (
+                'number not in server["done"]',
+                'gradient.tobytes() not in server.setdefault("seen", set())',
+            ),
+            ('server["done"].add(number)', 'server["done"].add(number)\n    server["seen"].add(gradient.tobytes())'),
+        ],
+        "told by what all servers have seen": [
+            ("def receive", "seen = set()\n\n\ndef receive"),
+            ('number not in server["done"]', "number not in seen"),
+            ('server["done"].add(number)', 'server["done"].add(number)\n    seen.add(number)'),
+        ],
+        "added": [(" - 0.1 * gradient", " + 0.1 * gradient")],
+        "no learning rate": [("0.1 * gradient", "gradient")],
+        "the gradient is changed": [
+            ("    if number not in", "    gradient *= 0.1\n    if number not in"),
+            ("0.1 * gradient", "gradient"),
+        ],
+        "undone the second time": [
+            (
+                '        server["done"].add(number)',
+                '        server["done"].add(number)\n    else:\n'
+                '        server["weights"] = server["weights"] + 0.1 * gradient',
+            )
+        ],
+        "a set of its own": [('server["done"].add(number)', 'server["done"] = {number}')],
+    },
+}
+
+RIGHT = {
+    1: {
+        "the first ones take one more": """
+def share(images, rank, size):
+    each, more = divmod(images, size)
+    first = rank * each + min(rank, more)
+    return first, first + each + (rank < more)
+""",
+        "the last ones take one more": """
+def share(images, rank, size):
+    sizes = [(images + number) // size for number in range(size)]
+    return [sum(sizes[:rank]), sum(sizes[: rank + 1])]
+""",
+        "NumPy": """
+def share(images, rank, size):
+    part = np.array_split(np.arange(images), size)
+    first = sum(len(one) for one in part[:rank])
+    return np.int64(first), np.int64(first + len(part[rank]))
+""",
+    },
+    2: {
+        "two terms": """
+def exchange_seconds(gradient_bytes, n, bytes_per_second, latency):
+    messages = 2 * (n - 1)
+    return messages * latency + messages / n * gradient_bytes / bytes_per_second
+""",
+        "a loop": """
+def exchange_seconds(gradient_bytes, n, bytes_per_second, latency):
+    total = 0.0
+    for _ in range(1, n):
+        total += 2 * latency + 2 * (gradient_bytes / n) / bytes_per_second
+    return total
+""",
+        "from the library": """
+def exchange_seconds(gradient_bytes, n, bytes_per_second, latency):
+    return cluster.exchange_seconds(gradient_bytes, n, bytes_per_second, latency)
+""",
+    },
+    3: {
+        "returns early, in place": """
+def receive(server, number, gradient):
+    if number in server["done"]:
+        return
+    server["done"].add(number)
+    server["weights"] -= 0.1 * gradient
+""",
+        "a new set, and an answer": """
+def receive(server, number, gradient):
+    new = number not in server["done"]
+    server["done"] = server["done"] | {number}
+    server["weights"] = server["weights"] - (0.1 * gradient if new else 0)
+    return server
+""",
+        "compared by length": """
+def receive(server, number, gradient):
+    before = len(server["done"])
+    server["done"].add(number)
+    server["weights"] = server["weights"] - 0.1 * gradient * (len(server["done"]) - before)
+""",
+    },
+}

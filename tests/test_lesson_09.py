@@ -1,0 +1,246 @@
+"""Lesson 09's own machinery: what is drawn and told of a distributed training, and that nothing of one stays behind."""
+
+import importlib.util
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+from helpers import ROOT, data, devices, processes
+from helpers.commands import lesson_files
+from helpers.errors import WorkshopError
+from helpers.lessons import lesson_09 as lesson
+
+NOTEBOOK = ROOT / "notebooks" / "09-train-on-several-machines.ipynb"
+SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]
+needs_both = pytest.mark.skipif(
+    os.name == "nt" or not (devices.installed("jax") and devices.installed("tensorflow")),
+    reason="needs JAX, TensorFlow and POSIX signals",
+)
+
+
+def notes(*rows):
+    """What workers noted: worker, began, awake, computed, wrote, read, written, loss."""
+    return np.array(rows, float)
+
+
+ONE = notes([0, 0.0, 0.0, 1.0, 1.1, 0, 1, 2.0], [1, 0.0, 0.5, 1.5, 1.6, 0, 2, 1.8], [0, 1.2, 1.2, 2.2, 2.3, 1, 3, 1.6])
+
+
+def shown():
+    """The functions that the lesson shows, as a module of their own, so that their source can travel."""
+    cells = [cell.source for cell in lesson_files.read(NOTEBOOK).cells if cell.cell_type == "code"]
+    return "\n\n\n".join(source for source in cells if source.startswith(("def synchronous", "def parameter_server")))
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory):
+    file = tmp_path_factory.mktemp("lesson") / "shown_09.py"
+    file.write_text(shown(), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("shown_09", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def arguments():
+    rng, mnist = np.random.default_rng(0), data.load_mnist()
+    initial = [rng.normal(0, 0.05, shape).astype("float32") for shape in SHAPES]
+    images, labels = np.resize(mnist.x_train.reshape(-1, 784), (1024, 784)), np.resize(mnist.y_train, 1024)
+    return {"initial": initial, "images": images, "labels": labels}
+
+
+def test_each_process_has_its_own_part_of_every_batch():
+    first, second = (lesson.share(512, process, 2) for process in (0, 1))
+    assert first.tolist() == [*range(128), *range(256, 384)]
+    assert second.tolist() == [*range(128, 256), *range(384, 512)]
+    assert lesson.share(512, 0, 1).tolist() == list(range(512))
+
+
+def test_all_begin_with_the_checkpoint_of_rank_0(tmp_path):
+    for process, content in ((0, "new"), (1, "old")):
+        (tmp_path / str(process)).mkdir()
+        (tmp_path / str(process) / "weights").write_text(content)
+    assert lesson.checkpoint(str(tmp_path), 1) == str(tmp_path / "1")
+    assert (tmp_path / "1" / "weights").read_text() == "new"
+    lesson.checkpoint(str(tmp_path), 0)
+    assert (tmp_path / "0" / "weights").read_text() == "new"
+    other = tmp_path / "other"
+    (other / "1").mkdir(parents=True)
+    lesson.checkpoint(str(other), 1)  # rank 0 has none: all begin anew
+    assert not (other / "1").exists()
+
+
+def test_staleness_counts_the_updates_of_others():
+    assert lesson.staleness(ONE).tolist() == [0, 1, 1]
+
+
+def test_what_is_drawn_is_what_the_processes_noted():
+    drawn = lesson.spans({"notes": ONE, "updates": [], "pause": 0.5}, 1)
+    assert ("worker 1", "sleep", 0.0, 0.5) in drawn
+    assert ("worker 1", "read, compute", 0.5, 1.5) in drawn
+    assert ("worker 0", "write", 1.0, 1.1) in drawn
+    synchronous = lesson.spans({"notes": ONE, "updates": [(1.6, 1.61), (7.0, 7.1)], "pause": 0.0}, 1)
+    assert ("server", "write", 1.6, 1.61) in synchronous
+    assert ("worker 1", "read, compute", 0.0, 1.5) in synchronous
+    assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
+
+
+def test_the_loss_after_the_same_time_is_compared():
+    def run(seconds, falls):
+        rows = [
+            [0, seconds * n, seconds * n, seconds * n, seconds * (n + 1), n, n + 1, 2 - falls * n] for n in range(20)
+        ]
+        return {"notes": notes(*rows), "updates": []}
+
+    runs = {
+        "synchronous": run(1, 0.09),
+        "synchronous, straggler": run(3, 0.05),
+        "asynchronous, straggler": run(1, 0.04),
+    }
+    assert lesson.lower_after_same_time(runs) == "asynchronous"
+    runs["asynchronous, straggler"] = run(1, 0.001)
+    assert lesson.lower_after_same_time(runs) == "synchronous"
+
+
+def test_what_became_of_a_training_is_told():
+    result = {"notes": ONE, "version": 4, "returned": {"noticed": 0.02, "recovered": 1.5, "returned": 1}}
+    rows = dict(lesson.survival_table(3, 2, result).rows)
+    assert rows["steps with a result"] == 3
+    assert rows["updates on the server"] == 4
+    assert rows["of these by worker 0 and worker 1"] == "2 and 1"
+    assert rows["the coordinator noticed after"] == "20 ms"
+    assert "the coordinator noticed after" not in dict(lesson.survival_table(3, 2, result | {"returned": {}}).rows)
+
+
+def test_a_missing_framework_is_told_at_once(monkeypatch):
+    monkeypatch.setattr(devices, "installed", lambda name: name == "jax")
+    lesson.need("jax")
+    with pytest.raises(WorkshopError, match=r"needs TensorFlow, not installed(?s:.*)lab --accel cpu"):
+        lesson.need("tensorflow", "jax")
+
+
+def test_a_survivor_without_a_result_is_told():
+    run = SimpleNamespace(result=None, failures=["it had not ended after 100 s"])
+    with pytest.raises(WorkshopError, match=r"process 0 has no result(?s:.*)not ended after 100 s"):
+        lesson.survivor(run)
+    assert lesson.survivor(SimpleNamespace(result=3)) == 3
+
+
+def test_losses_are_compared_in_words():
+    assert [lesson.how_equal(one) for one in (0.0, 1e-6, 1e-3)] == ["exactly", "almost", "no"]
+
+
+def test_of_a_dump_the_reason_is_told():
+    dump = (
+        "F1122 07:21:29.016327 372 client.h:80] Terminating process because the service failed. Disable it. "
+        "absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded\n    @ 0x7fc6f5440634  absl::Flush()\n"
+    )
+    run = SimpleNamespace(failures=["the process was ended by SIGABRT"], stderr=[dump])
+    assert lesson.last_words(run) == (
+        "the process was ended by SIGABRT\n"
+        "JAX said: Terminating process because the service failed. DEADLINE_EXCEEDED: Deadline Exceeded"
+    )
+    quiet = SimpleNamespace(failures=[""], stderr=[""])
+    assert lesson.last_words(quiet) == "the process ended by itself"
+
+
+def test_a_launched_process_that_fails_is_told():
+    say = "import os, sys; print(os.environ['ANYGPU_RANK'], os.environ['ANYGPU_WORLD_SIZE']); "
+    assert lesson.launch([sys.executable, "-c", say], 2) == "0 2"
+    with pytest.raises(WorkshopError, match=r"(?s)Process 1 ended with status 3.*no luck"):
+        rest = "\nif os.environ['ANYGPU_RANK'] == '1': print('no luck', file=sys.stderr); sys.exit(3)"
+        lesson.launch([sys.executable, "-c", say + rest], 2)
+
+
+def test_the_last_loss_is_read():
+    assert lesson.last_loss("step 20\nLast loss 1.234567; 80.00 %") == "1.234567"
+    assert lesson.last_loss("") == "none"
+
+
+def test_the_folded_code_is_what_runs():
+    text = "\n".join(cell.source for cell in lesson_files.read(NOTEBOOK).cells if cell.cell_type == "markdown")
+    assert lesson.shown_source(lesson.multi_worker) in text
+    assert "noqa" not in lesson.shown_source(lesson.multi_worker)
+    assert "def multi_worker" in inspect.getsource(lesson.multi_worker)
+
+
+@pytest.mark.slow
+@needs_both
+def test_a_killed_worker_costs_no_step_and_the_same_loss_is_reached(functions, arguments):
+    table = lesson.lose_workers(functions.parameter_server, functions.synchronous, arguments, 24, 4)
+    by = {row[0]: row for row in table.rows}
+    assert by["asynchronous"][2] == 0
+    assert by["asynchronous"][3] in (0, 1)
+    assert by["synchronous"][2] == 0
+    assert abs(float(by["synchronous"][-2]) - float(by["synchronous"][-1])) < 1e-5
+
+
+@pytest.mark.slow
+@needs_both
+def test_the_notebooks_interrupt_ends_a_training_that_has_lost_a_worker(tmp_path):
+    """The survivor waits, because it is stopped; the interrupt reaches the kernel in the middle of the run."""
+    waiting = tmp_path / "waiting"
+
+    def one_dies(process, folder):
+        import time
+        from pathlib import Path
+
+        from helpers.lessons import lesson_09 as lesson
+
+        if process == 1:
+            lesson.die()
+        Path(folder, "waiting").touch()
+        time.sleep(300)
+
+    code = "from helpers import processes\n\n" + inspect.cleandoc("\n" + inspect.getsource(one_dies))
+    manager, client = start_new_kernel(
+        kernel_name="python3", startup_timeout=300, cwd=str(tmp_path), env=dict(os.environ, PYTHONPATH=str(ROOT))
+    )
+    try:
+        client.execute_interactive(code, timeout=300)
+
+        def press():
+            while not waiting.exists():
+                time.sleep(0.05)
+            time.sleep(0.5)
+            manager.interrupt_kernel()
+
+        threading.Thread(target=press, daemon=True).start()
+        run = f"processes.run(one_dies, 2, 200, check=False, arguments={{'folder': {str(tmp_path)!r}}})"
+        start = time.monotonic()
+        reply = client.execute_interactive(run, timeout=300, output_hook=lambda _: None)
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
+        assert time.monotonic() - start < 150
+        assert not psutil.Process(manager.provisioner.pid).children(recursive=True)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_nothing_is_left_when_a_process_dies(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def one_dies(process):
+        from helpers.lessons import lesson_09 as lesson
+
+        if process == 1:
+            lesson.die()
+        return lesson.listening()
+
+    before = set(psutil.Process().children(recursive=True))
+    run = processes.run(one_dies, 2, 100, check=False)
+    assert run.results[0] == []
+    assert run.failures[1].startswith("the process was ended by SIGKILL" if hasattr(signal, "SIGKILL") else "")
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert not list(tmp_path.iterdir())
