@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +38,7 @@ class Outcome(NamedTuple):
     """What came of executing a notebook."""
 
     seconds: float  # from the start of the kernel to its end
-    peak_bytes: int  # the largest resident memory of the kernel and its children together, as sampled
+    peak_bytes: int  # the largest memory of the kernel and its children together, as sampled; what they share counts once
     failure: Failure | None
 
 
@@ -57,7 +58,7 @@ class Watch(threading.Thread):
             self.seen |= set(self.process.children(recursive=True))
         for process in list(self.seen):
             with contextlib.suppress(psutil.Error):
-                total += process.memory_info().rss
+                total += _memory(process)
         self.peak = max(self.peak, total)
 
     def run(self) -> None:
@@ -75,6 +76,16 @@ class Watch(threading.Thread):
             with contextlib.suppress(psutil.Error):  # psutil refuses to kill a newer process with the same number
                 process.kill()
         psutil.wait_procs(list(self.seen), timeout=3)
+
+
+def _memory(process: psutil.Process) -> int:
+    """Return the bytes that a process has in memory; on Linux those that it shares with others count in parts.
+
+    Three processes with TensorFlow hold its 200 MB of code once, and a machine's or a container's limit counts it once.
+    """
+    if sys.platform == "linux":
+        return process.memory_full_info().pss
+    return process.memory_info().rss
 
 
 def _manager() -> Any:  # noqa: ANN401
