@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     """What came of executing a notebook."""
 
     seconds: float  # from the start of the kernel to its end
-    peak_bytes: int  # the largest memory of the kernel and its children together, as sampled; what they share counts once
+    peak_bytes: int  # the largest memory of the kernel and its children, as sampled; what they share counts once
     failure: Failure | None
 
 
