@@ -353,6 +353,14 @@ def tensorflow_on_windows_with_an_rtx_4080(machine):
     machine.windows("NVIDIA GeForce RTX 4080", "Microsoft Basic Display Adapter")
 
 
+@provokes("windows-torch-cpu")
+def pytorch_for_processors_on_windows(machine):
+    machine.windows("NVIDIA GeForce RTX 4080")
+    machine.torch = "cpu"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch")
+
+
 @provokes("windows-directml", "windows-tensorflow")
 def the_dead_directml_plugin(machine):
     machine.windows("AMD Radeon RX 6600 XT")

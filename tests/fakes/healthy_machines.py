@@ -39,6 +39,13 @@ def a_data_centre_gpu_in_a_container(machine):
     machine.is_a(container=True)
 
 
+def a_minor_version_that_the_builds_code_covers(machine):
+    machine.nvidia("NVIDIA GB10", "580.95.05", "12.1")
+    machine.torch = "cuda 12.8"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch", "NVIDIA GB10")
+
+
 def amd_on_linux(machine):
     machine.amd()
     machine.rocm_torch()
@@ -145,6 +152,7 @@ def binder(machine):
 
 
 HEALTHY = [
+    a_minor_version_that_the_builds_code_covers,
     cpu_only, cpu_only_with_a_library_beside_the_cache, nvidia_on_linux, nvidia_with_a_new_driver_and_pytorch_alone,
     a_data_centre_gpu_in_a_container, amd_on_linux, an_rx_6600_xt_with_amds_packages, a_card_before_the_processors_gpu,
     an_override_that_fits, a_laptop_with_a_ryzen, apple_silicon, apple_silicon_with_tensorflow_metal, an_intel_mac,

@@ -27,7 +27,7 @@ from helpers.machine.doctor.amd_gpus import (
     there,
 )
 from helpers.machine.doctor.facts import Facts, numbers
-from helpers.machine.doctor.findings import Failure, Finding, forget, listed
+from helpers.machine.doctor.findings import Failure, Finding, forget, listed, together
 from helpers.machine.host import Host, command, python_command, set_variable
 
 INDEX = "https://stable.repo.amd.com/rocm/whl-next/"  # of ROCm 10.1's documentation
@@ -455,10 +455,8 @@ def cpu_build(facts: Facts) -> Iterator[Finding]:
     if nvidia.there(facts) or not good or not here.get(backend) or backend in builds or facts.sees_gpu(backend):
         return
     without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
-    words = f"{' and '.join([', '.join(without[:-1]), without[-1]] if without[1:] else without)} "
     card = next((gpu for gpu in good if gpu.target not in INTEGRATED), good[0])
-    words += "are" if without[1:] else "is"
-    yield CPU_BUILD.found(facts.host, gpu=card.name, target=card.target, frameworks=words)
+    yield CPU_BUILD.found(facts.host, gpu=card.name, target=card.target, frameworks=together(without))
 
 
 def not_listed(facts: Facts) -> Iterator[Finding]:
