@@ -552,6 +552,21 @@ def rusticl_hidden(machine):
 # ------------------------------------------------------------ Keras, and devices that do not compute
 
 
+@provokes("keras-does-not-start")
+def keras_without_one_of_its_packages(machine):
+    machine.keras = facts.Said("failed", "import", "ModuleNotFoundError: No module named 'h5py'")
+
+
+@provokes("keras-hangs")
+def a_first_operation_that_never_ends(machine):
+    machine.keras = facts.Said("timed out")
+
+
+@provokes("devices-fails")
+def a_first_operation_that_fails(machine):
+    machine.keras = facts.Said("failed", "first operation", "InternalError: cudaGetErrorString symbol not found.")
+
+
 @provokes("keras-preallocate-misread")
 def preallocate_in_other_words(machine):
     machine.nvidia()

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,21 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
 ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows", "ldconfig": "Linux"}
 ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
 
+START_KERAS = """
+import json, os
+channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)
+stage, error = "import", ""
+try:
+    import keras
+    stage = "first operation"
+    keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+except Exception as failure:
+    error = f"{type(failure).__name__}: {failure}".strip()
+print(json.dumps([stage, error]), file=channel, flush=True)
+os._exit(0)
+"""  # what training.start does in a lesson
+
 
 @dataclass(frozen=True)
 class Said:
@@ -81,6 +97,7 @@ class Facts:
     torch: str = ""  # what PyTorch was built for: "cpu", "cuda 13.2", "hip 7.2", "xpu 2025.1"; empty without it
     tools: Mapping[str, Said] = field(default_factory=dict)  # of TOOLS; empty in a quick examination
     answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks; empty in a quick examination
+    keras: Said = Said("missing")  # how it starts: `text` is the stage it reached, `error` why it failed there
     proofs: tuple[Proof, ...] = ()
     user: int = 0  # number of the user; 0 may do everything
     groups: frozenset[int] = frozenset()  # the numbers of the groups that this process is in
@@ -150,7 +167,7 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
         quick: only what needs no tool and no framework.
     """
     host = host or Host.here(root)
-    tools, answers = ({}, {}) if quick else _ask_side_by_side(host)
+    tools, answers, keras = ({}, {}, Said("missing")) if quick else _ask_side_by_side(host)
     return Facts(
         host,
         root,
@@ -159,14 +176,16 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
         torch_build(),
         tools,
         answers,
-        proofs(answers),
+        keras,
+        proofs(answers) + first_operation(keras),
         os.getuid() if hasattr(os, "getuid") else 0,
         frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
     )
 
 
-def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
-    """Ask the tools of this system and the installed frameworks, each in a thread of its own."""
+def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], Said]:
+    """Ask the tools of this system, the installed frameworks and Keras, each in a thread of its own."""
+    keras: list[Said] = []
     tools: dict[str, Said] = {}
     answers: dict[str, Answer] = {}
     work: list[Callable[[], None]] = []
@@ -182,13 +201,14 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
             answers[name] = devices.ask(framework, FRAMEWORK_SECONDS, variables)
 
         work.append(ask)
+    work.append(lambda: keras.append(start_keras()))
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
     deadline = time.monotonic() + max(TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(tools), dict(answers)
+    return dict(tools), dict(answers), keras[0] if keras else Said("timed out")
 
 
 def _quietly(work: Callable[[], None]) -> None:
@@ -213,6 +233,30 @@ def ask_tool(command: list[str]) -> Said:
     if done.status is None:
         return Said("timed out")
     return Said("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
+
+
+def start_keras() -> Said:
+    """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers."""
+    backend, _ = chosen_backend(os.environ)
+    if backend not in backends.BACKENDS or not (devices.installed("keras") and devices.installed(backend)):
+        return Said("missing")  # told by other findings
+    command = [sys.executable, "-P", "-c", START_KERAS]
+    environment = processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    done = processes.run_command(command, FRAMEWORK_SECONDS, env=environment)
+    try:
+        stage, error = json.loads(done.stdout)
+    except ValueError:
+        lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.status}"]
+        return Said("timed out") if done.status is None else Said("failed", "import", lines[-1])
+    return Said("failed" if error else "ok", stage, error)
+
+
+def first_operation(keras: Said) -> tuple[Proof, ...]:
+    """Return what Keras' first operation proves where it is what failed: its first device cannot compute."""
+    if keras.state != "failed" or keras.text != "first operation":
+        return ()
+    backend, _ = chosen_backend(os.environ)
+    return (Proof(backend, "the first device", "failed", keras.error),)
 
 
 def installed_packages() -> dict[str, str]:
