@@ -559,7 +559,7 @@ def keras_without_one_of_its_packages(machine):
 
 @provokes("keras-hangs")
 def a_first_operation_that_never_ends(machine):
-    machine.keras = facts.Said("timed out")
+    machine.keras = facts.Said("timed out", error="11")
 
 
 @provokes("devices-fails")

@@ -182,7 +182,7 @@ class Machine:
         )
         self.monkeypatch.setattr(devices, "ask", ask)
         self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.packages))
-        self.monkeypatch.setattr(facts, "start_keras", lambda: self.keras)
+        self.monkeypatch.setattr(facts, "start_keras", lambda seconds: self.keras)
         self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch)
         told = facts.gather(self.host, self.root)
         return replace(told, user=self.user, groups=self.groups, proofs=self.proofs or told.proofs)

@@ -26,6 +26,7 @@ from helpers.machine.host import Host
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
+LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = ("opencl", "tensorflow", "jax", "torch")  # of devices.FRAMEWORKS; others have a probe of their own
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
@@ -185,7 +186,7 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
 
 def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], Said]:
     """Ask the tools of this system, the installed frameworks and Keras, each in a thread of its own."""
-    keras: list[Said] = []
+    backend, keras = chosen_backend(os.environ)[0], [Said("missing")]
     tools: dict[str, Said] = {}
     answers: dict[str, Answer] = {}
     work: list[Callable[[], None]] = []
@@ -198,17 +199,19 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], S
     for name, framework, variables in asked:
 
         def ask(name: str = name, framework: str = framework, variables: dict | None = variables) -> None:
-            answers[name] = devices.ask(framework, FRAMEWORK_SECONDS, variables)
+            answers[name] = answer = devices.ask(framework, FRAMEWORK_SECONDS, variables)
+            left = FRAMEWORK_SECONDS - answer.seconds
+            if name == backend and answer.state == "ok" and left > LEAST_SECONDS:
+                keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
 
         work.append(ask)
-    work.append(lambda: keras.append(start_keras()))
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
     deadline = time.monotonic() + max(TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(tools), dict(answers), keras[0] if keras else Said("timed out")
+    return dict(tools), dict(answers), keras[-1]
 
 
 def _quietly(work: Callable[[], None]) -> None:
@@ -235,19 +238,22 @@ def ask_tool(command: list[str]) -> Said:
     return Said("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
 
 
-def start_keras() -> Said:
-    """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers."""
-    backend, _ = chosen_backend(os.environ)
-    if backend not in backends.BACKENDS or not (devices.installed("keras") and devices.installed(backend)):
+def start_keras(seconds: float = FRAMEWORK_SECONDS) -> Said:
+    """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers.
+
+    Args:
+        seconds: after so many it is killed.
+    """
+    if not devices.installed("keras"):
         return Said("missing")  # told by other findings
     command = [sys.executable, "-P", "-c", START_KERAS]
     environment = processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
-    done = processes.run_command(command, FRAMEWORK_SECONDS, env=environment)
+    done = processes.run_command(command, seconds, env=environment)
     try:
         stage, error = json.loads(done.stdout)
     except ValueError:
         lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.status}"]
-        return Said("timed out") if done.status is None else Said("failed", "import", lines[-1])
+        return Said("timed out", error=f"{seconds:.0f}") if done.status is None else Said("failed", "import", lines[-1])
     return Said("failed" if error else "ok", stage, error)
 
 

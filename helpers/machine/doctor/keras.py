@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from helpers import backends, devices
 from helpers.machine.doctor import amd_gpus, nvidia
 from helpers.machine.doctor import host as computer
-from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts, chosen_backend
+from helpers.machine.doctor.facts import Facts, chosen_backend
 from helpers.machine.doctor.findings import Failure, Finding, Seen, forget
 from helpers.machine.host import Host, command, python_command, reinstall, set_variable
 
@@ -95,7 +95,7 @@ HANGS = Failure(
     "On a slow or busy machine it takes longer. If it never ends, the first operation on a GPU hangs.",
     lambda host: f"Start it yourself, and wait for a minute:\n    {python_command(host)} -c "
     "'import keras; print(keras.ops.ones(1) + 1)'",
-    DOES_NOT_START.source, ("cpu",), {"backend": "TensorFlow", "seconds": "15"},
+    DOES_NOT_START.source, ("cpu",), {"backend": "TensorFlow", "seconds": "11"},
 )  # fmt: skip
 FAILURES = (DOES_NOT_START, HANGS, MISREAD, NOT_READ, TWO_FRACTIONS)
 
@@ -121,7 +121,7 @@ def starts(facts: Facts) -> Iterator[Finding]:
         return
     title = backends.BACKENDS[backend]
     if facts.keras.state == "timed out":
-        yield HANGS.found(facts.host, backend=title, seconds=f"{FRAMEWORK_SECONDS:g}")
+        yield HANGS.found(facts.host, backend=title, seconds=facts.keras.error)
     elif facts.keras.state == "failed" and facts.keras.text == "import":
         says = facts.keras.error.splitlines()[0].rstrip(".")
         yield DOES_NOT_START.found(facts.host, backend=title, says=says)
