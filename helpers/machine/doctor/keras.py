@@ -120,7 +120,7 @@ def starts(facts: Facts) -> Iterator[Finding]:
     if not answer or answer.state != "ok" or any(computer.no_avx(facts)):
         return
     title = backends.BACKENDS[backend]
-    if facts.keras.state == "timed out":
+    if facts.keras.state == "timed out" and facts.sees_gpu(backend):  # on a processor it is merely slow
         yield HANGS.found(facts.host, backend=title, seconds=facts.keras.error)
     elif facts.keras.state == "failed" and facts.keras.text == "import":
         says = facts.keras.error.splitlines()[0].rstrip(".")

@@ -79,8 +79,10 @@ def on_the_bus(facts: Facts) -> bool:
 def there(facts: Facts) -> bool:
     """Whether an NVIDIA GPU can be expected to compute here: its driver answers.
 
-    A container without devices sees the machine's driver in /proc all the same.
+    A container without devices sees the machine's driver in /proc all the same, and has no nvidia-smi.
     """
+    if gpus(facts):
+        return True
     nodes = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")
     works = "failed" not in [said.state for name, said in facts.tools.items() if name == "nvidia-smi"]
     return bool(driver(facts)) and works and (not facts.host.container or facts.there(*nodes))
