@@ -288,6 +288,14 @@ def the_processors_gpu_before_the_card(machine):
     machine.rocm_torch("gfx1201", "AMD Radeon Graphics")
 
 
+@provokes("amd-integrated-first")
+def the_processors_gpu_before_the_card_on_windows(machine):
+    machine.windows("AMD Radeon(TM) Graphics", "AMD Radeon RX 9070 XT")
+    machine.torch = "hip 7.2"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch", "AMD Radeon(TM) Graphics", "AMD Radeon RX 9070 XT")
+
+
 @provokes("amd-cpu-build")
 def processors_packages_on_a_radeon(machine):
     machine.amd()

@@ -18,6 +18,7 @@ from helpers.machine.doctor.amd_gpus import (
     STATUS,
     TENSORFLOW_TARGETS,
     VARIABLES,
+    Gpu,
     by_amd_smi,
     by_kernel,
     gpus,
@@ -436,12 +437,21 @@ def _covers(part: str, target: str) -> bool:
 
 def integrated_first(facts: Facts) -> Iterator[Finding]:
     """Is the first GPU the one inside the processor, while there is a card, and nothing chooses."""
-    known = gpus(facts)
+    known = gpus(facts) or _by_torch(facts)
     cards = [number for number, gpu in enumerate(known) if gpu.target not in INTEGRATED]
     chosen = any(facts.variables.get(name) for name in VARIABLES[:3])
     if known and cards and cards[0] > 0 and not chosen and rocm_builds(facts):
         first, card = known[0], known[cards[0]]
-        yield INTEGRATED_FIRST.found(facts.host, first=first.name, target=first.target, card=card.name, number=cards[0])
+        target = first.target if gpus(facts) else "by its name"
+        yield INTEGRATED_FIRST.found(facts.host, first=first.name, target=target, card=card.name, number=cards[0])
+
+
+def _by_torch(facts: Facts) -> list[Gpu]:
+    """The GPUs in PyTorch's order, which is all that Windows tells; one inside a processor is known by its name."""
+    answer = facts.answers.get("torch")
+    names = [device.name for device in answer.devices if device.kind == "gpu"] if answer else []
+    inside = r"(?:AMD )?Radeon(?:\(TM\))?(?: \d+M)?(?: Graphics)?"  # "AMD Radeon(TM) Graphics", "AMD Radeon 890M"
+    return [Gpu(INTEGRATED[0] if re.fullmatch(inside, name) else "", name) for name in names]
 
 
 def cpu_build(facts: Facts) -> Iterator[Finding]:
