@@ -262,7 +262,7 @@ def first_operation(keras: Said) -> tuple[Proof, ...]:
     if keras.state != "failed" or keras.text != "first operation":
         return ()
     backend, _ = chosen_backend(os.environ)
-    return (Proof(backend, "the first device", "failed", keras.error),)
+    return (Proof(backend, "The first device", "failed", keras.error),)
 
 
 def installed_packages() -> dict[str, str]:
