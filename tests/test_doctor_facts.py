@@ -258,6 +258,31 @@ def test_a_backend_that_does_not_start_is_explained_in_the_same_words(tmp_path, 
     assert "    python3 workshop.py lab" in found.next.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("module", "stage", "words"),
+    [
+        ("raise ModuleNotFoundError('No module named h5py')", "import", "ModuleNotFoundError: No module named h5py"),
+        ("import os; os._exit(3)", "import", "the process ended with status 3"),
+        (
+            "class ops:\n    def convert_to_numpy(x):\n        raise RuntimeError('no kernel image')\n    ones = int",
+            "first operation",
+            "no kernel image",
+        ),
+    ],
+)
+def test_keras_is_started_as_in_a_lesson_and_its_failure_is_told(module, stage, words, tmp_path, monkeypatch):
+    (tmp_path / "keras.py").write_text(f"{module}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    said = facts.start_keras()
+    assert (said.state, said.text) == ("failed", stage) and words in said.error
+    assert len(facts.first_operation(said)) == (stage == "first operation")
+
+
+def test_keras_starts_here():
+    assert facts.start_keras().state in ("ok", "missing", "timed out")  # a busy machine may need longer
+
+
 def test_an_answer_without_devices_is_no_proof():
     assert (
         facts.proofs(

@@ -79,7 +79,13 @@ def somebody(machine, monkeypatch, tmp_path):
     machine.fails(
         "torch", f"ImportError: {home}/gpu course/.venv/lib/libx.so: Xaverine.Q has no rights on XAVERINES-LAPTOP"
     )
-    machine.set(LD_LIBRARY_PATH=f"{home}/cuda/lib64:{home}", TF_CPP_MIN_LOG_LEVEL="3", AWS_SECRET="hunter2")
+    machine.set(
+        LD_LIBRARY_PATH=f"{home}/cuda/lib64:{home}",
+        TF_CPP_MIN_LOG_LEVEL="3",
+        AWS_SECRET="hunter2",
+        TF_VAR_password="hunter2",
+    )
+    machine.set(JAX_COORDINATOR_ADDRESS="hunter2:1234", NVIDIA_API_KEY="hunter2")
     return machine, home, uuid
 
 

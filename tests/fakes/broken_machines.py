@@ -288,6 +288,14 @@ def the_processors_gpu_before_the_card(machine):
     machine.rocm_torch("gfx1201", "AMD Radeon Graphics")
 
 
+@provokes("amd-integrated-first")
+def the_processors_gpu_before_the_card_on_windows(machine):
+    machine.windows("AMD Radeon(TM) Graphics", "AMD Radeon RX 9070 XT")
+    machine.torch = "hip 7.2"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch", "AMD Radeon(TM) Graphics", "AMD Radeon RX 9070 XT")
+
+
 @provokes("amd-cpu-build")
 def processors_packages_on_a_radeon(machine):
     machine.amd()
@@ -351,6 +359,14 @@ def tensorflow_without_metal(machine):
 @provokes("windows-tensorflow")
 def tensorflow_on_windows_with_an_rtx_4080(machine):
     machine.windows("NVIDIA GeForce RTX 4080", "Microsoft Basic Display Adapter")
+
+
+@provokes("windows-torch-cpu")
+def pytorch_for_processors_on_windows(machine):
+    machine.windows("NVIDIA GeForce RTX 4080")
+    machine.torch = "cpu"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch")
 
 
 @provokes("windows-directml", "windows-tensorflow")
@@ -542,6 +558,23 @@ def rusticl_hidden(machine):
 
 
 # ------------------------------------------------------------ Keras, and devices that do not compute
+
+
+@provokes("keras-does-not-start")
+def keras_without_one_of_its_packages(machine):
+    machine.keras = facts.Said("failed", "import", "ModuleNotFoundError: No module named 'h5py'")
+
+
+@provokes("keras-hangs")
+def a_first_operation_that_never_ends(machine):
+    machine.nvidia()
+    machine.cuda_family()
+    machine.keras = facts.Said("timed out", error="11")
+
+
+@provokes("devices-fails")
+def a_first_operation_that_fails(machine):
+    machine.keras = facts.Said("failed", "first operation", "InternalError: cudaGetErrorString symbol not found.")
 
 
 @provokes("keras-preallocate-misread")

@@ -3,6 +3,8 @@
 from fakes import machines
 from fakes import vendor_outputs as prints
 
+from helpers.machine.doctor import facts
+
 
 def cpu_only(machine):
     machine.tool("clinfo", prints.CLINFO_POCL)
@@ -14,6 +16,10 @@ def cpu_only_with_a_library_beside_the_cache(machine):
     machine.tool("ldconfig", prints.LDCONFIG.replace("libpocl", "libother"))
     machine.file("etc/OpenCL/vendors/pocl.icd", "libpocl.so.2\n")
     machines.fake_library(machine.root, "libpocl.so.2")
+
+
+def a_slow_processor(machine):
+    machine.keras = facts.Said("timed out", error="9")
 
 
 def nvidia_on_linux(machine):
@@ -37,6 +43,20 @@ def a_data_centre_gpu_in_a_container(machine):
     machine.nvidia("NVIDIA H100 80GB HBM3", "550.90.07", "9.0")
     machine.cuda_family("NVIDIA H100 80GB HBM3")
     machine.is_a(container=True)
+
+
+def a_minor_version_that_the_builds_code_covers(machine):
+    machine.nvidia("NVIDIA GB10", "580.95.05", "12.1")
+    machine.torch = "cuda 12.8"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch", "NVIDIA GB10")
+
+
+def a_container_whose_nvidia_smi_answers(machine):
+    a_data_centre_gpu_in_a_container(machine)
+    (machine.root / "dev/nvidiactl").unlink()
+    (machine.root / "dev/nvidia0").unlink()
+    (machine.root / "sys/bus/pci/devices/0000:00:00.0/class").unlink()
 
 
 def amd_on_linux(machine):
@@ -145,6 +165,7 @@ def binder(machine):
 
 
 HEALTHY = [
+    a_slow_processor, a_container_whose_nvidia_smi_answers, a_minor_version_that_the_builds_code_covers,
     cpu_only, cpu_only_with_a_library_beside_the_cache, nvidia_on_linux, nvidia_with_a_new_driver_and_pytorch_alone,
     a_data_centre_gpu_in_a_container, amd_on_linux, an_rx_6600_xt_with_amds_packages, a_card_before_the_processors_gpu,
     an_override_that_fits, a_laptop_with_a_ryzen, apple_silicon, apple_silicon_with_tensorflow_metal, an_intel_mac,

@@ -29,7 +29,7 @@ class Machine:
         self.packages = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
         self.packages["pyopencl"] = "2026.1.4"
         self.torch, self.user, self.groups = "", 1000, frozenset({1000})
-        self.answers, self.proofs = {}, ()
+        self.answers, self.proofs, self.keras = {}, (), facts.Said("ok", "first operation")
         for name in ("opencl", "tensorflow", "jax"):
             self.lists(name)
         self.file("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 f16c\n")
@@ -182,6 +182,7 @@ class Machine:
         )
         self.monkeypatch.setattr(devices, "ask", ask)
         self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.packages))
+        self.monkeypatch.setattr(facts, "start_keras", lambda seconds: self.keras)
         self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch)
         told = facts.gather(self.host, self.root)
         return replace(told, user=self.user, groups=self.groups, proofs=self.proofs or told.proofs)

@@ -18,6 +18,7 @@ from helpers.machine.doctor.amd_gpus import (
     STATUS,
     TENSORFLOW_TARGETS,
     VARIABLES,
+    Gpu,
     by_amd_smi,
     by_kernel,
     gpus,
@@ -27,7 +28,7 @@ from helpers.machine.doctor.amd_gpus import (
     there,
 )
 from helpers.machine.doctor.facts import Facts, numbers
-from helpers.machine.doctor.findings import Failure, Finding, forget, listed
+from helpers.machine.doctor.findings import Failure, Finding, forget, listed, together
 from helpers.machine.host import Host, command, python_command, set_variable
 
 INDEX = "https://stable.repo.amd.com/rocm/whl-next/"  # of ROCm 10.1's documentation
@@ -436,12 +437,21 @@ def _covers(part: str, target: str) -> bool:
 
 def integrated_first(facts: Facts) -> Iterator[Finding]:
     """Is the first GPU the one inside the processor, while there is a card, and nothing chooses."""
-    known = gpus(facts)
+    known = gpus(facts) or _by_torch(facts)
     cards = [number for number, gpu in enumerate(known) if gpu.target not in INTEGRATED]
     chosen = any(facts.variables.get(name) for name in VARIABLES[:3])
     if known and cards and cards[0] > 0 and not chosen and rocm_builds(facts):
         first, card = known[0], known[cards[0]]
-        yield INTEGRATED_FIRST.found(facts.host, first=first.name, target=first.target, card=card.name, number=cards[0])
+        target = first.target if gpus(facts) else "by its name"
+        yield INTEGRATED_FIRST.found(facts.host, first=first.name, target=target, card=card.name, number=cards[0])
+
+
+def _by_torch(facts: Facts) -> list[Gpu]:
+    """The GPUs in PyTorch's order, which is all that Windows tells; one inside a processor is known by its name."""
+    answer = facts.answers.get("torch")
+    names = [device.name for device in answer.devices if device.kind == "gpu"] if answer else []
+    inside = r"(?:AMD )?Radeon(?:\(TM\))?(?: \d+M)?(?: Graphics)?"  # "AMD Radeon(TM) Graphics", "AMD Radeon 890M"
+    return [Gpu(INTEGRATED[0] if re.fullmatch(inside, name) else "", name) for name in names]
 
 
 def cpu_build(facts: Facts) -> Iterator[Finding]:
@@ -455,10 +465,8 @@ def cpu_build(facts: Facts) -> Iterator[Finding]:
     if nvidia.there(facts) or not good or not here.get(backend) or backend in builds or facts.sees_gpu(backend):
         return
     without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
-    words = f"{' and '.join([', '.join(without[:-1]), without[-1]] if without[1:] else without)} "
     card = next((gpu for gpu in good if gpu.target not in INTEGRATED), good[0])
-    words += "are" if without[1:] else "is"
-    yield CPU_BUILD.found(facts.host, gpu=card.name, target=card.target, frameworks=words)
+    yield CPU_BUILD.found(facts.host, gpu=card.name, target=card.target, frameworks=together(without))
 
 
 def not_listed(facts: Facts) -> Iterator[Finding]:

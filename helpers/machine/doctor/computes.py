@@ -19,7 +19,7 @@ def _another(host: Host) -> str:
     hide = "" if host.system == "Darwin" else f"    {set_variable(host, 'CUDA_VISIBLE_DEVICES', '-1')}\n"
     return (
         "Compute with another framework or on the processor until that is mended: type one of these in the terminal, "
-        f"then start the workshop from there again:\n    {set_variable(host, 'KERAS_BACKEND', 'jax')}\n{hide}"
+        f"then start the workshop from there again:\n    {set_variable(host, 'KERAS_BACKEND', '{other}')}\n{hide}"
         f"Which devices compute right is shown by:\n    {command(host, 'devices')}"
     )
 
@@ -48,7 +48,9 @@ WRONG = Failure(
     f"remove it:"
     f"\n    {unset_variable(host, amd_gpus.OVERRIDE)}",
     "https://github.com/tensorflow/tensorflow/issues/92564 (2025-05); https://github.com/pytorch/pytorch/issues/192212",
-    ("apple", "amd-linux", "nvidia"), {"device": "Apple M4 GPU", "framework": "PyTorch", "reason": "by up to 0.7"},
+    ("apple", "amd-linux", "nvidia"),
+    {"device": "Apple M4 GPU", "framework": "PyTorch", "reason": "by up to 0.7",
+     "other": "jax"},
 )  # fmt: skip
 NO_CODE = Failure(
     "devices-no-code", "device", "limits",
@@ -58,7 +60,7 @@ NO_CODE = Failure(
     lambda host: f"{nvidia.TOO_LOW.next(host)}\n{_another(host)}",
     "https://github.com/Kaggle/docker-python/issues/1546; https://github.com/tensorflow/tensorflow/issues/89272",
     ("nvidia", "hosted"),
-    {"device": "Tesla P100-PCIE-16GB", "framework": "PyTorch",
+    {"other": "jax", "device": "Tesla P100-PCIE-16GB", "framework": "PyTorch",
      "reason": "CUDA error: no kernel image is available for execution on the device"},
 )  # fmt: skip
 NO_AMD_CODE = Failure(
@@ -66,7 +68,8 @@ NO_AMD_CODE = Failure(
     NO_CODE.what, NO_CODE.why, _amds_part,
     "https://github.com/ROCm/pytorch/issues/2730 (2025-10); https://github.com/ROCm/TheRock/issues/3392",
     ("amd-linux", "amd-windows"),
-    {"device": "AMD Radeon RX 7600", "framework": "PyTorch", "reason": "HIP error: invalid device function"},
+    {"device": "AMD Radeon RX 7600", "framework": "PyTorch", "reason": "HIP error: invalid device function",
+     "other": "jax"},
 )  # fmt: skip
 NO_MEMORY = Failure(
     "devices-memory", "device", "note",
@@ -88,7 +91,8 @@ FAILS = Failure(
     "{device} is listed by {framework} and cannot compute: {reason}.",
     "A device that is listed is not yet one that computes. These are {framework}'s own words for a small product.",
     _another, "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple"),
-    {"device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow", "reason": "InternalError: CUDA_ERROR_UNKNOWN"},
+    {"device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow", "reason": "InternalError: CUDA_ERROR_UNKNOWN",
+     "other": "jax"},
 )  # fmt: skip
 FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FAILS)
 WORDS: tuple[tuple[str, Failure, tuple[Callable[[Facts], Iterator[Finding]], ...]], ...] = (
@@ -119,7 +123,8 @@ def proofs(facts: Facts) -> Iterator[Finding]:
 def _tell(failure: Failure, facts: Facts, proof: Proof) -> Finding:
     title = FRAMEWORKS[proof.framework].title
     reason = proof.reason.splitlines()[0].rstrip(".") if proof.reason else "it gives no reason"
-    return failure.found(facts.host, device=proof.device, framework=title, reason=reason)
+    other = "tensorflow" if proof.framework == "jax" else "jax"
+    return failure.found(facts.host, device=proof.device, framework=title, reason=reason, other=other)
 
 
 JUDGES = (proofs,)

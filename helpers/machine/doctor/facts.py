@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from helpers.machine.host import Host
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
+LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = ("opencl", "tensorflow", "jax", "torch")  # of devices.FRAMEWORKS; others have a probe of their own
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
@@ -49,6 +51,21 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
 }  # fmt: skip
 ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows", "ldconfig": "Linux"}
 ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
+
+START_KERAS = """
+import json, os
+channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)
+stage, error = "import", ""
+try:
+    import keras
+    stage = "first operation"
+    keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+except Exception as failure:
+    error = f"{type(failure).__name__}: {failure}".strip()
+print(json.dumps([stage, error]), file=channel, flush=True)
+os._exit(0)
+"""  # what training.start does in a lesson
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,7 @@ class Facts:
     torch: str = ""  # what PyTorch was built for: "cpu", "cuda 13.2", "hip 7.2", "xpu 2025.1"; empty without it
     tools: Mapping[str, Said] = field(default_factory=dict)  # of TOOLS; empty in a quick examination
     answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks; empty in a quick examination
+    keras: Said = Said("missing")  # how it starts: `text` is the stage it reached, `error` why it failed there
     proofs: tuple[Proof, ...] = ()
     user: int = 0  # number of the user; 0 may do everything
     groups: frozenset[int] = frozenset()  # the numbers of the groups that this process is in
@@ -150,7 +168,7 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
         quick: only what needs no tool and no framework.
     """
     host = host or Host.here(root)
-    tools, answers = ({}, {}) if quick else _ask_side_by_side(host)
+    tools, answers, keras = ({}, {}, Said("missing")) if quick else _ask_side_by_side(host)
     return Facts(
         host,
         root,
@@ -159,14 +177,16 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
         torch_build(),
         tools,
         answers,
-        proofs(answers),
+        keras,
+        proofs(answers) + first_operation(keras),
         os.getuid() if hasattr(os, "getuid") else 0,
         frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
     )
 
 
-def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
-    """Ask the tools of this system and the installed frameworks, each in a thread of its own."""
+def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], Said]:
+    """Ask the tools of this system, the installed frameworks and Keras, each in a thread of its own."""
+    backend, keras = chosen_backend(os.environ)[0], [Said("missing")]
     tools: dict[str, Said] = {}
     answers: dict[str, Answer] = {}
     work: list[Callable[[], None]] = []
@@ -179,7 +199,10 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
     for name, framework, variables in asked:
 
         def ask(name: str = name, framework: str = framework, variables: dict | None = variables) -> None:
-            answers[name] = devices.ask(framework, FRAMEWORK_SECONDS, variables)
+            answers[name] = answer = devices.ask(framework, FRAMEWORK_SECONDS, variables)
+            left = FRAMEWORK_SECONDS - answer.seconds
+            if name == backend and answer.state == "ok" and left > LEAST_SECONDS:
+                keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
 
         work.append(ask)
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
@@ -188,7 +211,7 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer]]:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(tools), dict(answers)
+    return dict(tools), dict(answers), keras[-1]
 
 
 def _quietly(work: Callable[[], None]) -> None:
@@ -213,6 +236,33 @@ def ask_tool(command: list[str]) -> Said:
     if done.status is None:
         return Said("timed out")
     return Said("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
+
+
+def start_keras(seconds: float = FRAMEWORK_SECONDS) -> Said:
+    """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers.
+
+    Args:
+        seconds: after so many it is killed.
+    """
+    if not devices.installed("keras"):
+        return Said("missing")  # told by other findings
+    command = [sys.executable, "-P", "-c", START_KERAS]
+    environment = processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    done = processes.run_command(command, seconds, env=environment)
+    try:
+        stage, error = json.loads(done.stdout)
+    except ValueError:
+        lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.status}"]
+        return Said("timed out", error=f"{seconds:.0f}") if done.status is None else Said("failed", "import", lines[-1])
+    return Said("failed" if error else "ok", stage, error)
+
+
+def first_operation(keras: Said) -> tuple[Proof, ...]:
+    """Return what Keras' first operation proves where it is what failed: its first device cannot compute."""
+    if keras.state != "failed" or keras.text != "first operation":
+        return ()
+    backend, _ = chosen_backend(os.environ)
+    return (Proof(backend, "The first device", "failed", keras.error),)
 
 
 def installed_packages() -> dict[str, str]:

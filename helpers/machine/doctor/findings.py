@@ -111,6 +111,12 @@ def listed(items: list[str], most: int = 6) -> str:
     return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
 
 
+def together(names: list[str]) -> str:
+    """Return "JAX is" or "TensorFlow, JAX and PyTorch are"."""
+    *most, last = names
+    return f"{', '.join(most)} and {last} are" if most else f"{last} is"
+
+
 def forget(host: Host, *names: str) -> str:
     """Return how to remove environment variables for good."""
     commands = "".join(f"\n    {unset_variable(host, name)}" for name in names)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from helpers import backends, devices
 from helpers.machine.doctor import amd_gpus, nvidia
+from helpers.machine.doctor import host as computer
 from helpers.machine.doctor.facts import Facts, chosen_backend
 from helpers.machine.doctor.findings import Failure, Finding, Seen, forget
-from helpers.machine.host import Host, command, set_variable
+from helpers.machine.host import Host, command, python_command, reinstall, set_variable
 
 
 def backend(host: Host) -> Seen:
@@ -79,7 +80,24 @@ TWO_FRACTIONS = Failure(
     "They mean the same; the second is the old name.",
     lambda host: forget(host, FRACTIONS[1]), JAXLIB, ("nvidia", "amd-linux"),
 )  # fmt: skip
-FAILURES = (MISREAD, NOT_READ, TWO_FRACTIONS)
+DOES_NOT_START = Failure(
+    "keras-does-not-start", "Keras", "limits",
+    "Keras does not start with {backend}: {says}.",
+    "{backend} itself can be imported. The words are those of Keras' own import, which every training begins with.",
+    lambda host: f"{reinstall(host)}\nIf that does not help, hand this file to whoever helps you:\n"
+    f"    {command(host, 'doctor --report report.txt')}",
+    "this course's own trials: it does what a lesson's first cell does", ("cpu",),
+    {"backend": "TensorFlow", "says": "ModuleNotFoundError: No module named 'h5py'"},
+)  # fmt: skip
+HANGS = Failure(
+    "keras-hangs", "Keras", "note",
+    "Keras did not start with {backend} within {seconds} s.",
+    "On a slow or busy machine it takes longer. If it never ends, the first operation on a GPU hangs.",
+    lambda host: f"Start it yourself, and wait for a minute:\n    {python_command(host)} -c "
+    "'import keras; print(keras.ops.ones(1) + 1)'",
+    DOES_NOT_START.source, ("cpu",), {"backend": "TensorFlow", "seconds": "11"},
+)  # fmt: skip
+FAILURES = (DOES_NOT_START, HANGS, MISREAD, NOT_READ, TWO_FRACTIONS)
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
@@ -95,4 +113,18 @@ def memory(facts: Facts) -> Iterator[Finding]:
         yield TWO_FRACTIONS.found(facts.host)
 
 
-JUDGES = (memory,)
+def starts(facts: Facts) -> Iterator[Finding]:
+    """Does Keras start as in a lesson, where its backend alone does; a first operation that fails is told elsewhere."""
+    backend = facts.backend()
+    answer = facts.answers.get(backend)
+    if not answer or answer.state != "ok" or any(computer.no_avx(facts)):
+        return
+    title = backends.BACKENDS[backend]
+    if facts.keras.state == "timed out" and facts.sees_gpu(backend):  # on a processor it is merely slow
+        yield HANGS.found(facts.host, backend=title, seconds=facts.keras.error)
+    elif facts.keras.state == "failed" and facts.keras.text == "import":
+        says = facts.keras.error.splitlines()[0].rstrip(".")
+        yield DOES_NOT_START.found(facts.host, backend=title, says=says)
+
+
+JUDGES = (starts, memory)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor.facts import TOOL_SECONDS, Facts, numbers
-from helpers.machine.doctor.findings import Failure, Finding, forget
+from helpers.machine.doctor.findings import Failure, Finding, forget, together
 from helpers.machine.host import Host, command, python_command, set_variable
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
@@ -79,8 +79,10 @@ def on_the_bus(facts: Facts) -> bool:
 def there(facts: Facts) -> bool:
     """Whether an NVIDIA GPU can be expected to compute here: its driver answers.
 
-    A container without devices sees the machine's driver in /proc all the same.
+    A container without devices sees the machine's driver in /proc all the same, and has no nvidia-smi.
     """
+    if gpus(facts):
+        return True
     nodes = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")
     works = "failed" not in [said.state for name, said in facts.tools.items() if name == "nvidia-smi"]
     return bool(driver(facts)) and works and (not facts.host.container or facts.there(*nodes))
@@ -346,7 +348,7 @@ def capability(facts: Facts) -> Iterator[Finding]:
     """Does each framework's build hold code for this GPU's compute capability."""
     for gpu in {gpu.capability: gpu for gpu in gpus(facts) if gpu.capability}.values():
         for package, least, most in _ranges(facts):
-            if least <= gpu.capability <= most:
+            if least <= gpu.capability and gpu.capability[0] <= most[0]:  # code for 12.0 runs on 12.1, too
                 continue
             low = gpu.capability < least
             wants = "needs {}.{} or more".format(*least) if low else "ends at {}.{}".format(*most)
@@ -419,8 +421,7 @@ def cpu_build(facts: Facts) -> Iterator[Finding]:
     if any(driver_too_old(facts)) or (backend == "tensorflow" and any(libraries(facts))):
         return  # told with its cause, or not before the driver is updated
     name = gpus(facts)[0].name if gpus(facts) else f"driver {driver(facts)}"
-    words = f"{' and '.join([', '.join(without[:-1]), without[-1]] if without[1:] else without)} "
-    yield CPU_BUILD.found(facts.host, gpu=name, frameworks=words + ("are" if without[1:] else "is"))
+    yield CPU_BUILD.found(facts.host, gpu=name, frameworks=together(without))
 
 
 def not_listed(facts: Facts) -> Iterator[Finding]:

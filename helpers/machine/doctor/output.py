@@ -24,9 +24,11 @@ PACKAGES = (  # whose versions a report names, where they are installed; and all
     "pyopencl", "pocl-binary-distribution", "onnxruntime", "tensorflow-directml-plugin", "torch-directml", "wgpu",
 )  # fmt: skip
 PREFIXES = ("jax-", "nvidia-", "amd-torch-", "rocm", "intel-opencl", "onnxruntime-")
-VARIABLES = re.compile(
-    r"^(CUDA|NVIDIA|HIP|ROCR|HSA|GPU|OCL|OPENCL|RUSTICL|PYOPENCL|POCL|XLA|JAX|TF|KERAS|ANYGPU|LD_LIBRARY_PATH|DYLD)"
+VARIABLES = re.compile(  # that matter for devices, and never hold a secret or an address
+    r"^(?:CUDA|NVIDIA|HIP|ROCR|HSA|GPU|OCL|OPENCL|RUSTICL|PYOPENCL|POCL|XLA|JAX|KERAS|ANYGPU)_|^(?:LD|DYLD)_LIBRARY_PATH$"
+    r"|^TF_(?:CPP|ENABLE|FORCE|GPU|XLA|USE|NUM|DISABLE|DETERMINISTIC|PLUGGABLE)_"
 )
+SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL|ADDRESS|AUTH", re.IGNORECASE)
 LINES = 40  # of each tool's output
 
 _TEXT = {"type": "string"}
@@ -165,7 +167,11 @@ def packages(facts: Facts) -> dict[str, str]:
 
 def variables(facts: Facts) -> dict[str, str]:
     """Return the variables of the environment that matter for devices; no others, which may hold secrets."""
-    return {name: value for name, value in sorted(facts.variables.items()) if VARIABLES.match(name)}
+    return {
+        name: value
+        for name, value in sorted(facts.variables.items())
+        if VARIABLES.match(name) and not SECRET.search(name)
+    }
 
 
 # ----------------------------------------------------------------------------------------------- nobody's name

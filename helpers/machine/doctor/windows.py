@@ -50,6 +50,14 @@ NO_GPU = Failure(
     "/73652",
     ("nvidia", "amd-windows", "directml"), {"gpu": "NVIDIA GeForce RTX 4080", "framework": "TensorFlow"},
 )  # fmt: skip
+TORCH_FOR_CPU = Failure(
+    "windows-torch-cpu", "PyTorch", "note",
+    "There is a GPU here ({gpu}), and the installed PyTorch is the one for processors.",
+    "`pip install torch` brings that one on Windows; asked for the GPU, it says \"Torch not compiled with CUDA "
+    "enabled\".",
+    _windows_gpu, "https://pytorch.org/get-started/locally", ("nvidia", "amd-windows", "intel"),
+    {"gpu": "NVIDIA GeForce RTX 4080"},
+)  # fmt: skip
 DIRECTML = Failure(
     "windows-directml", "DirectML", "limits",
     "{package} is installed, and is no longer developed.",
@@ -111,7 +119,7 @@ WSL_OPENCL = Failure(
     "https://github.com/DeltaGroupNJUPT/Vina-GPU-2.1/issues/65; https://github.com/microsoft/WSL/issues/6951",
     ("nvidia", "opencl"),
 )  # fmt: skip
-FAILURES = (WSL_1, WSL_NO_DRIVER, NO_RUNTIME, LONG_PATHS, NO_GPU, DIRECTML, WSL_OPENCL)
+FAILURES = (WSL_1, WSL_NO_DRIVER, NO_RUNTIME, LONG_PATHS, NO_GPU, TORCH_FOR_CPU, DIRECTML, WSL_OPENCL)
 
 
 def wsl_1(facts: Facts) -> Iterator[Finding]:
@@ -153,12 +161,16 @@ def long_paths(facts: Facts, folder: str = str(ROOT)) -> Iterator[Finding]:
 
 
 def no_gpu(facts: Facts) -> Iterator[Finding]:
-    """Does Keras compute with TensorFlow or JAX on Windows itself, though there is a GPU."""
+    """Does Keras compute on Windows itself with a framework that cannot use the GPU that is there."""
     cards = [line.strip() for line in facts.said("powershell").splitlines()]
     cards = [line for line in cards if re.search(r"NVIDIA|AMD|Radeon|Intel.*Arc", line)]
     cards = cards or [gpu.name for gpu in nvidia.gpus(facts)]
     backend = facts.backend()
-    if facts.host.system != "Windows" or not cards or backend not in ("tensorflow", "jax"):
+    if facts.host.system != "Windows" or not cards or backend not in ("tensorflow", "jax", "torch"):
+        return
+    if backend == "torch":
+        if facts.torch == "cpu":
+            yield TORCH_FOR_CPU.found(facts.host, gpu=cards[0])
         return
     if backend == "tensorflow" and () < facts.version("tensorflow")[:2] <= LAST_WITH_GPU:
         return
