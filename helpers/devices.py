@@ -1,12 +1,13 @@
-"""What can compute here: OpenCL, TensorFlow, JAX, PyTorch and WebGPU, each asked in a subprocess.
+"""What can compute here: OpenCL, TensorFlow, JAX, PyTorch, ONNX Runtime and WebGPU, each asked in a subprocess.
 
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
 or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out:
 
     python -m helpers.frameworks jax
 
-That process (`helpers.frameworks`) imports the one framework, lists its devices and writes them as JSON. Whatever the
-framework prints is kept apart from the answer. Lesson 00 shows the table; every lesson names its device by `pick`.
+That process (`helpers.frameworks`) imports the one framework, lists its devices, lets each of them multiply two small
+matrices, and writes what came as JSON. A device that ends the process, or hangs, costs no other device its verdict: a
+new process goes on behind it. Whatever the framework prints is kept apart from the answer. Lesson 00 shows the table.
 """
 
 from __future__ import annotations
@@ -18,29 +19,37 @@ import os
 import re
 import signal
 import sys
+import textwrap
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helpers import processes
 from helpers.errors import WorkshopError
 from helpers.frameworks import (
-    CANNOT_COMPILE,
     FRAMEWORKS,
     KINDS,
     SMALLEST_KERNEL,
     Device,
     Framework,
-    build_quietly,
+    best,
     compile_problem,
     describe_opencl,
+    opencl_verdict,
+    preference,
+    verdict,
 )
 from helpers.machine.host import Host, command
+from helpers.products import CANNOT_COMPILE, build_quietly
 from helpers.tables import Table
 
 __all__ = [  # what lessons and other helpers take from here
     "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "build_quietly",
-    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "pick", "table",
+    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict",
+    "pick", "preference", "table", "verdict",
 ]  # fmt: skip
+SHORT = 36  # characters of a reason in the table; the whole one stands below it
+LEAST_SECONDS = 1.0  # with less no further process is started for the devices that are left
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
 _LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
@@ -64,11 +73,12 @@ class Answer:
 
 
 def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | None] | None = None) -> Answer:
-    """Ask one framework for its devices, in a subprocess.
+    """Ask one framework for its devices, and whether each computes right, in a subprocess.
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: after so many seconds the process and all that it started are killed.
+        timeout: after so many seconds the process and all that it started are killed; a device that does not answer
+            within half of them has failed.
         variables: environment variables to set in that process, or with None to remove.
 
     Raises:
@@ -77,25 +87,63 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
     known = _known(framework)
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    command = [sys.executable, "-P", "-m", "helpers.frameworks", framework, str(timeout)]
-    # JAX takes most of a GPU's memory otherwise, beside the lesson that asks.
-    done = processes.run_command(
-        command, timeout, env=processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(variables or {})})
-    )
-    answered = functools.partial(Answer, framework, seconds=done.seconds)
-    try:
-        found = json.loads(done.stdout)
-        if "error" in found:
-            return answered("failed", message=found["error"])
-        hints = [line for line in done.stderr.splitlines() if _HINTS.search(line)]
-        message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
-        return answered("ok", found["version"], tuple(Device(**device) for device in found["devices"]), message)
-    except ValueError:  # no JSON: the process ended, or was ended, before it could answer
-        last = _last_line(done.stderr)
+    began = time.monotonic()
+    done, found, proofs = _run(framework, timeout, variables)
+    answered = functools.partial(Answer, framework)
+    if "error" in found:
+        return answered("failed", message=found["error"], seconds=done.seconds)
+    if not found:  # the process ended, or was ended, before it could answer
+        state = "timed out" if done.status is None else "failed"
+        return answered(state, message=_how_it_ended(done, timeout), seconds=done.seconds)
+    hints = [line for line in done.stderr.splitlines() if _HINTS.search(line)]
+    message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
+    devices = [Device(**device) for device in found["devices"]]
+    seconds = timeout
+    while left := [device.identifier for device in devices if device.identifier not in proofs]:
+        # The process ended while the first of them computed. The others are asked again, without it.
+        proofs[left[0]] = f"failed: {_how_it_ended(done, seconds, seconds / 2)}"
+        seconds = timeout - (time.monotonic() - began)
+        if not left[1:] or seconds < LEAST_SECONDS:
+            break
+        done, again, more = _run(framework, seconds, variables, tuple(proofs))
+        proofs |= more
+        if "devices" not in again:  # not even the list came this time
+            break
+    proved = tuple(replace(device, computes=proofs.get(device.identifier, "")) for device in devices)
+    return answered("ok", found["version"], proved, message, time.monotonic() - began)
+
+
+def _run(
+    framework: str, timeout: float, variables: Mapping[str, str | None] | None, known: Iterable[str] = ()
+) -> tuple[processes.Finished, dict, dict[str, str]]:
+    """Run the process; return how it ended, what it told of the framework, and the verdicts by identifier."""
+    command = [sys.executable, "-P", "-m", "helpers.frameworks", framework, str(timeout), *known]
+    # JAX and TensorFlow take most of a GPU's memory otherwise, beside the lesson that asks.
+    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    done = processes.run_command(command, timeout, env=processes.environment({**gentle, **(variables or {})}))
+    found, proofs = {}, {}
+    for line in done.stdout.splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:  # half a line: the process was ended
+            continue
+        if isinstance(told, dict):
+            found = told
+        else:
+            proofs[told[0]] = told[1]
+    return done, found, proofs
+
+
+def _how_it_ended(done: processes.Finished, timeout: float, each: float | None = None) -> str:
+    """Say how a process ended that should have answered; `each` are the seconds that it gave a device."""
+    last = _last_line(done.stderr)
+    if each and re.search(r"^Timeout \(", done.stderr, re.MULTILINE):  # faulthandler's, in helpers.frameworks
+        return f"timed out, no answer within {each:.3g} s"
     if done.status is None:
-        return answered("timed out", message=f"no answer within {timeout:g} s" + (last and f"; its last words: {last}"))
+        late = f"no answer within {timeout:.3g} s"
+        return f"timed out, {late}" if each else late + (last and f"; its last words: {last}")
     how = f"was ended by {signal.Signals(-done.status).name}" if done.status < 0 else f"ended with status {done.status}"
-    return answered("failed", message=f"the process {how}, without an answer" + (last and f": {last}"))
+    return f"the process {how}, without an answer" + (last and f": {last}")
 
 
 def find(frameworks: Iterable[str] | None = None, timeout: float = 60.0) -> list[Answer]:
@@ -182,8 +230,9 @@ def _last_line(text: str) -> str:
 
 
 def table(answers: Iterable[Answer]) -> Table:
-    """Return one row for each device, and one for each framework that has none and why."""
+    """Return one row for each device, and one for each framework that has none and why; long reasons stand below."""
     rows: list[tuple[str, ...]] = []
+    below: list[str] = []
     for answer in answers:
         title = f"{FRAMEWORKS[answer.framework].title} {answer.version}".strip()
         if answer.framework == "opencl" and answer.version:
@@ -193,15 +242,23 @@ def table(answers: Iterable[Answer]) -> Table:
         for device in answer.devices:
             name = f"{device.name}, {device.runtime}" if device.runtime else device.name
             memory = f"{device.memory_bytes / 2**30:.1f} GiB" if device.memory_bytes else ""
-            rows.append((title, device.identifier, device.kind, name, memory, str(device.compute_units or "")))
+            computes = textwrap.shorten(device.computes, SHORT, placeholder=" ...") or "not tried"
+            if computes.endswith(" ..."):
+                how = {"wrong": "computes wrongly", "failed": "fails"}[device.verdict]
+                below.append(f"{FRAMEWORKS[answer.framework].title} {device.identifier} {how}: {device.reason}.")
+            units = str(device.compute_units or "")
+            rows.append((title, device.identifier, device.kind, computes, name, memory, units))
         if answer.message or not answer.devices:
             state = "note" if answer.devices else "no device" if answer.state == "ok" else answer.state
-            rows.append((title, state, "", answer.message, "", ""))
-    return Table(rows, ("Framework", "Device", "Kind", "Name", "Memory", "Units"))
+            rows.append((title, state, "", "", answer.message, "", ""))
+    return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
 
 
 def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | None = None) -> Device:
-    """Choose a device: a GPU before an accelerator before a CPU, and the first of its kind.
+    """Choose a device: a GPU before an accelerator before a CPU; a card before a GPU that is part of the processor.
+
+    One that computes wrongly or fails is never chosen. Of equals the first, of equal GPUs of a framework the one with
+    the most memory. PYOPENCL_CTX overrules this, and CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES hide what they hide.
 
     Args:
         answers: what `find` returned.
@@ -209,7 +266,7 @@ def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | No
         kind: only devices of this kind; None for any.
 
     Raises:
-        WorkshopError: nothing fits; it lists what there is. Or framework or kind is not one that exists.
+        WorkshopError: nothing fits; it lists what there is, and what fails. Or framework or kind does not exist.
     """
     answers = list(answers)
     title = f"{_known(framework).title} device" if framework is not None else "device"
@@ -217,9 +274,16 @@ def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | No
         raise WorkshopError(f"There is no kind of device called {kind!r}.", next=f"Choose one of: {', '.join(KINDS)}.")
     everything = [device for answer in answers for device in answer.devices]
     fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
-    if fitting:
-        return min(fitting, key=lambda device: KINDS.index(device.kind))
+    if usable := [device for device in fitting if device.usable]:
+        return best(usable)
     there = "; ".join(f"{device} is {device.identifier}" for device in everything) or "no device at all"
+    bad = "; ".join(f"{device} ({device.identifier}): {device.computes}" for device in fitting)
+    if fitting:
+        raise WorkshopError(
+            f"No {title}{f' of kind {kind}' if kind else ''} here computes right.",
+            f"{bad}.",
+            "python3 workshop.py doctor says what helps.",
+        )
     why = [f"Found: {there}."]
     for answer in answers:
         if not answer.devices:

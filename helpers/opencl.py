@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from helpers import devices
+from helpers import devices, products
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ class KernelError(WorkshopError):
 def pick_device() -> cl.Device:
     """Return the OpenCL device that the lessons use: a GPU before an accelerator before a CPU before a simulator.
 
-    The variable PYOPENCL_CTX overrules this, as in every PyOpenCL program (`PYOPENCL_CTX=0:1` is platform 0, device 1).
-    A device whose compiler fails on the smallest kernel is passed over: PoCL 3.0 from pip lists a processor that is
+    A GPU of its own comes before one that is part of a processor, then the one with the most memory. The variable
+    PYOPENCL_CTX overrules this, as in every PyOpenCL program (`PYOPENCL_CTX=0:1` is platform 0, device 1). A device
+    that does not multiply two small matrices as NumPy does is passed over: PoCL 3.0 from pip lists a processor that is
     newer than its compiler (AMD's Zen 5, for one) and then refuses every program.
 
     Raises:
-        WorkshopError: there is no device, or none that compiles.
+        WorkshopError: there is no device, or none that computes right.
     """
     import pyopencl as cl
 
@@ -42,12 +43,12 @@ def pick_device() -> cl.Device:
     warnings.simplefilter("ignore", cl.CompilerWarning)
     refused = []
     for device in _candidates():
-        problem = _compile_problem(device)
-        if not problem:
+        verdict = _verdict(device)
+        if verdict == products.RIGHT:
             return device
-        refused.append(f"{name(device)}: {problem}")
+        refused.append(f"{name(device)}: {verdict}")
     if refused:
-        raise WorkshopError("No OpenCL device here can compile a kernel.", "; ".join(refused), ASK_THE_DOCTOR)
+        raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), ASK_THE_DOCTOR)
     raise WorkshopError(
         "There is no OpenCL device here.",
         "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
@@ -56,9 +57,9 @@ def pick_device() -> cl.Device:
 
 
 @functools.cache
-def _compile_problem(device: cl.Device) -> str:
-    """What the device's compiler said when this process first asked it."""
-    return devices.compile_problem(device)
+def _verdict(device: cl.Device) -> str:
+    """How the device multiplied when this process first asked it to."""
+    return devices.opencl_verdict(device)
 
 
 def _candidates() -> list[cl.Device]:
@@ -75,7 +76,7 @@ def _candidates() -> list[cl.Device]:
                 "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
             ) from None
     found = [device for platform in platforms() for device in _devices_of(platform)]
-    return sorted(found, key=lambda device: devices.KINDS.index(kind(device)))
+    return sorted(found, key=lambda device: devices.preference(devices.describe_opencl(device)))
 
 
 def platforms() -> list[cl.Platform]:

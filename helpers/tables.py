@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +12,25 @@ TEXT_WIDTH = 100  # of texts side by side, in characters
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headers: HTML in a notebook, aligned text everywhere else."""
+    """Rows under headers, and lines below them: HTML in a notebook, aligned text everywhere else."""
 
     rows: Sequence[Sequence[object]]
     headers: Sequence[str]
+    below: Sequence[str] = ()
 
     def __str__(self) -> str:
         from tabulate import tabulate
 
-        return tabulate(self.rows, headers=self.headers, disable_numparse=True)
+        return "\n".join([tabulate(self.rows, headers=self.headers, disable_numparse=True), *self.below])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from tabulate import tabulate
 
-        html = tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
-        return re.sub(r"<(t[dh])>", r'<\1 style="text-align: left">', html)  # JupyterLab pushes text to the right
+        table = tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
+        table = re.sub(r"<(t[dh])>", r'<\1 style="text-align: left">', table)  # JupyterLab pushes text to the right
+        return table + "".join(f"<p>{html.escape(line)}</p>" for line in self.below)
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,6 @@ class SideBySide:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        import html
-
         # No colours of our own: the notebook's theme, light or dark, gives them.
         style = "white-space: pre-wrap; overflow-wrap: anywhere; text-align: left; margin: 0"
         columns = [f'<pre style="{style}">{html.escape(text)}</pre>' for text in self.texts]

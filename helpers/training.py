@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import backends, devices, workarounds
+from helpers import backends, devices, products, workarounds
 from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 from helpers.quiet import caught_stderr
@@ -42,7 +42,7 @@ def start() -> str:
         The device on which Keras will compute, for people: "AMD EPYC (TensorFlow, CPU)".
 
     Raises:
-        WorkshopError: the backend is unknown, not installed, or does not start.
+        WorkshopError: the backend is unknown, not installed, does not start, or its device does not compute right.
     """
     name = os.environ[backends.VARIABLE] = os.environ.get(backends.VARIABLE) or "tensorflow"
     backends.check(name)
@@ -73,7 +73,16 @@ def start() -> str:
     if name == "tensorflow":
         sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
         workarounds.switch_autotuning_off()
-    return str(devices.in_this_process(name))
+    device = devices.in_this_process(name)
+    with caught_stderr():
+        proof = devices.verdict(device)
+    if proof != products.RIGHT:
+        raise WorkshopError(
+            f"{device} does not compute right.",
+            f"A small product of matrices, compared with NumPy's: {proof}.",
+            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
+        )
+    return str(device)
 
 
 def import_tensorflow() -> ModuleType:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from helpers import workarounds
+from helpers import products, workarounds
 from helpers.errors import WorkshopError
 from helpers.machine.host import cpu_name, tidy
 
@@ -107,6 +107,11 @@ def software(adapter: wgpu.GPUAdapter) -> str:
     return known or ("a software adapter" if _type(adapter) == "CPU" else "")
 
 
+def integrated(adapter: wgpu.GPUAdapter) -> bool:
+    """Return whether it is a GPU inside the processor."""
+    return _type(adapter) == "IntegratedGPU"
+
+
 def vendor(adapter: wgpu.GPUAdapter) -> str:
     """Return who made the GPU; what the driver says where that is somebody else, nothing for a software adapter."""
     return "" if software(adapter) else VENDORS.get(adapter.info.get("vendor_id"), adapter.info["vendor"])
@@ -139,22 +144,27 @@ def how_to_get(system: str = "") -> str:
     return GET_SOFTWARE.get(system or platform.system(), "install the driver of the graphics card")
 
 
-def problem(adapter: wgpu.GPUAdapter) -> str:
-    """Add two vectors on an adapter and compare with NumPy; return what went wrong, an empty text if nothing did."""
+def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
+    """Return a function that multiplies two float32 matrices, n x n, on an adapter."""
     import numpy as np
 
-    rng = np.random.default_rng(0)
-    a, b = rng.random((2, 1000), dtype=np.float32)
-    try:
-        actual = run(request_device(adapter), VECTOR_ADD, [a, b, np.zeros_like(a)], output=2, workgroups=16)
-    except Exception as error:
-        return f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
-    # One addition of float32 numbers is rounded once, but WGSL lets a device flush what is next to zero.
-    return "" if np.allclose(actual, a + b, rtol=1e-6) else "a vector addition came out wrong"
+    device = request_device(adapter)
+
+    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        matrices = [a, b, np.full_like(a, np.nan), np.full(4, len(a), np.uint32)]
+        return run(device, MATRIX_PRODUCT, matrices, output=2, workgroups=[-(-len(a) // 16)] * 2)
+
+    return multiply
+
+
+def problem(adapter: wgpu.GPUAdapter) -> str:
+    """Multiply on an adapter and compare with NumPy; return what went wrong, an empty text if nothing did."""
+    told = products.verdict(lambda: multiplier(adapter))
+    return "" if told == products.RIGHT else told
 
 
 def pick_adapter() -> wgpu.GPUAdapter | None:
-    """Return the best adapter that adds two vectors right, None where there is none or wgpu is not installed.
+    """Return the best adapter that multiplies two matrices right, None where there is none or wgpu is not installed.
 
     The variable WGPUPY_WGPU_ADAPTER_NAME overrules this, as in every program with wgpu: `llvmpipe`, for example.
     """
@@ -180,7 +190,7 @@ def missing() -> str:
         return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
         return f"no WebGPU adapter here; to have one: {how_to_get()}"
-    return "; ".join(f"{name(one)} does not compute: {_problem(one)}" for one in found if _problem(one))
+    return "; ".join(f"{name(one)} does not compute right: {_problem(one)}" for one in found if _problem(one))
 
 
 def ready(adapter: wgpu.GPUAdapter | None) -> bool:

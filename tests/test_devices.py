@@ -1,25 +1,29 @@
 """helpers.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import devices
+from helpers import devices, frameworks, products
 from helpers.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
 from helpers.machine import host
 
 FAKES = Path(__file__).parent / "fakes"
 ROOT = FAKES.parent.parent
-REAL = ("opencl", "tensorflow", "jax")  # what the cpu lock installs
+REAL = ("opencl", "tensorflow", "jax", "onnxruntime")  # what the cpu lock installs
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
 
@@ -40,6 +44,7 @@ def framework(tmp_path, monkeypatch):
     def write(name, source):
         folder = tmp_path / "fake_frameworks"
         folder.mkdir(exist_ok=True)
+        shutil.copy(FAKES / "fake_gpu_frameworks/fates.py", folder)
         (folder / f"{name}.py").write_text(source)
         monkeypatch.syspath_prepend(folder)
 
@@ -68,7 +73,9 @@ def test_a_real_framework_answers_with_its_version(answers, name):
     assert answers[name].version[0].isdigit() and answers[name].seconds > 0
 
 
-@pytest.mark.parametrize(("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0")])
+@pytest.mark.parametrize(
+    ("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0"), ("onnxruntime", "CPUExecutionProvider")]
+)
 def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
     cpus = [device for device in answers[name].devices if device.kind == "cpu"]
     assert (cpus[0].identifier, cpus[0].name) == (identifier, host.cpu_name())
@@ -87,6 +94,152 @@ def test_the_table_has_a_row_for_each_device_with_its_name(answers):
     shown = table(answers.values())
     assert len(shown.rows) >= sum(len(a.devices) or 1 for a in answers.values())
     assert host.cpu_name() in str(shown) and f"TensorFlow {answers['tensorflow'].version}" in str(shown)
+
+
+@pytest.mark.parametrize("name", REAL[1:])
+def test_the_processor_computes_right_with_a_real_framework(answers, name):
+    assert [device.computes for device in answers[name].devices] == ["right"]
+
+
+# ---- the proof: fake devices that compute wrongly, fail, hang, or end the process (fakes/fake_gpu_frameworks/fates.py)
+
+
+@pytest.fixture
+def fates(gpu_machine, monkeypatch):
+    return lambda **how: monkeypatch.setenv("FAKE_FATES", json.dumps({k.replace("_", ":"): v for k, v in how.items()}))
+
+
+def test_a_device_that_computes_wrongly_is_told_and_never_picked(fates):
+    fates(cuda_0="wrong")
+    answer = ask("torch")
+    assert [device.verdict for device in answer.devices] == ["right", "wrong", "right"]
+    assert answer.devices[1].computes == "wrong: by up to 1, in 4,096 of 4,096 whole numbers"
+    assert pick([answer]).identifier == "cuda:1"
+    shown = table([answer])
+    assert [row[3] for row in shown.rows] == ["right", "wrong: by up to 1, in 4,096 of ...", "right"]
+    assert shown.below == ["PyTorch cuda:0 computes wrongly: by up to 1, in 4,096 of 4,096 whole numbers."]
+    assert str(shown).endswith(shown.below[0]) and f"<p>{shown.below[0]}</p>" in shown._repr_html_()
+
+
+def test_a_device_that_fails_is_told_with_its_reason(fates):
+    fates(cuda_0="fails", cuda_1="fails")
+    answer = ask("torch")
+    reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    assert [device.computes for device in answer.devices] == ["right", f"failed: {reason}", f"failed: {reason}"]
+    assert pick([answer]).identifier == "cpu"
+    with pytest.raises(WorkshopError, match="No PyTorch device of kind gpu here computes right") as refused:
+        pick([answer], "torch", "gpu")
+    assert reason in refused.value.why and "doctor" in refused.value.next
+
+
+@posix
+def test_a_device_that_ends_the_process_costs_the_others_nothing(fates):
+    fates(cuda_0="dies")
+    answer = ask("torch")
+    assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
+    assert answer.devices[1].reason.startswith("the process was ended by SIGABRT, without an answer")
+    assert (answer.state, pick([answer]).identifier) == ("ok", "cuda:1")
+
+
+def test_two_devices_that_end_the_process_are_both_found(fates):
+    fates(cpu="dies", cuda_1="dies")
+    assert [device.verdict for device in ask("torch").devices] == ["failed", "right", "failed"]
+
+
+def test_a_device_that_hangs_has_failed_after_half_the_time(fates):
+    fates(cuda_0="hangs")
+    answer = ask("torch", timeout=6)
+    assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
+    assert answer.devices[1].reason == "timed out, no answer within 3 s" and answer.seconds < 6
+
+
+def test_what_no_time_was_left_for_is_called_not_tried(fates):
+    fates(cpu="hangs", cuda_0="hangs")
+    answer = ask("torch", timeout=3)
+    assert [device.verdict for device in answer.devices][:2] == ["failed", "failed"]
+    assert answer.devices[2].verdict == "" and "not tried" in str(table([answer])) and answer.seconds < 4
+    right = Device("jax", "cpu:0", "AMD EPYC", "cpu", computes="right")
+    assert pick([answer, Answer("jax", "ok", devices=(right,))]) is right
+
+
+def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
+    """For real: ONNX Runtime takes a provider that it does not have, says so in a warning, and goes on without it."""
+    verdict = products.verdict(lambda: products.by_onnxruntime("CUDAExecutionProvider"))
+    assert verdict == "failed: it fell back to the processor"
+
+
+def test_the_file_of_onnx_is_what_its_package_writes():
+    onnx = pytest.importorskip("onnx")
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "aby"]
+    node = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
+    graph = onnx.helper.make_graph([node], "product", ends[:2], ends[2:])
+    opset = onnx.helper.make_opsetid("", 13)
+    assert onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString() == products.ONNX
+
+
+@pytest.mark.parametrize(
+    ("multiply", "said"),
+    [
+        (lambda a, b: a @ b, "right"),
+        (lambda a, b: (a.astype("float16") @ b.astype("float16")).astype("float32"), "right"),
+        (lambda a, b: (a @ b).T, "wrong: by up to"),
+        (lambda a, b: a @ b * np.float32("nan"), "wrong: not a number, in 4,096 of 4,096 whole numbers"),
+        (lambda a, b: np.where(np.arange(64) == 9, 0, a @ b), "in 63 of 4,096 whole numbers"),
+        (lambda a, b: a @ b if a.min() < 0 else a @ b * 1.1, "fractions"),
+        (lambda a, b: a, "wrong: by up to"),
+        (lambda a, b: a[0] @ b, "wrong: a product of shape (64,), expected (64, 64)"),
+        (lambda a, b: None, "wrong: a product of shape (), expected (64, 64)"),
+        (lambda a, b: 1 / 0, "failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_products_are_judged_by_numpys(multiply, said):
+    assert said in products.verdict(lambda: multiply)
+
+
+# ---- the best GPU
+
+
+def gpu(framework, identifier, memory=None, **what):
+    return Device(
+        framework, identifier, "a GPU", "gpu", memory_bytes=memory and memory * 2**30, computes="right", **what
+    )
+
+
+def test_a_card_comes_before_the_processors_gpu_and_the_larger_card_before_the_smaller():
+    inside, small = gpu("torch", "cuda:0", 32, integrated=True), gpu("torch", "cuda:1", 8)
+    large, twin = gpu("torch", "cuda:2", 24), gpu("torch", "cuda:3", 24)
+    assert pick([Answer("torch", "ok", devices=(inside, small, large, twin))]) is large
+    assert pick([Answer("torch", "ok", devices=(inside,))]) is inside
+    other = gpu("opencl", "0:0", 8)  # the first framework that has a card; memory decides within it alone
+    answers = [Answer("opencl", "ok", devices=(other,)), Answer("torch", "ok", devices=(inside, large))]
+    assert pick(answers) is other and pick(answers, "torch") is large
+
+
+def test_who_says_otherwise_is_obeyed_unless_that_device_fails():
+    card, processor = gpu("opencl", "0:0"), Device("opencl", "1:0", "A CPU", "cpu", chosen=True, computes="right")
+    assert pick([Answer("opencl", "ok", devices=(card, processor))]) is processor
+    broken = replace(processor, computes="failed: it cannot compile")
+    assert pick([Answer("opencl", "ok", devices=(card, broken))]) is card
+
+
+def test_pyopencl_ctx_marks_the_device_that_it_names():
+    assert [d.chosen for d in ask("opencl", variables={"PYOPENCL_CTX": "0:0"}).devices][:1] in ([True], [])
+    assert not any(d.chosen for d in ask("opencl", variables={"PYOPENCL_CTX": None}).devices)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("AMD Radeon Graphics", True), ("AMD Radeon(TM) Graphics", True), ("AMD Radeon 890M Graphics", True),
+        ("AMD Radeon Vega 8 Graphics", True), ("AMD Radeon 8060S Graphics", True), ("Intel UHD Graphics 770", True),
+        ("Intel(R) Iris(R) Xe Graphics", True), ("Intel(R) Arc(TM) 140V GPU", True), ("Intel Arc Graphics", True),
+        ("Intel Graphics", True), ("AMD Radeon RX 7600", False), ("AMD Radeon RX Vega 64", False),
+        ("AMD Radeon Pro W6800", False), ("Intel(R) Arc(TM) A770 Graphics", False), ("Intel Arc B580", False),
+        ("NVIDIA GeForce RTX 3060", False), ("Apple M4 GPU", False), ("AMD Instinct MI300X", False),
+    ],
+)  # fmt: skip
+def test_a_gpu_inside_a_processor_is_known_by_its_name(name, inside):
+    assert frameworks.looks_integrated(name) is inside
 
 
 # ---- drivers and GPUs
@@ -109,7 +262,8 @@ def test_a_driver_reached_by_two_paths_is_listed_once(monkeypatch):
         pytest.skip("no PoCL from pip here")
     answer = ask("opencl", variables={"OCL_ICD_VENDORS": str(vendors)})
     listed = [device.identifier for device in answer.devices]
-    assert listed == ["0:0"] or (listed == [] and "0:0 (PoCL 3.0-rc2) is left out, it cannot compile" in answer.message)
+    assert listed == ["0:0"]
+    assert answer.devices[0].computes == "right" or "failed: it cannot compile: " in answer.devices[0].computes
     assert "platform 1 is platform 0 listed again" in answer.message
 
 
@@ -120,16 +274,17 @@ def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed
         ("1:0", "AMD Radeon RX 6600 XT", "gpu", "0000:2f:00.0"),
         ("1:1", "AMD Radeon RX 6600 XT", "gpu", "0000:2f:00.0"),  # two alike in one platform are two
         ("2:0", "NVIDIA GeForce RTX 4090", "gpu", "0000:01:00.0"),
+        ("2:1", "NVIDIA GeForce RTX 6090", "gpu", ""),
     ]
     assert "rusticl" in answer.message and "broken" in answer.message
-    assert "2:1 (CUDA 12.4.131) is left out, it cannot compile: error: unknown target" in answer.message
+    assert [d.computes for d in answer.devices] == ["right"] * 3 + ["failed: it cannot compile: error: unknown target"]
     assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
 
 
 def test_two_versions_of_a_driver_are_kept_apart():
     versions = ("OpenCL 3.0 PoCL 3.0-rc2", "OpenCL 3.0 PoCL 3.1+debian")
     cpus = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=v) for n, v in enumerate(versions)]
-    names = [row[3] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
+    names = [row[4] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
     assert names == ["AMD EPYC, PoCL 3.0-rc2", "AMD EPYC, PoCL 3.1+debian"]
 
 
@@ -208,7 +363,7 @@ def test_a_gpu_that_a_framework_cannot_use_is_noted(framework):
     fake = (FAKES / "fake_gpu_frameworks/jax.py").read_text()
     framework("jax", fake + f"\nimport sys\nprint({line!r}, file=sys.stderr)")
     answer = ask("jax")
-    assert answer.message == hint and ("JAX 0.10.2", "note", "", hint, "", "") in table([answer]).rows
+    assert answer.message == hint and ("JAX 0.10.2", "note", "", "", hint, "", "") in table([answer]).rows
 
 
 HANG = """

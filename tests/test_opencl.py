@@ -167,5 +167,5 @@ def test_a_kernel_that_is_not_there_or_does_not_compile_gives_a_message(device, 
 
 
 def test_the_compiler_of_a_device_is_tried_once_a_process(device, monkeypatch):
-    monkeypatch.setattr(devices, "compile_problem", lambda device: "asked again")
+    monkeypatch.setattr(devices, "opencl_verdict", lambda device: "asked again")
     assert opencl.pick_device() == device

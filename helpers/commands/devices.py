@@ -1,4 +1,4 @@
-"""List what can compute here, as each framework sees it."""
+"""List what can compute here, as each framework sees it, and whether it computes right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask every framework and print one table; the status is 0 if any of them found a device."""
+    """Ask every framework and print one table; the status is 0 if any of them found a device that computes right."""
     from helpers import devices
     from helpers.machine import doctor
 
@@ -26,4 +26,4 @@ def run(args: argparse.Namespace) -> int:
     for finding in doctor.look("PYOPENCL_CTX"):
         if isinstance(finding, Finding):
             print(f"\n{WorkshopError(finding.what, finding.why, finding.next)}")
-    return 0 if any(answer.devices for answer in answers) else 1
+    return 0 if any(device.usable for answer in answers for device in answer.devices) else 1

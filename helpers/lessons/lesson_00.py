@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers import checks, devices
+from helpers import checks, devices, products
 from helpers.devices import Answer, Device
 from helpers.errors import WorkshopError
 from helpers.machine import monitor
@@ -493,6 +493,20 @@ def _torch(device: Device) -> dict[str, Load]:
     return _products(product)
 
 
+def _onnxruntime(device: Device) -> dict[str, Load]:
+    session = products.onnx_session(device.identifier)
+
+    def product(size: int) -> Callable[[], None]:
+        matrix = np.ones((size, size), np.float32)
+
+        def once() -> None:
+            session.run(None, {"a": matrix, "b": matrix})
+
+        return once
+
+    return _products(product)
+
+
 def _webgpu(device: Device) -> dict[str, Load]:
     from helpers import webgpu
 
@@ -512,4 +526,5 @@ def _webgpu(device: Device) -> dict[str, Load]:
     return _products(product, 256 if device.kind == "cpu" else MATRIX)  # a software adapter would take 20 s for MATRIX
 
 
-LOADS = {"opencl": _opencl, "tensorflow": _tensorflow, "jax": _jax, "torch": _torch, "webgpu": _webgpu}
+LOADS = {"opencl": _opencl, "tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+LOADS |= {"onnxruntime": _onnxruntime, "webgpu": _webgpu}

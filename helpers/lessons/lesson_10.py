@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import backends, checks, devices, processes, timing
+from helpers import backends, checks, devices, processes, products, timing
 from helpers.errors import WorkshopError
+from helpers.frameworks import PROVIDERS
 from helpers.machine.host import Host, command
 from helpers.plots import BLUE, GREEN, ORANGE, SKY, figure, show
 from helpers.timing import Measurement
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Event = Mapping[str, object]  # of a profile
 RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
-CPU = "CPUExecutionProvider"
+CPU = products.CPU_PROVIDER
 
 
 # ---------------------------------------------------------------------------------------------- the trained network
@@ -133,25 +134,9 @@ def shape_of(value: onnx.ValueInfoProto) -> str:
 # ---------------------------------------------------------------------------------------------- providers
 
 
-# Sources: PyPI's pages of the packages, ONNX Runtime's issues 29032 (CUDA 12 deprecated) and pull request 28553
-# (WebGPU), onnxruntime-qnn's README, Windows ML's page on execution providers; read in November 2026.
-# Tried: on a machine with an AMD processor and no GPU, both plug-ins load beside onnxruntime 1.31 and offer no device.
-PROVIDERS = {
-    "CUDAExecutionProvider": ("NVIDIA GPUs", "onnxruntime-gpu; CUDA 13 and cuDNN 9 since 1.27 (2026-06)"),
-    "TensorrtExecutionProvider": ("NVIDIA GPUs, compiled first", "onnxruntime-gpu and TensorRT"),
-    "MIGraphXExecutionProvider": ("AMD GPUs", "onnxruntime-migraphx and ROCm (ROCMExecutionProvider ended in 2025)"),
-    "OpenVINOExecutionProvider": ("Intel CPUs, GPUs, NPUs", "onnxruntime-openvino, or plug-in onnxruntime-ep-openvino"),
-    "CoreMLExecutionProvider": ("Apple's GPUs and Neural Engine", "onnxruntime, on a Mac"),
-    "DmlExecutionProvider": ("any GPU on Windows", "onnxruntime-directml; the last is of 2026-03"),
-    "WebGpuExecutionProvider": ("any GPU", "plug-in onnxruntime-ep-webgpu, new in 2026"),
-    "QNNExecutionProvider": ("Qualcomm's NPUs", "plug-in onnxruntime-qnn"),
-    CPU: ("every processor", "every package of ONNX Runtime"),
-}
-
-
 def provider_rows(available: Sequence[str]) -> list[tuple[str, str, str, str]]:
     """Return for each provider its name, its hardware, its package, and whether it is here."""
-    return [(name, *PROVIDERS[name], "yes" if name in available else "no") for name in PROVIDERS]
+    return [(name, one.hardware, one.package, "yes" if name in available else "no") for name, one in PROVIDERS.items()]
 
 
 def missing_provider(available: Sequence[str]) -> str:

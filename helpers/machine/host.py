@@ -30,6 +30,12 @@ SYSTEM_PACKAGES = {  # what a distribution calls it; the first is Debian's, "" f
     "pocl": {"debian": "pocl-opencl-icd", "": "pocl"},
     "intel": {"debian": "intel-opencl-icd", "": "intel-compute-runtime"},
     "mesa": {"debian": "mesa-opencl-icd", "fedora": "mesa-libOpenCL", "arch": "opencl-mesa", "": "Mesa-libOpenCL"},
+    "vulkan": {
+        "debian": "mesa-vulkan-drivers",
+        "arch": "vulkan-swrast",
+        "suse": "libvulkan_lvp",
+        "": "mesa-vulkan-drivers",
+    },
 }
 NO_LIMIT = 1 << 60  # bytes; cgroups of version 1 spell "no limit" as an enormous number, those of version 2 as "max"
 

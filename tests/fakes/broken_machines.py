@@ -5,8 +5,10 @@ import os
 
 from fakes import vendor_outputs as prints
 
+from helpers.devices import Device
 from helpers.machine.doctor import facts, packages, windows
 from helpers.machine.doctor.facts import Proof
+from helpers.products import FELL_BACK
 
 CASES = {}  # the failure's id: functions that provoke it
 ALLOWED = {}  # what the doctor may find besides, by the function's name
@@ -534,15 +536,21 @@ def a_driver_that_hangs(machine):
     machine.fails("opencl", "no answer within 15 s", "timed out")
 
 
+def old_pocl():
+    """What `devices.ask` says of a PoCL whose compiler does not know the processor."""
+    refusal = "failed: it cannot compile: error: unknown target CPU 'generic'"
+    return Device("opencl", "1:0", "AMD EPYC", "cpu", version="OpenCL 3.0 PoCL 3.0-rc2", computes=refusal)
+
+
 @provokes("opencl-cannot-compile")
 def a_compiler_older_than_the_processor(machine):
-    message = "0:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"
-    machine.answers["opencl"] = dataclasses.replace(machine.answers["opencl"], devices=(), message=message)
+    machine.answers["opencl"] = dataclasses.replace(machine.answers["opencl"], devices=(old_pocl(),))
 
 
 @provokes("opencl-one-cannot-compile")
 def one_compiler_of_two_older_than_the_processor(machine):
-    machine.lists("opencl", message="1:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU")
+    there = machine.answers["opencl"].devices
+    machine.answers["opencl"] = dataclasses.replace(machine.answers["opencl"], devices=(*there, old_pocl()))
 
 
 @provokes("opencl-no-device")
@@ -633,3 +641,55 @@ def a_gpu_whose_memory_is_taken(machine):
 @provokes("devices-fails")
 def a_gpu_that_fails_for_another_reason(machine):
     machine.proofs = (Proof("tensorflow", "Intel Arc", "failed", "InternalError: something else"),)
+
+
+@provokes("devices-fell-back")
+def onnx_runtime_whose_cuda_cannot_be_loaded(machine):
+    cuda = Device("onnxruntime", "CUDAExecutionProvider", "NVIDIA GPUs", "gpu", computes="failed: " + FELL_BACK)
+    machine.lists("onnxruntime")
+    machine.answers["onnxruntime"] = dataclasses.replace(machine.answers["onnxruntime"], devices=(cuda,))
+
+
+# ------------------------------------------------------------ WebGPU
+
+LLVMPIPE = Device("webgpu", "0", "AMD EPYC", "cpu", version="llvmpipe through Vulkan", computes="right")
+CARD = Device("webgpu", "0", "AMD Radeon RX 7600", "gpu", version="Vulkan, radv")
+
+
+def webgpu(machine, *devices, **changes):
+    machine.lists("webgpu")
+    machine.answers["webgpu"] = dataclasses.replace(machine.answers["webgpu"], devices=devices, **changes)
+
+
+@provokes("webgpu-no-such-adapter")
+def a_name_that_no_adapter_has(machine):
+    webgpu(machine)
+    machine.set(WGPUPY_WGPU_ADAPTER_NAME="Radeon")
+
+
+@provokes("webgpu-hangs")
+def a_graphics_driver_that_hangs(machine):
+    machine.fails("webgpu", "no answer within 15 s", "timed out")
+
+
+@provokes("webgpu-no-adapter")
+def no_vulkan_driver(machine):
+    webgpu(machine, message="no WebGPU adapter here")
+
+
+@provokes("webgpu-no-adapter")
+def a_broken_vulkan_loader(machine):
+    machine.fails("webgpu", "OSError: libvulkan.so.1: cannot open shared object file")
+
+
+@provokes("webgpu-does-not-compute")
+def an_adapter_that_computes_wrongly(machine):
+    wrong = "wrong: by up to 12, in 4,096 of 4,096 whole numbers"
+    webgpu(machine, dataclasses.replace(CARD, computes=wrong), LLVMPIPE)
+
+
+@provokes("webgpu-software-alone")
+def vulkan_hidden_in_a_container(machine):
+    machine.nvidia()
+    machine.cuda_family()
+    webgpu(machine, LLVMPIPE)

@@ -43,7 +43,7 @@ TOO_SLOW = ("did not finish in time", "Something that it asks hangs or is very s
 WIDTH = 100  # characters of the report's lines; commands are never broken
 
 # Judges and failures, from the ground up: where two findings are equally bad, the first is the more fundamental.
-MODULES = (host, windows, hosted, apple, nvidia, amd, packages, opencl, computes, keras)
+MODULES = (host, windows, hosted, apple, nvidia, amd, packages, opencl, computes, webgpu, keras)
 JUDGES: tuple[Callable[[Facts], Seen], ...] = tuple(judge for module in MODULES for judge in module.JUDGES)
 KNOWN: dict[str, Failure] = {failure.id: failure for module in MODULES for failure in module.FAILURES}
 
@@ -91,7 +91,6 @@ PROBES: tuple[Probe, ...] = (  # from the ground up, too
     Probe("profile", host.profile),
     Probe("OpenCL's variables", opencl.variables, "quick"),
     Probe("PYOPENCL_CTX", opencl.choice, "full", in_subprocess=True),
-    Probe("WebGPU", webgpu.adapters, "full"),
     Probe("Keras", keras.backend),
     Probe("dataset file", data.named_file, "quick"),
     Probe("dataset", data.dataset, "full", in_subprocess=True),

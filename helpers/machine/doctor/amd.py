@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from helpers.frameworks import FRAMEWORKS
+from helpers.frameworks import FRAMEWORKS, looks_integrated
 from helpers.machine.doctor import nvidia
 from helpers.machine.doctor.amd_gpus import (
     INTEGRATED,
@@ -450,8 +450,7 @@ def _by_torch(facts: Facts) -> list[Gpu]:
     """The GPUs in PyTorch's order, which is all that Windows tells; one inside a processor is known by its name."""
     answer = facts.answers.get("torch")
     names = [device.name for device in answer.devices if device.kind == "gpu"] if answer else []
-    inside = r"(?:AMD )?Radeon(?:\(TM\))?(?: \d+M)?(?: Graphics)?"  # "AMD Radeon(TM) Graphics", "AMD Radeon 890M"
-    return [Gpu(INTEGRATED[0] if re.fullmatch(inside, name) else "", name) for name in names]
+    return [Gpu(INTEGRATED[0] if looks_integrated(name) else "", name) for name in names]
 
 
 def cpu_build(facts: Facts) -> Iterator[Finding]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from helpers import products
 from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor import amd, amd_gpus, nvidia
 from helpers.machine.doctor.facts import Facts, Proof
-from helpers.machine.doctor.findings import Failure, Finding
-from helpers.machine.host import Host, command, set_variable, unset_variable
+from helpers.machine.doctor.findings import Failure, Finding, Seen
+from helpers.machine.host import Host, command, python_command, set_variable, unset_variable
 
 
 def _another(host: Host) -> str:
@@ -86,6 +87,17 @@ OLD_DRIVER = Failure(
     "https://github.com/srush/GPU-Puzzles/issues/48; https://github.com/googlecolab/colabtools/issues/5081",
     ("nvidia", "hosted"), {"device": "Tesla T4", "framework": "JAX", "reason": "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
 )  # fmt: skip
+FELL_BACK = Failure(
+    "devices-fell-back", "device", "note",
+    "{framework} offers {device}, and computes on the processor instead: {reason}.",
+    "A part that cannot be loaded, or cannot do an operation, is left out without an error. For ONNX Runtime the cause "
+    "is mostly a CUDA or cuDNN of another version than its package was built for.",
+    lambda host: f"Nothing breaks: it is slower. See what it misses in its own words:\n    {python_command(host)} -c "
+    "'import onnxruntime as ort; ort.set_default_logger_severity(1); print(ort.get_available_providers())'\n"
+    "Lesson 10 shows which package brings what.",
+    "ONNX Runtime's page on execution providers; this course's own trials", ("nvidia", "directml"),
+    {"framework": "ONNX Runtime", "device": "NVIDIA GPUs (ONNX Runtime, GPU)", "reason": products.FELL_BACK},
+)  # fmt: skip
 FAILS = Failure(
     "devices-fails", "device", "limits",
     "{device} is listed by {framework} and cannot compute: {reason}.",
@@ -94,7 +106,8 @@ FAILS = Failure(
     {"device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow", "reason": "InternalError: CUDA_ERROR_UNKNOWN",
      "other": "jax"},
 )  # fmt: skip
-FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FAILS)
+FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FELL_BACK, FAILS)
+SIDE = ("onnxruntime",)  # frameworks of a lesson's part; what fails there is a note
 WORDS: tuple[tuple[str, Failure, tuple[Callable[[Facts], Iterator[Finding]], ...]], ...] = (
     # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", NO_MEMORY, ()),
@@ -105,13 +118,20 @@ WORDS: tuple[tuple[str, Failure, tuple[Callable[[Facts], Iterator[Finding]], ...
         (amd.torch_kernels, amd.tensorflow_target, amd.override),
     ),
     (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", NO_CODE, (nvidia.capability, nvidia.rtx_50)),
+    (r"^it fell back", FELL_BACK, ()),
     ("", FAILS, ()),
 )
+OWN = (("webgpu", ""), ("opencl", products.CANNOT_COMPILE))  # told by the family of that name, where the words stand
 
 
-def proofs(facts: Facts) -> Iterator[Finding]:
+def proofs(facts: Facts) -> Seen:
     """Does every listed device compute right; a failure whose cause is told already is not told twice."""
+    right = sum(proof.verdict == "right" for proof in facts.proofs)
+    if right:
+        yield f"small products: {right} of {len(facts.proofs)} devices compute right"
     for proof in facts.proofs:
+        if any(proof.framework == family and words in proof.reason for family, words in OWN):
+            continue
         if proof.verdict == "wrong":
             yield _tell(WRONG, facts, proof)
         elif proof.verdict == "failed":
@@ -124,7 +144,8 @@ def _tell(failure: Failure, facts: Facts, proof: Proof) -> Finding:
     title = FRAMEWORKS[proof.framework].title
     reason = proof.reason.splitlines()[0].rstrip(".") if proof.reason else "it gives no reason"
     other = "tensorflow" if proof.framework == "jax" else "jax"
-    return failure.found(facts.host, device=proof.device, framework=title, reason=reason, other=other)
+    severity = "note" if proof.framework in SIDE else ""
+    return failure.found(facts.host, severity, device=proof.device, framework=title, reason=reason, other=other)
 
 
 JUDGES = (proofs,)

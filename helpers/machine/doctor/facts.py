@@ -28,7 +28,7 @@ TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
 LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
-FRAMEWORKS = ("opencl", "tensorflow", "jax", "torch")  # of devices.FRAMEWORKS; others have a probe of their own
+FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
 
@@ -289,17 +289,13 @@ def torch_build() -> str:
 
 
 def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
-    """Return which listed devices compute right, where `helpers.devices` has let them compute.
-
-    A device then has `computes`: "right", or "wrong" or "failed" with a reason after a colon.
-    """
-    found = []
-    for framework, answer in answers.items():
-        for device in answer.devices if framework in devices.FRAMEWORKS else ():
-            verdict, _, reason = str(getattr(device, "computes", "") or "").partition(":")
-            if verdict.strip() in ("right", "wrong", "failed"):
-                found.append(Proof(framework, str(device), verdict.strip(), reason.strip()))
-    return tuple(found)
+    """Return which listed devices compute right, as far as `helpers.devices` has let them compute."""
+    return tuple(
+        Proof(framework, str(device), device.verdict, device.reason)
+        for framework, answer in answers.items()
+        for device in (answer.devices if framework in devices.FRAMEWORKS else ())
+        if device.verdict
+    )
 
 
 def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from helpers import devices
+from helpers.devices import Device
 from helpers.errors import WorkshopError
 from helpers.machine.doctor import amd, amd_gpus, nvidia
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts
@@ -147,11 +148,12 @@ CANNOT_COMPILE = Failure(
     "opencl-cannot-compile", "OpenCL", "limits",
     "The OpenCL device here cannot be used: {message}.", f"{TOO_OLD} {LESSONS} need one that compiles.",
     lambda host: other_compiler(host), "https://github.com/pocl/pocl/issues/1049; this course's own trials", PAGES,
-    {"message": "0:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"},
+    {"message": "0:0 (PoCL 3.0-rc2): it cannot compile: error: unknown target CPU 'generic'"},
 )  # fmt: skip
 ONE_CANNOT_COMPILE = Failure(
     "opencl-one-cannot-compile", "OpenCL", "note",
-    "OpenCL device {message}.", f"{TOO_OLD} Nothing is lost: another OpenCL device works.", "Nothing to do.",
+    "An OpenCL device here cannot be used: {message}.", f"{TOO_OLD} Nothing is lost: another OpenCL device works.",
+    "Nothing to do.",
     CANNOT_COMPILE.source, PAGES, CANNOT_COMPILE.example,
 )  # fmt: skip
 NO_DEVICE = Failure(
@@ -267,11 +269,11 @@ def drivers(facts: Facts) -> Seen:
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state == "not installed":
         return  # a missing package is told as one
-    there = sorted({str(device) for device in answer.devices})
+    there = sorted({str(device) for device in answer.devices if device.usable})
     names = [name for name in LOADER_VARIABLES if name in facts.variables]
     without = facts.answers.get(WITHOUT_LOADER_VARIABLES)
-    hidden = sorted({str(device) for device in without.devices} - set(there)) if without else []
-    cannot_compile = devices.CANNOT_COMPILE in answer.message
+    hidden = sorted({str(device) for device in without.devices if device.usable} - set(there)) if without else []
+    refused = [one for one in answer.devices if devices.CANNOT_COMPILE in one.computes]
     message = answer.message or "no driver has any"
     if hidden:
         which = "OpenCL devices" if there else "every OpenCL device"
@@ -281,14 +283,18 @@ def drivers(facts: Facts) -> Seen:
         yield HIDDEN.found(host, severity, names=joined, which=which, devices=gone, values=values, unset=unset)
     elif answer.state == "timed out":
         yield HANGS.found(host, seconds=f"{FRAMEWORK_SECONDS:g}")
-    elif not there and cannot_compile:
-        yield CANNOT_COMPILE.found(host, message=message)
-    elif not there:
+    elif not there and refused:
+        yield CANNOT_COMPILE.found(host, message=_refusals(refused))
+    elif not answer.devices:
         yield (RUSTICL if "rusticl" in message else NO_DEVICE).found(host, message=message)
-    if there and cannot_compile:
-        yield ONE_CANNOT_COMPILE.found(host, message=message)
+    if there and refused:
+        yield ONE_CANNOT_COMPILE.found(host, message=_refusals(refused))
     if there:
         yield f"OpenCL: {', '.join(there)}"
+
+
+def _refusals(refused: list[Device]) -> str:
+    return "; ".join(f"{one.identifier} ({one.runtime or one.name}): {one.reason}" for one in refused)
 
 
 def render_group(facts: Facts) -> Iterator[Finding]:

@@ -251,9 +251,9 @@ def imports(facts: Facts) -> Iterator[Finding]:
         "jax": any(apple.jax_metal(facts)),
         "torch": any(windows.runtime(facts)),
     }
-    for name in ("tensorflow", "jax", "torch"):  # OpenCL is told by its own family
+    for name in ("tensorflow", "jax", "torch", "onnxruntime"):  # OpenCL and WebGPU are told by their own families
         answer = facts.answers.get(name)
-        if not answer or explained[name] or answer.state not in ("failed", "timed out"):
+        if not answer or explained.get(name) or answer.state not in ("failed", "timed out"):
             continue
         title = FRAMEWORKS[name].title
         if answer.state == "timed out":

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
-from helpers import devices, webgpu
-from helpers.machine.doctor.findings import CHILD_SECONDS, Finding, Seen, forget
-from helpers.machine.host import Host
+from helpers import webgpu
+from helpers.devices import Answer
+from helpers.machine.doctor import nvidia
+from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
+from helpers.machine.doctor.findings import Failure, Seen, forget
+from helpers.machine.host import Host, system_package
 
 LESSON = "Lesson 14's Python half"
-MESA = "sudo apt install mesa-vulkan-drivers"
-
-
-def adapters(host: Host) -> Seen:
-    """Is there a WebGPU adapter that computes right, and is it the GPU that is here."""
-    answer = devices.ask("webgpu", CHILD_SECONDS)
-    if answer.state == "not installed":
-        return  # a missing package, and told as one
-    if os.environ.get(webgpu.CHOICE) and not answer.devices:
-        what = f"{webgpu.CHOICE} is {os.environ[webgpu.CHOICE]!r}, and no WebGPU adapter here has that in its name."
-        why = f"wgpu then takes no adapter at all. {LESSON} shows its text alone."
-        yield Finding("WebGPU", "note", what, why, forget(host, webgpu.CHOICE))
-    elif answer.state == "timed out":
-        what = f"WebGPU did not answer within {CHILD_SECONDS:g} s."
-        why = f"A graphics driver hangs when it is asked for its adapters. {LESSON} would, too."
-        advice = "Restart the machine. If it still hangs, update the driver of the graphics card."
-        yield Finding("WebGPU", "note", what, why, advice)
-    elif not answer.devices:
-        what = f"There is no WebGPU adapter here that computes: {answer.message or 'no driver has any'}."
-        why = f"No driver for Vulkan, Metal or Direct3D 12 is installed, or none that works. {LESSON} needs one."
-        yield Finding("WebGPU", "note", what, why, get_adapter(host))
-    else:
-        names = ", ".join(sorted({str(device) for device in answer.devices}))
-        if host.nvidia and all(device.kind == "cpu" for device in answer.devices):
-            what = f"WebGPU does not reach the NVIDIA GPU: {names} computes on the processor."
-            why = "The part of NVIDIA's driver that brings Vulkan is not installed, or hidden in this container."
-            yield Finding("WebGPU", "note", what, why, get_adapter(host))
-        yield f"WebGPU: {names}"
+TRIALS = "this course's own trials"
 
 
 def get_adapter(host: Host) -> str:
@@ -45,10 +19,72 @@ def get_adapter(host: Host) -> str:
         return "Windows brings Direct3D 12: install the newest driver of your graphics card."
     if host.system == "Darwin":
         return "macOS brings Metal. In a virtual machine there may be none: use lesson 14's browser half."
+    mesa = f"    {system_package(host, 'vulkan')}"
     if host.nvidia:
         return (
             "Install the graphics part of NVIDIA's driver (its package is called libnvidia-gl-NUMBER, NUMBER as in "
             "nvidia-smi). In a container, start it with:\n    -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics\n"
-            f"Or a software adapter, which computes on the processor:\n    {MESA}"
+            f"Or a software adapter, which computes on the processor:\n{mesa}"
         )
-    return f"Mesa brings Vulkan for AMD's and Intel's GPUs, and an adapter in software for all others:\n    {MESA}"
+    return f"Mesa brings Vulkan for AMD's and Intel's GPUs, and an adapter in software for all others:\n{mesa}"
+
+
+NO_SUCH_ADAPTER = Failure(
+    "webgpu-no-such-adapter", "WebGPU", "note",
+    f"{webgpu.CHOICE} is {{value!r}}, and no WebGPU adapter here has that in its name.",
+    f"wgpu then takes no adapter at all. {LESSON} shows its text alone.",
+    lambda host: forget(host, webgpu.CHOICE), TRIALS, ("webgpu",), {"value": "Radeon"},
+)  # fmt: skip
+HANGS = Failure(
+    "webgpu-hangs", "WebGPU", "note",
+    "WebGPU did not answer within {seconds} s.",
+    f"A graphics driver hangs when it is asked for its adapters. {LESSON} would, too.",
+    "Restart the machine. If it still hangs, update the driver of the graphics card.",
+    TRIALS, ("webgpu",), {"seconds": "15"},
+)  # fmt: skip
+NO_ADAPTER = Failure(
+    "webgpu-no-adapter", "WebGPU", "note",
+    "There is no WebGPU adapter here: {message}.",
+    f"No driver for Vulkan, Metal or Direct3D 12 is installed, or none that works. {LESSON} needs one.",
+    get_adapter, TRIALS, ("webgpu",), {"message": "no driver has any"},
+)  # fmt: skip
+COMPUTES_NOT = Failure(
+    "webgpu-does-not-compute", "WebGPU", "note",
+    "{adapter} does not compute right: {reason}.",
+    f"A small product of matrices on it was compared with NumPy's. {LESSON} passes this adapter over.",
+    lambda host: f"Update the driver of the graphics card. If there is no other adapter:\n{get_adapter(host)}",
+    TRIALS, ("webgpu",),
+    {"adapter": "AMD Radeon RX 7600 (Vulkan, WebGPU, GPU)", "reason": "by up to 12, in 4,096 of 4,096 whole numbers"},
+)  # fmt: skip
+SOFTWARE_ALONE = Failure(
+    "webgpu-software-alone", "WebGPU", "note",
+    "WebGPU does not reach the NVIDIA GPU: {names} computes on the processor.",
+    "The part of NVIDIA's driver that brings Vulkan is not installed, or hidden in this container.",
+    get_adapter, "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit, driver capabilities; " + TRIALS,
+    ("webgpu", "nvidia"), {"names": "AMD EPYC (llvmpipe through Vulkan, WebGPU, CPU)"},
+)  # fmt: skip
+FAILURES = (NO_SUCH_ADAPTER, HANGS, NO_ADAPTER, COMPUTES_NOT, SOFTWARE_ALONE)
+
+
+def adapters(facts: Facts) -> Seen:
+    """Is there a WebGPU adapter that computes right, and is it the GPU that is here."""
+    answer, host = facts.answers.get("webgpu", Answer("webgpu", "not installed")), facts.host
+    if answer.state == "not installed":
+        return  # a missing package, and told as one
+    if facts.variables.get(webgpu.CHOICE) and not answer.devices and answer.state == "ok":
+        yield NO_SUCH_ADAPTER.found(host, value=facts.variables[webgpu.CHOICE])
+    elif answer.state == "timed out":
+        yield HANGS.found(host, seconds=f"{FRAMEWORK_SECONDS:g}")
+    elif not answer.devices:
+        yield NO_ADAPTER.found(host, message=answer.message or "no driver has any")
+    for device in answer.devices:
+        if not device.usable:
+            yield COMPUTES_NOT.found(host, adapter=device, reason=device.reason)
+    if right := [device for device in answer.devices if device.usable]:
+        names = ", ".join(sorted({str(device) for device in right}))
+        if nvidia.there(facts) and all(device.kind == "cpu" for device in answer.devices):
+            yield SOFTWARE_ALONE.found(host, names=names)
+        yield f"WebGPU: {names}"
+
+
+JUDGES = (adapters,)

@@ -1,5 +1,9 @@
 """Stands in for JAX on a machine with an NVIDIA GPU."""
 
+from types import SimpleNamespace
+
+import fates
+
 __version__ = "0.10.2"
 
 
@@ -15,3 +19,10 @@ def devices(platform=None):
     if platform == "cpu":
         return [_Device("cpu", "TFRT_CPU_0", "cpu")]
     return [_Device("gpu", "cuda:0", "NVIDIA H200")]
+
+
+def device_put(values, device):
+    return values, device
+
+
+numpy = SimpleNamespace(matmul=lambda a, b: fates.product(a[1].label, a[0], b[0]))

@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import fates
+
 __version__ = "2.15.0+cu132"
 version = SimpleNamespace(hip=None, cuda="13.2")
 cuda = SimpleNamespace(
@@ -17,3 +19,23 @@ cuda = SimpleNamespace(
     ),
 )
 backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False))
+
+
+class _Tensor:
+    def __init__(self, values, device="cpu"):
+        self.values, self.device = values, device
+
+    def to(self, device):
+        return _Tensor(self.values, device)
+
+    def __matmul__(self, other):
+        return _Tensor(fates.product(self.device, self.values, other.values), self.device)
+
+    def cpu(self):
+        return self.to("cpu")
+
+    def numpy(self):
+        return self.values
+
+
+from_numpy = _Tensor
