@@ -310,9 +310,25 @@ def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]
     # than on CUDA the locks as limits. There it names its own CUDA libraries, of the same generation.
     torch = [*install, "--requirements=pyproject.toml", "--extra=torch"]
     torch += ["--constraints=" + lock for lock in locks if family != "cuda"]
-    torch += ["--torch-backend", FAMILIES[family].torch] if FAMILIES[family].torch else []
+    torch += ["--torch-backend", torch_build(family)] if FAMILIES[family].torch else []
     calls = [(f"Installing the packages ({family})", locked)]
     return calls + [("Installing PyTorch", torch)] * ("torch" in extras)
+
+
+def torch_build(family: str) -> str:
+    """Return which build of PyTorch to take: CUDA 12.6's has code for compute capability 5.0 to 9.0, not for RTX 50.
+
+    For those (10.0 and more) CUDA 12.9's: of the same generation as TensorFlow's and JAX's libraries, which CUDA 13's
+    are not. PyTorch 2.13 has no build for CUDA 12.8 (https://github.com/pytorch/FBGEMM/pull/5976, 2026-07), and one for
+    12.9 (https://github.com/sgl-project/DeepGEMM/pull/72, 2026-08). Not verified on hardware.
+    """
+    told = b""
+    if family == "cuda":
+        ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]  # "12.0", a line for each GPU
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            told = subprocess.run(ask, capture_output=True, timeout=10, check=True).stdout
+    newest = max([int(major) for major in re.findall(rb"(\d+)\.\d+", told)], default=0)
+    return "cu129" if newest >= 10 else FAMILIES[family].torch
 
 
 def check_intel_opencl() -> None:

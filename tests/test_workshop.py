@@ -1,5 +1,6 @@
 """The set-up, as real processes in folders of their own; the locks are shortened to one or two real packages."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -487,3 +488,23 @@ def wait_for_kernel(file):
     client.start_channels(hb=False)
     client.kernel_info(reply=True, timeout=LIMIT)
     client.stop_channels()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the fake tool is a shell script")
+@pytest.mark.parametrize(
+    ("told", "build"),
+    [("12.0", "cu129"), ("8.6\\n12.0", "cu129"), ("8.6", "cu126"), ("6.0", "cu126"), ("", "cu126"), ("[N/A]", "cu126")],
+)
+def test_pytorchs_build_holds_code_for_the_gpu(told, build, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("workshop_file", ROOT / "workshop.py")
+    workshop = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(workshop)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\nprintf '{told}\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    wanted = {"family": "cuda", "extras": ["torch"]}
+    assert workshop.installs(wanted, "lab")[-1][1][-2:] == ["--torch-backend", build]
+    assert workshop.installs({**wanted, "family": "cpu"}, "lab")[-1][1][-1] == "cpu"
+    tool.unlink()
+    assert workshop.torch_build("cuda") == "cu126"  # no driver, or an image that is built elsewhere
