@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fakes import broken_machines
 from packaging.specifiers import SpecifierSet
 
 from helpers import devices, processes
@@ -511,7 +512,7 @@ def test_pyopencl_that_cannot_be_imported_is_told_with_its_own_words(tmp_path, m
 
 EPYC = Device("opencl", "0:0", "AMD EPYC", "cpu", version="OpenCL 3.0 PoCL 3.1")
 ARC = Device("opencl", "1:0", "Intel Arc A770", "gpu")
-OLD = "1:0 (PoCL 3.0-rc2) is left out, it cannot compile: error: unknown target CPU 'generic'"
+OLD = broken_machines.old_pocl()
 
 
 @pytest.fixture
@@ -542,14 +543,14 @@ def test_rusticl_without_devices_is_told_how_to_show_them(answers):
 
 
 def test_a_driver_older_than_the_processor_is_told_with_two_ways_out(answers):
-    answers(message=OLD)
+    answers(OLD)
     found = one(drivers)
     assert found.severity == "limits" and "unknown target CPU 'generic'" in found.what
     assert found.next == opencl.other_compiler(HERE)
 
 
 def test_a_driver_older_than_the_processor_is_only_a_note_beside_one_that_works(answers):
-    answers(EPYC, message=OLD)
+    answers(EPYC, OLD)
     (found,), fine = look(drivers)
     assert found.severity == "note" and fine == [f"OpenCL: {EPYC}"]
 

@@ -89,14 +89,14 @@ OLD_DRIVER = Failure(
 )  # fmt: skip
 FELL_BACK = Failure(
     "devices-fell-back", "device", "note",
-    "{framework} offers {device}, and computes on the processor instead: {reason}.",
+    "{framework} offers {device}, and computes on the processor instead.",
     "A part that cannot be loaded, or cannot do an operation, is left out without an error. For ONNX Runtime the cause "
     "is mostly a CUDA or cuDNN of another version than its package was built for.",
-    lambda host: f"Nothing breaks: it is slower. See what it misses in its own words:\n    {python_command(host)} -c "
-    "'import onnxruntime as ort; ort.set_default_logger_severity(1); print(ort.get_available_providers())'\n"
-    "Lesson 10 shows which package brings what.",
+    lambda host: "Nothing breaks: it is slower. See what it was built for, and what of that is here; lesson 10 shows "
+    f"which package brings what:\n    {python_command(host)} -c "
+    "'import onnxruntime; onnxruntime.print_debug_info()'",
     "ONNX Runtime's page on execution providers; this course's own trials", ("nvidia", "directml"),
-    {"framework": "ONNX Runtime", "device": "NVIDIA GPUs (ONNX Runtime, GPU)", "reason": products.FELL_BACK},
+    {"framework": "ONNX Runtime", "device": "NVIDIA GPUs (ONNX Runtime, GPU)"},
 )  # fmt: skip
 FAILS = Failure(
     "devices-fails", "device", "limits",

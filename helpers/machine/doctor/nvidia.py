@@ -25,8 +25,9 @@ DRIVERS = {12: ("525.60.13", "528.33"), 13: ("580", "580")}
 JAX_PLUGINS = {"jax-cuda12-plugin": (12, (5, 2)), "jax-cuda13-plugin": (13, (7, 5))}
 TENSORFLOW_LEAST = (6, 0)
 # PyTorch: the lowest and the highest compute capability of its builds, by CUDA's version. 12.6, 12.8 and 13.0 as
-# https://github.com/Comfy-Org/ComfyUI/pull/16438 (2026-09) lists them; CUDA 13 knows nothing before 7.5.
+# https://github.com/Comfy-Org/ComfyUI/pull/16438 (2026-09) lists them; 12.9 as 12.8; CUDA 13 knows nothing before 7.5.
 TORCH_BUILDS = {(12, 6): ((5, 0), (9, 0)), (12, 8): ((7, 0), (12, 0)), (13,): ((7, 5), (99, 0))}
+TORCH_BUILDS[12, 9] = TORCH_BUILDS[12, 8]
 RTX_50 = (12, 0)  # Blackwell of workstations; https://github.com/tensorflow/tensorflow/issues/89272
 TENSORFLOW_WITHOUT_RTX_50 = (2, 21)  # the newest TensorFlow that was seen to fail there; 2.22 is unconfirmed
 # Drivers before 510 or so cannot tell the compute capability: https://developer.nvidia.com/cuda-gpus

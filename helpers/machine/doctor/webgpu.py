@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from helpers import webgpu
 from helpers.devices import Answer
 from helpers.machine.doctor import nvidia
@@ -60,7 +62,8 @@ SOFTWARE_ALONE = Failure(
     "webgpu-software-alone", "WebGPU", "note",
     "WebGPU does not reach the NVIDIA GPU: {names} computes on the processor.",
     "The part of NVIDIA's driver that brings Vulkan is not installed, or hidden in this container.",
-    get_adapter, "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit, driver capabilities; " + TRIALS,
+    lambda host: get_adapter(replace(host, nvidia=True)),
+    "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit, driver capabilities; " + TRIALS,
     ("webgpu", "nvidia"), {"names": "AMD EPYC (llvmpipe through Vulkan, WebGPU, CPU)"},
 )  # fmt: skip
 FAILURES = (NO_SUCH_ADAPTER, HANGS, NO_ADAPTER, COMPUTES_NOT, SOFTWARE_ALONE)
