@@ -197,7 +197,7 @@ def _ask_tensorflow() -> Answered:
 
     vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA" if tf.test.is_built_with_cuda() else ""
     devices = []
-    for device in tf.config.list_physical_devices():
+    for device in tf.config.get_visible_devices():  # a lesson may have hidden some
         kind = {"CPU": "cpu", "GPU": "gpu", "XPU": "gpu"}.get(device.device_type, "accelerator")
         details = (_try(lambda d=device: tf.config.experimental.get_device_details(d)) or {}) if kind != "cpu" else {}
         name = cpu_name() if kind == "cpu" else tidy(details.get("device_name") or f"unnamed {device.device_type}")
@@ -213,7 +213,7 @@ def _ask_jax() -> Answered:
     import jax
 
     devices = []
-    for device in jax.devices():
+    for device in jax.local_devices():  # with other processes' devices there are more
         # str() gives "cuda:0" or "rocm:0" where `platform` says only "gpu"; for a CPU it gives "TFRT_CPU_0".
         label = str(device) if re.fullmatch(r"[A-Za-z]+:\d+", str(device)) else f"{device.platform}:{device.id}"
         kind = {"cpu": "cpu", "tpu": "accelerator"}.get(device.platform, "gpu")
@@ -223,7 +223,7 @@ def _ask_jax() -> Answered:
         memory = None if kind == "cpu" else _try(lambda d=device: int(d.memory_stats()["bytes_limit"]))
         devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=_inside(name, kind)))
     if devices and devices[0].kind != "cpu":
-        processors = _try(lambda: jax.devices("cpu")) or []
+        processors = _try(lambda: jax.local_devices(backend="cpu")) or []
         devices += [Device("jax", f"cpu:{device.id}", cpu_name(), "cpu") for device in processors]
     return jax.__version__, devices, ""
 

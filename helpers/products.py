@@ -165,7 +165,7 @@ def by_jax(identifier: str) -> Multiply:
     import jax
 
     platform, number = identifier.split(":")
-    there = next(device for device in jax.devices(platform) if device.id == int(number))
+    there = next(device for device in jax.local_devices(backend=platform) if device.id == int(number))
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return jax.numpy.matmul(jax.device_put(a, there), jax.device_put(b, there))

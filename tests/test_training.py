@@ -15,9 +15,12 @@ import pytest
 import sample_lesson
 from on_backend import seen  # noqa: F401  (a fixture)
 
-from helpers import backends, devices, training, workload
+from helpers import backends, devices, processes, training, workload
 from helpers.commands import execute
 from helpers.errors import WorkshopError
+from helpers.machine import doctor
+from helpers.machine.doctor import facts
+from helpers.machine.host import Host
 
 HERE = Path(__file__).parent
 KEPT = "what was learned until then is kept"
@@ -273,6 +276,53 @@ def test_a_backend_that_breaks_while_it_starts_is_told_with_its_last_words(tmp_p
     what, why, following = failed_start("tensorflow", tmp_path)
     assert what == "Keras does not start with TensorFlow."
     assert "libfake.so.12 is missing" in why and "ImportError: does not load" in why and "doctor" in following
+
+
+WRONG_DEVICE = """
+from helpers import devices
+devices.verdict = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole numbers"  # a fake device in a real start
+"""
+
+
+def test_a_device_that_computes_wrongly_is_told_and_the_doctor_knows_what_helps():
+    done = run_code(WRONG_DEVICE + START, KERAS_BACKEND="jax")
+    assert (done.returncode, done.stderr) == (0, "")
+    what, why, following = done.stdout.split("||")[0].split("|")
+    assert what.endswith("(JAX, CPU) does not compute right.") and "4,096 whole numbers" in why
+    assert following.endswith("doctor")
+    device = devices.Device("jax", "cuda:0", "a GPU", "gpu", computes="wrong: by up to 12")
+    answers = {"jax": devices.Answer("jax", "ok", devices=(device,))}
+    told = facts.Facts(Host("Linux", "x86_64", (3, 12), "venv", False), answers=answers, proofs=facts.proofs(answers))
+    (found,) = [item for item in doctor.judge(told) if isinstance(item, doctor.Finding)]
+    assert found.id == "devices-wrong" and "    export KERAS_BACKEND=tensorflow" in found.next.splitlines()
+
+
+def test_a_process_of_several_proves_its_own_device():
+    def prove(process, addresses):
+        import jax
+
+        from helpers import devices
+
+        jax.distributed.initialize(addresses[0], 2, process)
+        verdict = devices.verdict(devices.in_this_process("jax"))
+        return verdict, len(jax.devices())
+
+    assert processes.run(prove, processes=2).results == [("right", 2)] * 2
+
+
+def test_a_device_that_a_lesson_has_hidden_is_not_the_one_that_keras_takes():
+    def name():
+        import tensorflow as tf
+
+        from helpers import devices
+
+        processor = tf.config.list_physical_devices("CPU")
+        tf.config.set_visible_devices([], "CPU")
+        hidden = devices.FRAMEWORKS["tensorflow"].ask()[1]
+        tf.config.set_visible_devices(processor, "CPU")
+        return len(hidden), devices.in_this_process("tensorflow").identifier
+
+    assert processes.run(name).result == (0, "/CPU:0")
 
 
 def test_a_broken_tensorflow_is_told_with_its_last_words(tmp_path):

@@ -15,8 +15,8 @@ class _Device:
         return self.label
 
 
-def devices(platform=None):
-    if platform == "cpu":
+def local_devices(backend=None):
+    if backend == "cpu":
         return [_Device("cpu", "TFRT_CPU_0", "cpu")]
     return [_Device("gpu", "cuda:0", "NVIDIA H200")]
 
