@@ -11,7 +11,7 @@ from fakes import machines
 from fakes import vendor_outputs as prints
 
 from helpers import devices
-from helpers.devices import Answer
+from helpers.devices import Answer, Device
 from helpers.machine import doctor
 from helpers.machine.doctor import amd_gpus, facts, nvidia, opencl
 from helpers.machine.host import Host
@@ -228,7 +228,7 @@ def test_the_whole_doctor_ends_within_20_seconds_while_everything_hangs(machine,
         machine.hangs(name)
     frameworks = tmp_path / "frameworks"
     frameworks.mkdir()
-    for name in ("tensorflow", "jax", "torch", "pyopencl"):
+    for name in ("tensorflow", "jax", "torch", "pyopencl", "onnxruntime", "wgpu"):
         (frameworks / f"{name}.py").write_text("import time\ntime.sleep(120)\n")
     root = Path(__file__).parent.parent
     path = os.pathsep.join([str(frameworks), str(root)])
@@ -239,9 +239,22 @@ def test_the_whole_doctor_ends_within_20_seconds_while_everything_hangs(machine,
     seconds = time.monotonic() - began
     assert seconds < 20, done.stdout
     ids = done.stdout.split()[1:]
-    assert ids.count("packages-import-hangs") == 3 and "opencl-hangs" in ids and "nvidia-driver-fails" in ids, (
-        done.stdout
-    )
+    assert ids.count("packages-import-hangs") == 4, done.stdout
+    assert {"opencl-hangs", "webgpu-hangs", "nvidia-driver-fails"} <= set(ids), done.stdout
+
+
+def test_a_verdict_of_a_device_becomes_a_proof_as_it_is():
+    told = [Device("torch", "cuda:0", "a GPU", "gpu", computes=how) for how in ("right", "wrong: by up to 1", "")]
+    proofs = facts.proofs({"torch": Answer("torch", "ok", devices=tuple(told))})
+    assert [(proof.verdict, proof.reason) for proof in proofs] == [("right", ""), ("wrong", "by up to 1")]
+
+
+def test_each_framework_is_asked_once(machine, monkeypatch):
+    asked = []
+    machine.facts()
+    monkeypatch.setattr(devices, "ask", lambda name, *_: asked.append(name) or Answer(name, "not installed"))
+    facts.gather(machine.host, machine.root)
+    assert sorted(asked) == sorted(devices.FRAMEWORKS)
 
 
 # ------------------------------------------------------------ a learner whose backend fails gets the answer here
