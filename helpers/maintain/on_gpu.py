@@ -20,10 +20,14 @@ HEAD = (
     "TensorFlow: 07, 08",
     "ONNX Runtime: 10",
 )
+ANCHOR = "which-lesson-computes-on-your-gpu"
 NOTE = """\
 GPU, CPU: what a lesson computes on. No GPU was verified on hardware. Lesson 00 shows every device. 09 and 13 take the
 processor on purpose; so do PlaidML in 03 and 06, and what may hang in 12. tinygrad in 06 takes the OpenCL device. 08
 splits a training between two GPUs; with one it takes two simulated devices of the processor.
+"""
+LINK = f"""\
+GPU: sources say so; none was verified on hardware. Lessons 00, 09 and 13: [the whole table](platforms.md#{ANCHOR}).
 """
 
 
@@ -70,4 +74,4 @@ def table(page: str) -> str:
     """Return the table of one page as Markdown: its own rows, or all of them."""
     rows = [row for row in ROWS if page in (EVERY_ROW, row.page)]
     lines = [HEAD, ["---"] * len(HEAD), *(row[1:] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{NOTE}"
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{NOTE if page == EVERY_ROW else LINK}"
