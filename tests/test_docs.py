@@ -330,6 +330,17 @@ def test_versions_of_our_packages_are_those_of_the_locks():
     assert pinned("cpu.txt", "onnxruntime") == {"1.31.1"} and "1.31.1" in read(ROOT / "docs" / "directml.md")
 
 
+def test_what_apples_page_says_of_intel_macs_is_what_the_locks_say():
+    apple = read(ROOT / "docs" / "apple.md")
+    for lock in ("tinygrad", "openvino"):
+        pins = re.findall(r"^[a-z-]+==.*;(.*)$", read(ROOT / "requirements" / f"{lock}.txt"), re.MULTILINE)
+        assert pins and all("x86_64" not in pin and "darwin' and" not in pin for pin in pins), "Intel Macs get it"
+    assert "`--with tinygrad` and `--with openvino` add nothing here" in apple
+    torch = re.search(r"\"torch==([\d.]+); sys_platform == 'darwin' and", read(ROOT / "pyproject.toml"))
+    assert f"PyTorch {torch[1]}, the last one" in apple
+    assert workshop.FAMILIES["intel-mac"].newest == workshop.FAMILIES["metal"].newest == (3, 12)
+
+
 # ----------------------------------------------------------------------------------------------- Colab's first cell
 
 FIRST_CELL = next(code for language, code, _ in blocks(ROOT / "docs" / "hosted.md") if language == "python")

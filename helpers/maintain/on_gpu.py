@@ -48,11 +48,12 @@ UNTRIED = "not verified"
 TORCH = "GPU (PyTorch)"
 DRIVER = "GPU, with a driver for OpenCL"
 CORE_ML = "Core ML, which chooses"
+NOT_RTX_50 = "GPU; [RTX 50](nvidia.md#rtx-50): CPU"
 OPENVINO = "CPU; GPU: [one word](intel.md#verify)"
 ROWS = (
     Row("cpu", "no GPU: `lab`"),
-    Row("nvidia", "NVIDIA, Linux: `lab --accel cuda`", "GPU", "GPU", "GPU (JAX)", "GPU", "GPU; RTX 50: no"),
-    Row("nvidia", "NVIDIA, WSL2: `lab --accel cuda`", "CPU", UNTRIED, "GPU (JAX)", "GPU", "GPU; RTX 50: no"),
+    Row("nvidia", "NVIDIA, Linux: `lab --accel cuda`", "GPU", "GPU", "GPU (JAX)", "GPU", NOT_RTX_50),
+    Row("nvidia", "NVIDIA, WSL2: `lab --accel cuda`", "CPU", UNTRIED, "GPU (JAX)", "GPU", NOT_RTX_50),
     Row("nvidia", "NVIDIA, Windows: `lab`", "GPU", "GPU"),
     Row("nvidia", "NVIDIA, Windows: `lab`, PyTorch by hand", "GPU", "GPU", TORCH, TORCH),
     Row("amd-linux", "AMD, Linux: PyTorch by hand", DRIVER, "GPU", TORCH, TORCH, "with AMD's TensorFlow: GPU"),
