@@ -108,20 +108,30 @@ def refusal(attempt: Callable[[], object]) -> str:
     return "WebGPU did not object."
 
 
-def where_it_went(result: np.ndarray, own: int) -> str:
-    """Say what became of the writes beyond the end of a buffer.
+def compare_writes(prediction: str | None, result: np.ndarray, own: int) -> None:
+    """Print what became of the writes beyond the end of a buffer, and whether that was predicted.
 
     Args:
+        prediction: "crash", "dropped", or "elsewhere in the buffer".
         result: the buffer after invocation i wrote i + 1 into element i + own, for more i than there are elements.
         own: elements that nobody should have touched.
     """
-    right = np.arange(1, len(result) - own + 1, dtype=result.dtype)
+    word, told = where_it_went(result, own)
+    print(told)
+    checks.compare_prediction(prediction, word)
+    if isinstance(prediction, str):
+        print("as predicted" if prediction.strip().lower() == word else "not as predicted")
+
+
+def where_it_went(result: np.ndarray, own: int) -> tuple[str, str]:
+    """Return what became of the writes beyond the end of a buffer: as a prediction says it, and in a sentence."""
+    right, elsewhere = np.arange(1, len(result) - own + 1, dtype=result.dtype), "elsewhere in the buffer"
     if (result[:own] != 0).any():
-        return "They went to the front of the buffer."
+        return elsewhere, "They went to the front of the buffer."
     if (result[own:] == right).all():
-        return "Every element holds what its own invocation wrote: the writes beyond the end were dropped."
+        return "dropped", "Every element holds what its own invocation wrote: the writes beyond the end were dropped."
     changed = np.flatnonzero(result[own:] != right) + own
-    return f"They hit elements inside the buffer, that of somebody else: {', '.join(map(str, changed[:5]))}."
+    return elsewhere, f"They hit elements inside the buffer, that of somebody else: {', '.join(map(str, changed[:5]))}."
 
 
 # ---------------------------------------------------------------------------------------------- time
@@ -297,17 +307,17 @@ __kernel void tiled(__global const float *a, __global const float *b, __global f
 """
 OPENCL_PRODUCTS = {"OpenCL naive": OPENCL_NAIVE, "OpenCL tiled": OPENCL_TILED}
 OPENCL_ADD = """\
-__kernel void add(
     __global const float *a,
     __global const float *b,
     __global float *c,
-    const int n)
-{
+    const int n
+__kernel
+void add(...) {
     int i = get_global_id(0);
     if (i < n) {
         c[i] = a[i] + b[i];
     }
-}"""
+}"""  # line by line as lesson 14's WGSL
 
 
 def draw_speeds(bench: Matrices, ceiling: tuple[float, str] | None) -> None:
