@@ -173,11 +173,21 @@ def rewritten(source: str, output: int) -> Recorded:
         length = f"u32({made[1]})" if made[1] else f"arrayLength(&{name})"
         numbers = {"number": number * ARRAY, "read": READ, "write": WRITE, "both": READ | WRITE, "fence": LOCAL_FENCE}
         functions.append(OF_ARRAY.format(name=name, length=length, **numbers))
-        plain = _through_functions(plain, name)
+        plain = _through_functions(_without_pointers(plain, name), name)
     for barrier, fence in (("workgroup", LOCAL_FENCE), ("storage", GLOBAL_FENCE)):
         plain = re.sub(rf"\b{barrier}Barrier\s*\(\s*\)\s*;", rf"\g<0> ws_met += {fence}u;", plain)
     recorded.source = _numbered(plain) + RECORDER + "".join(functions)
     return recorded
+
+
+def _without_pointers(plain: str, name: str) -> str:
+    """Write `near[i]` for `*p` where `let p = &near[i];` stands before it."""
+    while found := re.search(rf"\blet\s+(\w+)\s*=\s*&\s*{name}\s*\[", plain):
+        closing = opencl.closing_bracket(plain, found.end() - 1)
+        place = f"let {found[1]} = u32({plain[found.end() : closing]})"
+        plain = plain[: found.start()] + place + plain[closing + 1 :]
+        plain = re.sub(rf"\(\s*\*\s*{found[1]}\s*\)|\*\s*{found[1]}\b", f"{name}[{found[1]}]", plain)
+    return plain
 
 
 def _through_functions(plain: str, name: str) -> str:

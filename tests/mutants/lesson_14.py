@@ -137,6 +137,13 @@ MUTANTS = {
             ("me == 0u", "me == 1u"),
         ],
         "all write the sum": [("if (me == 0u) {", "{")],
+        "a pointer without barriers": [
+            ("    for (var", "    let mine = &near[me];\n    for (var"),
+            (
+                "near[me] += near[me + step];\n        }\n        workgroupBarrier();",
+                "(*mine) += near[me + step];\n        }",
+            ),
+        ],
         "writes outside": [("near[me] = select", "near[me + 64u] = 1.0;\n    near[me] = select")],
         "leaves the zeros to WGSL": [
             ("near[me] = select(0.0, x[id.x], id.x < n);", "if (id.x < n) { near[me] = x[id.x]; }")
