@@ -335,7 +335,8 @@ def test_the_taster_finds_the_gpu_adds_and_reads_what_is_drawn(opened):
     open_page, _ = opened
     tab = open_page(viewport={"width": 900, "height": 900})
     assert "swiftshader is software" in tab.locator("#found").inner_text()
-    assert tab.locator("#sums").inner_text().startswith("Right: all 1,000,000 sums")
+    said = tab.locator("#sums").inner_text()
+    assert said.startswith("Right: all 1,000,000 sums") and "WebGPU took" in said and "swiftshader" in said.lower()
     assert draw_a_one(tab, tab.locator("#pad canvas").first) > 10  # bars move while the mouse does
     reads(tab, 1)
     assert "ms" in tab.locator("#pad .says .small").inner_text()
@@ -356,6 +357,15 @@ def test_the_taster_multiplies_right_and_draws_its_figure(opened):
     assert tab.locator("#products").inner_text().startswith("Right: ")
     assert "Time of a matrix product against its size" in tab.locator("#figure svg").get_attribute("aria-label")
     assert tab.locator("#table tbody tr").count() >= 3
+    tab.set_viewport_size({"width": 360, "height": 740})  # a phone: no column is cut off
+    assert (
+        tab.evaluate(
+            "(() => { const t = document.querySelector('#table .wide'); return t.scrollWidth - t.clientWidth; })()"
+        )
+        <= 0
+    )
+    tab.locator("#table").screenshot(path=PICTURES / "taster-phone-table.png")
+    tab.set_viewport_size({"width": 900, "height": 900})
     tab.screenshot(path=PICTURES / "taster-products.png", full_page=True)
 
 
@@ -448,13 +458,45 @@ def test_a_browser_without_webgpu_is_told_what_helps(plain, why):
         tab.goto(taster.STORED.as_uri())
         tab.wait_for_selector("#found li")
         told = tab.locator("#found").inner_text()
-        tab.screenshot(path=PICTURES / f"taster-{why.replace(' ', '-')}.png", full_page=True)
         assert not tab.locator("#rest").is_visible()
+        tab.locator("#pad button[aria-label^='draw a 7']").click()  # digits are read by the processor
+        reads(tab, 7)
+        assert "in JavaScript, on the processor" in tab.locator("#pad").inner_text()
+        tab.screenshot(path=PICTURES / f"taster-{why.replace(' ', '-')}.png", full_page=True)
     assert told.startswith(
         "This browser has no WebGPU." if "gpu" in why else "This browser has WebGPU, but offers no GPU."
     )
-    assert "Chrome" in told and "Safari 26" in told and "--enable-unsafe-webgpu" in told
+    assert "Chrome" in told and "--enable-unsafe-webgpu" in told and "Safari" not in told  # on Linux
     assert said == []
+
+
+@needs_a_browser
+def test_each_system_gets_its_own_advice(opened):
+    open_page, _ = opened
+    tab = open_page()
+    agents = {
+        "Windows": "Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/140.0",
+        "macOS": "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Safari/605.1",
+        "iOS": "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Safari/605.1",
+        "Android": "Mozilla/5.0 (Linux; Android 14; Pixel) Chrome/140.0 Mobile",
+        "Linux": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    }
+    for system, agent in agents.items():
+        assert tab.evaluate("([agent]) => systemName(agent, 0)", [agent]) == system
+    assert tab.evaluate("([agent]) => systemName(agent, 5)", [agents["macOS"]]) == "iOS"  # an iPad
+    assert sorted(tab.evaluate("Object.keys(BROWSERS)")) == sorted(agents)
+
+
+@needs_a_browser
+def test_javascript_alone_says_what_the_gpu_says(opened):
+    open_page, _ = opened
+    tab = open_page()
+    away = tab.evaluate("""async () => { const gpu = await findGpu(); const made = layers();
+        const pixels = Float32Array.from({ length: 784 }, (_, i) => (i % 7) / 7);
+        const one = await (await Network.open(gpu, data.kernels.dense, made)).answer(pixels);
+        const other = await plainNetwork(made).answer(pixels);
+        return Math.max(...one.map((value, index) => Math.abs(value - other[index]))); }""")
+    assert away < 1e-5
 
 
 @needs_a_browser
@@ -584,7 +626,11 @@ def test_a_page_without_webgpu_says_so_and_run_all_ends(plain, run_all):
     told = tab.locator(".anygpu").first
     told.get_by_text("The page did not compute: This browser has").wait_for(timeout=20_000)
     told.get_by_text("What helps").click()
-    assert "Safari 26" in told.inner_text()
+    assert "--enable-unsafe-webgpu" in told.inner_text()
+    pad = tab.locator(".anygpu").nth(3)  # one can draw all the same
+    pad.get_by_text("So no kernel runs here: JavaScript computes").wait_for(timeout=20_000)
+    pad.locator("button[aria-label^='draw a 7']").click()
+    pad.get_by_text("It reads 7.").wait_for(timeout=10_000)
     (PICTURES / "lab-no-webgpu").mkdir(parents=True, exist_ok=True)
     screenshots.photograph(tab, PICTURES / "lab-no-webgpu")
     assert said == []

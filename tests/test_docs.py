@@ -20,7 +20,7 @@ from helpers import ROOT, commands
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.machine import doctor
-from helpers.maintain import docs, rules
+from helpers.maintain import docs, on_gpu, rules
 
 PAGES = docs.pages()
 PLATFORMS = [page for page in PAGES if page.name not in ("platforms.md", "failures.md", "scaling.md")]
@@ -122,6 +122,64 @@ def test_the_doctors_findings_on_a_page_are_those_of_the_doctor(page):
     assert docs.with_findings(page, read(page)) == read(page), "python -m helpers docs brings it up to date"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
+def test_the_table_of_lessons_on_a_page_is_the_one_of_the_code(page):
+    assert docs.with_lessons(page, read(page)) == read(page), "python -m helpers docs brings it up to date"
+    wanted = page.stem in {on_gpu.EVERY_ROW, *(row.page for row in on_gpu.ROWS)}
+    assert bool(docs.LESSONS.search(read(page))) == wanted
+
+
+def code_of(number):
+    (path,) = (ROOT / "notebooks").glob(f"{number}-*.ipynb")
+    return "\n".join(cell.source for cell in lesson_files.read(path).cells if cell.cell_type == "code")
+
+
+def test_the_table_says_what_the_lessons_do():
+    codes = {path.name[:2]: code_of(path.name[:2]) for path in lesson_files.every()}
+
+    def that_have(pattern):
+        return tuple(number for number, code in sorted(codes.items()) if re.search(pattern, code, re.MULTILINE))
+
+    assert that_have(r"\bopencl\.pick_device\(") == on_gpu.OPENCL
+    assert that_have(r"\bwebgpu\.pick_adapter\(") == on_gpu.WEBGPU
+    assert that_have(r"\btf = training\.import_tensorflow\(") == on_gpu.TENSORFLOW
+    assert that_have(r"^device = training\.start\(\)") == (*on_gpu.KERAS, "08")  # 08 sets KERAS_BACKEND itself
+    assert 'os.environ["KERAS_BACKEND"] = "tensorflow"' in codes["08"] and "CUT_ONE_GPU" in codes["08"]
+    assert "take_device_of_lesson_01()" in codes["06"]  # tinygrad
+    assert 'compile_model(file, "CPU"' in codes["10"] and '"CoreML"' in codes["10"]
+    for title, numbers in zip(on_gpu.HEAD[1:], (on_gpu.OPENCL, on_gpu.WEBGPU, on_gpu.KERAS), strict=False):
+        assert ", ".join(numbers) in title
+
+
+@pytest.mark.parametrize("page", OWN_PAGES, ids=id_of)
+def test_no_page_lists_the_lessons_on_opencl_otherwise(page):
+    for found in re.findall(r"\b(?<!- )01(?:,| to 0[23])[^.|:()]{0,14}", read(page)):
+        assert re.match(r"01, 02, 03(,| and) 12", found), found
+
+
+@pytest.mark.parametrize(("page", "others"), [
+    ("amd-windows", "NVIDIA|GeForce|Tesla|Arc|Apple"), ("apple", "NVIDIA|GeForce|Tesla|Radeon|Arc"),
+    ("intel", "NVIDIA|GeForce|Tesla|Radeon|Apple"), ("nvidia", "Radeon|Arc|Apple"),
+])  # fmt: skip
+def test_the_titles_of_failures_show_the_pages_own_maker(page, others):
+    shown = docs.BLOCK.search(read(ROOT / "docs" / f"{page}.md"))[0]
+    assert re.findall(rf"^.*(?:{others}|CUDA_ERROR_UNKNOWN|libcudnn\.so\.9: cannot).*$", shown, re.MULTILINE) == (
+        [] if page != "nvidia" else re.findall(r"^.*(?:CUDA_ERROR_UNKNOWN|libcudnn).*$", shown, re.MULTILINE)[:2]
+    )
+
+
+@pytest.mark.parametrize("failure", ["opencl-gpu-missing", "opencl-no-device", "opencl-hangs", "packages-import-fails"])
+def test_a_failure_that_every_system_has_says_what_to_do_on_each(failure):
+    text = docs.entry(doctor.KNOWN[failure])
+    assert re.search(r"Next, [^*]*Windows", text) and re.search(r"Next, [^*]*macOS", text)
+
+
+def test_what_is_typed_on_windows_is_typed_in_powershell():
+    for language, code, _ in blocks(ROOT / "docs" / "failures.md"):
+        if language == "powershell":
+            assert not re.search(r"^(unset|export|python3|sudo|rm) ", code, re.MULTILINE), code
+
+
 def test_every_page_that_a_failure_names_is_there():
     there = {page.stem for page in PAGES}
     assert {name for failure in docs.failures() for name in failure.pages} - there == set()
@@ -135,7 +193,8 @@ def test_the_readme_and_the_table_lead_to_every_page():
 
 
 def rows_of_the_table():
-    lines = [line for line in read(ROOT / "docs" / "platforms.md").splitlines() if line.startswith("|")]
+    first, _, _ = read(ROOT / "docs" / "platforms.md").partition("\n## ")
+    lines = [line for line in first.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -269,6 +328,17 @@ def test_versions_of_our_packages_are_those_of_the_locks():
     assert pinned("intel-mac.txt", "tensorflow") == {"2.16.2"} and pinned("intel-mac.txt", "jax") == {"0.4.34"}
     assert "2.16.2, the last one" in apple and "CPU, 0.4.34" in apple
     assert pinned("cpu.txt", "onnxruntime") == {"1.31.1"} and "1.31.1" in read(ROOT / "docs" / "directml.md")
+
+
+def test_what_apples_page_says_of_intel_macs_is_what_the_locks_say():
+    apple = read(ROOT / "docs" / "apple.md")
+    for lock in ("tinygrad", "openvino"):
+        pins = re.findall(r"^[a-z-]+==.*;(.*)$", read(ROOT / "requirements" / f"{lock}.txt"), re.MULTILINE)
+        assert pins and all("x86_64" not in pin and "darwin' and" not in pin for pin in pins), "Intel Macs get it"
+    assert "`--with tinygrad` and `--with openvino` add nothing here" in apple
+    torch = re.search(r"\"torch==([\d.]+); sys_platform == 'darwin' and", read(ROOT / "pyproject.toml"))
+    assert f"PyTorch {torch[1]}, the last one" in apple
+    assert workshop.FAMILIES["intel-mac"].newest == workshop.FAMILIES["metal"].newest == (3, 12)
 
 
 # ----------------------------------------------------------------------------------------------- Colab's first cell

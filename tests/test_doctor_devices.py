@@ -17,7 +17,19 @@ from helpers.machine import doctor, host
 from helpers.machine.doctor.facts import Proof
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
-PAGES = {"nvidia", "amd-linux", "amd-windows", "apple", "intel", "directml", "opencl", "webgpu", "cpu", "hosted"}
+PAGES = {
+    "nvidia",
+    "amd-linux",
+    "amd-windows",
+    "apple",
+    "intel",
+    "directml",
+    "opencl",
+    "webgpu",
+    "cpu",
+    "docker",
+    "hosted",
+}
 
 
 @pytest.fixture

@@ -132,6 +132,108 @@ def test_luck_without_a_barrier_is_refused():
         lesson._shared_memory(HEAD + "near[me] = x[id.x]; partial[group.x] = near[0]; }")
 
 
+# ---- races: each mutant of exercise 3 is one; here is what is told, and what the recorder does not follow
+
+BARRIER = "workgroupBarrier();"
+COPY = f"near[me] = select(0.0, x[id.x], id.x < n); {BARRIER} "
+ADD = "if (me < step) { near[me] += near[me + step]; } "
+END = "if (me == 0u) { partial[group.x] = near[0]; } }"
+
+
+def rounds(add=ADD, barrier=BARRIER):
+    return "for (var step = 32u; step > 0u; step /= 2u) { " + add + barrier + " } "
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (COPY + rounds(barrier="") + END, "Is a barrier missing, after the copy or after a round"),
+        (
+            COPY + rounds("near[me] += near[me + step]; ") + END,
+            r"near\[32\].* invocation 32 reads near\[64\], which does",
+        ),
+        (COPY + rounds(barrier="storageBarrier();") + END, r"storageBarrier\(\) orders storage buffers alone"),
+        (COPY + rounds() + "partial[group.x] = near[0]; }", r"both write partial\[0\].* One invocation of each"),
+        (COPY + "near[me + 64u] = 1.0; " + rounds() + END, r"invocation 0 writes near\[64\], which does not exist"),
+        (COPY + "near[i32(me) - 1] += 0.0; " + rounds() + END, r"near\[-?\d+\]"),
+        (
+            f"if (id.x < n) {{ near[me] = x[id.x]; }} {BARRIER} " + rounds() + END,
+            r"n = 33: .*\nobody has written|Write the 0",
+        ),
+        (COPY + rounds(ADD.replace("[me + step]", "[me + step + 1u]")) + END, r"depends on it|race"),
+    ],
+)
+def test_a_race_or_a_wrong_access_is_told(adapter, body, told):
+    with pytest.raises(checks.NotYet, match=told):
+        lesson.judge_sums(HEAD + body)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (COPY + rounds() + END, "; no race seen$"),
+        (
+            COPY + "let mine = &near[me]; " + rounds("if (me < step) { *mine += near[me + step]; } ") + END,
+            "; no race seen$",
+        ),
+        (
+            COPY + "let all = &near; " + rounds("if (me < step) { (*all)[me] += (*all)[me + step]; } ") + END,
+            "; races were not looked for: `near` stands",
+        ),
+        (COPY + rounds("near[me] += select(0.0, near[me + step], me < step); ") + END, "an `if` would spare that"),
+        (
+            COPY + "if (me == 0u) { for (var i = 1u; i < 64u; i++) { near[0] += near[i]; } } " + END,
+            "six rounds were asked",
+        ),
+    ],
+)
+def test_what_deserves_a_word_is_right_all_the_same(adapter, body, told):
+    import re
+
+    assert re.search(told, lesson.judge_sums(HEAD + body))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        HEAD.replace("array<f32, 64>", "array<array<f32, 8>, 8>") + "near[0][me] = 1.0; }",
+        HEAD.replace("array<f32, 64>", "atomic<u32>") + "atomicAdd(&near, 1u); }",
+        HEAD + "near = array<f32, 64>(); }",
+        HEAD + "let all = &near; (*all)[me] = 1.0; }",
+        HEAD.replace("fn main", "fn other") + "}",
+        HEAD.replace("@builtin(local_invocation_index) me: u32", "in: In") + "near[in.me] = 1.0; }"
+        "struct In { @builtin(local_invocation_index) me: u32 }",
+    ],
+)
+def test_what_the_recorder_does_not_follow_is_said(source):
+    with pytest.raises(lesson.races.NotFollowed):
+        lesson.races.rewritten(source, 1)
+
+
+def test_the_order_decides_only_where_no_barrier_is():
+    rows = lesson.races.orders().rows
+    assert {row[1] for row in rows} == {64} and [row[2] for row in rows] == [64, 7, 22]
+
+
+@pytest.mark.parametrize(
+    ("body", "helps"),
+    [
+        ("x[id.x] = 1.0;", "declared `read`"),
+        ("let i = id; partial[0] = x[i];", "id.x"),
+        ("partial[0] = id.x * x[0];", r"f32\(i\)"),
+        ("if (id.x) { partial[0] = 1.0; }", "comparison"),
+        ("int i = 3;", "let i"),
+        ("var sum = 0.0; sum = max(sum, 0u);", "0.0"),
+        ("let i = 1u; i = 2u;", "`var`"),
+        ("if (id.x >= n) return;", "braces"),
+        ("partial[0] = 1.0", "semicolon"),
+    ],
+)
+def test_a_frequent_mistake_gets_a_line_of_help(adapter, body, helps):
+    with pytest.raises(checks.NotYet, match=rf"the kernel does not compile[\s\S]*\n.*{helps}"):
+        lesson.judge_sums(HEAD + body + "\n}")
+
+
 # ---- tables, refusals, time
 
 
@@ -140,13 +242,18 @@ def test_each_idea_has_six_names():
     assert len(lesson.names().headers) == 7
 
 
-def test_what_becomes_of_writes_beyond_the_end_is_told():
+def test_what_becomes_of_writes_beyond_the_end_is_told_and_compared(capsys):
     zeros, right = np.zeros(3, np.float32), np.arange(1, 8, dtype=np.float32)
-    assert "dropped" in lesson.where_it_went(np.concatenate([zeros, right]), own=3)
+    lesson.compare_writes("Dropped ", np.concatenate([zeros, right]), own=3)
+    assert "were dropped.\nyou predicted: Dropped" in (said := capsys.readouterr().out) and said.endswith(
+        "\nas predicted\n"
+    )
     clamped = right.copy()
     clamped[-1] = 64
-    assert lesson.where_it_went(np.concatenate([zeros, clamped]), own=3).endswith("somebody else: 9.")
-    assert "front" in lesson.where_it_went(np.concatenate([zeros + 5, right]), own=3)
+    lesson.compare_writes("crash", np.concatenate([zeros, clamped]), own=3)
+    assert "somebody else: 9." in (said := capsys.readouterr().out) and said.endswith("\nnot as predicted\n")
+    lesson.compare_writes(None, np.concatenate([zeros + 5, right]), own=3)
+    assert "front" in (said := capsys.readouterr().out) and "no prediction made; measured: elsewhere" in said
 
 
 def test_a_refusal_is_shown_without_the_functions_of_the_library(adapter):

@@ -13,6 +13,7 @@ import numpy as np
 
 from helpers import checks, opencl, timing, webgpu
 from helpers.errors import WorkshopError
+from helpers.lessons import lesson_14_races as races
 from helpers.lessons import lesson_14_web
 from helpers.machine.host import cpu_name
 from helpers.plots import BLUE, GREY, ORANGE, figure, show
@@ -26,6 +27,7 @@ GROUP = 64  # invocations of a workgroup in the exercises
 BEYOND = 150  # elements of each buffer that lie beyond those that a kernel is told of
 FILLS = (0x7FC0BEEF, 0x0DA24260)  # what the output holds before: a NaN, and 1e-30; what keeps both was never written
 SPOILT = np.float32(np.nan)  # what the inputs hold beyond their ends
+SEEN = (64, 33, 5)  # the sizes at which races are looked for
 ROUNDS = 20_000  # of all loops of one invocation together, in small launches; more are taken for endless
 LAST_BINDING = 15  # where the count of those rounds is reported
 SECONDS = 60.0  # for a whole verdict
@@ -106,20 +108,30 @@ def refusal(attempt: Callable[[], object]) -> str:
     return "WebGPU did not object."
 
 
-def where_it_went(result: np.ndarray, own: int) -> str:
-    """Say what became of the writes beyond the end of a buffer.
+def compare_writes(prediction: str | None, result: np.ndarray, own: int) -> None:
+    """Print what became of the writes beyond the end of a buffer, and whether that was predicted.
 
     Args:
+        prediction: "crash", "dropped", or "elsewhere in the buffer".
         result: the buffer after invocation i wrote i + 1 into element i + own, for more i than there are elements.
         own: elements that nobody should have touched.
     """
-    right = np.arange(1, len(result) - own + 1, dtype=result.dtype)
+    word, told = where_it_went(result, own)
+    print(told)
+    checks.compare_prediction(prediction, word)
+    if isinstance(prediction, str):
+        print("as predicted" if prediction.strip().lower() == word else "not as predicted")
+
+
+def where_it_went(result: np.ndarray, own: int) -> tuple[str, str]:
+    """Return what became of the writes beyond the end of a buffer: as a prediction says it, and in a sentence."""
+    right, elsewhere = np.arange(1, len(result) - own + 1, dtype=result.dtype), "elsewhere in the buffer"
     if (result[:own] != 0).any():
-        return "They went to the front of the buffer."
+        return elsewhere, "They went to the front of the buffer."
     if (result[own:] == right).all():
-        return "Every element holds what its own invocation wrote: the writes beyond the end were dropped."
+        return "dropped", "Every element holds what its own invocation wrote: the writes beyond the end were dropped."
     changed = np.flatnonzero(result[own:] != right) + own
-    return f"They hit elements inside the buffer, that of somebody else: {', '.join(map(str, changed[:5]))}."
+    return elsewhere, f"They hit elements inside the buffer, that of somebody else: {', '.join(map(str, changed[:5]))}."
 
 
 # ---------------------------------------------------------------------------------------------- time
@@ -295,17 +307,17 @@ __kernel void tiled(__global const float *a, __global const float *b, __global f
 """
 OPENCL_PRODUCTS = {"OpenCL naive": OPENCL_NAIVE, "OpenCL tiled": OPENCL_TILED}
 OPENCL_ADD = """\
-__kernel void add(
     __global const float *a,
     __global const float *b,
     __global float *c,
-    const int n)
-{
+    const int n
+__kernel
+void add(...) {
     int i = get_global_id(0);
     if (i < n) {
         c[i] = a[i] + b[i];
     }
-}"""
+}"""  # line by line as lesson 14's WGSL
 
 
 def draw_speeds(bench: Matrices, ceiling: tuple[float, str] | None) -> None:
@@ -460,23 +472,70 @@ def judge_sums(source: str) -> str:
     sizes = [130, 5, 1, 2, 33, 63, 64, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001]
     cases = [case(n) for n in sizes for _ in range(2)]
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-    tried = judge_kernel(source, wanted, cases, look_first=_uniform_barriers)
-    if "storageBarrier" in webgpu.without_comments(source):
-        # It orders writes to storage buffers alone; on a processor it may help all the same.
-        less = re.sub(r"storageBarrier\s*\(\s*\)\s*;", " ", source)
-        try:
-            judge_kernel(less, wanted, cases)
-        except checks.NotYet as wrong:
-            raise checks.NotYet(
-                f"storageBarrier() orders storage buffers alone, not workgroup memory; without it, {wrong}"
-            ) from None
+
+    def look(device: wgpu.GPUDevice) -> str:
+        _uniform_barriers(source)
+        return _look_for_races(device, source, [next(case for case in cases if case.words == f"n = {n}") for n in SEEN])
+
+    tried = judge_kernel(source, wanted, cases, look)
     _shared_memory(source)
     return tried
 
 
+def _look_for_races(device: wgpu.GPUDevice, source: str, cases: Sequence[Case]) -> str:
+    """Refuse races, and accesses outside of what there is; return what is worth a word in a right answer.
+
+    Args:
+        device: runs the rewritten kernel.
+        source: the learner's WGSL.
+        cases: launches of one workgroup.
+    """
+    try:
+        recorded, kernel = races.compiled(device, source, cases[0].output)
+    except races.NotFollowed as why:
+        return f"; races were not looked for: {why}"
+    remarks: dict[str, None] = {}
+    for case in cases:
+        written = _launch(kernel, case, FILLS[0], {races.BINDING: races.empty_record()})
+        found = recorded.look(written[races.BINDING])
+        outside = f"{found.read_outside[0]}, which does not exist" if found.read_outside else ""
+        if found.races:
+            helps = "Is a barrier missing, after the copy or after a round?"
+            if not any(f" {name}[" in found.races[0] for name in recorded.arrays[: recorded.of_group]):
+                helps = "One invocation of each workgroup is enough to write the sum."
+            elif outside:
+                helps = f"And {outside}. Which invocations have something to add in this round?"
+            elif "storageBarrier" in webgpu.without_comments(source):
+                helps = "storageBarrier() orders storage buffers alone."
+            raise checks.NotYet(
+                f"{case.words}: {found.races[0]}. That is a race: the result depends on who comes first. (Is it "
+                f"right on this adapter? Then by luck.) {helps}"
+            )
+        if found.written_outside:
+            raise checks.NotYet(f"{case.words}: {found.written_outside[0]}, which does not exist.")
+        if found.unwritten:
+            raise checks.NotYet(
+                f"{case.words}: {found.unwritten[0].replace('work-item', 'invocation')}. Write the 0 yourself: WGSL "
+                "promises it in fresh workgroup memory, and not every implementation keeps that."
+            )
+        results = written[case.output][: case.expected.size].view(np.float32)
+        if outside and not np.allclose(results, case.expected, rtol=1e-4):  # it got some other element instead
+            raise checks.NotYet(
+                f"{case.words}: {outside}. WGSL may give any element for it, and the sum depends on it."
+            )
+        if outside:
+            remarks[f"{outside}; the sum does not depend on it"] = None
+        if found.unchanged:
+            remarks["some invocations write back what others read: an `if` would spare that"] = None
+        if found.most > races.ALONE:
+            remarks["one invocation adds nearly all; six rounds were asked, in which many add at once"] = None
+    return "".join(f"; {one}" for one in {"no race seen": None} | remarks)
+
+
 def judge_kernel(
-    source: str, wanted: Mapping[int, str], cases: Sequence[Case], look_first: Callable[[str], None] | None = None
-) -> str:
+    source: str, wanted: Mapping[int, str], cases: Sequence[Case],
+    look_first: Callable[[wgpu.GPUDevice], str] = lambda device: "",
+) -> str:  # fmt: skip
     """Judge a kernel on cases that change with every call, its output between canaries.
 
     First every loop is counted, in the small cases: one without end has its verdict before it can stop a GPU.
@@ -485,7 +544,7 @@ def judge_kernel(
         source: the learner's WGSL.
         wanted: how each binding is declared.
         cases: the launches; the smallest first.
-        look_first: a look at the source of a kernel that compiles.
+        look_first: a look at a kernel that compiles and ends, on this device; what it returns joins the verdict.
 
     Returns:
         What was tried, for the verdict.
@@ -495,7 +554,8 @@ def judge_kernel(
     try:
         kernel = webgpu.Kernel(device, source)
     except webgpu.KernelError as error:
-        raise checks.NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}") from None
+        what = error.what.replace("The kernel does", "the kernel does")
+        raise checks.NotYet("\n".join(filter(None, (what, error.why, hint(error.why))))) from None
     for number, how in wanted.items():
         declared = kernel.bindings.get(number)
         if declared != how:
@@ -507,15 +567,14 @@ def judge_kernel(
     if size and re.sub(r"[\su]", "", size[1]).rstrip(",").removesuffix(",1").removesuffix(",1") != str(GROUP):
         raise checks.NotYet(f"expected @workgroup_size({GROUP}), came @workgroup_size({size[1]}).")
     _expect_ends(device, source, [case for case in cases if case.expected.size <= 5 * GROUP][:6])
-    if look_first:
-        look_first(source)
+    seen = look_first(device)
     two = next(case for case in cases if case.groups == 2)
     for case in cases:
         _judge_case(kernel, case)
         if case is two:
             _expect_own_results(kernel, case)
     sizes = f"{len(cases)} launches of up to {max(case.expected.size for case in cases):,} results"
-    return f"{sizes}, on {webgpu.name(adapter)}"
+    return f"{sizes}, on {webgpu.name(adapter)}{seen}"
 
 
 def _launch(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np.ndarray] | None = None) -> dict:
@@ -606,6 +665,31 @@ def _judge_case(kernel: webgpu.Kernel, case: Case) -> None:
             raise checks.NotYet(f"{where}, came {actual[i]:.6g}; it depends on what the output held before.")
         hint = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(actual[i]) else ""
         raise checks.NotYet(f"{where}, came {actual[i]:.6g}.{hint}")
+
+
+# What beginners write, by a part of what wgpu's compiler says against it, and what WGSL wants instead.
+HINTS = (
+    ("valid destination for a store", "Is this buffer declared `read` or `uniform`? Such a buffer cannot be written."),
+    ("Accessing with index", "Is the index a vector? Take one number of it: id.x."),
+    ("kind: Sint", "A signed and an unsigned whole number stand side by side: write `32u`, or `u32(i)`."),
+    (r"kind: (Uint|Sint).*kind: Float|kind: Float.*kind: (Uint|Sint)|cannot convert elements of `[ui]32` to `f32`",
+     "WGSL converts no variables: write `f32(i)` for a whole number, `0.0` for a zero."),
+    (r"allowed type: f32", "WGSL converts no variables: write `f32(i)` for a whole number, `0.0` for a zero."),
+    ("is not a boolean", "`if` wants a comparison: `if (i > 0u)`."),
+    ("expected assignment or increment/decrement",
+     "No type stands before a name: `let i = ...;`, or `var i = ...;` for what changes."),
+    ("with `var` instead of `let`", "`let` names a value for good; what changes is a `var`."),
+    (r"expected `\{`", "WGSL wants braces, also around one statement: `if (...) { return; }`."),
+    (r'found "\?"', "WGSL has no `? :`; write `select(no, yes, condition)`."),
+    (r"found \"(\w+|\})\"", "Does the statement before end with a semicolon?"),
+    ("identifier: `(get_global_id|barrier|get_local_id)`", "That is OpenCL C. Here: `id.x`, `workgroupBarrier();`."),
+)  # fmt: skip
+
+
+def hint(why: str) -> str:
+    """Return a line that helps with what the compiler complains about, empty if nothing is known about it."""
+    said = why.partition("\n")[0]
+    return next((helps for part, helps in HINTS if re.search(part, said)), "")
 
 
 # ---------------------------------------------------------------------------------------------- a look at the source

@@ -34,7 +34,7 @@ WEB = ROOT / "helpers" / "web"
 KEPT = ROOT / "data" / "models"  # mlp.weights.h5, and mlp.json with dataset and accuracy
 GOOD = 0.9  # a kept network that is right on fewer test images is trained anew
 VIEW = "application/vnd.jupyter.widget-view+json"
-NONE_YET = "none yet: the page answers once the kernel is free, and only in a browser. Run this cell again."
+NONE_YET = "none yet: the page answers once Python is free, and only in a browser. Run this cell again."
 NOT_YET = " (no answer of the page yet)"
 NO_PAGE = "In JupyterLab the page's answer appears here. (No page shows this notebook now, or it has no WebGPU.)"
 
@@ -345,9 +345,9 @@ def draw_race(one: Race, prediction: str | None = None) -> Image:
             axes.annotate(duration(m.median), (m.median, row), **place)
         axes.set(xscale="log", yticks=range(len(times)), yticklabels=labels, ylim=(len(times) - 0.4, -0.6))
         shortest, longest = min(m.median for m in times), max(m.median for m in times)
-        axes.set(
-            xlim=(shortest / 4, longest * 4), xlabel="time of one run (s), logarithmic; band: middle half of the runs"
-        )
+        axes.set(xlim=(shortest / 4, longest * 4), xlabel="time of one run, logarithmic; band: middle half of the runs")
+        axes.xaxis.set_major_formatter(lambda seconds, _: duration(seconds))  # powers of ten alone have a label
+        axes.xaxis.set_minor_formatter("")
         waits = "" if one.page.answer else " (no answer of the page)" if one.page.verdict != NONE_YET else NOT_YET
         title = f"One kernel, {len(one.seeds):,} numbers, {ROUNDS:,} rounds{waits}\nFastest: {fastest}; {said}"
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")

@@ -1,4 +1,4 @@
-"""Keep the pages under docs/: write the doctor's findings into them, and follow the links of pages and lessons."""
+"""Keep the pages under docs/: write into them the doctor's findings and what computes on a GPU, and follow links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from helpers.commands.files import write
 from helpers.errors import WorkshopError
 from helpers.machine import doctor
 from helpers.machine.doctor.findings import Failure
-from helpers.machine.host import Host, binder_link
+from helpers.machine.host import Host, binder_link, unset_variable
+from helpers.maintain import on_gpu
 
 PAGES = ("README.md", "data/README.md", "docs/**/*.md")
 SECONDS = 20.0  # for each address
@@ -38,14 +39,19 @@ OWN_SYSTEM = {
     "hosted-colab": SESSION,
     "hosted-kaggle": SESSION,
 }
-ON_EVERY_SYSTEM = ("opencl-no-device",)  # of those on pages for several systems
+ON_EVERY_SYSTEM = ("opencl-no-device", "opencl-gpu-missing")  # of those on pages for several systems
 LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
+GPUS = {  # for a page's titles, where a failure's own example is of another maker; the others keep it
+    "amd-linux": "AMD Radeon RX 6600 XT", "amd-windows": "AMD Radeon RX 6600 XT", "apple": "Apple M4 GPU",
+    "directml": "AMD Radeon RX 6600 XT", "intel": "Intel Arc A770", "nvidia": "NVIDIA GeForce RTX 4080",
+}  # fmt: skip
 FAMILIES = {  # the families of failures whose headings are not their names
     "host": "The computer", "windows": "Windows and WSL", "hosted": "Colab, Kaggle, containers", "nvidia": "NVIDIA",
     "amd": "AMD", "opencl": "OpenCL", "webgpu": "WebGPU", "devices": "Devices that are listed and do not compute",
 }  # fmt: skip
 EVERY_FAILURE = "failures"  # the page that has them all, with what to do
 BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
+LESSONS = re.compile(r"(?<=<!-- lessons -->\n).*?(?=<!-- end of lessons -->)", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,12 +74,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def update() -> None:
-    """Bring what the pages tell of the doctor's failures up to date, and name the pages that changed."""
+    """Bring up to date what the pages tell of the doctor's failures and of lessons; name the pages that changed."""
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        if (new := with_findings(path, text)) != text:
+        if (new := with_lessons(path, with_findings(path, text))) != text:
             write(path, new)
-            print(f"{name(path)}: the doctor's failures brought up to date")
+            print(f"{name(path)}: brought up to date")
 
 
 def pages() -> list[Path]:
@@ -102,6 +108,11 @@ def with_findings(path: Path, text: str) -> str:
     return BLOCK.sub(lambda _: found, text)
 
 
+def with_lessons(path: Path, text: str) -> str:
+    """Return a page's text with the table of lessons that compute on a GPU between its two marks, if it has them."""
+    return LESSONS.sub(lambda _: on_gpu.table(path.stem), text)
+
+
 def host_for(failure: Failure, page: str) -> Host:
     """Return the machine for which a failure's advice is shown on a page."""
     own = next((host for start, host in OWN_SYSTEM.items() if failure.id.startswith(start)), None)
@@ -109,24 +120,51 @@ def host_for(failure: Failure, page: str) -> Host:
 
 
 def link_text(failure: Failure, page: str) -> str:
-    """Return a failure as a link to what to do."""
-    what = re.sub(r"([\[\]])", r"\\\1", failure.shown(host_for(failure, page)).what)
+    """Return a failure as a link to what to do, with an example of the page's own maker."""
+    found = failure.found(host_for(failure, page), **(dict(failure.example) | own_example(failure, page)))
+    what = re.sub(r"([\[\]])", r"\\\1", found.what)
     return f"[{what}]({EVERY_FAILURE}.md#{failure.id})"
+
+
+def own_example(failure: Failure, page: str) -> dict[str, str]:
+    """Return what a failure's example says otherwise on the page of another maker."""
+    own, example = GPUS.get(page, ""), failure.example
+    maker = own.split()[:1]
+    others = [
+        key
+        for key in ("gpu", "device")
+        if own and example.get(key, own).replace("Tesla", "NVIDIA").split()[:1] != maker
+    ]
+    found = dict.fromkeys(others, own)
+    if own and page != "nvidia":
+        words = [key for key in ("reason", "says") if re.search("CUDA|cudnn", example.get(key, ""))]
+        found |= dict.fromkeys(words, "the reason in its own words")
+        found |= {"framework": "PyTorch"} if "device" in found and words else {}
+    return found
+
+
+def on_system(text: str, host: Host) -> str:
+    """Return advice as it is typed on a system: an example may hold another one's command."""
+    return re.sub(r"(?m)^    unset (\w+)$", lambda found: f"    {unset_variable(host, found[1])}", text)
 
 
 def entry(failure: Failure) -> str:
     """Return a failure with its reason and what to do, for each system on which that differs."""
     hosts = [host_for(failure, page) for page in failure.pages]
     hosts += [WINDOWS, MAC] if failure.id in ON_EVERY_SYSTEM else []
-    advice: dict[str, Host] = {}
-    for host in hosts:  # the same in every clone: without the address that it came from
+    advice: dict[str, list[Host]] = {}
+    for host in dict.fromkeys(hosts):  # the same in every clone: without the address that it came from
         text = failure.shown(host).next.replace(binder_link(), binder_link(Path("nowhere")))
-        advice.setdefault(text, host)
+        advice.setdefault(on_system(text, host), []).append(host)
     shown = failure.shown(hosts[0])
     lines = [f'<a id="{failure.id}"></a>', "", f"### {shown.what}", "", f"**Why:** {shown.why}", ""]
     several = len(advice) > 1
-    for text, host in advice.items():
-        lines += [f"**Next{f', {label(host)}' if several else ''}:**", "", *blocks(text, host), ""]
+    for text, same in advice.items():
+        names = dict.fromkeys(map(label, same))
+        systems = " and ".join(
+            one for one in names if one.partition(",")[0] == one or one.partition(",")[0] not in names
+        )
+        lines += [f"**Next{f', {systems}' if several else ''}:**", "", *blocks(text, same[0]), ""]
     places = ", ".join(f"[{title(page)}]({page}.md)" for page in failure.pages)
     return "\n".join([*lines, f"Pages: {places}. Source: {failure.source}.".replace("..", "."), "", ""])
 

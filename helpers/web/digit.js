@@ -56,7 +56,10 @@ const element = (tag, properties = {}, ...children) => {
   return made;
 };
 
-// Fill `root` with the field and the bars. `answer(pixels)`: a promise of ten probabilities. `where`: what computes.
+// Fill `root` with the field and the bars. `answer(pixels)`: a promise of ten probabilities. `where`: what computes them, for the line with their time.
+const onGpu = (facts) => `with the way to the GPU and back, on ${named(facts)}`;
+const ALONE = "in JavaScript, on the processor";
+
 function digitPad(root, answer, where) {
   const canvas = element("canvas", {
     width: FIELD, height: FIELD, tabIndex: 0, role: "application", "aria-roledescription": "drawing field",
@@ -137,7 +140,7 @@ function digitPad(root, answer, where) {
         took.push(performance.now() - began);
         tell(probabilities);
       } catch (error) {
-        verdict.textContent = `The GPU did not answer: ${error.message}`;
+        verdict.textContent = `No answer came: ${error.message}`;
       }
     } while (again);
     busy = false;
@@ -163,8 +166,8 @@ function digitPad(root, answer, where) {
     root.dataset.reads = best ?? "";
     verdict.textContent = best === null ? "Draw a digit from 0 to 9." : `It reads ${best}.`;
     if (took.length) {
-      time.textContent = `One answer, with the way there and back: ${median(took.slice(-30)).toFixed(1)} ms ` +
-        `(median of the last ${Math.min(30, took.length)}) on ${where}`;
+      time.textContent = `One answer, ${where}: ${median(took.slice(-30)).toFixed(1)} ms ` +
+        `(median of the last ${Math.min(30, took.length)})`;
     }
     clearTimeout(speaking); // for screen readers, once the hand rests
     speaking = setTimeout(() => {

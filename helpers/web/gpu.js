@@ -3,18 +3,33 @@
 class NoGpu extends Error {
   constructor(what, next) {
     super(what);
-    this.next = next; // what to do, one sentence each
+    this.next = next; // what to do: a sentence each, or [sentence, line to copy]
   }
 }
 
 // As of November 2026, from the WebGPU group's table: github.com/gpuweb/gpuweb/wiki/Implementation-Status
-const BROWSERS = [
-  "Windows, macOS: a current Chrome, Edge or Firefox (on a Mac with Apple's chips); Safari 26 on macOS 26.",
-  "Phones: Chrome on Android 12 or newer (not every GPU), Safari on iOS 26.",
-  "Linux: a current Chrome with a newer Intel or NVIDIA GPU; else start it with --enable-unsafe-webgpu " +
-    "--ozone-platform=x11 --use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE. Firefox there: its Nightly.",
-  "A browser that has WebGPU and offers no GPU: switch “hardware acceleration” on in its settings; update the GPU's driver.",
-];
+const FLAGS = "google-chrome --enable-unsafe-webgpu --ozone-platform=x11 --use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE";
+const BROWSERS = { // what has WebGPU, by system
+  Windows: ["Take a current Chrome, Edge or Firefox."],
+  macOS: ["Take a current Chrome or Edge; Firefox on a Mac with Apple's chips; Safari 26 on macOS 26."],
+  Android: ["Take Chrome on Android 12 or newer. It does not know every GPU."],
+  iOS: ["Take Safari on iOS 26 or iPadOS 26."],
+  Linux: ["Take a current Chrome, with a newer Intel or NVIDIA GPU.", ["For other GPUs close Chrome, and start it with:", FLAGS],
+    "Or take Firefox's Nightly."],
+};
+const SETTINGS = "Switch “hardware acceleration” on in the browser's settings, and update the GPU's driver.";
+
+function systemName(agent = navigator.userAgent, fingers = navigator.maxTouchPoints) {
+  if (/Android/.test(agent)) return "Android";
+  if (/iPhone|iPad/.test(agent) || (/Macintosh/.test(agent) && fingers > 1)) return "iOS"; // an iPad calls itself a Mac
+  return /Windows/.test(agent) ? "Windows" : /Mac/.test(agent) ? "macOS" : "Linux";
+}
+
+// What helps, as list items: a sentence each, perhaps with a line to copy.
+const listed = (tips) => tips.map((tip) => {
+  const [text, code] = [tip].flat();
+  return element("li", {}, text, ...(code ? [element("pre", { className: "copy", tabIndex: 0, textContent: code })] : []));
+});
 
 async function findGpu() {
   if (!isSecureContext) {
@@ -23,9 +38,9 @@ async function findGpu() {
         "an SSH tunnel makes a far machine local (ssh -L 8888:localhost:8888 MACHINE).",
     ]);
   }
-  if (!navigator.gpu) throw new NoGpu("This browser has no WebGPU.", BROWSERS);
+  if (!navigator.gpu) throw new NoGpu("This browser has no WebGPU.", BROWSERS[systemName()]);
   const adapter = await navigator.gpu.requestAdapter().catch(() => null);
-  if (!adapter) throw new NoGpu("This browser has WebGPU, but offers no GPU.", [BROWSERS.at(-1), ...BROWSERS.slice(0, -1)]);
+  if (!adapter) throw new NoGpu("This browser has WebGPU, but offers no GPU.", [SETTINGS, ...BROWSERS[systemName()]]);
   const most = adapter.limits; // a device has only WebGPU's smallest limits unless it is asked for with more
   const names = ["maxStorageBufferBindingSize", "maxBufferSize"];
   const device = await adapter.requestDevice({
@@ -180,6 +195,23 @@ class Network {
     const last = this.layers.at(-1);
     return softmax(new Float32Array(await read(device, last.outputs, 4 * n * last.out)), last.out);
   }
+}
+
+// The same layers in JavaScript, one input at a time: for a page without WebGPU.
+function plainNetwork(layers) {
+  return {
+    async answer(input) {
+      let values = input;
+      layers.forEach(({ out, weights, bias }, number) => {
+        const sums = Float32Array.from(bias);
+        values.forEach((value, k) => {
+          if (value !== 0) for (let column = 0; column < out; column++) sums[column] += value * weights[k * out + column];
+        });
+        values = number < layers.length - 1 ? sums.map((sum) => Math.max(sum, 0)) : sums;
+      });
+      return softmax(values, values.length);
+    },
+  };
 }
 
 function softmax(sums, classes) {

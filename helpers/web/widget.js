@@ -56,9 +56,11 @@ const tasks = {
   },
 };
 
+const layersOf = (job) => job.layers.map((layer) => ({ ...layer, weights: floats(layer.weights), bias: floats(layer.bias) }));
+
 // The learner's kernel where there is one that this page accepts, else the workshop's.
 async function openNetwork(gpu, job, most) {
-  const layers = job.layers.map((layer) => ({ ...layer, weights: floats(layer.weights), bias: floats(layer.bias) }));
+  const layers = layersOf(job);
   if (job.own) {
     try {
       return { network: await Network.open(gpu, job.own, layers, most), own: true, refused: "" };
@@ -91,7 +93,9 @@ async function work(model, job) {
   } catch (error) {
     const said = { error: error.message, next: error.next ?? [] };
     model.send(said);
-    return said;
+    if (job.task !== "draw") return said;
+    const network = plainNetwork(layersOf(job)); // one can draw all the same
+    return { ...said, answer: (pixels) => network.answer(pixels) };
   }
 }
 
@@ -124,17 +128,18 @@ export default {
     model.on("change:verdict", judged);
     said = await (shared.works.get(job.number) ?? work(model, job));
     if (said.error) {
-      status.textContent = `The page did not compute: ${said.error}`;
+      status.textContent = said.answer ? `${said.error} So no kernel runs here: JavaScript computes the same layers, on the processor.`
+        : `The page did not compute: ${said.error}`;
       status.className = "bad";
       if (said.next.length) {
-        const lines = said.next.map((line) => element("li", {}, line));
-        more.append(element("details", {}, element("summary", { textContent: "What helps" }), element("ul", {}, ...lines)));
+        more.append(element("details", {}, element("summary", { textContent: "What helps" }), element("ul", {}, ...listed(said.next))));
       }
+      if (said.answer) digitPad(more, said.answer, ALONE);
     } else if (said.answer) {
       const kernel = said.facts.own ? "Your own kernel" : "The workshop's kernel";
       const why = said.facts.refused ? ` (yours was refused here: ${said.facts.refused})` : "";
       status.textContent = `${kernel}${why} computes on ${named(said.gpu)}, in ${said.gpu.browser}.`;
-      digitPad(more, said.answer, named(said.gpu));
+      digitPad(more, said.answer, onGpu(said.gpu));
     } else {
       status.textContent = `The page computed on ${named(said.gpu)}, in ${said.gpu.browser}. Python's verdict:`;
     }

@@ -515,6 +515,12 @@ def an_arc_without_its_opencl_driver(machine):
     machine.tool("vulkaninfo", prints.VULKANINFO)
 
 
+@provokes("opencl-gpu-missing", "windows-tensorflow")
+def a_radeon_on_windows_without_its_driver(machine):
+    machine.windows("AMD Radeon RX 6600 XT")
+    machine.lists("opencl")
+
+
 @provokes("opencl-gpu-missing")
 def a_container_with_an_nvidia_gpu_that_opencl_does_not_know(machine):
     machine.nvidia()

@@ -115,8 +115,65 @@ MUTANTS = {
             ("partial[group.x] = near[0];", "partial[group.x] = near[0];\n        partial[group.x + 1u] = 0.0;")
         ],
         "endless": [("step /= 2u", "step *= 1u")],
+        "everybody adds": [("if (me < step) {", "{")],
+        "one adds too much": [("me < step", "me <= step")],
+        "a scan with one barrier": [
+            ("var step = 32u; step > 0u; step /= 2u", "var step = 1u; step < 64u; step *= 2u"),
+            ("me < step", "me + step < 64u"),
+        ],
+        "a barrier in the first round alone": [
+            ("        }\n        workgroupBarrier();", "        }\n        if (step == 32u) { workgroupBarrier(); }")
+        ],
+        "barriers in two rounds": [
+            ("        }\n        workgroupBarrier();", "        }\n        if (step > 8u) { workgroupBarrier(); }")
+        ],
+        "barriers in three rounds": [
+            ("        }\n        workgroupBarrier();", "        }\n        if (step > 4u) { workgroupBarrier(); }")
+        ],
+        "barriers before the rounds, another one writes": [
+            ("    workgroupBarrier();\n    for", "    for"),
+            ("        }\n        workgroupBarrier();", "        }"),
+            ("        if (me < step)", "        workgroupBarrier();\n        if (me < step)"),
+            ("me == 0u", "me == 1u"),
+        ],
+        "all write the sum": [("if (me == 0u) {", "{")],
+        "a pointer without barriers": [
+            ("    for (var", "    let mine = &near[me];\n    for (var"),
+            (
+                "near[me] += near[me + step];\n        }\n        workgroupBarrier();",
+                "(*mine) += near[me + step];\n        }",
+            ),
+        ],
+        "writes outside": [("near[me] = select", "near[me + 64u] = 1.0;\n    near[me] = select")],
+        "leaves the zeros to WGSL": [
+            ("near[me] = select(0.0, x[id.x], id.x < n);", "if (id.x < n) { near[me] = x[id.x]; }")
+        ],
     },
 }
+# Each is right and written otherwise: {name: (copy, round, end)}; SUM_OF puts barriers around the rounds.
+SUM_OF = """    {copy}
+    workgroupBarrier();
+    for (var step = 32u; step > 0u; step /= 2u) {{
+        {add}
+        workgroupBarrier();
+    }}
+    {end}"""
+COPY = "near[me] = select(0.0, x[id.x], id.x < n);"
+END = "if (me == 0u) { partial[group.x] = near[0]; }"
+ADDS = {
+    "fma": "if (me < step) { near[me] = fma(near[me + step], 1.0, near[me]); }",
+    "a pointer": "let mine = &near[me]; if (me < step) { *mine += near[me + step]; }",
+    "select": "near[me] += select(0.0, near[me + step], me < step);",
+    "a value kept over a barrier": "let other = near[me + step]; workgroupBarrier(); near[me] += other;",
+    "signed": "if (i32(me) < i32(step)) { near[me] += near[i32(me) + i32(step)]; }",
+    "mirrored": "if (me < step) { near[me] += near[2u * step - 1u - me]; }",
+    "one barrier more, of the other kind": "if (me < step) { near[me] += near[me + step]; } storageBarrier();",
+}
+ENDS = {
+    "a load for all": "let all = workgroupUniformLoad(&near[0]); if (me == 5u) { partial[group.x] = all; }",
+    "a return after the last barrier": "if (me > 0u) { return; } partial[group.x] = near[0];",
+}
+ADD = "if (me < step) { near[me] += near[me + step]; }"
 RIGHT = {
     1: {
         "nested": SAXPY.format(
@@ -203,3 +260,18 @@ RIGHT = {
         ),
     },
 }
+RIGHT[3] |= {name: SUMS.format(body=SUM_OF.format(copy=COPY, add=add, end=END)) for name, add in ADDS.items()}
+RIGHT[3] |= {name: SUMS.format(body=SUM_OF.format(copy=COPY, add=ADD, end=end)) for name, end in ENDS.items()}
+RIGHT[3]["a function"] = SUMS.format(
+    body=SUM_OF.format(copy=COPY, add="if (me < step) { add(me, me + step); }", end=END)
+).replace("@compute", "fn add(a: u32, b: u32) { near[a] += near[b]; }\n\n@compute")
+RIGHT[3]["a loop that counts down"] = SUMS.format(
+    body=f"""    {COPY}
+    workgroupBarrier();
+    for (var k = 5i; k >= 0; k--) {{
+        let step = 1u << u32(k);
+        if (me < step) {{ near[me] += near[me + step]; }}
+        workgroupBarrier();
+    }}
+    {END}"""
+)

@@ -84,7 +84,7 @@ def _override(host: Host) -> str:
 
 def _without_rocm(host: Host) -> str:
     return (
-        "Compute with OpenCL or WebGPU on this GPU (lessons 01 to 03, 12 and 14), and train on the processor. AMD's "
+        "Compute on this GPU with OpenCL (lessons 01, 02, 03 and 12) or WebGPU (14), and train on the processor. AMD's "
         "list:"
         "\n    https://rocm.docs.amd.com/en/latest/compatibility/compatibility-matrix.html"
     )

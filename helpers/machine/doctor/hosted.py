@@ -48,7 +48,7 @@ CONTAINER = Failure(
     "A container sees the GPU only through device files that it was given: {files}.",
     _start_with_devices,
     "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit; AMD's rocm/tensorflow page (10.1)",
-    ("nvidia", "amd-linux"), {"makers": "NVIDIA", "files": "/dev/nvidiactl is missing"},
+    ("nvidia", "amd-linux", "docker"), {"makers": "NVIDIA", "files": "/dev/nvidiactl is missing"},
 )  # fmt: skip
 FAILURES = (COLAB, KAGGLE, CONTAINER)
 

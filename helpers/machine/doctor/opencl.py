@@ -11,12 +11,12 @@ from pathlib import Path
 from helpers import devices
 from helpers.devices import Device
 from helpers.errors import WorkshopError
-from helpers.machine.doctor import amd, amd_gpus, nvidia
+from helpers.machine.doctor import amd, amd_gpus, nvidia, windows
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts
 from helpers.machine.doctor.findings import Failure, Finding, Seen, forget, listed
 from helpers.machine.host import Host, binder_link, command, python_command, set_variable, system_package
 
-LESSONS = "Lessons 01 to 03 and 12"
+LESSONS = "Lessons 01, 02, 03 and 12"
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
 VENDORS = "etc/OpenCL/vendors"  # each file there, *.icd, names the library of a driver
 LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib", "usr/lib/wsl/lib")  # and their subfolders
@@ -68,6 +68,13 @@ def get_driver(host: Host) -> str:
 
 
 def _gpu_driver(host: Host, makers: Sequence[str] = ("NVIDIA", "Intel", "AMD")) -> str:
+    look = f"\n    {command(host, 'devices')}"
+    if host.system == "Windows":
+        first = "Install the newest graphics driver from the maker's own page (AMD, Intel or NVIDIA): it brings OpenCL."
+        return f"{first} Restart Windows, then look again:{look}"
+    if host.system == "Darwin":
+        first = "macOS itself brings OpenCL for its GPUs, but not in a virtual machine. Update macOS, then look again:"
+        return f"{first}{look}\nLesson 14 reaches the GPU in another way, by WebGPU."
     rusticl = set_variable(host, "RUSTICL_ENABLE", "radeonsi")
     ways = {
         "NVIDIA": "NVIDIA (the driver is here, and not registered with OpenCL, as in many containers). As root:\n"
@@ -76,6 +83,14 @@ def _gpu_driver(host: Host, makers: Sequence[str] = ("NVIDIA", "Intel", "AMD")) 
         "AMD": f"AMD, by Mesa:\n    {system_package(host, 'mesa')}\n    {rusticl}",
     }
     return "\n".join(ways[maker] for maker in ways if maker in makers)
+
+
+def _newer_driver(host: Host) -> str:
+    newer = {
+        "Windows": "install the newest driver of the graphics card from its maker's own page",
+        "Darwin": "update macOS, which brings the driver",
+    }.get(host.system, "update or remove the OpenCL driver that was installed last")
+    return f"Restart the computer. If it still hangs, {newer}. Then look again:\n    {command(host, 'devices')}"
 
 
 def _system_loader(host: Host) -> str:
@@ -141,8 +156,7 @@ HANGS = Failure(
     f"One of the installed drivers hangs when it is asked for its devices. {LESSONS} would, too. (On a very slow "
     f"machine "
     "it may just need longer.)",
-    "Restart the machine. If it still hangs, update or remove the OpenCL driver that was installed last.",
-    "this course's own trials", PAGES, {"seconds": "13"},
+    _newer_driver, "this course's own trials", ("opencl", "amd-windows", "apple"), {"seconds": "13"},
 )  # fmt: skip
 CANNOT_COMPILE = Failure(
     "opencl-cannot-compile", "OpenCL", "limits",
@@ -160,7 +174,8 @@ NO_DEVICE = Failure(
     "opencl-no-device", "OpenCL", "limits",
     "There is no OpenCL device here: {message}.",
     f"No OpenCL driver is installed, or none that works. {LESSONS} need one; the others do not.",
-    lambda host: get_driver(host), "https://documen.tician.de/pyopencl/misc.html (2026-06-28)", PAGES,
+    lambda host: get_driver(host), "https://documen.tician.de/pyopencl/misc.html (2026-06-28)",
+    ("opencl", "amd-windows", "apple", "intel", "nvidia", "cpu"),
     {"message": "no OpenCL platform found, no driver is registered"},
 )  # fmt: skip
 RUSTICL = Failure(
@@ -193,10 +208,11 @@ LOADER = Failure(
 GPU_MISSING = Failure(
     "opencl-gpu-missing", "OpenCL", "note",
     "There is a GPU here ({gpu}), and OpenCL sees none.",
-    "Its OpenCL driver is a package of its own. The lessons compute on the processor as it is.",
-    _gpu_driver, "https://wiki.archlinux.org/title/GPGPU; https://docs.mesa3d.org/rusticl; "
-    "https://github.com/NVIDIA/nvidia-container-toolkit/pull/1893", ("opencl", "intel", "amd-linux", "nvidia"),
-    {"gpu": "Intel Arc A770"},
+    "OpenCL needs a driver for it, which is not installed here or not found. The lessons compute on the processor.",
+    _gpu_driver,
+    "https://github.com/ProjectPhysX/FluidX3D/blob/master/DOCUMENTATION.md; https://wiki.archlinux.org/title/GPGPU; "
+    "https://docs.mesa3d.org/rusticl; https://github.com/NVIDIA/nvidia-container-toolkit/pull/1893",
+    ("opencl", "intel", "amd-linux", "amd-windows", "nvidia"), {"gpu": "Intel Arc A770"},
 )  # fmt: skip
 FAILURES = (
     NO_SUCH_PLACE, HIDDEN, IGNORED, BROKEN_ICD, RENDER, HANGS, CANNOT_COMPILE, RUSTICL, NO_DEVICE, ONE_CANNOT_COMPILE,
@@ -328,8 +344,12 @@ def _hides(facts: Facts) -> Iterator[str]:
 
 
 def gpu_missing(facts: Facts) -> Iterator[Finding]:
-    """Is there a GPU that OpenCL does not see, and that Vulkan or the PCI bus shows."""
-    if facts.host.system != "Linux" or facts.sees_gpu("opencl") is not False or facts.host.hosted:
+    """Is there a GPU that OpenCL does not see, and that Vulkan, the PCI bus or Windows shows."""
+    if facts.sees_gpu("opencl") is not False or facts.host.hosted:
+        return
+    if facts.host.system == "Windows" and facts.answers["opencl"].devices and (cards := windows.cards(facts)):
+        yield GPU_MISSING.found(facts.host, gpu=listed(cards))  # without any device it is told as that
+    if facts.host.system != "Linux":
         return
     if any(_hides(facts)) or any(other_loader(facts)) or any(render_group(facts)) or any(amd.groups(facts)):
         return

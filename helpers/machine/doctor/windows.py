@@ -36,7 +36,7 @@ def _windows_gpu(host: Host) -> str:
         "On an Intel GPU:\n"
         f"{pip} torch --index-url https://download.pytorch.org/whl/xpu\n"
         f"Then, in the terminal from which you start the workshop:\n{keras}\n"
-        "Lessons 01 to 03 and 14 use the GPU as they are (OpenCL, WebGPU)."
+        "Lessons 01, 02, 03 and 12 (OpenCL) and 14 (WebGPU) use the GPU as they are."
     )
 
 
@@ -160,22 +160,26 @@ def long_paths(facts: Facts, folder: str = str(ROOT)) -> Iterator[Finding]:
         yield LONG_PATHS.found(facts.host, letters=len(folder))
 
 
+def cards(facts: Facts) -> list[str]:
+    """Return the names of the GPUs that Windows lists; those of basic drivers and simple ones are left out."""
+    told = [line.strip() for line in facts.said("powershell").splitlines()]
+    told = [line for line in told if re.search(r"NVIDIA|AMD|Radeon|Intel.*Arc", line)]
+    return told or [gpu.name for gpu in nvidia.gpus(facts)]
+
+
 def no_gpu(facts: Facts) -> Iterator[Finding]:
     """Does Keras compute on Windows itself with a framework that cannot use the GPU that is there."""
-    cards = [line.strip() for line in facts.said("powershell").splitlines()]
-    cards = [line for line in cards if re.search(r"NVIDIA|AMD|Radeon|Intel.*Arc", line)]
-    cards = cards or [gpu.name for gpu in nvidia.gpus(facts)]
-    backend = facts.backend()
-    if facts.host.system != "Windows" or not cards or backend not in ("tensorflow", "jax", "torch"):
+    here, backend = cards(facts), facts.backend()
+    if facts.host.system != "Windows" or not here or backend not in ("tensorflow", "jax", "torch"):
         return
     if backend == "torch":
         if facts.torch == "cpu":
-            yield TORCH_FOR_CPU.found(facts.host, gpu=cards[0])
+            yield TORCH_FOR_CPU.found(facts.host, gpu=here[0])
         return
     if backend == "tensorflow" and () < facts.version("tensorflow")[:2] <= LAST_WITH_GPU:
         return
     title = {"tensorflow": "TensorFlow", "jax": "JAX"}[backend]
-    yield NO_GPU.found(facts.host, gpu=cards[0], framework=title)
+    yield NO_GPU.found(facts.host, gpu=here[0], framework=title)
 
 
 def directml(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,78 @@
+"""Which lesson computes on a learner's GPU: one table for all pages under docs/, held by tests against the lessons.
+
+"GPU" in it means: sources say so. None was verified on hardware.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OPENCL = ("01", "02", "03", "12")  # lessons that take the device of helpers.opencl
+WEBGPU = ("14",)
+KERAS = ("04", "05")  # that train with the backend that KERAS_BACKEND names
+TENSORFLOW = ("07", "08")  # that take TensorFlow's devices, whatever KERAS_BACKEND says
+HEAD = (
+    "you have, and typed",
+    "OpenCL: 01, 02, 03, 12",
+    "WebGPU: 14, [taster](taster.html)",
+    "Keras: 04, 05",
+    "every framework: 06",
+    "TensorFlow: 07, 08",
+    "ONNX Runtime: 10",
+)
+ANCHOR = "which-lesson-computes-on-your-gpu"
+NOTE = """\
+GPU, CPU: what a lesson computes on. No GPU was verified on hardware. Lesson 00 shows every device. 09 and 13 take the
+processor on purpose; so do PlaidML in 03 and 06, and what may hang in 12. tinygrad in 06 takes the OpenCL device. 08
+splits a training between two GPUs; with one it takes two simulated devices of the processor.
+"""
+LINK = f"""\
+GPU: sources say so; none was verified on hardware. Lessons 00, 09 and 13: [the whole table](platforms.md#{ANCHOR}).
+"""
+
+
+class Row(NamedTuple):
+    """What the lessons compute on, on one kind of computer."""
+
+    page: str  # under docs/
+    have: str  # the computer, and how the packages came to it
+    opencl: str = "CPU"
+    webgpu: str = "CPU"
+    keras: str = "CPU"
+    frameworks: str = "CPU"
+    tensorflow: str = "CPU"
+    onnx: str = "CPU"
+
+
+UNTRIED = "not verified"
+TORCH = "GPU (PyTorch)"
+DRIVER = "GPU, with a driver for OpenCL"
+CORE_ML = "Core ML, which chooses"
+NOT_RTX_50 = "GPU; [RTX 50](nvidia.md#rtx-50): CPU"
+OPENVINO = "CPU; GPU: [one word](intel.md#verify)"
+ROWS = (
+    Row("cpu", "no GPU: `lab`"),
+    Row("nvidia", "NVIDIA, Linux: `lab --accel cuda`", "GPU", "GPU", "GPU (JAX)", "GPU", NOT_RTX_50),
+    Row("nvidia", "NVIDIA, WSL2: `lab --accel cuda`", "CPU", UNTRIED, "GPU (JAX)", "GPU", NOT_RTX_50),
+    Row("nvidia", "NVIDIA, Windows: `lab`", "GPU", "GPU"),
+    Row("nvidia", "NVIDIA, Windows: `lab`, PyTorch by hand", "GPU", "GPU", TORCH, TORCH),
+    Row("amd-linux", "AMD, Linux: PyTorch by hand", DRIVER, "GPU", TORCH, TORCH, "with AMD's TensorFlow: GPU"),
+    Row("amd-linux", "AMD, Linux: `lab`", DRIVER, "GPU"),
+    Row("amd-windows", "AMD, Windows: `lab`", "GPU", "GPU"),
+    Row("amd-windows", "AMD, Windows: `lab`, PyTorch by hand", "GPU", "GPU", TORCH, TORCH),
+    Row("amd-windows", "AMD, WSL2: `lab`", "CPU", UNTRIED),
+    Row("apple", "Apple M1 or newer: `lab --accel metal --with torch`",
+        "GPU", "GPU", TORCH, "GPU (PyTorch, TensorFlow)", "GPU", CORE_ML),
+    Row("apple", "Mac with an Intel processor: `lab`", "GPU", "GPU", onnx=CORE_ML),
+    Row("intel", "Intel GPU: `lab --with openvino`", "GPU", "GPU", onnx=OPENVINO),
+    Row("intel", "Intel GPU: the same, PyTorch by hand", "GPU", "GPU", TORCH, TORCH, onnx=OPENVINO),
+    Row("hosted", "Colab, Kaggle with a GPU: the first cell", "CPU", UNTRIED, "GPU", "GPU", "GPU"),
+)  # fmt: skip
+EVERY_ROW = "platforms"  # the page that has them all
+
+
+def table(page: str) -> str:
+    """Return the table of one page as Markdown: its own rows, or all of them."""
+    rows = [row for row in ROWS if page in (EVERY_ROW, row.page)]
+    lines = [HEAD, ["---"] * len(HEAD), *(row[1:] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{NOTE if page == EVERY_ROW else LINK}"
