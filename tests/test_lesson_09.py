@@ -49,10 +49,10 @@ def arguments():
 
 
 def test_each_process_has_its_own_part_of_every_batch():
-    first, second = (lesson.share(512, process, 2) for process in (0, 1))
+    first, second = (lesson.of_each_batch(512, process, 2) for process in (0, 1))
     assert first.tolist() == [*range(128), *range(256, 384)]
     assert second.tolist() == [*range(128, 256), *range(384, 512)]
-    assert lesson.share(512, 0, 1).tolist() == list(range(512))
+    assert lesson.of_each_batch(512, 0, 1).tolist() == list(range(512))
 
 
 class Weights:
@@ -135,6 +135,7 @@ def test_what_is_drawn_is_what_the_processes_noted():
     assert ("worker 0", "write", 1.0, 1.1) in drawn
     synchronous = lesson.spans({"notes": ONE, "updates": [(1.6, 1.61), (7.0, 7.1)], "pause": 0.0}, 1)
     assert ("server", "write", 1.6, 1.61) in synchronous
+    assert not [span for span in synchronous if span[2] == 7.0]
     assert ("worker 1", "read, compute", 0.0, 1.5) in synchronous
     assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
 

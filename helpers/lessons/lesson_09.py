@@ -63,8 +63,12 @@ def _part(learner: Share, images: int, rank: int, size: int) -> tuple[int, int]:
         except Exception as error:
             raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
     answer = answers[0]
-    if answer is ... or answer is None:
-        raise checks.NotDone(f"{call} is `{answer if answer is None else '...'}`, as it was handed out.")
+    if answer is ...:
+        raise checks.NotDone(f"{call} is `...`, as it was handed out.")
+    if answer is None:
+        raise checks.NotYet(f"{call} returned None. (It is `return` that hands a value back.)")
+    if isinstance(answer, np.ndarray):
+        answer = list(answer.ravel()) if answer.shape == (2,) else answer
     whole = int | np.integer
     if not isinstance(answer, tuple | list) or len(answer) != 2 or not all(isinstance(one, whole) for one in answer):
         raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}")
@@ -121,7 +125,7 @@ def check_receive(learner: Receive) -> Iterator[str]:
     for steps in (by_hand, later, zero):
         _judge_server(learner, np.array([100.0]), [(number, np.array([value])) for number, value in steps])
     for _ in range(5):
-        gradients = rng.integers(-9, 10, (int(rng.integers(3, 30)), 2, 3)).astype(float)
+        gradients = rng.normal(0, 5, (int(rng.integers(3, 30)), 2, 3))
         gradients[-1] = gradients[0]  # two different steps with the same gradient
         numbers = rng.permutation(np.concatenate([np.arange(len(gradients)), rng.integers(0, len(gradients), 5)]))
         deliveries = [(int(number), gradients[number]) for number in numbers]
@@ -154,17 +158,25 @@ def _judge_server(learner: Receive, weights: np.ndarray, deliveries: Sequence[tu
         told = f"after the steps {came} came"
         if gradient.size == 1:
             told += f" with the gradients {[float(one[0]) for _, one in deliveries[: at + 1]]}"
+        if not isinstance(server["done"], set | frozenset):
+            raise checks.NotYet(f'{told}, server["done"] is {server["done"]!r}; expected a set (`add` returns None).')
+        if at == 0 and gradient.any() and not server["done"] and np.array_equal(server["weights"], weights):
+            raise checks.NotYet(f"{told}, server is as before. Change it; what receive returns is not looked at.")
         actual = np.asarray(server["weights"], float)
         if actual.shape != expected.shape or not np.allclose(actual, expected, atol=1e-9):
-            raise checks.NotYet(f"{told}, weights: expected {_numbers(expected)}, actual {_numbers(actual)}")
+            raise checks.NotYet(f"{told}, weights: {_difference(expected, actual)}")
         if set(server["done"]) != set(came):
             raise checks.NotYet(
                 f'{told}, server["done"]: expected {sorted(set(came))}, actual {sorted(server["done"])}'
             )
 
 
-def _numbers(values: np.ndarray) -> str:
-    return str(np.round(values.ravel()[:4], 3).tolist()) + (" ..." if values.size > 4 else "")
+def _difference(expected: np.ndarray, actual: np.ndarray) -> str:
+    if actual.shape != expected.shape:
+        return f"expected shape {expected.shape}, actual {actual.shape}"
+    at = int(np.argmax(~np.isclose(expected, actual, atol=1e-9).ravel()))
+    place = f" at {np.unravel_index(at, expected.shape)}".replace("np.int64", "") if expected.size > 1 else ""
+    return f"expected {expected.ravel()[at]:.9g}, actual {actual.ravel()[at]:.9g}{place}"
 
 
 # --------------------------------------------------------------------------- what its processes have in common
@@ -318,7 +330,7 @@ def _died() -> float:
 # -------------------------------------------------------------------------------------- synchronous, Keras on JAX
 
 
-def share(images: int, process: int, processes: int) -> np.ndarray:
+def of_each_batch(images: int, process: int, processes: int) -> np.ndarray:
     """Return the numbers of the images that belong to one process: of each batch its own part.
 
     Args:
@@ -693,7 +705,8 @@ def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, 
     slow = notes[notes[:, WORKER] == 1] if (notes[:, WORKER] == 1).any() else notes
     slow = slow[len(slow) // 2 - steps // 2 :][:steps]
     begin, end = slow[0, BEGAN], slow[-1, WROTE]
-    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] <= end + 0.05]
+    last = min((one[0] for one in result["updates"] if one[0] >= end), default=end)  # the update that follows
+    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] <= last]
     for one in notes[(notes[:, WROTE] > begin) & (notes[:, BEGAN] < end)]:
         worker, slept = f"worker {int(one[WORKER])}", result["pause"] > 0 and one[WORKER] == 1
         if slept:
