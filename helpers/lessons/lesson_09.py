@@ -660,10 +660,10 @@ def carry_out(
             if dies_at is not None:
                 kill_worker(version, dies_at)
             coordinator.join()
+            notes = np.array([value.fetch()[0] for value in values])
         else:
-            values = [_together(coordinator, work, number, pause, weights, updates) for number in range(0, steps, 2)]
-            values = [one for both in values for one in both]
-        notes = np.array([value.fetch()[0] for value in values])
+            pairs = [_together(coordinator, work, number, pause, weights, updates) for number in range(0, steps, 2)]
+            notes = np.concatenate(pairs)
         counted = int(version.numpy()) if asynchronous else len(updates)
         results[name] = {"notes": notes, "updates": updates, "version": counted, "pause": pause}
         results[name]["returned"] = returned.told()
@@ -679,16 +679,16 @@ def _schedule(coordinator: object, work: Callable[..., object], number: int, pau
 def _together(
     coordinator: object, work: Callable[..., object], number: int, pause: float, weights: Sequence[tf.Variable],
     updates: list[tuple[float, float]],
-) -> list[object]:  # fmt: skip
-    """Take a synchronous step: two gradients, and their mean from the coordinator."""
+) -> np.ndarray:  # fmt: skip
+    """Take a synchronous step: two gradients, and their mean from the coordinator. Return the notes, not the 5 MB."""
     both = [_schedule(coordinator, work, one, pause, write=False) for one in (number, number + 1)]
     coordinator.join()
-    gradients = [one.fetch()[1] for one in both]
+    (note, first_gradients), (other, second_gradients) = (one.fetch() for one in both)
     begin = time.time()
-    for weight, first, second in zip(weights, *gradients, strict=True):
+    for weight, first, second in zip(weights, first_gradients, second_gradients, strict=True):
         weight.assign_sub(RATE * (first + second) / 2)
     updates.append((begin, time.time()))
-    return both
+    return np.array([note, other])
 
 
 # ------------------------------------------------------------------------------------- what the notebook looks at
