@@ -363,7 +363,7 @@ def watch() -> Iterator[None]:
     """
     try:
         yield
-    except RuntimeError as error:  # JaxRuntimeError is one
+    except (RuntimeError, ValueError) as error:  # JaxRuntimeError is the one; while it compiles, JAX raises the other
         text = str(error)
         if not _LOST.search(text):
             raise

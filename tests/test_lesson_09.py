@@ -1,12 +1,12 @@
 """Lesson 09's own machinery: what is drawn and told of a distributed training, and that nothing of one stays behind."""
 
-import importlib.util
 import inspect
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +14,7 @@ import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from helpers import ROOT, data, devices, processes
+from helpers import ROOT, data, devices, processes, worker
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
@@ -35,20 +35,9 @@ def notes(*rows):
 ONE = notes([0, 0.0, 0.0, 1.0, 1.1, 0, 1, 2.0], [1, 0.0, 0.5, 1.5, 1.6, 0, 2, 1.8], [0, 1.2, 1.2, 2.2, 2.3, 1, 3, 1.6])
 
 
-def shown():
-    """The functions that the lesson shows, as a module of their own, so that their source can travel."""
-    cells = [cell.source for cell in lesson_files.read(NOTEBOOK).cells if cell.cell_type == "code"]
-    return "\n\n\n".join(source for source in cells if source.startswith(("def synchronous", "def parameter_server")))
-
-
 @pytest.fixture(scope="module")
-def functions(tmp_path_factory):
-    file = tmp_path_factory.mktemp("lesson") / "shown_09.py"
-    file.write_text(shown(), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("shown_09", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def functions():
+    return SimpleNamespace(**lesson.shown_functions())
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +49,79 @@ def arguments():
 
 
 def test_each_process_has_its_own_part_of_every_batch():
-    first, second = (lesson.share(512, process, 2) for process in (0, 1))
+    first, second = (lesson.of_each_batch(512, process, 2) for process in (0, 1))
     assert first.tolist() == [*range(128), *range(256, 384)]
     assert second.tolist() == [*range(128, 256), *range(384, 512)]
-    assert lesson.share(512, 0, 1).tolist() == list(range(512))
+    assert lesson.of_each_batch(512, 0, 1).tolist() == list(range(512))
 
 
-def test_all_begin_with_the_checkpoint_of_rank_0(tmp_path):
-    for process, content in ((0, "new"), (1, "old")):
-        (tmp_path / str(process)).mkdir()
-        (tmp_path / str(process) / "weights").write_text(content)
-    assert lesson.checkpoint(str(tmp_path), 1) == str(tmp_path / "1")
-    assert (tmp_path / "1" / "weights").read_text() == "new"
-    lesson.checkpoint(str(tmp_path), 0)
-    assert (tmp_path / "0" / "weights").read_text() == "new"
-    other = tmp_path / "other"
-    (other / "1").mkdir(parents=True)
-    lesson.checkpoint(str(other), 1)  # rank 0 has none: all begin anew
-    assert not (other / "1").exists()
+class Weights:
+    """What `save` and `load` use of a model."""
+
+    class Number:
+        def __init__(self, value):
+            self.assign(value)
+
+        def numpy(self):
+            return self.value
+
+        def assign(self, value):
+            self.value = np.array(value, "float32")
+
+    trainable_variables = ()
+
+    def __init__(self, *values):
+        self.variables = [self.Number(value) for value in values]
+        self.optimizer = SimpleNamespace(build=lambda variables: None, variables=[self.Number(0.05)])
+
+
+def test_what_a_checkpoint_keeps_comes_back(tmp_path):
+    file, model, other = tmp_path / "checkpoint.npz", Weights([1, 2], 3), Weights([0, 0], 0)
+    assert lesson.load(file, other) == []
+    lesson.save(file, model, [2.5, 2.25])
+    assert lesson.load(file, other) == [2.5, 2.25]
+    assert [one.value.tolist() for one in other.variables] == [[1, 2], 3]
+    assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.npz"]
+
+
+def test_who_fails_while_writing_leaves_the_old_checkpoint(tmp_path):
+    file = tmp_path / "checkpoint.npz"
+    lesson.save(file, Weights(1), [2.0])
+    broken = Weights(7, 8)
+    broken.variables[1].numpy = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        lesson.save(file, broken, [2.0, 1.0])
+    (tmp_path / "new.npz").write_bytes(b"half")
+    assert lesson.load(file, Weights(0)) == [2.0]
+
+
+def test_what_the_runs_of_a_preview_may_take_together_has_an_end(monkeypatch, capsys):
+    monkeypatch.setenv("ANYGPU_PROFILE", "preview")
+    monkeypatch.setattr(lesson, "_runs", {"a": 30.0, "b": 50.0})
+    assert lesson.seconds_left() == 20
+    assert lesson.seconds_left("b") == 70  # run again, it counts once
+    assert not lesson.skipped("this", 10)
+    assert lesson.skipped("that", 25)
+    assert lesson.skipped("it")
+    assert capsys.readouterr().out.splitlines() == [
+        "skipped under preview as the time is short: that",
+        "skipped under preview: it",
+    ]
+    monkeypatch.setattr(lesson, "_runs", {"a": 130.0})
+    assert lesson.seconds_left() == 1
+    monkeypatch.setenv("ANYGPU_PROFILE", "lab")
+    assert lesson.seconds_left() == lesson.SECONDS
+    assert not lesson.skipped("it")
+
+
+def test_a_run_is_timed(monkeypatch):
+    monkeypatch.setattr(lesson, "_runs", {})
+
+    def add(a):
+        return a + 1
+
+    assert lesson.run(add, arguments={"a": 1}).result == 2
+    assert 0 < lesson._runs["add"] < 100
 
 
 def test_staleness_counts_the_updates_of_others():
@@ -91,6 +135,7 @@ def test_what_is_drawn_is_what_the_processes_noted():
     assert ("worker 0", "write", 1.0, 1.1) in drawn
     synchronous = lesson.spans({"notes": ONE, "updates": [(1.6, 1.61), (7.0, 7.1)], "pause": 0.0}, 1)
     assert ("server", "write", 1.6, 1.61) in synchronous
+    assert not [span for span in synchronous if span[2] == 7.0]
     assert ("worker 1", "read, compute", 0.0, 1.5) in synchronous
     assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
 
@@ -172,6 +217,7 @@ def test_the_folded_code_is_what_runs():
     assert lesson.shown_source(lesson.multi_worker) in text
     assert "noqa" not in lesson.shown_source(lesson.multi_worker)
     assert "def multi_worker" in inspect.getsource(lesson.multi_worker)
+    assert lesson.shown_source(lesson.save) in text
 
 
 @pytest.mark.slow
@@ -183,6 +229,75 @@ def test_a_killed_worker_costs_no_step_and_the_same_loss_is_reached(functions, a
     assert by["asynchronous"][3] in (0, 1)
     assert by["synchronous"][2] == 0
     assert abs(float(by["synchronous"][-2]) - float(by["synchronous"][-1])) < 1e-5
+
+
+@pytest.mark.slow
+@needs_both
+def test_whenever_a_process_dies_the_same_loss_is_reached(functions, arguments, tmp_path):
+    """Four epochs of four steps: before there is a checkpoint, at an epoch's end, before the last step."""
+    whole = lesson.synchronous_run(functions.synchronous, arguments, 4).result["losses"]
+    for at, begins in ((1, (0,)), (8, (4, 8)), (15, (12,))):
+        folder = str(tmp_path / str(at))
+        Path(folder).mkdir()
+        broken = lesson.survivor(lesson.synchronous_run(functions.synchronous, arguments, 4, folder, at))
+        assert broken["noticed"] < 30
+        resumed = lesson.synchronous_run(functions.synchronous, arguments, 4, folder).result
+        assert resumed["begin"] in begins
+        np.testing.assert_allclose(resumed["losses"], whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@needs_both
+@pytest.mark.parametrize("whole_file", [False, True])
+def test_who_dies_while_it_writes_the_checkpoint_resumes_to_the_same_loss(functions, arguments, tmp_path, whole_file):
+    """Rank 0 dies in the second writing: with half of the new file, or with all of it and not yet renamed."""
+    whole = lesson.synchronous_run(functions.synchronous, arguments, 4).result["losses"]
+    cut = f"""
+    def dying(file, model, losses, save=lesson.save):
+        from unittest import mock
+
+        def end(new, target):
+            if not {whole_file}:
+                new.write_bytes(new.read_bytes()[: new.stat().st_size // 2])
+            lesson.die()
+
+        with mock.patch("pathlib.Path.replace", end) if len(losses) == 8 else mock.patch("os.environ", os.environ):
+            save(file, model, losses)
+
+    import os
+
+    lesson.save = dying
+    steps ="""
+    source = inspect.getsource(functions.synchronous).replace("\n    steps =", cut, 1)
+    dying = worker.Script("dying", source.replace("def synchronous(", "def dying(")).define()
+    broken = lesson.synchronous_run(dying, arguments, 4, str(tmp_path), 99)
+    assert broken.failures[0].startswith("the process was ended by SIGKILL")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint.npz", "new.npz"]
+    resumed = lesson.synchronous_run(functions.synchronous, arguments, 4, str(tmp_path)).result
+    assert resumed["begin"] == 4
+    np.testing.assert_allclose(resumed["losses"], whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@needs_both
+def test_the_lessons_network_is_article_as():
+    def both(initial):
+        from helpers.lessons import lesson_09 as lesson
+
+        lesson.import_keras()
+        from helpers import models
+
+        ours, given = lesson.network(initial), models.plain_mlp(lesson.RATE)
+        given.set_weights(initial)
+        import numpy as np
+
+        images = np.arange(784 * 32, dtype="uint8").reshape(32, 784)
+        return [[model.train_on_batch(images, np.arange(32) % 10)] for model in (ours, given) for _ in range(3)]
+
+    rng = np.random.default_rng(0)
+    initial = [rng.normal(0, 0.05, shape).astype("float32") for shape in SHAPES]
+    told = processes.run(both, variables=lesson.JAX, arguments={"initial": initial}).result
+    assert [float(np.ravel(one[0])[0]) for one in told[:3]] == [float(np.ravel(one[0])[0]) for one in told[3:]]
 
 
 @pytest.mark.slow

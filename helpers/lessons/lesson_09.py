@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.machinery
 import os
 import re
 import signal
@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers import checks
+from helpers import checks, workload
 from helpers.errors import WorkshopError
 from helpers.plots import BLUE, GREEN, ORANGE, PINK, figure, show
 from helpers.tables import Table
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 BATCH = 256  # images a step, of all processes together
 RATE = 0.05
 SECONDS = 100.0  # the most that one of the lesson's runs may take; it then ends with a message
+PREVIEW_SECONDS = 100.0  # the most that all of them together may take under `preview`
 
 # ------------------------------------------------------------------------------------------- checks of its exercises
 
@@ -62,8 +63,12 @@ def _part(learner: Share, images: int, rank: int, size: int) -> tuple[int, int]:
         except Exception as error:
             raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
     answer = answers[0]
-    if answer is ... or answer is None:
-        raise checks.NotDone(f"{call} is `{answer if answer is None else '...'}`, as it was handed out.")
+    if answer is ...:
+        raise checks.NotDone(f"{call} is `...`, as it was handed out.")
+    if answer is None:
+        raise checks.NotYet(f"{call} returned None. (It is `return` that hands a value back.)")
+    if isinstance(answer, np.ndarray):
+        answer = list(answer.ravel()) if answer.shape == (2,) else answer
     whole = int | np.integer
     if not isinstance(answer, tuple | list) or len(answer) != 2 or not all(isinstance(one, whole) for one in answer):
         raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}")
@@ -120,7 +125,7 @@ def check_receive(learner: Receive) -> Iterator[str]:
     for steps in (by_hand, later, zero):
         _judge_server(learner, np.array([100.0]), [(number, np.array([value])) for number, value in steps])
     for _ in range(5):
-        gradients = rng.integers(-9, 10, (int(rng.integers(3, 30)), 2, 3)).astype(float)
+        gradients = rng.normal(0, 5, (int(rng.integers(3, 30)), 2, 3))
         gradients[-1] = gradients[0]  # two different steps with the same gradient
         numbers = rng.permutation(np.concatenate([np.arange(len(gradients)), rng.integers(0, len(gradients), 5)]))
         deliveries = [(int(number), gradients[number]) for number in numbers]
@@ -153,17 +158,25 @@ def _judge_server(learner: Receive, weights: np.ndarray, deliveries: Sequence[tu
         told = f"after the steps {came} came"
         if gradient.size == 1:
             told += f" with the gradients {[float(one[0]) for _, one in deliveries[: at + 1]]}"
+        if not isinstance(server["done"], set | frozenset):
+            raise checks.NotYet(f'{told}, server["done"] is {server["done"]!r}; expected a set (`add` returns None).')
+        if at == 0 and gradient.any() and not server["done"] and np.array_equal(server["weights"], weights):
+            raise checks.NotYet(f"{told}, server is as before. Change it; what receive returns is not looked at.")
         actual = np.asarray(server["weights"], float)
         if actual.shape != expected.shape or not np.allclose(actual, expected, atol=1e-9):
-            raise checks.NotYet(f"{told}, weights: expected {_numbers(expected)}, actual {_numbers(actual)}")
+            raise checks.NotYet(f"{told}, weights: {_difference(expected, actual)}")
         if set(server["done"]) != set(came):
             raise checks.NotYet(
                 f'{told}, server["done"]: expected {sorted(set(came))}, actual {sorted(server["done"])}'
             )
 
 
-def _numbers(values: np.ndarray) -> str:
-    return str(np.round(values.ravel()[:4], 3).tolist()) + (" ..." if values.size > 4 else "")
+def _difference(expected: np.ndarray, actual: np.ndarray) -> str:
+    if actual.shape != expected.shape:
+        return f"expected shape {expected.shape}, actual {actual.shape}"
+    at = int(np.argmax(~np.isclose(expected, actual, atol=1e-9).ravel()))
+    place = f" at {np.unravel_index(at, expected.shape)}".replace("np.int64", "") if expected.size > 1 else ""
+    return f"expected {expected.ravel()[at]:.9g}, actual {actual.ravel()[at]:.9g}{place}"
 
 
 # --------------------------------------------------------------------------- what its processes have in common
@@ -190,15 +203,78 @@ def need(*frameworks: str) -> None:
         )
 
 
-def import_tensorflow() -> ModuleType:
-    """Import TensorFlow without Keras and JAX, which it would load: half of the time and 190 MB of each process.
+_runs: dict[str, float] = {}  # seconds of each of the lesson's runs; one that is repeated counts once
 
-    Its log lines stay in the process' standard error. GRPC_FAIL_FAST is TensorFlow's own advice for parameter servers:
+
+def seconds_left(name: str = "") -> float:
+    """Return how long a run may take: SECONDS, and under `preview` no more than its other runs have left.
+
+    Args:
+        name: of a run, which is not counted itself, as it may be a repetition; empty for a new one.
+    """
+    if workload.current() != "preview":
+        return SECONDS
+    others = sum(seconds for other, seconds in _runs.items() if other != name)
+    return max(1.0, min(SECONDS, PREVIEW_SECONDS - others))
+
+
+def run(function: Callable[..., object], processes: int = 1, name: str = "", **options: Any) -> Run:  # noqa: ANN401
+    """Call a function in processes of their own, with a time-out, and note how long that took.
+
+    Args:
+        function: see `helpers.processes.run`.
+        processes: how many.
+        name: by which its time is noted; the function's own if empty.
+        options: of `helpers.processes.run`.
+
+    Raises:
+        WorkshopError: it failed, or its time is over.
+    """
+    from helpers import processes as running
+
+    name, start = name or function.__name__, time.perf_counter()
+    try:
+        return running.run(function, processes, seconds_left(name), **options)
+    finally:
+        _runs[name] = time.perf_counter() - start
+
+
+def skipped(what: str, seconds: float = 0.0) -> bool:
+    """Say in a line that something is left out under `preview`, if it is.
+
+    Args:
+        what: it.
+        seconds: it is left out only if less than this is left of PREVIEW_SECONDS; 0 for always.
+    """
+    if workload.current() != "preview" or (seconds and seconds_left() >= seconds):
+        return False
+    why = " as the time is short" if seconds else ""
+    print(f"skipped under preview{why}: {what}")
+    return True
+
+
+def import_tensorflow(servers_only: bool = False) -> Any:  # noqa: ANN401
+    """Import TensorFlow without what these processes do not use: Keras, JAX, SciPy.
+
+    That is half of the time and 190 MB of each process. Its log lines stay in the process' standard error.
+    GRPC_FAIL_FAST is TensorFlow's own advice for parameter servers:
     https://www.tensorflow.org/tutorials/distribute/parameter_server_training
+
+    Args:
+        servers_only: whether `train.ClusterSpec` and `distribute.Server` are enough, as they are for a process that
+            does what others send: then a sixth of the time, and 150 MB less. What is sent is compiled code's work.
     """
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
-    sys.modules.update(dict.fromkeys(("keras", "tf_keras", "jax")))
-    return importlib.import_module("tensorflow")
+    sys.modules.update(dict.fromkeys(("keras", "tf_keras", "jax", "scipy")))
+    if not servers_only:
+        return importlib.import_module("tensorflow")
+    package = importlib.machinery.PathFinder.find_spec("tensorflow")
+    sys.modules["tensorflow"] = bare = ModuleType("tensorflow")  # instead of its __init__, which imports everything
+    bare.__path__ = list(package.submodule_search_locations)
+    library = importlib.import_module("tensorflow.python.training.server_lib")
+    bare.train = SimpleNamespace(ClusterSpec=library.ClusterSpec)
+    bare.distribute = SimpleNamespace(Server=library.Server)
+    return bare
 
 
 def import_keras() -> ModuleType:
@@ -254,7 +330,7 @@ def _died() -> float:
 # -------------------------------------------------------------------------------------- synchronous, Keras on JAX
 
 
-def share(images: int, process: int, processes: int) -> np.ndarray:
+def of_each_batch(images: int, process: int, processes: int) -> np.ndarray:
     """Return the numbers of the images that belong to one process: of each batch its own part.
 
     Args:
@@ -263,6 +339,46 @@ def share(images: int, process: int, processes: int) -> np.ndarray:
         processes: the world size.
     """
     return np.arange(images).reshape(-1, processes, BATCH // processes)[:, process].ravel()
+
+
+def network(weights: Sequence[np.ndarray]) -> keras.Model:
+    """Return article A's network without dropout, with these weights, compiled with the simplest optimizer.
+
+    It is `models.plain_mlp`, but begins with zeros: to compile random numbers which are then replaced takes a second.
+    """
+    from keras import Input, Sequential, layers, optimizers
+
+    zeros = {"kernel_initializer": "zeros"}
+    hidden = [layers.Dense(512, activation="relu", **zeros) for _ in range(2)]
+    last = layers.Dense(10, activation="softmax", **zeros)
+    model = Sequential([Input((784,), dtype="uint8"), layers.Rescaling(1 / 255), *hidden, last])
+    model.compile(optimizers.SGD(RATE), "sparse_categorical_crossentropy")
+    model.set_weights(weights)
+    return model
+
+
+def state(model: keras.Model) -> list[keras.Variable]:
+    """Return all that a training changes: the weights, and what the optimizer keeps."""
+    model.optimizer.build(model.trainable_variables)
+    return [*model.variables, *model.optimizer.variables]
+
+
+def save(file, model, losses):  # noqa: ANN001, ANN201, D103  (the lesson shows it)
+    import numpy as np
+
+    new = file.with_name("new.npz")
+    np.savez(new, *[one.numpy() for one in state(model)], losses=losses)  # takes a while
+    new.replace(file)  # takes no time: there is always a whole file of this name
+
+
+def load(file: Path, model: keras.Model) -> list[float]:
+    """Give a model what `save` wrote, and return the losses until then; none if there is no such file."""
+    if not file.exists():
+        return []
+    with np.load(file) as kept:
+        for number, one in enumerate(state(model)):
+            one.assign(kept[f"arr_{number}"])
+        return kept["losses"].tolist()
 
 
 class Steps:
@@ -275,6 +391,7 @@ class Steps:
             dies_at: after so many steps the process is killed by signal 9; None for never.
         """
         self.losses: list[float] = []  # of each step: the mean over the images of the epoch so far
+        self.begin = 0  # steps that a checkpoint had
         self.ends: list[float] = []  # when each step ended
         self.dies_at = dies_at
 
@@ -283,6 +400,25 @@ class Steps:
         import keras
 
         return keras.callbacks.LambdaCallback(on_train_batch_end=self._end)
+
+    def resume(self, file: Path, model: keras.Model, process: int) -> keras.callbacks.Callback:
+        """Go on from a checkpoint if there is one, and return what `fit` has to call to keep one after each epoch.
+
+        Rank 0 writes it and all read it: on a cluster this needs a disk that all can reach.
+
+        Args:
+            file: the checkpoint.
+            model: the same in all processes.
+            process: the rank.
+        """
+        import keras
+
+        self.losses = load(file, model)
+        self.begin = len(self.losses)
+        kept = keras.callbacks.LambdaCallback()
+        if process == 0:  # kept.model is the model with the weights of this moment; on JAX, fit has them elsewhere
+            kept.on_epoch_end = lambda epoch, logs: save(file, kept.model, self.losses)
+        return kept
 
     def _end(self, step: int, logs: dict[str, float]) -> None:
         self.losses.append(float(logs["loss"]))
@@ -299,7 +435,7 @@ class Steps:
     @property
     def median(self) -> float:
         """Seconds a step, without those that begin an epoch or compile."""
-        return float(np.median(np.diff(self.ends)[2:]))
+        return float(np.median(np.diff(self.ends)[2:])) if len(self.ends) > 3 else float("nan")
 
 
 def fit(
@@ -325,7 +461,8 @@ def fit(
         if not _killed().exists():
             raise
         return steps.lost(error)
-    result = {"losses": steps.losses, "median": steps.median, "first": steps.ends[0]}
+    result = {"losses": steps.losses, "begin": steps.begin, "median": steps.median}
+    result["first"] = steps.ends[0] if steps.ends else time.time()
     if jax.process_count() > 1 and len(options["callbacks"]) == 1:
         result |= parts(model, images, labels, options["batch_size"])
     return result
@@ -345,12 +482,12 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
     """
     import keras
 
-    from helpers import cluster, models
+    from helpers import cluster
 
     sizes = (4, 4 * model.count_params(), 8 * model.count_params())
     exchange = {size: float(np.median(cluster.time_exchange(size, 15))) for size in sizes}
     keras.distribution.set_distribution(None)
-    twin, steps = models.plain_mlp(RATE), Steps()
+    twin, steps = network(model.get_weights()), Steps()
     twin.fit(images, labels, batch_size=batch, epochs=2, shuffle=False, verbose=0, callbacks=[steps.callback()])
     return {"alone": steps.median, "exchange": exchange}
 
@@ -358,15 +495,15 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
 # ------------------------------------------------------------------------- asynchronous, TensorFlow's parameter server
 
 
-def wait_for_work(dies: bool) -> None:
-    """Let a worker's server do what the coordinator sends; if it has to die, then when the coordinator says so."""
+def wait_for_work(task: int) -> None:
+    """Let a worker's server do what the coordinator sends; worker 1 dies when the coordinator says so."""
 
     def watch() -> None:
         while not (Path(tempfile.gettempdir()) / "die").exists():
-            time.sleep(0.002)
+            time.sleep(0.005)
         die()
 
-    if dies:
+    if task == 1:
         threading.Thread(target=watch, daemon=True).start()
 
 
@@ -483,25 +620,27 @@ class Returned:
         return {"noticed": self.came[0][0] - _died(), "recovered": recovered - _died(), "returned": len(self.came)}
 
 
+Plan = Sequence[tuple[str, bool, float, int, int | None]]
+
+
 def carry_out(
-    plan: Sequence[tuple[str, bool, float, int]],
+    plan: Plan,
     coordinator: tf.distribute.coordinator.ClusterCoordinator,
     work: Callable[..., object],
     weights: Sequence[tf.Variable],
     initial: Sequence[np.ndarray],
     version: tf.Variable,
-    dies_at: int | None,
 ) -> dict[str, dict[str, Any]]:
     """Train once for each line of the plan, from the same weights, and return what the workers noted.
 
     Args:
-        plan: for each training its name, whether it is asynchronous, worker 1's pause in each step, and the steps.
+        plan: for each training its name, whether it is asynchronous, worker 1's pause in each step, the steps, and
+            after how many updates worker 1 is killed, or None.
         coordinator: hands out the work.
         work: the lesson's step.
         weights: on the parameter server.
         initial: what they begin with.
         version: counts the updates.
-        dies_at: after so many updates worker 1 is killed; None for never.
 
     Returns:
         For each training `notes` (a row a step), `updates` (begin and end of the coordinator's own), `version` (the
@@ -512,7 +651,7 @@ def carry_out(
         for number in range(4):
             _schedule(coordinator, work, number, 0.0, kind)
         coordinator.join()
-    for name, asynchronous, pause, steps in plan:
+    for name, asynchronous, pause, steps, dies_at in plan:
         for one, value in zip([*weights, version], [*initial, 0.0], strict=True):
             one.assign(value)
         updates: list[tuple[float, float]] = []
@@ -521,10 +660,10 @@ def carry_out(
             if dies_at is not None:
                 kill_worker(version, dies_at)
             coordinator.join()
+            notes = np.array([value.fetch()[0] for value in values])
         else:
-            values = [_together(coordinator, work, number, pause, weights, updates) for number in range(0, steps, 2)]
-            values = [one for both in values for one in both]
-        notes = np.array([value.fetch()[0] for value in values])
+            pairs = [_together(coordinator, work, number, pause, weights, updates) for number in range(0, steps, 2)]
+            notes = np.concatenate(pairs)
         counted = int(version.numpy()) if asynchronous else len(updates)
         results[name] = {"notes": notes, "updates": updates, "version": counted, "pause": pause}
         results[name]["returned"] = returned.told()
@@ -540,16 +679,16 @@ def _schedule(coordinator: object, work: Callable[..., object], number: int, pau
 def _together(
     coordinator: object, work: Callable[..., object], number: int, pause: float, weights: Sequence[tf.Variable],
     updates: list[tuple[float, float]],
-) -> list[object]:  # fmt: skip
-    """Take a synchronous step: two gradients, and their mean from the coordinator."""
+) -> np.ndarray:  # fmt: skip
+    """Take a synchronous step: two gradients, and their mean from the coordinator. Return the notes, not the 5 MB."""
     both = [_schedule(coordinator, work, one, pause, write=False) for one in (number, number + 1)]
     coordinator.join()
-    gradients = [one.fetch()[1] for one in both]
+    (note, first_gradients), (other, second_gradients) = (one.fetch() for one in both)
     begin = time.time()
-    for weight, first, second in zip(weights, *gradients, strict=True):
+    for weight, first, second in zip(weights, first_gradients, second_gradients, strict=True):
         weight.assign_sub(RATE * (first + second) / 2)
     updates.append((begin, time.time()))
-    return both
+    return np.array([note, other])
 
 
 # ------------------------------------------------------------------------------------- what the notebook looks at
@@ -566,7 +705,8 @@ def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, 
     slow = notes[notes[:, WORKER] == 1] if (notes[:, WORKER] == 1).any() else notes
     slow = slow[len(slow) // 2 - steps // 2 :][:steps]
     begin, end = slow[0, BEGAN], slow[-1, WROTE]
-    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] <= end + 0.05]
+    last = min((one[0] for one in result["updates"] if one[0] >= end), default=end)  # the update that follows
+    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] <= last]
     for one in notes[(notes[:, WROTE] > begin) & (notes[:, BEGAN] < end)]:
         worker, slept = f"worker {int(one[WORKER])}", result["pause"] > 0 and one[WORKER] == 1
         if slept:
@@ -697,22 +837,25 @@ def launch(command: Sequence[str], processes: int = 1) -> str:
         processes: how many copies to start, each with the workshop's variables; 1 if the command starts them itself.
 
     Raises:
-        WorkshopError: one of them failed, or had not ended after SECONDS.
+        WorkshopError: one of them failed, or had not ended in time.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     from helpers import processes as running
 
+    start = time.perf_counter()
     (address,) = running._free_addresses(1)
     common = {**JAX, "ANYGPU_WORLD_SIZE": str(processes), "ANYGPU_COORDINATOR": address}
     own = [common | {"ANYGPU_RANK": str(rank)} for rank in range(processes)] if processes > 1 else [dict(JAX)]
-    environments = [running.environment(one) for one in own]
+    environments, seconds = [running.environment(one) for one in own], seconds_left(command[0])
     with ThreadPoolExecutor(len(own)) as pool:
         try:
-            ended = list(pool.map(lambda env: running.run_command(command, SECONDS, env), environments))
+            ended = list(pool.map(lambda env: running.run_command(command, seconds, env), environments))
         except BaseException:
             running.kill_all()
             raise
+        finally:
+            _runs[command[0]] = time.perf_counter() - start
     for rank, one in enumerate(ended):
         if one.status != 0:
             what = "had not ended in time" if one.status is None else f"ended with status {one.status}"
@@ -788,7 +931,7 @@ def lose_workers(
     epochs: int,
     repeats: int = 1,
 ) -> Table:
-    """Kill a worker in the middle of a training, asynchronous and synchronous, and return what it cost.
+    """Kill a worker at some moment of a training, asynchronous and synchronous, and return what it cost.
 
     Args:
         parameter_server: the lesson's function; three processes.
@@ -803,25 +946,22 @@ def lose_workers(
     """
     rng, rows = np.random.default_rng(), []
     whole = synchronous_run(synchronous, arguments, epochs).result["losses"]
-    unbroken = asynchronous_run(parameter_server, arguments, steps).result
     for _ in range(repeats):
-        at = int(rng.integers(steps // 4, 3 * steps // 4))
-        result = survivor(asynchronous_run(parameter_server, arguments, steps, at))
-        rows.append(_asynchronous_row(at, steps, result, unbroken))
-        at, an_epoch = int(rng.integers(len(whole) // 4, 3 * len(whole) // 4)), len(whole) // epochs
-        at += at % an_epoch == 0  # not at an epoch's end: Keras' checkpoint is two files, and may be left half new
-        rows.append(_synchronous_row(synchronous, arguments, epochs, at, whole))
+        rows.append(_asynchronous_row(parameter_server, arguments, steps, int(rng.integers(1, steps))))
+        rows.append(_synchronous_row(synchronous, arguments, epochs, int(rng.integers(1, len(whole))), whole))
     names = ["training", "killed at step", "steps lost", "steps repeated", "noticed", "recovered"]
     return Table(sorted(rows, key=lambda row: row[0]), [*names, "last loss", "unbroken"])
 
 
-def _asynchronous_row(at: int, steps: int, result: Mapping[str, Any], unbroken: Mapping[str, Any]) -> tuple:
-    last, whole = (float(one["all steps"]["notes"][-8:, LOSS].mean()) for one in (result, unbroken))
-    lost = steps - len(result["all steps"]["notes"])
-    again = result["all steps"]["version"] - steps
-    returned = result["all steps"]["returned"]
+def _asynchronous_row(
+    parameter_server: Callable[..., object], arguments: Mapping[str, Any], steps: int, at: int
+) -> tuple:
+    plan = [("unbroken", True, 0.0, steps, None), ("broken", True, 0.0, steps, at)]
+    runs = asynchronous_run(parameter_server, arguments, plan)
+    broken, returned = runs["broken"], runs["broken"]["returned"]
     took = [duration(returned[name]) if name in returned else "not needed" for name in ("noticed", "recovered")]
-    return "asynchronous", at, lost, again, *took, f"{last:.3f}", f"{whole:.3f}"
+    last = [f"{runs[name]['notes'][-8:, LOSS].mean():.3f}" for name in ("broken", "unbroken")]
+    return "asynchronous", at, steps - len(broken["notes"]), broken["version"] - steps, *took, *last
 
 
 def _synchronous_row(
@@ -832,9 +972,9 @@ def _synchronous_row(
         start = time.time()
         resumed = synchronous_run(synchronous, arguments, epochs, folder).result
         recovered = resumed["first"] - start  # until its first step
-    done = len(whole) - len(resumed["losses"])
+    lost = len(whole) - len(resumed["losses"])
     row = duration(broken["noticed"]), duration(recovered), f"{resumed['losses'][-1]:.6f}", f"{whole[-1]:.6f}"
-    return "synchronous", at, 0, at - done, *row
+    return "synchronous", at, lost, at - resumed["begin"], *row
 
 
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
@@ -845,10 +985,9 @@ def synchronous_run(
     dies_at: int | None = None, processes: int = 2,
 ) -> Run:  # fmt: skip
     """Run the lesson's synchronous training; a process may be killed."""
-    from helpers import processes as running
-
+    name = f"synchronous, {processes} processes" + ", broken" * bool(dies_at) + ", with a checkpoint" * bool(folder)
     given = {**arguments, "epochs": epochs, "folder": folder, "dies_at": dies_at}
-    return running.run(function, processes, SECONDS, JAX, check=dies_at is None, arguments=given)
+    return run(function, processes, name, variables=JAX, check=dies_at is None, arguments=given)
 
 
 def survivor(run: Run) -> Any:  # noqa: ANN401
@@ -867,30 +1006,39 @@ def survivor(run: Run) -> Any:  # noqa: ANN401
 
 
 def asynchronous_run(
-    function: Callable[..., object], arguments: Mapping[str, Any], steps: int, dies_at: int | None = None
-) -> Run:
-    """Run the lesson's asynchronous training; a worker may be killed."""
-    from helpers import processes as running
-
-    given = {**arguments, "plan": [("all steps", True, 0.0, steps)], "dies_at": dies_at}
-    return running.run(function, 3, SECONDS, check=dies_at is None, arguments=given)
+    function: Callable[..., object], arguments: Mapping[str, Any], plan: Plan
+) -> dict[str, dict[str, Any]]:
+    """Run the lesson's trainings with a parameter server, in which a worker may be killed; return what each told."""
+    dies = any(line[-1] is not None for line in plan)
+    return survivor(run(function, 3, check=not dies, arguments={**arguments, "plan": plan}))
 
 
-def checkpoint(folder: str, process: int) -> str:
-    """Return the folder of one process' checkpoint; before it begins, that is a copy of rank 0's, so that all agree.
+def shown_functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions for processes that the notebook shows, by name, for who needs them without it."""
+    from helpers import worker
+    from helpers.commands import lesson_files
 
-    A process that dies at the end of an epoch leaves an older checkpoint than the others have written. On a cluster
-    this needs a disk that all can reach.
+    notebook = lesson_files.read(lesson_files.FOLDER / "09-train-on-several-machines.ipynb")
+    functions = {}
+    for cell in notebook.cells:
+        found = re.match(r"def (\w+)\(process, addresses", cell.source)
+        if cell.cell_type == "code" and found:
+            functions[found[1]] = worker.Script(found[1], cell.source).define()
+    return functions
 
-    Args:
-        folder: of all processes.
-        process: the rank.
-    """
-    import shutil
 
-    own, first = Path(folder) / str(process), Path(folder) / "0"
-    if process:
-        shutil.rmtree(own, ignore_errors=True)
-        if first.exists():
-            shutil.copytree(first, own)
-    return str(own)
+def main(repeats: int) -> None:
+    """Repeat the lesson's experiments with a killed worker, and print what each cost."""
+    from helpers import data
+
+    mnist, rng = data.load_mnist(), np.random.default_rng(0)
+    shapes = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]
+    arguments: dict[str, Any] = {"initial": [rng.normal(0, 0.05, shape).astype("float32") for shape in shapes]}
+    arguments["images"] = np.resize(mnist.x_train.reshape(-1, 784), (2048, 784))
+    arguments["labels"] = np.resize(mnist.y_train, 2048)
+    shown = shown_functions()
+    print(lose_workers(shown["parameter_server"], shown["synchronous"], arguments, 48, 4, repeats))
+
+
+if __name__ == "__main__":  # python -m helpers.lessons.lesson_09 10
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)

@@ -25,6 +25,7 @@ MUTANTS = {
         "a range": [(_BOTH, "return range(rank * images // size, (rank + 1) * images // size)")],
         "floats": [(_BOTH, "return rank * images / size, (rank + 1) * images / size")],
         "rounded": [(_BOTH, "return int(rank * (images / size)), int((rank + 1) * (images / size) - 1e-9)")],
+        "nothing returned": [("return rank", "result = rank")],
         "the example alone": [(_BOTH, "return ((0, 3), (3, 6), (6, 8), (8, 10))[rank % 4]")],
         "another one each time": [
             (
@@ -79,6 +80,18 @@ MUTANTS = {
                 '        server["weights"] = server["weights"] + 0.1 * gradient',
             )
         ],
+        "add returns nothing": [
+            ('        server["done"].add(number)', '        server["done"] = server["done"].add(number)')
+        ],
+        "the number alone": [('server["done"].add(number)', 'server["done"] = number')],
+        "a list": [('server["done"].add(number)', 'server["done"] = [*server["done"], number]')],
+        "rounded": [("- 0.1 * gradient", "- (0.1 * gradient).round(2)")],
+        "returned, not stored": [
+            (
+                '        server["weights"] = server["weights"] - 0.1 * gradient\n        server["done"].add(number)',
+                '        return server["weights"] - 0.1 * gradient',
+            )
+        ],
         "a set of its own": [('server["done"].add(number)', 'server["done"] = {number}')],
     },
 }
@@ -95,6 +108,10 @@ def share(images, rank, size):
 def share(images, rank, size):
     sizes = [(images + number) // size for number in range(size)]
     return [sum(sizes[:rank]), sum(sizes[: rank + 1])]
+""",
+        "an array": """
+def share(images, rank, size):
+    return np.array([rank * images // size, (rank + 1) * images // size])
 """,
         "NumPy": """
 def share(images, rank, size):
