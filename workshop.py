@@ -304,7 +304,9 @@ def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]
     family, extras = wanted["family"], wanted["extras"]
     names = ["uv", family] + ["test"] * (command in NEED_TEST_TOOLS) + [name for name in extras if name != "torch"]
     locks = [os.path.join("requirements", name + ".txt") for name in names]
-    install = [UV, "pip", "install", "--python", python_in(VENV)]
+    # Compiled once, here: a process that compiles TensorFlow anew, as where .venv may not be written to, imports it in
+    # 9 s instead of 3.5, and lessons start many processes.
+    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(VENV)]
     locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]
     # PyTorch's builds for CPU and CUDA share a version, so no lock names it: the pin of pyproject.toml, and elsewhere
     # than on CUDA the locks as limits. There it names its own CUDA libraries, of the same generation.
