@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import lose_workers
 import numpy as np
 import psutil
 import pytest
@@ -37,7 +38,7 @@ ONE = notes([0, 0.0, 0.0, 1.0, 1.1, 0, 1, 2.0], [1, 0.0, 0.5, 1.5, 1.6, 0, 2, 1.
 
 @pytest.fixture(scope="module")
 def functions():
-    return SimpleNamespace(**lesson.shown_functions())
+    return SimpleNamespace(**lose_workers.shown_functions())
 
 
 @pytest.fixture(scope="module")

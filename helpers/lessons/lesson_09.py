@@ -1011,34 +1011,3 @@ def asynchronous_run(
     """Run the lesson's trainings with a parameter server, in which a worker may be killed; return what each told."""
     dies = any(line[-1] is not None for line in plan)
     return survivor(run(function, 3, check=not dies, arguments={**arguments, "plan": plan}))
-
-
-def shown_functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions for processes that the notebook shows, by name, for who needs them without it."""
-    from helpers import worker
-    from helpers.commands import lesson_files
-
-    notebook = lesson_files.read(lesson_files.FOLDER / "09-train-on-several-machines.ipynb")
-    functions = {}
-    for cell in notebook.cells:
-        found = re.match(r"def (\w+)\(process, addresses", cell.source)
-        if cell.cell_type == "code" and found:
-            functions[found[1]] = worker.Script(found[1], cell.source).define()
-    return functions
-
-
-def main(repeats: int) -> None:
-    """Repeat the lesson's experiments with a killed worker, and print what each cost."""
-    from helpers import data
-
-    mnist, rng = data.load_mnist(), np.random.default_rng(0)
-    shapes = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]
-    arguments: dict[str, Any] = {"initial": [rng.normal(0, 0.05, shape).astype("float32") for shape in shapes]}
-    arguments["images"] = np.resize(mnist.x_train.reshape(-1, 784), (2048, 784))
-    arguments["labels"] = np.resize(mnist.y_train, 2048)
-    shown = shown_functions()
-    print(lose_workers(shown["parameter_server"], shown["synchronous"], arguments, 48, 4, repeats))
-
-
-if __name__ == "__main__":  # python -m helpers.lessons.lesson_09 10
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
