@@ -181,6 +181,58 @@ def test_a_survivor_without_a_result_is_told():
     assert lesson.survivor(SimpleNamespace(result=3)) == 3
 
 
+def test_what_takes_long_in_a_step_is_told_by_what_was_measured():
+    assert lesson.what_takes_long(0.030, 0.002, 0.020).endswith("So most of it is the exchange itself.")
+    assert "28 ms more" in lesson.what_takes_long(0.030, 0.002, 0.020)
+    assert "only when the processes compute, too" in lesson.what_takes_long(0.030, 0.002, 0.003)
+    assert "too busy to tell" in lesson.what_takes_long(0.030, 0.002, 0.090)
+    assert "too busy to tell" in lesson.what_takes_long(0.002, 0.002, 0.001)
+
+
+def test_a_link_is_told_only_where_the_larger_array_took_longer():
+    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2})
+    assert told.splitlines() == [
+        "this computer: 2.00 GB/s, latency 50 µs",
+        "2.0 MB: calculated 1.1 ms, measured 1.1 ms",
+    ]
+    for large in (1e-4, 0.5e-4):
+        told = lesson.link_told({4: 1e-4, 2_000_000: 1e-3, 20_000_000: large})
+        assert told == "too noisy to tell here: 20.0 MB took no longer than 4 bytes"
+
+
+def _complaint(judge, answer, capsys):
+    judge(answer)
+    return capsys.readouterr().out
+
+
+def test_a_share_that_loses_an_image_is_refused_every_time(capsys):
+    def share(images, rank, size):
+        return int(rank * (images / size)), int((rank + 1) * (images / size))
+
+    for _ in range(5):
+        told = _complaint(lesson.check_share, share, capsys)
+        assert "image 60 is in 0 parts; expected one" in told
+
+
+def test_a_latency_counted_once_is_told_with_four_processes(capsys):
+    told = _complaint(
+        lesson.check_exchange_seconds,
+        lambda size, n, rate, latency: latency * 2 + 2 * (n - 1) * size / n / rate,
+        capsys,
+    )
+    assert "(8, 4," in told
+
+
+def test_a_wrong_weight_is_told_with_its_index(capsys):
+    def receive(server, number, gradient):
+        if number not in server["done"]:
+            server["weights"] = server["weights"] - 0.1 * gradient + (gradient.size > 1)
+            server["done"].add(number)
+
+    told = _complaint(lesson.check_receive, receive, capsys)
+    assert "at index [0, 0]" in told
+
+
 def test_losses_are_compared_in_words():
     assert [lesson.how_equal(one) for one in (0.0, 1e-6, 1e-3)] == ["exactly", "almost", "no"]
 

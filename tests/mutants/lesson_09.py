@@ -24,6 +24,7 @@ MUTANTS = {
         "everything for rank 0": [(_BOTH, "return (0, images) if rank == 0 else (images, images)")],
         "a range": [(_BOTH, "return range(rank * images // size, (rank + 1) * images // size)")],
         "floats": [(_BOTH, "return rank * images / size, (rank + 1) * images / size")],
+        "divided first": [(_BOTH, "return int(rank * (images / size)), int((rank + 1) * (images / size))")],
         "rounded": [(_BOTH, "return int(rank * (images / size)), int((rank + 1) * (images / size) - 1e-9)")],
         "nothing returned": [("return rank", "result = rank")],
         "the example alone": [(_BOTH, "return ((0, 3), (3, 6), (6, 8), (8, 10))[rank % 4]")],
