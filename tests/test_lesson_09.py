@@ -233,6 +233,38 @@ def test_a_wrong_weight_is_told_with_its_index(capsys):
     assert "at index [0, 0]" in told
 
 
+def test_a_store_keeps_the_first_part_of_a_write_that_dies():
+    store = lesson.Store()
+    store.write("a", [1, 2, 3])
+    store._dies = 2, 1
+    with pytest.raises(lesson.Died):
+        store.write("a", [4, 5, 6])
+    with pytest.raises(lesson.Died):  # the dead do nothing more
+        store.write("a", [7])
+    store._dies = None
+    assert store.names() == ["a"]
+    assert store.read("a") == [4]
+    store.delete("a")
+    assert store.names() == []
+    with pytest.raises(TypeError, match="takes a list of numbers"):
+        store.write("a", 3)
+
+
+def test_a_checkpoint_written_over_the_old_one_is_told(capsys):
+    def newest(store):
+        step, *weights = store.read("a") if store.names() and store.read("a") else (None,)
+        return (step, weights) if weights else None
+
+    def check(save):
+        lesson.check_checkpoints(save, newest)
+
+    told = _complaint(check, lambda store, step, weights: store.write("a", [step, *weights]), capsys)
+    assert told.startswith(
+        "not yet: save(store, 1, [0.25, 1.0, 2.5, 0.0]) died when 2 of 5 numbers of a write were there; after this, "
+        "newest(store): expected None or (1, [0.25, 1.0, 2.5, 0.0]), actual (1, [0.25])"
+    )
+
+
 def test_losses_are_compared_in_words():
     assert [lesson.how_equal(one) for one in (0.0, 1e-6, 1e-3)] == ["exactly", "almost", "no"]
 

@@ -177,6 +177,118 @@ def _difference(expected: np.ndarray, actual: np.ndarray) -> str:
     return f"expected {expected.ravel()[at]:.9g}, actual {actual.ravel()[at]:.9g}{place}"
 
 
+class Died(BaseException):
+    """A process' death in the middle of a write; no `except Exception` of the learner's stops it."""
+
+
+class Store:
+    """A storage that cannot rename, in memory; a write may be cut, as when its process dies."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._kept: dict[str, list] = {}
+        self._dies: tuple[int, int] | None = None  # in which write from now on, and what that one still writes
+        self.written: list[int] = []  # the lengths of all writes so far
+
+    def write(self, name: str, numbers: Sequence[float]) -> None:
+        """Keep a list under a name, instead of what was there."""
+        if not isinstance(numbers, list | tuple | np.ndarray):
+            raise TypeError(f"store.write takes a list of numbers, not {numbers!r}")
+        numbers = list(numbers)
+        self._still_alive()
+        self.written.append(len(numbers))
+        if self._dies is not None and len(self.written) == self._dies[0]:
+            self._kept[str(name)] = numbers[: self._dies[1]]
+        self._still_alive()
+        self._kept[str(name)] = numbers
+
+    def read(self, name: str) -> list:
+        """Return what was written under a name."""
+        return list(self._kept[str(name)])
+
+    def names(self) -> list[str]:
+        """Return all names, in the order of the alphabet."""
+        return sorted(self._kept)
+
+    def delete(self, name: str) -> None:
+        """Forget a name and what was written there."""
+        self._still_alive()
+        del self._kept[str(name)]
+
+    def _still_alive(self) -> None:
+        """A dead process does nothing more, even one that catches everything."""
+        if self._dies is not None and len(self.written) >= self._dies[0]:
+            raise Died
+
+
+Save = Callable[[Store, int, list], object]
+Newest = Callable[[Store], "tuple[int, list] | None"]
+
+
+@checks.verdict
+def check_checkpoints(save: Save, newest: Newest) -> Iterator[str]:
+    """Lesson 09, exercise 4: wherever a process dies in `save`, the checkpoint before is found, or the new one."""
+    first, deaths = Store(), 0
+    answer = _call_of_checkpoints(save, "save(store, 1, [0.5, 0.0])", first, 1, [0.5, 0.0])
+    if not first.written:
+        kind = checks.NotDone if answer is ... else checks.NotYet
+        raise kind("save(store, 1, [0.5, 0.0]) wrote nothing into the store.")
+    _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(store, 1, [0.5, 0.0])")
+    _judge_newest(newest, Store(), [None], "in an empty store")
+    for tail in ([2.5, 0.0], [-1.0, 3.0], [1.0, 1.0]):
+        weights = {step: [step / 4, float(step), *tail] for step in range(1, 13)}
+        whole, before = Store(), 0
+        for step, numbers in weights.items():
+            _call_of_checkpoints(save, f"save(store, {step}, {numbers})", whole, step, numbers)
+            _judge_newest(newest, whole, [(step, numbers)], f"after steps 1 to {step} were saved")
+            lengths, before = whole.written[before:], len(whole.written)
+            for write, length in enumerate(lengths, len(whole.written) - len(lengths) + 1):
+                for kept in range(length + 1):
+                    _judge_death(save, newest, weights, step, (write, kept, length))
+                    deaths += 1
+    yield f"{deaths} deaths in the middle of a write, and a whole checkpoint after each"
+
+
+def _judge_death(
+    save: Save, newest: Newest, weights: Mapping[int, list], step: int, dies: tuple[int, int, int]
+) -> None:
+    store = Store()
+    store._dies = dies[:2]
+    try:
+        for one in range(1, step + 1):
+            _call_of_checkpoints(save, f"save(store, {one}, ...)", store, one, weights[one])
+    except Died:
+        pass
+    store._dies = None
+    old = (step - 1, weights[step - 1]) if step > 1 else None
+    where = f"save(store, {step}, {weights[step]}) died when {dies[1]} of {dies[2]} numbers of a write were there;"
+    _judge_newest(newest, store, [old, (step, weights[step])], f"{where} after this")
+    _call_of_checkpoints(save, f"save(store, {step}, ...) after a death", store, step, weights[step])
+    _judge_newest(newest, store, [(step, weights[step])], f"{where} after it was saved again")
+
+
+def _call_of_checkpoints(function: Callable[..., object], call: str, *given: object) -> object:
+    try:
+        return function(*(list(one) if isinstance(one, list) else one for one in given))
+    except NotImplementedError:
+        raise checks.NotDone(f"{call} raised NotImplementedError.") from None
+    except Exception as error:
+        raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
+
+
+def _judge_newest(newest: Newest, store: Store, expected: Sequence[object], when: str) -> None:
+    answer = _call_of_checkpoints(newest, f"{when}, newest(store)", store)
+    if answer is ...:
+        raise checks.NotDone("newest(store) is `...`, as it was handed out.")
+    try:
+        came = None if answer is None else (int(answer[0]), [float(one) for one in answer[1]])
+    except (TypeError, ValueError, IndexError, KeyError):
+        raise checks.NotYet(f"{when}, newest(store) is {answer!r}; expected (step, weights) or None") from None
+    if came not in expected:
+        wanted = " or ".join(str(one) for one in expected)
+        raise checks.NotYet(f"{when}, newest(store): expected {wanted}, actual {came}")
+
+
 # --------------------------------------------------------------------------- what its processes have in common
 
 
