@@ -182,6 +182,90 @@ def test_a_survivor_without_a_result_is_told():
     assert lesson.survivor(SimpleNamespace(result=3)) == 3
 
 
+def test_what_takes_long_in_a_step_is_told_by_what_was_measured():
+    assert lesson.what_takes_long(0.030, 0.002, 0.020).endswith("So most of it is the exchange itself.")
+    assert "28 ms more" in lesson.what_takes_long(0.030, 0.002, 0.020)
+    assert "only when the processes compute, too" in lesson.what_takes_long(0.030, 0.002, 0.003)
+    assert "too busy to tell" in lesson.what_takes_long(0.030, 0.002, 0.090)
+    assert "too busy to tell" in lesson.what_takes_long(0.002, 0.002, 0.001)
+
+
+def test_a_link_is_told_only_where_the_larger_array_took_longer():
+    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2})
+    assert told.splitlines() == [
+        "this computer: 2.00 GB/s, latency 50 µs",
+        "2.0 MB: calculated 1.1 ms, measured 1.1 ms",
+    ]
+    for large in (1e-4, 0.5e-4):
+        told = lesson.link_told({4: 1e-4, 2_000_000: 1e-3, 20_000_000: large})
+        assert told == "too noisy to tell here: 20.0 MB took no longer than 4 bytes"
+
+
+def _complaint(judge, answer, capsys):
+    judge(answer)
+    return capsys.readouterr().out
+
+
+def test_a_share_that_loses_an_image_is_refused_every_time(capsys):
+    def share(images, rank, size):
+        return int(rank * (images / size)), int((rank + 1) * (images / size))
+
+    for _ in range(5):
+        told = _complaint(lesson.check_share, share, capsys)
+        assert "image 60 is in 0 parts; expected one" in told
+
+
+def test_a_latency_counted_once_is_told_with_four_processes(capsys):
+    told = _complaint(
+        lesson.check_exchange_seconds,
+        lambda size, n, rate, latency: latency * 2 + 2 * (n - 1) * size / n / rate,
+        capsys,
+    )
+    assert "(8, 4," in told
+
+
+def test_a_wrong_weight_is_told_with_its_index(capsys):
+    def receive(server, number, gradient):
+        if number not in server["done"]:
+            server["weights"] = server["weights"] - 0.1 * gradient + (gradient.size > 1)
+            server["done"].add(number)
+
+    told = _complaint(lesson.check_receive, receive, capsys)
+    assert "at index [0, 0]" in told
+
+
+def test_a_store_keeps_the_first_part_of_a_write_that_dies():
+    store = lesson.Store()
+    store.write("a", [1, 2, 3])
+    store._dies = 2, 1
+    with pytest.raises(lesson.Died):
+        store.write("a", [4, 5, 6])
+    with pytest.raises(lesson.Died):  # the dead do nothing more
+        store.write("a", [7])
+    store._dies = None
+    assert store.names() == ["a"]
+    assert store.read("a") == [4]
+    store.delete("a")
+    assert store.names() == []
+    with pytest.raises(TypeError, match="takes a list of numbers"):
+        store.write("a", 3)
+
+
+def test_a_checkpoint_written_over_the_old_one_is_told(capsys):
+    def newest(store):
+        step, *weights = store.read("a") if store.names() and store.read("a") else (None,)
+        return (step, weights) if weights else None
+
+    def check(save):
+        lesson.check_checkpoints(save, newest)
+
+    told = _complaint(check, lambda store, step, weights: store.write("a", [step, *weights]), capsys)
+    assert told.startswith(
+        "not yet: save(store, 1, [0.25, 1.0, 2.5, 0.0]) died when 2 of 5 numbers of a write were there; after this, "
+        "newest(store): expected None or (1, [0.25, 1.0, 2.5, 0.0]), actual (1, [0.25])"
+    )
+
+
 def test_losses_are_compared_in_words():
     assert [lesson.how_equal(one) for one in (0.0, 1e-6, 1e-3)] == ["exactly", "almost", "no"]
 

@@ -44,6 +44,7 @@ def check_share(learner: Share) -> Iterator[str]:
     """Lesson 09, exercise 1: each process' part of a batch; together they are the batch, and differ by one at most."""
     rng = np.random.default_rng()
     cases = [(10, 4), (8, 2), (3, 3), (256, 1), (2, 5), (0, 3), (256, 3), (1_000_003, 7)]
+    cases += [(61, 7), (115, 7), (256, 49), (10**9 + 7, 3)]  # where images / size, a float, is rounded
     cases += [tuple(rng.integers((0, 1), (5_000, 65)).tolist()) for _ in range(12)]
     for images, size in cases:
         parts = [_part(learner, images, rank, size) for rank in range(size)]
@@ -83,14 +84,10 @@ def _judge_parts(parts: Sequence[tuple[int, int]], images: int, size: int) -> No
     for rank, (first, end) in enumerate(parts):
         if not 0 <= first <= end <= images:
             raise checks.NotYet(f"{where} rank {rank} has {(first, end)}; expected 0 <= first <= end <= {images}")
-    taken = np.zeros(images + 1, int)  # +1 where a part begins, -1 where it ends
-    for first, end in parts:
-        taken[first] += 1
-        taken[end] -= 1
-    times = np.cumsum(taken)[:images]
-    if (times != 1).any():
-        image = int(np.flatnonzero(times != 1)[0])
-        raise checks.NotYet(f"{where} image {image} is in {times[image]} parts; expected one")
+    for image in sorted({0, *(edge for part in parts for edge in part)} - {images}):  # between edges nothing changes
+        times = sum(first <= image < end for first, end in parts)
+        if times != 1:
+            raise checks.NotYet(f"{where} image {image} is in {times} parts; expected one")
     sizes = [end - first for first, end in parts]
     if max(sizes) - min(sizes) > 1:
         raise checks.NotYet(f"{where} parts of {min(sizes)} and of {max(sizes)} images; they may differ by one")
@@ -102,8 +99,8 @@ def check_exchange_seconds(learner: Callable[[float, int, float, float], float])
     from helpers import cluster
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [(2_678_824, 2, 0.125e9, 1e-3), (2_678_824, 1, 0.125e9, 1e-3), (8, 4, 1e9, 0.5)]
-        known += [(4_000_000, 4, 1e9, 0.0)]
+        known = [(2_678_824, 2, 0.125e9, 1e-3), (8, 4, 1e9, 0.5), (4_000_000, 4, 1e9, 0.0)]
+        known += [(2_678_824, 1, 0.125e9, 1e-3)]
         for size in rng.integers(1, 1000, 12).tolist():
             rate, latency = float(rng.integers(1, 100)) * 1e8, float(rng.integers(1, 90)) * 1e-5
             known.append((size * 1e6, int(rng.integers(2, 1025)), rate, latency))
@@ -175,8 +172,121 @@ def _difference(expected: np.ndarray, actual: np.ndarray) -> str:
     if actual.shape != expected.shape:
         return f"expected shape {expected.shape}, actual {actual.shape}"
     at = int(np.argmax(~np.isclose(expected, actual, atol=1e-9).ravel()))
-    place = f" at {np.unravel_index(at, expected.shape)}".replace("np.int64", "") if expected.size > 1 else ""
+    index = [int(one) for one in np.unravel_index(at, expected.shape)]
+    place = f" at index {index}" if expected.size > 1 else ""
     return f"expected {expected.ravel()[at]:.9g}, actual {actual.ravel()[at]:.9g}{place}"
+
+
+class Died(BaseException):
+    """A process' death in the middle of a write; no `except Exception` of the learner's stops it."""
+
+
+class Store:
+    """A storage that cannot rename, in memory; a write may be cut, as when its process dies."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._kept: dict[str, list] = {}
+        self._dies: tuple[int, int] | None = None  # in which write from now on, and what that one still writes
+        self.written: list[int] = []  # the lengths of all writes so far
+
+    def write(self, name: str, numbers: Sequence[float]) -> None:
+        """Keep a list under a name, instead of what was there."""
+        if not isinstance(numbers, list | tuple | np.ndarray):
+            raise TypeError(f"store.write takes a list of numbers, not {numbers!r}")
+        numbers = list(numbers)
+        self._still_alive()
+        self.written.append(len(numbers))
+        if self._dies is not None and len(self.written) == self._dies[0]:
+            self._kept[str(name)] = numbers[: self._dies[1]]
+        self._still_alive()
+        self._kept[str(name)] = numbers
+
+    def read(self, name: str) -> list:
+        """Return what was written under a name."""
+        return list(self._kept[str(name)])
+
+    def names(self) -> list[str]:
+        """Return all names, in the order of the alphabet."""
+        return sorted(self._kept)
+
+    def delete(self, name: str) -> None:
+        """Forget a name and what was written there."""
+        self._still_alive()
+        del self._kept[str(name)]
+
+    def _still_alive(self) -> None:
+        """A dead process does nothing more, even one that catches everything."""
+        if self._dies is not None and len(self.written) >= self._dies[0]:
+            raise Died
+
+
+Save = Callable[[Store, int, list], object]
+Newest = Callable[[Store], "tuple[int, list] | None"]
+
+
+@checks.verdict
+def check_checkpoints(save: Save, newest: Newest) -> Iterator[str]:
+    """Lesson 09, exercise 4: wherever a process dies in `save`, the checkpoint before is found, or the new one."""
+    first, deaths = Store(), 0
+    answer = _call_of_checkpoints(save, "save(store, 1, [0.5, 0.0])", first, 1, [0.5, 0.0])
+    if not first.written:
+        kind = checks.NotDone if answer is ... else checks.NotYet
+        raise kind("save(store, 1, [0.5, 0.0]) wrote nothing into the store.")
+    _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(store, 1, [0.5, 0.0])")
+    _judge_newest(newest, Store(), [None], "in an empty store")
+    for tail in ([2.5, 0.0], [-1.0, 3.0], [1.0, 1.0]):
+        weights = {step: [step / 4, float(step), *tail] for step in range(1, 13)}
+        whole, before = Store(), 0
+        for step, numbers in weights.items():
+            _call_of_checkpoints(save, f"save(store, {step}, {numbers})", whole, step, numbers)
+            _judge_newest(newest, whole, [(step, numbers)], f"after steps 1 to {step} were saved")
+            lengths, before = whole.written[before:], len(whole.written)
+            for write, length in enumerate(lengths, len(whole.written) - len(lengths) + 1):
+                for kept in range(length + 1):
+                    _judge_death(save, newest, weights, step, (write, kept, length))
+                    deaths += 1
+    yield f"{deaths} deaths in the middle of a write, and a whole checkpoint after each"
+
+
+def _judge_death(
+    save: Save, newest: Newest, weights: Mapping[int, list], step: int, dies: tuple[int, int, int]
+) -> None:
+    store = Store()
+    store._dies = dies[:2]
+    try:
+        for one in range(1, step + 1):
+            _call_of_checkpoints(save, f"save(store, {one}, ...)", store, one, weights[one])
+    except Died:
+        pass
+    store._dies = None
+    old = (step - 1, weights[step - 1]) if step > 1 else None
+    where = f"save(store, {step}, {weights[step]}) died when {dies[1]} of {dies[2]} numbers of a write were there;"
+    _judge_newest(newest, store, [old, (step, weights[step])], f"{where} after this")
+    _call_of_checkpoints(save, f"save(store, {step}, ...) after a death", store, step, weights[step])
+    _judge_newest(newest, store, [(step, weights[step])], f"{where} after it was saved again")
+
+
+def _call_of_checkpoints(function: Callable[..., object], call: str, *given: object) -> object:
+    try:
+        return function(*(list(one) if isinstance(one, list) else one for one in given))
+    except NotImplementedError:
+        raise checks.NotDone(f"{call} raised NotImplementedError.") from None
+    except Exception as error:
+        raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
+
+
+def _judge_newest(newest: Newest, store: Store, expected: Sequence[object], when: str) -> None:
+    answer = _call_of_checkpoints(newest, f"{when}, newest(store)", store)
+    if answer is ...:
+        raise checks.NotDone("newest(store) is `...`, as it was handed out.")
+    try:
+        came = None if answer is None else (int(answer[0]), [float(one) for one in answer[1]])
+    except (TypeError, ValueError, IndexError, KeyError):
+        raise checks.NotYet(f"{when}, newest(store) is {answer!r}; expected (step, weights) or None") from None
+    if came not in expected:
+        wanted = " or ".join(str(one) for one in expected)
+        raise checks.NotYet(f"{when}, newest(store): expected {wanted}, actual {came}")
 
 
 # --------------------------------------------------------------------------- what its processes have in common
@@ -469,7 +579,7 @@ def fit(
 
 
 def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int) -> dict[str, object]:
-    """Time what a step consists of: its arithmetic without the exchange, and all-reduces alone. All processes call it.
+    """Time what a step consists of: its arithmetic without the exchange, and exchanges alone. All processes call it.
 
     Args:
         model: whose gradients would be exchanged; a twin of it is trained here, in this process alone.
@@ -478,18 +588,48 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
         batch: this process' images a step.
 
     Returns:
-        `alone`: seconds of a step without exchange; `exchange`: for each size in bytes the seconds of its all-reduce.
+        `alone`: seconds of a step without exchange; `together`: of the exchange of a step, nothing computed;
+        `exchange`: for each size in bytes the seconds of the all-reduces of one array (a list).
     """
     import keras
 
-    from helpers import cluster
-
-    sizes = (4, 4 * model.count_params(), 8 * model.count_params())
-    exchange = {size: float(np.median(cluster.time_exchange(size, 15))) for size in sizes}
+    floats = {4 * count: [(count,)] for count in (1, model.count_params(), 4 * model.count_params())}
+    floats[0] = [tuple(one.shape) for one in model.trainable_variables] + [(1,)]  # the gradients and the loss
+    exchange = exchanges(floats)
+    together = float(np.median(exchange.pop(0)))
     keras.distribution.set_distribution(None)
     twin, steps = network(model.get_weights()), Steps()
     twin.fit(images, labels, batch_size=batch, epochs=2, shuffle=False, verbose=0, callbacks=[steps.callback()])
-    return {"alone": steps.median, "exchange": exchange}
+    return {"alone": steps.median, "together": together, "exchange": exchange}
+
+
+def exchanges(arrays: Mapping[int, Sequence[tuple[int, ...]]], rounds: int = 20) -> dict[int, list[float]]:
+    """Time all-reduces between all processes, in turn, so that a busy moment meets all kinds. All have to call it.
+
+    Args:
+        arrays: of each kind the shapes of its float32 arrays, which are added up in one compiled step.
+        rounds: how often each, after once that compiles.
+
+    Returns:
+        For each kind the seconds of its steps, as this process sees them.
+    """
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()), ("process",))
+    rows, mirrored = (NamedSharding(mesh, PartitionSpec(*name)) for name in (("process",), ()))
+    add = jax.jit(lambda several: [one.sum(axis=0) for one in several], out_shardings=mirrored)
+    given = {
+        kind: [jax.make_array_from_process_local_data(rows, np.ones((1, *shape), np.float32)) for shape in shapes]
+        for kind, shapes in arrays.items()
+    }
+    taken: dict[int, list[float]] = {kind: [] for kind in given}
+    for _ in range(rounds + 1):
+        for kind, several in given.items():
+            start = time.perf_counter()
+            jax.block_until_ready(add(several))
+            taken[kind].append(time.perf_counter() - start)
+    return {kind: seconds[1:] for kind, seconds in taken.items()}
 
 
 # ------------------------------------------------------------------------- asynchronous, TensorFlow's parameter server
@@ -810,6 +950,44 @@ def survival_table(steps: int, died_at: int, result: Mapping[str, Any]) -> Table
         rows.append(("the coordinator noticed after", duration(returned["noticed"])))
         rows.append(("another worker had done the step after", duration(returned["recovered"])))
     return Table(rows, ["", "measured"])
+
+
+def what_takes_long(step: float, alone: float, together: float) -> str:
+    """Return in a sentence how much of what a step takes more than its arithmetic is the exchange itself.
+
+    Args:
+        step: seconds of the whole step.
+        alone: of the step without exchange.
+        together: of the exchange of a step, with nothing computed.
+    """
+    rest = step - alone
+    if rest <= 0:
+        return "Here the step without exchange was not faster: this computer is too busy to tell."
+    told = f"The step takes {duration(rest)} more than without exchange; the exchange alone takes {duration(together)}."
+    if together >= 1.5 * rest:
+        return f"{told} Alone it took longer than in a step: this computer is too busy to tell."
+    if together >= 0.5 * rest:
+        return f"{told} So most of it is the exchange itself."
+    return f"{told} So most of it comes only when the processes compute, too. Why, these numbers do not say."
+
+
+def link_told(least: Mapping[int, float]) -> str:
+    """Return in lines the link that the smallest and the largest all-reduce give, and what follows for the middle one.
+
+    Args:
+        least: of two processes: for three sizes in bytes the least seconds of an all-reduce.
+    """
+    from helpers import cluster
+
+    small, middle, large = sorted(least)
+    if least[large] <= least[small]:
+        return f"too noisy to tell here: {large / 1e6:.1f} MB took no longer than {small} bytes"
+    rate, latency = cluster.link((small, least[small]), (large, least[large]))
+    seconds = cluster.exchange_seconds(middle, 2, rate, latency)
+    return (
+        f"this computer: {rate / 1e9:.2f} GB/s, latency {duration(latency)}\n"
+        f"{middle / 1e6:.1f} MB: calculated {duration(seconds)}, measured {duration(least[middle])}"
+    )
 
 
 def how_equal(difference: float) -> str:

@@ -2,6 +2,14 @@
 
 _BOTH = "return rank * images // size, (rank + 1) * images // size"
 
+_NEWEST = """\
+    whole = []
+    for name in store.names():
+        numbers = store.read(name)
+        if numbers and len(numbers) == numbers[0] + 2:
+            whole.append((numbers[1], numbers[2:]))
+    return max(whole, default=None)"""
+
 MUTANTS = {
     1: {
         "the rest is left out": [(_BOTH, "return rank * (images // size), (rank + 1) * (images // size)")],
@@ -24,6 +32,7 @@ MUTANTS = {
         "everything for rank 0": [(_BOTH, "return (0, images) if rank == 0 else (images, images)")],
         "a range": [(_BOTH, "return range(rank * images // size, (rank + 1) * images // size)")],
         "floats": [(_BOTH, "return rank * images / size, (rank + 1) * images / size")],
+        "divided first": [(_BOTH, "return int(rank * (images / size)), int((rank + 1) * (images / size))")],
         "rounded": [(_BOTH, "return int(rank * (images / size)), int((rank + 1) * (images / size) - 1e-9)")],
         "nothing returned": [("return rank", "result = rank")],
         "the example alone": [(_BOTH, "return ((0, 3), (3, 6), (6, 8), (8, 10))[rank % 4]")],
@@ -94,6 +103,62 @@ MUTANTS = {
         ],
         "a set of its own": [('server["done"].add(number)', 'server["done"] = {number}')],
     },
+    4: {
+        "one name": [('f"step {step}"', '"checkpoint"')],
+        "one name, and everything caught": [
+            (
+                '    store.write(f"step {step}", [len(weights), step, *weights])',
+                "    try:\n        store.write('a', [len(weights), step, *weights])\n"
+                "    except:\n        store.write('a', [len(weights), step, *weights])",
+            )
+        ],
+        "not looked whether whole": [("if numbers and len(numbers) == numbers[0] + 2", "if len(numbers) > 1")],
+        "one number less is whole, too": [("len(numbers) == numbers[0] + 2", "len(numbers) >= numbers[0] + 1 > 1")],
+        "an empty list is not expected": [("if numbers and", "if")],
+        "the last name": [("max(whole, default=None)", "whole[-1] if whole else None")],
+        "the oldest": [("max(", "min(")],
+        "nothing in an empty store": [(", default=None", "")],
+        "the step alone": [("max(whole, default=None)", "max(whole, default=[None])[0]")],
+        "the others are deleted first": [
+            (
+                '    store.write(f"step',
+                '    for name in store.names():\n        store.delete(name)\n    store.write(f"step',
+            )
+        ],
+        "the number first, in a list of its own": [
+            (
+                '    store.write(f"step {step}", [len(weights), step, *weights])',
+                '    store.write("newest", [step])\n    store.write(f"step {step}", weights)',
+            ),
+            (
+                _NEWEST,
+                '    if "newest" not in store.names() or not store.read("newest"):\n        return None\n'
+                '    step = store.read("newest")[0]\n    return step, store.read(f"step {step}")',
+            ),
+        ],
+        "the number last, over the old one": [
+            (
+                '    store.write(f"step {step}", [len(weights), step, *weights])',
+                '    store.write(f"step {step}", weights)\n    store.write("newest", [step])',
+            ),
+            (
+                _NEWEST,
+                '    if "newest" not in store.names() or not store.read("newest"):\n        return None\n'
+                '    step = store.read("newest")[0]\n    return step, store.read(f"step {step}")',
+            ),
+        ],
+        "a mark that a weight can be": [
+            ("[len(weights), step, *weights]", "[step, *weights, 0.0]"),
+            ("if numbers and len(numbers) == numbers[0] + 2", "if len(numbers) > 1 and numbers[-1] == 0.0"),
+            ("(numbers[1], numbers[2:])", "(numbers[0], numbers[1:-1])"),
+        ],
+        "remembered, not read": [
+            ("def save", "kept = {}\n\n\ndef save"),
+            ("    store.write", "    kept[0] = (step, weights)\n    store.write"),
+            ("max(whole, default=None)", "kept.get(0)"),
+        ],
+        "nothing is written": [('store.write(f"step {step}", [len(weights), step, *weights])', "return step, weights")],
+    },
 }
 
 RIGHT = {
@@ -158,6 +223,46 @@ def receive(server, number, gradient):
     before = len(server["done"])
     server["done"].add(number)
     server["weights"] = server["weights"] - 0.1 * gradient * (len(server["done"]) - before)
+""",
+    },
+    4: {
+        "two names in turn": """
+def save(store, step, weights):
+    store.write(str(step % 2), [step, *weights, "end"])
+
+
+def newest(store):
+    found = None
+    for name in store.names():
+        numbers = store.read(name)
+        if numbers and numbers[-1] == "end" and (found is None or numbers[0] > found[0]):
+            found = numbers[0], numbers[1:-1]
+    return found
+""",
+        "a second file that follows": """
+def save(store, step, weights):
+    store.write(f"weights {step}", weights)
+    store.write(f"whole {step}", [])
+
+
+def newest(store):
+    steps = [int(name.split()[1]) for name in store.names() if name.startswith("whole")]
+    return (max(steps), store.read(f"weights {max(steps)}")) if steps else None
+""",
+        "old ones are deleted afterwards": """
+def save(store, step, weights):
+    store.write(f"{step:06}", np.array([len(weights), *weights]))
+    for name in store.names():
+        if name != f"{step:06}":
+            store.delete(name)
+
+
+def newest(store):
+    for name in reversed(store.names()):
+        size, *weights = store.read(name) or [-1]
+        if size == len(weights):
+            return int(name), np.array(weights)
+    return None
 """,
     },
 }
