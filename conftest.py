@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import nbval.plugin
@@ -9,6 +10,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
+# A shell ignores Ctrl-C for what it starts in the background, and so do all its children: tests that press it would hang.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two workers end at about the same time if what takes longest begins first; --durations tells what that is.
 LONGEST = ("test_exercises", "test_training", "test_checks", "test_workshop", "test_processes", "test_lab")

@@ -334,7 +334,10 @@ def _initialize(member: Member, own: str, lost_after: float) -> None:
 _LOST = re.compile(
     r"Gloo \S+ failed|Connection (?:reset|closed) by peer|NCCL|coordination service|[Hh]eartbeat|RegisterTask|Barrier"
 )
-_NATIVE = re.compile(r"[EWIF]\d{4} \d\d:\d\d:\d\d|\*\*\* Check failure|\s+@ |\[Gloo\]")  # lines of compiled code
+# Lines of compiled code; the last two go on with what one before them said.
+_NATIVE = re.compile(
+    r"[EWIF]\d{4} \d\d:\d\d:\d\d|\*\*\* Check failure|\s+@ |\[Gloo\]|Additional GRPC error information|:[A-Z_]+:"
+)
 
 
 def lost_peer(why: str) -> WorkshopError:

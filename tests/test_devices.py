@@ -154,10 +154,10 @@ def test_a_device_that_hangs_has_failed_after_half_the_time(fates):
 
 
 def test_what_no_time_was_left_for_is_called_not_tried(fates):
-    fates(cpu="hangs", cuda_0="hangs")
+    fates(cpu="hangs", cuda_0="hangs", cuda_1="hangs")  # how many are tried depends on how fast the process starts
     answer = ask("torch", timeout=3)
-    assert [device.verdict for device in answer.devices][:2] == ["failed", "failed"]
-    assert answer.devices[2].verdict == "" and "not tried" in str(table([answer])) and answer.seconds < 4
+    assert answer.devices[0].verdict == "failed" and answer.devices[2].verdict == ""
+    assert "not tried" in str(table([answer])) and answer.seconds < 4
     right = Device("jax", "cpu:0", "AMD EPYC", "cpu", computes="right")
     assert pick([answer, Answer("jax", "ok", devices=(right,))]) is right
 

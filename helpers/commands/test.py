@@ -18,7 +18,8 @@ LESSONS = (
     f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
 )
 # Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope")
+# A test that ends its process ends the run: pytest-xdist would try it again in each new process, and may hang.
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--max-worker-restart=0")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
