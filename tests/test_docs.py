@@ -10,13 +10,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 import yaml
 
 import workshop
-from helpers import ROOT, commands
+from helpers import ROOT, commands, frameworks
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.machine import doctor
@@ -243,6 +244,22 @@ def test_the_table_says_what_the_set_up_does():
 def test_a_learner_finds_one_row(system, gpu, page):
     found = [row[2] for row in rows_of_the_table() if row[0] == system and gpu in row[1]]
     assert len(found) == 1 and page in found[0]
+
+
+def test_of_a_macs_two_gpus_the_card_is_taken_as_its_page_says():
+    """What clinfo tells of a MacBook Pro with a Radeon Pro 560X: https://github.com/xmrig/xmrig/issues/1394."""
+    import pyopencl as cl
+
+    def listed(name, kind, gib, shares_memory):
+        told = {"name": name, "type": kind, "global_mem_size": gib * 2**30, "host_unified_memory": shares_memory}
+        platform = types.SimpleNamespace(version="OpenCL 1.2 (Aug 30 2020 23:06:50)")
+        return frameworks.describe_opencl(types.SimpleNamespace(platform=platform, vendor="", **told))
+
+    cpu = listed("Intel(R) Core(TM) i7-8750H CPU @ 2.20GHz", cl.device_type.CPU, 16, True)
+    intel = listed("Intel(R) UHD Graphics 630", cl.device_type.GPU, 1.5, True)
+    radeon = listed("AMD Radeon Pro 560X Compute Engine", cl.device_type.GPU, 4, False)
+    assert frameworks.best([cpu, intel, radeon]) == radeon
+    assert "the Radeon is taken without a variable" in read(ROOT / "docs" / "apple.md")
 
 
 # --------------------------------------------------------------------------------- commands: do they exist, do they run

@@ -151,7 +151,7 @@ UNSUPPORTED = Failure(
 UNOFFICIAL = Failure(
     "amd-target-unofficial", "AMD GPU", "note",
     "The GPU {gpu} ({target}) is not on AMD's official list, and has packages all the same.",
-    "AMD's newer builds hold code for it and call it tested. Others (download.pytorch.org, a distribution's, before "
+    "AMD's builders mark its packages as tested. Others (download.pytorch.org, a distribution's, before "
     "ROCm 7.9) hold none and say \"invalid device function\".",
     _override, SUPPORT, BOTH, EXAMPLE,
 )  # fmt: skip

@@ -29,7 +29,8 @@ def _another(host: Host) -> str:
 
 def _amds_part(host: Host) -> str:
     return (
-        "Install the package with its part for your GPU. Its name must be {target} in the table of docs/amd-linux.md:\n"
+        "Install the package with its part for your GPU, with another name for {target} if the table of "
+        "docs/amd-linux.md has one for it:\n"
         f"{amd.torch_for(host)}\nUntil then compute on the processor. {choose(host, 'HIP_VISIBLE_DEVICES', '-1')}"
     )
 

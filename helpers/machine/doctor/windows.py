@@ -28,7 +28,8 @@ LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
 def _windows_gpu(host: Host, makers: Sequence[str] = ("NVIDIA", "AMD", "Intel")) -> str:
     ways = {
         "NVIDIA": f"On an NVIDIA GPU:\n{nvidia.torch_for(host)}",
-        "AMD": f"On a Radeon ({{target}} must be its name in the table of docs/amd-linux.md):\n{amd.torch_for(host)}",
+        "AMD": "On a Radeon, with another name for {target} if the table of docs/amd-linux.md has one for your GPU:\n"
+        f"{amd.torch_for(host)}",
         "Intel": f"On an Intel GPU:\n    {python_command(host)} -m pip install torch --index-url "
         "https://download.pytorch.org/whl/xpu",
     }
