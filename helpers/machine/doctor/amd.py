@@ -28,8 +28,8 @@ from helpers.machine.doctor.amd_gpus import (
     there,
 )
 from helpers.machine.doctor.facts import Facts, numbers
-from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, choose, forget, listed, together
-from helpers.machine.host import Host, command, python_command, set_variable
+from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, choose, forget, listed, look_or_ask, together
+from helpers.machine.host import Host, python_command, set_variable
 
 INDEX = "https://stable.repo.amd.com/rocm/whl-next/"  # of ROCm 10.1's documentation
 TORCH, TENSORFLOW = "2.14.0+rocm10.1.0", "2.21.0+rocm10.1.0"
@@ -74,14 +74,17 @@ def _load_driver(host: Host) -> str:
     )
 
 
+def _packages(host: Host) -> str:
+    return f"Take packages that hold code for this GPU itself:\n{torch_for(host)}"
+
+
 def _override(host: Host) -> str:
-    first = f"Take packages that hold code for this GPU itself:\n{torch_for(host)}"
     if host.system != "Linux":
-        return first
+        return _packages(host)
     other = (
         "With packages from elsewhere, let the GPU pass for its sibling (never official, and for every GPU at once)."
     )
-    return f"{first}\n{other} {choose(host, OVERRIDE, '{override}')}"
+    return f"{_packages(host)}\n{other} {choose(host, OVERRIDE, '{override}')}"
 
 
 def _without_rocm(host: Host) -> str:
@@ -245,8 +248,7 @@ UNEXPLAINED = Failure(
     "amd-not-listed", "AMD GPU", "limits",
     "{framework} was built for AMD GPUs, the kernel offers one, and {framework} lists none.",
     "No cause that the doctor knows was found. {says}",
-    lambda host: f"See what it prints itself:\n    {command(host, 'devices')}\nThen hand this file to whoever helps "
-    f"you:\n    {command(host, 'doctor --report report.txt')}",
+    look_or_ask,
     "https://github.com/tensorflow/tensorflow/issues/62328 is the same on NVIDIA", LINUX,
     {"framework": "PyTorch", "says": ""},
 )  # fmt: skip
@@ -331,15 +333,9 @@ def target(facts: Facts) -> Iterator[Finding]:
             yield UNSUPPORTED.found(facts.host, gpu=gpu.name, target=gpu.target)
         elif status == "unofficial" and not _has_kernels(facts, gpu.target):
             override = OVERRIDES.get(gpu.target, "")
-            failure = UNOFFICIAL if override else _without_override()
+            # RX 5000 has no sibling to pass for.
+            failure = UNOFFICIAL if override else replace(UNOFFICIAL, next=_packages)
             yield failure.found(facts.host, gpu=gpu.name, target=gpu.target, override=override)
-
-
-def _without_override() -> Failure:
-    """RX 5000: packages of its own, and no sibling to pass for."""
-    return replace(
-        UNOFFICIAL, next=lambda host: f"Take packages that hold code for this GPU itself:\n{torch_for(host)}"
-    )
 
 
 def _has_kernels(facts: Facts, target: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from helpers.machine.host import Host, set_variable, unset_variable
+from helpers.machine.host import Host, command, reinstall, set_variable, unset_variable
 
 SEVERITIES = {"stops": "STOPS THE WORKSHOP", "limits": "LIMITS WHAT RUNS", "note": "NOTE"}  # the worst first
 CHILD_SECONDS = 8.0  # for each subprocess of a probe; a probe starts two at most, one after the other
@@ -126,6 +126,22 @@ def choose(host: Host, name: str, value: str) -> str:
 def forget(host: Host, *names: str) -> str:
     """Return how to remove environment variables before the workshop starts."""
     return "\n".join([TYPE_IT, *(f"    {unset_variable(host, name)}" for name in names)])
+
+
+def hand_over(host: Host, first: str) -> str:
+    """Return how to get help after a first step."""
+    report = command(host, "doctor --report report.txt")
+    return f"{first}\nIf that does not help, hand this file to whoever helps you:\n    {report}"
+
+
+def reinstall_or_ask(host: Host) -> str:
+    """Return how to bring the packages back, and how to get help."""
+    return hand_over(host, reinstall(host))
+
+
+def look_or_ask(host: Host) -> str:
+    """Return how to see what the frameworks say themselves, and how to get help."""
+    return hand_over(host, f"See what it prints itself:\n    {command(host, 'devices')}")
 
 
 def newer_driver(host: Host, otherwise: str = "update the driver of the graphics card") -> str:

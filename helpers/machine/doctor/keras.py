@@ -9,8 +9,8 @@ from helpers import backends, devices
 from helpers.machine.doctor import amd_gpus, nvidia
 from helpers.machine.doctor import host as computer
 from helpers.machine.doctor.facts import Facts, chosen_backend
-from helpers.machine.doctor.findings import Failure, Finding, Seen, choose, forget
-from helpers.machine.host import Host, command, python_command, reinstall, set_variable
+from helpers.machine.doctor.findings import Failure, Finding, Seen, choose, forget, reinstall_or_ask
+from helpers.machine.host import Host, command, python_command, set_variable
 
 
 def backend(host: Host) -> Seen:
@@ -78,8 +78,7 @@ DOES_NOT_START = Failure(
     "keras-does-not-start", "Keras", "limits",
     "Keras does not start with {backend}: {says}.",
     "{backend} itself can be imported. The words are those of Keras' own import, which every training begins with.",
-    lambda host: f"{reinstall(host)}\nIf that does not help, hand this file to whoever helps you:\n"
-    f"    {command(host, 'doctor --report report.txt')}",
+    reinstall_or_ask,
     "this course's own trials: it does what a lesson's first cell does", ("cpu",),
     {"backend": "TensorFlow", "says": "ModuleNotFoundError: No module named 'h5py'"},
 )  # fmt: skip
