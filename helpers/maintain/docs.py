@@ -159,7 +159,7 @@ def entry(failure: Failure) -> str:
         advice.setdefault(on_system(text, host), []).append(host)
     makers = {key for page in failure.pages for key in own_example(failure, page)} & set(NAMED)
     shown = failure.found(hosts[0], **dict(failure.example) | dict.fromkeys(makers, "your GPU"))
-    what = shown.what[0].upper() + shown.what[1:]
+    what = re.sub("^your", "Your", shown.what)
     lines = [f'<a id="{failure.id}"></a>', "", f"### {what}", "", f"**Why:** {shown.why}", ""]
     several = len(advice) > 1
     for text, same in advice.items():
