@@ -21,8 +21,8 @@ TITLE, NUMBER = "Verb the noun", "NN"  # what the template holds in their place
 USAGE = 'Type, for example: python -m helpers.maintain.new_lesson 99 "Add the squares"'
 NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
-  2. python -m helpers format, then lint; then test -k "{number}-".
-  3. python -m helpers store {number}: the outputs are the template's until then.
+  2. python3 workshop.py format, then lint, then test -k "{number}-".
+  3. python3 workshop.py store {number}: until then the outputs are the template's.
   4. Add the lesson's row to the table in README.md.
 CONTRIBUTING.md has more."""
 
@@ -55,14 +55,17 @@ def begin(number: str, title: str) -> list[str]:
             "A lesson has a number of two digits and a title of two words or more, in English.",
             USAGE,
         )
-    if taken := [path.stem for path in lesson_files.every() if path.name.startswith(number)]:
-        raise WorkshopError(f"The number {number} is taken, by {taken[0]}.", next="Take another number.")
     notebook = lesson_files.FOLDER / f"{name}.ipynb"
     places = {
         "lesson.ipynb": notebook,
         "lesson.py": ROOT / "helpers" / "lessons" / f"lesson_{number}.py",
         "mutants.py": ROOT / "tests" / "mutants" / f"lesson_{number}.py",
     }
+    others = [path for path in lesson_files.every() if path.name.startswith(number)]
+    if taken := [path for path in [*others, *places.values()] if path.exists()]:
+        raise WorkshopError(
+            f"The number {number} is taken: there is {taken[0].relative_to(ROOT)}.", next="Take another number."
+        )
     for source, place in places.items():
         shown = json.dumps(title, ensure_ascii=False)[1:-1]
         text = (TEMPLATE / source).read_text(encoding="utf-8").replace(TITLE, shown)
