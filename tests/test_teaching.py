@@ -26,7 +26,7 @@ FORMS = [path for path in dict.fromkeys(TEMPLATES) if path.name != "config.yml"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LESSONS = {path.name[:2]: path for path in lesson_files.every()}
 NOTEBOOKS = {number: lesson_files.read(path) for number, path in LESSONS.items()}
-WITHOUT_SCRIPT = {"11"}  # it is being written
+NOT_YET = "11"  # the lesson that has no script yet; lessons that learners add after 14 need none
 LINK = r"\[[^\]]*\]\([./]*notebooks/(\d\d)-[^)]*\)"
 NOT_HEADINGS = {"Used", "Next", "Run All", "Where they stall"}  # in italics with a capital, and no headings of a lesson
 
@@ -143,7 +143,8 @@ def scripts():
 
 
 def test_every_lesson_has_a_script():
-    assert list(scripts()) == sorted(scripts()) and set(LESSONS) - set(scripts()) <= WITHOUT_SCRIPT
+    assert list(scripts()) == sorted(scripts())
+    assert [number for number in LESSONS if number <= "14" and number not in scripts()] in ([], [NOT_YET])
 
 
 @pytest.mark.parametrize("number", scripts())
@@ -207,7 +208,7 @@ def tree(tmp_path_factory):
     """A copy of the project with three lessons, in which lesson 99 has been begun."""
     copy = tmp_path_factory.mktemp("a tree")
     for name in ("docs", "helpers", "tests"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "lesson_99*"))
     for name in ("conftest.py", "pyproject.toml", "workshop.py"):
         shutil.copy(ROOT / name, copy)
     (copy / "notebooks").mkdir()
