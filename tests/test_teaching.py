@@ -191,10 +191,13 @@ def test_there_are_twenty_questions_in_the_order_of_the_lessons_each_with_a_fold
 
 
 @pytest.mark.parametrize("number", [number for number, _, text in questions() if "```python" in text])
-def test_the_code_below_an_answer_computes_it(number):
-    (code,) = lesson_files.fenced(next(text for found, _, text in questions() if found == number))
-    assert "assert" in code
+def test_the_code_below_an_answer_prints_it(number, capsys):
+    text = next(text for found, _, text in questions() if found == number)
+    (code,) = lesson_files.fenced(text)
     exec(compile(code, f"question {number}", "exec"), {})
+    printed = capsys.readouterr().out.split()
+    answer = text.partition("<details>")[2].partition("```")[0]
+    assert printed and [one for one in printed if not re.search(rf"(?<![\w.,]){re.escape(one)}(?![\w])", answer)] == []
 
 
 # ---------------------------------------------------------------------------------------------------- a lesson, begun
