@@ -25,7 +25,8 @@ from helpers.machine.doctor import amd_gpus
 from helpers.maintain import docs, on_gpu, rules
 
 PAGES = docs.pages()
-PLATFORMS = [page for page in PAGES if page.name not in ("platforms.md", "failures.md", "scaling.md")]
+OTHERS = ("platforms.md", "failures.md", "scaling.md", "ranking.md", "teaching.md")  # pages that are about no platform
+PLATFORMS = [page for page in PAGES if page.name not in OTHERS]
 FILES = docs.every_file()
 OWN_PAGES = [ROOT / "README.md", *PAGES]
 SECTIONS = ["What works today", "Install", "Verify", "Known failures", "Sources"]

@@ -64,6 +64,7 @@ _NOT_STORED = {
     r"\r": "a carriage return, as a progress bar leaves it; show no bar here",
 }
 _LINK = re.compile(r"\]\(([^)#\s]+)")
+_NEIGHBOURS = re.compile(r"^\[(?:Previous|Next): .*", re.MULTILINE)
 _MATHS = re.compile(r"\$\$|(?<![\w\\$])\$(?=[^\s\d$])[^$\n]+(?<=\S)\$(?!\w)|\\\(|\\\[|\\begin\{")
 
 
@@ -211,11 +212,15 @@ def _without_code_blocks(markdown: str) -> str:
 
 
 def count_words(notebook: NotebookNode) -> int:
-    """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links."""
+    """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links.
+
+    The line that leads to the neighbours does not count, so that a new lesson never makes an old one too long.
+    """
     total = 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and "solution" not in lesson_files.tags(cell):
-            text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", _without_code_blocks(cell.source))
+            text = _NEIGHBOURS.sub("", _without_code_blocks(cell.source))
+            text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", text)
             total += sum(any(letter.isalnum() for letter in word) for word in text.split())
     return total
 
