@@ -196,7 +196,7 @@ def test_a_plug_in_that_cannot_be_loaded_stops_nothing(cache, monkeypatch, capsy
 
 @pytest.mark.slow
 def test_the_real_zentf_exchanges_the_product_and_brings_no_device():
-    """In a process of its own: TensorFlow's import ended a process that had run hundreds of other tests, now and then."""
+    """In a process of its own: TensorFlow's import has ended a process that had run hundreds of tests before it."""
     if not any(data.CACHE.glob("zentf-*")):
         pytest.skip(f"{lesson_07.ZENTF_WHEEL} is not in data/cache")
     switches = {"TF_ENABLE_ZENDNN_OPTS": "1", "TF_ENABLE_ONEDNN_OPTS": "0"}
