@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.ranking import files
 from helpers.ranking.results import Result, digits
-from helpers.ranking.score import Score, score
+from helpers.ranking.scoring import Score, score
 from helpers.ranking.tasks import OPERATIONS, TASKS
 
 if TYPE_CHECKING:
