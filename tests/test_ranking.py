@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import products, ranking
+from helpers import ROOT, products, ranking
 from helpers.__main__ import main
 from helpers.errors import WorkshopError
 from helpers.ranking import figures, files, measuring, networks, noise, tasks, worker, works
@@ -325,6 +325,7 @@ def test_a_watch_sees_its_own_work_as_its_own():
     assert [moment.when for moment in seen.moments] == ["before", "between", "after"]
     assert all(len(getattr(moment, work)) == noise.REPEATS for moment in seen.moments for work in noise.WORKS)
     assert seen.others is None or seen.others >= 0
+    assert [line[0] for line in seen.table().rows] == ["before", "between", "after"]
     assert seen.verdict == "quiet" or seen.verdict.startswith("too noisy")
 
 
@@ -577,6 +578,17 @@ def test_nothing_of_a_result_is_changed_by_scoring_it():
     before = copy.deepcopy(mine)
     ranking.score(mine, result())
     assert mine == before
+
+
+@pytest.mark.parametrize("template", ["ISSUE_TEMPLATE/result.yml", "PULL_REQUEST_TEMPLATE/result.md"])
+def test_the_templates_ask_for_the_check(template):
+    text = (ROOT / ".github" / template).read_text(encoding="utf-8")
+    assert "workshop.py bench --check data/results/machines/NAME.json" in text and "right in form" in text
+    if template.endswith("yml"):
+        import yaml
+
+        ids = [part["id"] for part in yaml.safe_load(text)["body"] if "id" in part]
+        assert {"name", "check", "file"} <= set(ids)
 
 
 # ------------------------------------------------------------------------------------------------------- a real run
