@@ -520,6 +520,25 @@ def test_a_simulator_and_a_device_that_fails_are_not_timed():
     assert "simulator" in measuring.Place.of(replace(good, kind="simulator")).why_not
 
 
+def test_one_gpu_has_one_name_and_two_keep_theirs():
+    cpu = measuring.Place("numpy", "cpu", "CPU (NumPy, CPU)", "CPU", "cpu")
+    gpus = [
+        measuring.Place(framework, "0", name, name, "gpu")
+        for framework, name in (("opencl", "AMD Radeon RX 6600 XT"), ("onnxruntime", "any GPU on Windows"))
+    ]
+    assert [one.chip for one in measuring.with_one_gpu([cpu, *gpus])] == ["CPU", *["AMD Radeon RX 6600 XT"] * 2]
+    two = [*gpus, measuring.Place("opencl", "1", "another", "another", "gpu")]
+    assert measuring.with_one_gpu(two) == two and measuring.with_one_gpu([cpu]) == [cpu]
+
+
+def test_a_machine_is_described_by_what_may_be_public(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/home/me/dump")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    here = measuring.here([])
+    assert "OPENBLAS_CORETYPE=Haswell" in here.variables and not any("/home" in one for one in here.variables)
+    assert files.problems_of(files.to_json(result(machine=here))) == []
+
+
 # ----------------------------------------------------------------------------------------------- command, figures
 
 

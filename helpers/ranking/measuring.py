@@ -22,6 +22,7 @@ from helpers import devices, processes, workarounds, workload
 from helpers.frameworks import FRAMEWORKS, Device
 from helpers.machine.host import Host, cpu_name, usable_cpus
 from helpers.ranking import works
+from helpers.ranking.files import without_paths
 from helpers.ranking.noise import Watch
 from helpers.ranking.results import Machine, Result, Row, with_ceilings
 from helpers.ranking.tasks import TASKS
@@ -96,9 +97,8 @@ def measure(
         share = max(1.0, left * SHARES.get(place.framework, 3) / ahead)
         told[place].append(_in_process(place, share))
         watch.own(told[place][-1].used)
-        if number == rounds - 1:
-            for row in _rows(place, told[place]):
-                tell(str(row))
+        for row in _rows(place, told[place]):
+            tell(f"round {number + 1} of {rounds}: {row}" if rounds > 1 else str(row))
         watch.look(f"after {place.framework}")
     rows = [_not_timed(place) for place in places if place.why_not]
     for row in rows:
@@ -125,7 +125,16 @@ def find_places(only: Iterable[str] | None = None) -> tuple[list[Place], list[de
             title = FRAMEWORKS[answer.framework].title
             why = answer.message if answer.state in ("ok", "failed") else f"{answer.state}: {answer.message}"
             places.append(Place(answer.framework, "", title, "", "cpu", why or "no device"))
-    return places, answers
+    return with_one_gpu(places), answers
+
+
+def with_one_gpu(places: Sequence[Place]) -> list[Place]:
+    """Give the GPU one name where no framework sees two: not all call it alike, and rows of one chip share ceilings."""
+    gpus = [place for place in places if place.kind == "gpu"]
+    named = {framework: {one.chip for one in gpus if one.framework == framework} for framework, *_ in gpus}
+    if not gpus or any(len(names) > 1 for names in named.values()):
+        return list(places)
+    return [place._replace(chip=gpus[0].chip) if place.kind == "gpu" else place for place in places]
 
 
 def here(answers: Sequence[devices.Answer]) -> Machine:
@@ -137,7 +146,7 @@ def here(answers: Sequence[devices.Answer]) -> Machine:
     return Machine(
         cpu_name(), cores, round(psutil.virtual_memory().total / 2**30, 1), host.system, host.machine,
         platform.python_version(), tuple(sorted(gpus)),
-        tuple(f"{name}={os.environ[name][:60]}" for name in VARIABLES if os.environ.get(name)),
+        tuple(f"{name}={without_paths(os.environ[name])[:60]}" for name in VARIABLES if os.environ.get(name)),
     )  # fmt: skip
 
 
