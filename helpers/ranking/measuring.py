@@ -26,6 +26,7 @@ from helpers.ranking.files import without_paths
 from helpers.ranking.noise import Watch
 from helpers.ranking.results import Machine, Result, Row, with_ceilings
 from helpers.ranking.tasks import TASKS
+from helpers.ranking.worker import LEAST_VALUES
 
 # Seconds that a process needs more or less than another one: to import its framework, to compile, and for its works.
 SHARES = {"numpy": 1.5, "opencl": 2.5, "webgpu": 2, "tensorflow": 5, "jax": 7, "torch": 5, "onnxruntime": 1.5}
@@ -212,15 +213,16 @@ def _rows(place: Place, told: Sequence[_Told]) -> list[Row]:
     """Join what several processes of one place told."""
     rows = []
     for task in tasks_of(place.framework):
-        runs = tuple(tuple(one.seconds[task]) for one in told if one.seconds.get(task))
+        runs = tuple(tuple(one.seconds[task]) for one in told if len(one.seconds.get(task, ())) >= LEAST_VALUES)
         said = [one.works[task] for one in told if task in one.works]
         good = [one for one in said if "why_not" not in one]
         fates = [one.fate for one in told if one.fate]
         bad = [one["why_not"] for one in said if "why_not" in one]
         if runs and good and not bad:
             one = good[0]
+            failed = f"; {len(told) - len(runs)} of {len(told)} processes failed" if len(runs) < len(told) else ""
             rows.append(Row(task, *place[:5], one["what"], one["amount"], max(each["first"] for each in good), runs,
-                            one["loops"], one["checked"]))  # fmt: skip
+                            one["loops"], one["checked"] + failed))  # fmt: skip
         else:
             why = (bad or fates or ["its process ended without a value"])[0]
             rows.append(Row(task, *place[:5], why_not=why))
