@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if before:
         print(
-            f"\n{args.compare.stem} against this run, each call in seconds (pyperf):\n{ranking.compare(before, result)}"
+            f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image (pyperf):\n{ranking.compare(before, result)}"
         )
         why_not = ranking.comparable(ranking.score(before), ranking.score(result))
         print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
