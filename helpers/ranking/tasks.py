@@ -184,6 +184,7 @@ def forward(network: str, pixels: np.ndarray) -> np.ndarray:
     return x / x.sum(1, keepdims=True)
 
 
+LEARNED = 0.93  # of its first loss a training must come below: on six seeds it came to 0.85 and less
 FEW = 4  # images of which NumPy computes the answer: its convolution is slow
 
 
@@ -206,7 +207,7 @@ def check_training(network: str, losses: Sequence[float]) -> str:
     """Judge whether a network learned from steps on one batch, the first of `images`.
 
     The first loss must be near what NumPy computes with the same weights: dropout, which is random, moves it a little.
-    The last must be lower.
+    The mean of the last three must be lower.
 
     Args:
         network: "mlp" or "cnn".
@@ -223,6 +224,7 @@ def check_training(network: str, losses: Sequence[float]) -> str:
         raise products.Refused(f"wrong: the loss is not a number after {len(losses)} steps")
     if abs(losses[0] - expected) > 0.5 * expected:
         raise products.Refused(f"wrong: the first loss is {losses[0]:.3g}, NumPy's without dropout {expected:.3g}")
-    if losses[-1] >= losses[0]:
-        raise products.Refused(f"wrong: the loss did not fall, from {losses[0]:.3g} to {losses[-1]:.3g}")
-    return f"the loss began at {losses[0]:.3g} (NumPy: {expected:.3g}) and fell to {losses[-1]:.3g}"
+    last = float(np.mean(losses[-3:]))  # dropout moves each loss by some percent
+    if last > LEARNED * losses[0]:
+        raise products.Refused(f"wrong: the loss did not fall, from {losses[0]:.3g} to {last:.3g}")
+    return f"the loss began at {losses[0]:.3g} (NumPy: {expected:.3g}) and fell to {last:.3g}"
