@@ -101,7 +101,8 @@ def test_results_of_different_tasks_or_of_noisy_machines_are_not_compared():
     assert "edition" in ranking.comparable(usual, replace(usual, edition=99))
     noisy = ranking.score(result(noise=replace(STILL, others=1.9)), result())
     assert "too noisy" in ranking.comparable(usual, noisy)
-    assert not noisy.reproducible and "Not reproducible" in str(noisy)
+    assert not noisy.reproducible and "Not reproducible" in str(noisy) and "Provisional" not in str(noisy)
+    assert "Provisional" in str(ranking.score(result(), result(noise=replace(STILL, others=1.9))))
 
 
 # --------------------------------------------------------------------------------------------- it cannot be gamed

@@ -36,6 +36,7 @@ class Score:
     of_how_many: int  # tasks that a whole score is over
     noise: str  # the verdict on the machine
     edition: int
+    steady_reference: bool = True  # whether the reference machine was quiet, too
 
     def whole(self, kind: str) -> bool:
         """Return whether one of the three numbers is over every task that belongs to it.
@@ -67,6 +68,8 @@ class Score:
                 lines.append(f"So {' and '.join(parts)} may not be compared with scores over all tasks.")
         if not self.reproducible:
             lines.append(f"Not reproducible: the machine was {self.noise}.")
+        if not self.steady_reference:
+            lines.append("Provisional: the reference machine was too noisy when it was measured.")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -93,7 +96,7 @@ def score(result: Result, reference: Result | None = None, tasks: Collection[str
     groups = {name: [task for task in asked if TASKS[task].group == name] for name in ("inference", "training")}
     missing = tuple(task for task in asked if task not in counted)
     return Score(mean(groups["inference"]), mean(groups["training"]), mean(asked), counted, missing, len(asked),
-                 result.noise.verdict, result.edition)  # fmt: skip
+                 result.noise.verdict, result.edition, reference.noise.quiet)  # fmt: skip
 
 
 def comparable(one: Score, other: Score) -> str:
