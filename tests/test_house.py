@@ -18,7 +18,7 @@ from helpers.commands import lesson_files
 PLAN = """
     __init__ errors quiet tables backends workload timing plots published data workarounds worker processes cluster
     machine/__init__ machine/host products webgpu frameworks devices opencl oclgrind instrument trace training models
-    tile/* checks kernel_checks plaidml machine/vendor_tools machine/monitor machine/doctor* lessons/* commands/*
+    ranking/* tile/* checks kernel_checks plaidml machine/vendor_tools machine/monitor machine/doctor* lessons/* commands/*
     __main__ maintain/*
 """
 FLOORS = PLAN.split()

@@ -1,0 +1,21 @@
+"""The workshop's benchmark (lesson 11): measure this machine, score it, and place it in the gallery of data/results.
+
+    result = ranking.measure()
+    ranking.score(result)
+    ranking.draw_gallery(result)
+
+docs/ranking.md says how the score is defined, and what its limits are.
+"""
+
+from __future__ import annotations
+
+from helpers.ranking.files import gallery, read, reference, save
+from helpers.ranking.measure import measure
+from helpers.ranking.results import Ceiling, Machine, Result, Row
+from helpers.ranking.score import Best, Score, best, comparable, score
+from helpers.ranking.tasks import SCORED, TASKS, Task
+
+__all__ = [
+    "SCORED", "TASKS", "Best", "Ceiling", "Machine", "Result", "Row", "Score", "Task", "best", "comparable", "gallery",
+    "measure", "read", "reference", "save", "score",
+]  # fmt: skip
