@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,28 +46,31 @@ def product(size: int) -> Work:
     from helpers import devices
 
     matrix = np.random.default_rng(0).random((size, size), dtype=np.float32)
+    operations = 2 * size**3
     if not devices.installed("jax"):
-        return _product_in_a_thread(matrix)
+        return _product_in_a_thread(matrix, operations, devices.not_installed("jax"))
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves a GPU's memory to the benchmark
     import jax
 
-    where = jax.devices()[0]
-    name = devices.in_this_process("jax").name
+    try:
+        name = devices.in_this_process("jax").name
+        there = jax.device_put(matrix)
+    except RuntimeError as error:
+        return _product_in_a_thread(matrix, operations, f"JAX does not compute here ({str(error).splitlines()[0]})")
     multiply = jax.jit(lambda a, b: a @ b)
-    there = jax.device_put(matrix, where)
-    return Work(lambda: multiply(there, there), jax.block_until_ready, name, 2 * size**3, "")
+    return Work(lambda: multiply(there, there), jax.block_until_ready, name, operations, "")
 
 
-def _product_in_a_thread(matrix: np.ndarray) -> Work:
+def _product_in_a_thread(matrix: np.ndarray, operations: int, why: str) -> Work:
     """Let one thread take the place of a device's queue: `submit` returns at once, `result` waits."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from helpers import devices
     from helpers.machine.host import cpu_name
 
     thread = ThreadPoolExecutor(1)
-    note = f"skipped: {devices.not_installed('jax')}. A thread with NumPy takes the device's place."
-    return Work(lambda: thread.submit(np.matmul, matrix, matrix), Future.result, f"{cpu_name()} (NumPy, in a thread)",
-                2 * len(matrix) ** 3, note)  # fmt: skip
+    name = f"{cpu_name()} (NumPy, in a thread)"
+    note = f"skipped: {why}. NumPy in a thread takes its place, and has nothing to compile."
+    return Work(lambda: thread.submit(np.matmul, matrix, matrix), Future.result, name, operations, note)
 
 
 def gflops(operations: float, seconds: float) -> float:
