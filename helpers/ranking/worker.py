@@ -25,6 +25,7 @@ import numpy as np
 from helpers import products
 from helpers.ranking import works
 from helpers.ranking.tasks import TASKS
+from helpers.ranking.work import Prepare, Work
 
 LEAST_SECONDS = 0.005  # of one value: a shorter work is done several times in a row
 LEAST_VALUES = 3  # of each work, even where the time is up: fewer have no spread
@@ -35,7 +36,7 @@ MOST_VALUES = 200  # of each work: more change nothing
 Tell = Callable[[dict[str, object]], None]
 
 
-def ready(task: str, prepare: works.Prepare, tell: Tell) -> tuple[works.Work, int] | None:
+def ready(task: str, prepare: Prepare, tell: Tell) -> tuple[Work, int] | None:
     """Prepare one work, call it for the first time, check its result, and find out how often one value calls it.
 
     Returns:
@@ -64,7 +65,7 @@ def ready(task: str, prepare: works.Prepare, tell: Tell) -> tuple[works.Work, in
 
 
 def take_turns(
-    there: Mapping[str, tuple[works.Work, int]],
+    there: Mapping[str, tuple[Work, int]],
     end: float,
     tell: Tell,
     clock: Callable[[], float] = time.perf_counter,
