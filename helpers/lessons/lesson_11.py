@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers import checks, published
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
+from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.tables import Table
 from helpers.timing import Measurement, duration, is_clear
 
@@ -53,12 +53,12 @@ def product(size: int) -> Work:
     import jax
 
     try:
-        name = devices.in_this_process("jax").name
+        device = devices.in_this_process("jax")
         there = jax.device_put(matrix)
     except RuntimeError as error:
         return _product_in_a_thread(matrix, operations, f"JAX does not compute here ({str(error).splitlines()[0]})")
     multiply = jax.jit(lambda a, b: a @ b)
-    return Work(lambda: multiply(there, there), jax.block_until_ready, name, operations, "")
+    return Work(lambda: multiply(there, there), jax.block_until_ready, str(device), operations, "")
 
 
 def _product_in_a_thread(matrix: np.ndarray, operations: int, why: str) -> Work:
@@ -142,38 +142,52 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
             axes.plot(numbers, milliseconds, color=colour, marker=marker, ls="", ms=4)
             axes.fill_between([numbers[0] - 0.5, numbers[-1] + 0.5], low, high, color=colour, alpha=0.25, lw=0)
             axes.plot([numbers[0] - 0.5, numbers[-1] + 0.5], [middle] * 2, color=colour, lw=1.6,
-                      label=f"{name}: median {middle:.3g} ms")  # fmt: skip
+                      label=f"{name}: {middle:.3g} ms")  # fmt: skip
             words.append(f"{name}: median {middle:.3g} ms, middle half {low:.3g} to {high:.3g} ms")
             at += len(seconds)
         axes.set(xlabel="run", ylabel="time of one run (ms)", title=title, yscale="log")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            axis("{x:g}")
+        drawn.legend(loc="outside lower center", ncols=3, title="medians", fontsize=9, title_fontsize=9)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
+LOOKS = {
+    "numpy": (GREY, "o"), "opencl": (ORANGE, "s"), "webgpu": (GREEN, "^"), "tensorflow": (BLUE, "D"),
+    "jax": (RED, "v"), "torch": (PINK, "P"), "onnxruntime": (SKY, "X"),
+}  # fmt: skip
+
+
 def draw_percent(result: Result) -> None:
-    """Draw how near each measured row comes to its device's measured ceiling, in percent.
+    """Draw for each task how near each framework comes to its device's measured ceiling, in percent.
 
     Args:
         result: of the workshop's benchmark.
     """
-    rows = sorted((row for row in result.rows if row.percent is not None), key=lambda row: (row.device, row.percent))
+    from matplotlib.lines import Line2D
+
+    rows = [row for row in result.rows if row.percent is not None]
     if not rows:
         print("No row has a ceiling: the table above says why.")
         return
-    names = {device: number for number, device in enumerate(dict.fromkeys(row.device for row in rows))}
-    with figure(7.5, 0.27 * len(rows) + 1.1) as (drawn, axes):
-        for at, row in enumerate(rows):
-            colour = (BLUE, ORANGE, GREEN, GREY)[names[row.device] % 4]
-            axes.barh(at, row.percent, color=colour, height=0.7)
-            axes.annotate(f"{row.percent:.0f} %", (row.percent, at), xytext=(4, 0), textcoords="offset points",
-                          va="center", fontsize=9)  # fmt: skip
+    tasks, chips = (list(dict.fromkeys(key)) for key in ([row.task for row in rows], [row.chip for row in rows]))
+    with figure(7.5, 0.3 * len(tasks) + 1.5) as (drawn, axes):
+        for row in rows:
+            colour, marker = LOOKS[row.framework]
+            fill = colour if row.chip == chips[0] else "white"
+            axes.plot(row.percent, tasks.index(row.task), color=colour, marker=marker, mfc=fill, ms=7, ls="", alpha=0.9)
         axes.axvline(100, color="black", ls="--", lw=1)
-        axes.set(yticks=range(len(rows)), yticklabels=[f"{row.task}, {row.title}" for row in rows],
+        axes.set(yticks=range(len(tasks)), yticklabels=tasks, ylim=(len(tasks) - 0.5, -0.5),
                  xlabel="percent of the device's measured ceiling",
                  title="How much of the device does each work use?")  # fmt: skip
-        axes.set_xlim(0, 1.12 * max(100, *(row.percent for row in rows)))
-        axes.grid(axis="y", visible=False)
-    told = "; ".join(f"{row.task}, {row.title}, {row.device}: {row.percent:.0f} %" for row in rows)
+        axes.set_xlim(-2, 1.05 * max(100, *(row.percent for row in rows)))
+        used = {row.framework: row.title for row in rows}
+        marks = [Line2D([], [], color=colour, marker=marker, ls="", label=used[name])
+                 for name, (colour, marker) in LOOKS.items() if name in used]  # fmt: skip
+        drawn.legend(handles=marks, loc="outside lower center", ncols=4)
+    if len(chips) > 1:
+        print(f"filled: {chips[0]}; hollow: {', '.join(chips[1:])}")
+    told = "; ".join(f"{row.task}, {row.device}: {row.percent:.0f} %" for row in rows)
     show(drawn, f"Percent of each device's measured ceiling. {told}.")
 
 
