@@ -9,13 +9,14 @@ docs/ranking.md says how the score is defined, and what its limits are.
 
 from __future__ import annotations
 
-from helpers.ranking.files import gallery, read, reference, save
+from helpers.ranking.figures import draw_gallery, draw_tasks
+from helpers.ranking.files import compare, gallery, problems_of, read, reference, save
 from helpers.ranking.measure import measure
 from helpers.ranking.results import Ceiling, Machine, Result, Row
 from helpers.ranking.score import Best, Score, best, comparable, score
 from helpers.ranking.tasks import SCORED, TASKS, Task
 
 __all__ = [
-    "SCORED", "TASKS", "Best", "Ceiling", "Machine", "Result", "Row", "Score", "Task", "best", "comparable", "gallery",
-    "measure", "read", "reference", "save", "score",
+    "SCORED", "TASKS", "Best", "Ceiling", "Machine", "Result", "Row", "Score", "Task", "best", "comparable", "compare",
+    "draw_gallery", "draw_tasks", "gallery", "measure", "problems_of", "read", "reference", "save", "score",
 ]  # fmt: skip

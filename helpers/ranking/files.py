@@ -1,19 +1,27 @@
-"""The gallery: one file a machine in data/results, in pyperf's format, checked when it is written and when it is read."""
+"""The gallery: one file a machine in data/results/machines.
+
+Each file is one of pyperf's: `python -m pyperf show FILE`, `hist` and `compare_to` read it, and its benchmarks hold
+every value in seconds. What pyperf has no place for (devices that failed, the noise, the machine) stands under
+"workshop". Medians, percentages and scores stand nowhere in it: they are computed from the values when it is read.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
+import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import ROOT
+from helpers import ROOT, processes
 from helpers.errors import WorkshopError
 from helpers.ranking.noise import Moment, Noise
-from helpers.ranking.results import Machine, Result, Row, with_ceilings
+from helpers.ranking.results import EDITION, Machine, Result, Row, with_ceilings
 from helpers.ranking.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -24,7 +32,6 @@ SCHEMA = ROOT / "data" / "results" / "schema.json"
 REFERENCE = "amd-zen-5-2-cores"
 NAMES = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 PLACE = ("task", "framework", "identifier", "device", "chip", "kind")
-SAYS = ("what", "amount", "first", "loops", "checked")
 
 
 def suite(result: Result) -> pyperf.BenchmarkSuite:
@@ -62,7 +69,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "date": result.date,
         "profile": result.profile,
         "seconds": round(result.seconds, 1),
-        "machine": asdict(result.machine) | {"gpus": list(result.machine.gpus)},
+        "machine": json.loads(json.dumps(asdict(result.machine))),
         "versions": dict(result.versions),
         "noise": {
             "cores": result.noise.cores,
@@ -74,7 +81,9 @@ def to_json(result: Result) -> dict[str, Any]:
             ],
         },
         "not_measured": [
-            {name: getattr(row, name) for name in (*PLACE, "why_not")} for row in result.rows if row.why_not
+            {name: getattr(row, name) for name in PLACE} | {"why_not": without_paths(row.why_not)}
+            for row in result.rows
+            if row.why_not
         ],
     }
     return held
@@ -104,9 +113,28 @@ def from_json(held: dict[str, Any], name: str = "") -> Result:
     return Result(
         with_ceilings(sorted(rows, key=lambda row: order.index(row.task))),
         Noise(moments, noise["cores"], noise["others"], noise["steal"]),
-        Machine(**machine | {"gpus": tuple(machine["gpus"])}),
+        Machine(**machine | {name: tuple(machine[name]) for name in ("gpus", "variables")}),
         more["profile"], more["date"], more["seconds"], more["versions"], name, more["edition"],
     )  # fmt: skip
+
+
+def without_paths(text: str) -> str:
+    """Return what a library said without the paths in it, which may name the machine's owner."""
+    return re.sub(r"(?:[A-Za-z]:\\|~|\.{0,2}/)(?:[\w.@+ -]+[/\\])+[\w.@+-]*", "(a path)", text)
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a result.
+
+    Raises:
+        WorkshopError: with what a name is.
+    """
+    if not NAMES.fullmatch(name):
+        raise WorkshopError(
+            f"{name!r} cannot be the name of a result.",
+            "It becomes the name of a file: small letters, digits, and single hyphens between them.",
+            "Say what the machine is, for example amd-rx-6600-xt. Not whose it is: the file will be public.",
+        )
 
 
 def save(result: Result, name: str, folder: Path | None = None) -> Path:
@@ -120,12 +148,7 @@ def save(result: Result, name: str, folder: Path | None = None) -> Path:
     Raises:
         WorkshopError: the name cannot be one, or nothing was measured.
     """
-    if not NAMES.fullmatch(name):
-        raise WorkshopError(
-            f"{name!r} cannot be the name of a result.",
-            "It becomes the name of a file: small letters, digits, and single hyphens between them.",
-            "Say what the machine is, for example amd-rx-6600-xt. Not whose it is: the file will be public.",
-        )
+    check_name(name)
     path = (folder or FOLDER) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(to_json(result), indent=1, ensure_ascii=False)
@@ -147,7 +170,93 @@ def read(path: Path | str) -> Result:
         raise WorkshopError(f"{path.name} cannot be read.", str(error.strerror), "Check its name.") from None
     except ValueError as error:
         raise WorkshopError(f"{path.name} is not JSON.", f"{error}.", "Write it anew with bench --save.") from None
+    if problems := problems_of(held):
+        raise WorkshopError(
+            f"{path.name} is no result of this benchmark.",
+            "\n      ".join(problems),
+            "Write it anew with bench --save.",
+        )
     return from_json(held, path.stem)
+
+
+# Faster than any machine of 2026 by far: what lies above was not measured.
+IMPOSSIBLE = {"GB/s": 1e5, "GFLOP/s": 1e8, "images/s": 1e9}
+SHORTER = 16  # times as fast as float32 in registers a network may be on units for TF32 or 16 bits
+
+
+def problems_of(held: Any) -> list[str]:  # noqa: ANN401 (whatever a file holds)
+    """Return what is wrong with what a file holds, a line each; an empty list if it may stand in the gallery.
+
+    The schema (data/results/schema.json), names and paths of the owner, and whether the figures can be true.
+    """
+    import jsonschema
+
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    found = [
+        f"{'/'.join(map(str, error.absolute_path)) or 'the file'}: {error.message[:200]}"
+        for error in jsonschema.Draft202012Validator(schema).iter_errors(held)
+    ]
+    if found:
+        return found
+    try:
+        result = from_json(held)
+    except (ValueError, TypeError, KeyError) as error:
+        return [f"pyperf cannot read it: {type(error).__name__}: {error}"]
+    if held["workshop"]["edition"] != EDITION:
+        found.append(f"edition {held['workshop']['edition']}: the tasks are of edition {EDITION} now, measure again")
+    found += [f"{text!r} names the owner or a folder" for text in _texts(held) if _personal(text)]
+    for row in result.rows:
+        if row.why_not:
+            continue
+        if row.median > IMPOSSIBLE[row.unit]:
+            found.append(f"{row.task}, {row.device}: {row.median:.3g} {row.unit} is more than any machine can")
+        elif row.unit == "images/s" and (row.percent or 0) > 100 * SHORTER:
+            found.append(f"{row.task}, {row.device}: {row.percent:.0f} % of what its arithmetic was measured to reach")
+        if any(row.first < 0.5 * min(run) for run in row.runs):
+            found.append(f"{row.task}, {row.device}: its first call, compilation and all, was faster than every other")
+    return found
+
+
+def _texts(held: object) -> Iterator[str]:
+    """Every text in a JSON value, the names of its members apart."""
+    if isinstance(held, str):
+        yield held
+    elif isinstance(held, Mapping | list):
+        for one in held.values() if isinstance(held, Mapping) else held:
+            yield from _texts(one)
+
+
+def _personal(text: str) -> bool:
+    """Whether a text holds a path, or (on the machine that was measured) the name of its user or of the machine."""
+    import getpass
+    import socket
+
+    names = [socket.gethostname()]
+    with contextlib.suppress(Exception):  # a user without a name, as in some containers
+        names.append(getpass.getuser())
+    common = {"root", "user", "localhost"}
+    named = [re.escape(name) for name in names if len(name) > 2 and name.lower() not in common]
+    return without_paths(text) != text or bool(named and re.search(rf"\b(?:{'|'.join(named)})\b", text, re.IGNORECASE))
+
+
+def compare(one: Result, other: Result) -> str:
+    """Return pyperf's comparison of all that two results have in common; it claims nothing that may be chance.
+
+    Args:
+        one: the baseline.
+        other: what is compared with it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for number, result in enumerate((one, other)):
+            name = re.sub(r"\W+", "-", result.name) or ("one", "other")[number]
+            paths.append(Path(folder, f"{number}-{name}.json"))
+            suite(result).dump(str(paths[-1]))
+        command = [sys.executable, "-m", "pyperf", "compare_to", "--table", *map(str, paths)]
+        done = processes.run_command(command, 60, env=processes.environment({"COLUMNS": "120"}))
+    if done.status != 0 or not done.stdout.strip():
+        raise WorkshopError("These two results have nothing in common.", done.stderr.strip()[-300:])
+    return done.stdout.rstrip()
 
 
 def gallery(folder: Path | None = None) -> list[Result]:

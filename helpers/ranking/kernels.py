@@ -30,7 +30,7 @@ def by_numpy(identifier: str, kind: str) -> dict[str, Prepare]:
     def copy() -> Work:
         source, target = np.arange(COPIED, dtype=np.float32), np.zeros(COPIED, np.float32)
         call = work.repeat(lambda: np.copyto(target, source), lambda _: None)
-        return work.vector("128 MiB, one core", 8.0 * COPIED, call, lambda: target, source)
+        return work.vector("64 MiB, one core", 8.0 * COPIED, call, lambda: target, source)
 
     def product() -> Work:
         size = tasks.size_for(kind, by_library=True)
@@ -147,7 +147,7 @@ def by_opencl(identifier: str, kind: str) -> dict[str, Prepare]:
         source = np.arange(COPIED, dtype=np.float32)
         there, back, one = upload(source), empty(source), kernel("copy")
         call = queued(lambda: one(queue, (COPIED,), None, there, back))
-        return work.vector("128 MiB, by a kernel", 8.0 * COPIED, call, lambda: download(back, source), source)
+        return work.vector("64 MiB, by a kernel", 8.0 * COPIED, call, lambda: download(back, source), source)
 
     def add() -> Work:
         a, b = added()
@@ -242,7 +242,7 @@ def by_webgpu(identifier: str, kind: str) -> dict[str, Prepare]:
         call, result = queued(
             text, [source, np.full_like(source, np.nan)], (GROUPS_A_ROW, COPIED // 64 // GROUPS_A_ROW)
         )
-        return work.vector("128 MiB, by a shader", 8.0 * COPIED, call, result, source)
+        return work.vector("64 MiB, by a shader", 8.0 * COPIED, call, result, source)
 
     def add() -> Work:
         a, b = added()

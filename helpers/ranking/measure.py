@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from helpers import devices, processes, workload
@@ -25,7 +27,12 @@ from helpers.ranking.results import Machine, Result, Row, with_ceilings
 from helpers.ranking.tasks import TASKS
 
 # Seconds that a process needs more or less than another one: to import its framework, to compile, and for its works.
-SHARES = {"numpy": 1, "opencl": 3, "webgpu": 2, "tensorflow": 6, "jax": 6, "torch": 6, "onnxruntime": 1.5}
+SHARES = {"numpy": 1.5, "opencl": 2.5, "webgpu": 2, "tensorflow": 5, "jax": 7, "torch": 5, "onnxruntime": 1.5}
+# Variables of the environment that make a machine slower or faster, and are kept with its result.
+VARIABLES = (
+    "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
+    "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS", "POCL_MAX_PTHREAD_COUNT", "POCL_MAX_COMPUTE_UNITS", "PYOPENCL_CTX",
+)  # fmt: skip
 PATIENCE = 3  # times its share a process may take before it is killed, and never less than
 LEAST_PATIENCE = 60.0  # seconds
 
@@ -54,7 +61,7 @@ def measure(
     seconds: float | None = None,
     only: Iterable[str] | None = None,
     rounds: int | None = None,
-    tell: Callable[[str], object] = print,
+    tell: Callable[[str], object] | None = None,
 ) -> Result:
     """Benchmark this machine.
 
@@ -64,7 +71,7 @@ def measure(
         only: frameworks, numpy among them; all that are here if None.
         rounds: processes for each framework and device: what differs from start to start shows only between them. None
             takes 1 under preview, 2 under lab, 4 under full.
-        tell: takes a line for each row as soon as it is known.
+        tell: takes a line for each row as soon as it is known; None prints it.
 
     Returns:
         Every row; where a device failed its row says why.
@@ -72,6 +79,7 @@ def measure(
     if seconds is None:
         seconds = workload.pick(preview=30.0, lab=180.0, full=600.0)
     rounds = workload.pick(preview=1, lab=2, full=4) if rounds is None else rounds
+    tell = tell or partial(print, flush=True)
     began = time.perf_counter()
     watch = Watch()
     watch.look("before")
@@ -124,7 +132,8 @@ def here(answers: Sequence[devices.Answer]) -> Machine:
     host, cores = Host.here(), usable_cpus()
     return Machine(
         cpu_name(), cores, round(psutil.virtual_memory().total / 2**30, 1), host.system, host.machine,
-        platform.python_version(), tuple(sorted(gpus)), "",
+        platform.python_version(), tuple(sorted(gpus)),
+        tuple(f"{name}={os.environ[name][:60]}" for name in VARIABLES if os.environ.get(name)),
     )  # fmt: skip
 
 

@@ -102,11 +102,12 @@ def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
         x, last = library.upload(source, "float32"), []
 
         def once() -> object:
-            last[:] = [library.increment(x)]
+            last.clear()  # before the next one needs as much room
+            last.append(library.increment(x))
             return last[0]
 
         call = work.repeat(once, timing.synchronise)
-        return work.vector("128 MiB, x + 1", 8.0 * COPIED, call, lambda: library.download(last[0]), source + 1)
+        return work.vector("64 MiB, x + 1", 8.0 * COPIED, call, lambda: library.download(last[0]), source + 1)
 
     def product(dtype: str) -> Work:
         size = tasks.size_for(kind, by_library=True)

@@ -19,11 +19,12 @@ import numpy as np
 from helpers.machine.host import usable_cpus
 
 REPEATS = 9  # of each work at each moment
-HASHED = 2**22  # bytes
+HASHED = 2**24  # bytes
 COPIED = 2**24  # bytes, there and back
 QUIET = 0.05  # how far the moments may lie apart, as a share of the fastest
 OTHERS = 0.10  # cores that other programs may use on average, for each core that the benchmark may use
 STEAL = 0.01  # of the time, for which a virtual machine may wait
+MOST_THREADS = 4  # a copy by more of them fills any memory
 WORKS = ("integer", "memory")
 
 
@@ -97,7 +98,7 @@ class Watch:
     moments: list[Moment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._threads = max(1, round(usable_cpus()))
+        self._threads = min(MOST_THREADS, max(1, round(usable_cpus())))
         self._blocks = [np.ones(COPIED, np.uint8) for _ in range(2 * self._threads)]
         self._text = bytes(HASHED)
         self._began, self._at_first = time.perf_counter(), _system()

@@ -1,9 +1,4 @@
-"""What a benchmark leaves: rows, noise and the machine, and the file in data/results that holds them.
-
-The file is one of pyperf's: `python -m pyperf show FILE` and `compare_to` read it, its benchmarks hold every value in
-seconds. What pyperf has no place for (devices that failed, the noise, the machine) stands under "workshop". Medians and
-scores stand nowhere in it: they are computed from the values whenever it is read.
-"""
+"""What a benchmark leaves: a row for each task on each device, the machine, and how quiet it was."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT
 from helpers.frameworks import FRAMEWORKS
 from helpers.ranking.noise import Noise
 from helpers.ranking.tasks import MEMORY, OPERATIONS, PEAK, PRODUCT, TASKS
@@ -23,8 +17,6 @@ from helpers.timing import duration
 if TYPE_CHECKING:
     pass
 
-FOLDER = ROOT / "data" / "results"
-SCHEMA = FOLDER / "schema.json"
 EDITION = 1  # of the tasks, sizes and networks: results of different editions are not comparable
 SCALE = {"GB/s": 1e9, "GFLOP/s": 1e9, "images/s": 1.0}  # of what a row counts, for one of its unit
 DRIFT = 0.05  # of the speed between the first and the last third of the values: more is shown
@@ -35,8 +27,11 @@ class Ceiling:
     """What this device was measured to reach at most, in the same run."""
 
     name: str  # how it was measured
-    value: float
+    value: float  # its upper quartile: other programs make values slower, and never faster
     unit: str
+
+    def __str__(self) -> str:
+        return f"{digits(self.value)} {self.unit}, by {self.name}"
 
 
 @dataclass(frozen=True)
@@ -140,11 +135,12 @@ class Machine:
     architecture: str  # x86_64 or arm64
     python: str
     gpus: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()  # of the environment that change speeds, as NAME=VALUE
     note: str = ""  # what is particular: one core alone, a virtual machine
 
     def __str__(self) -> str:
         cores = f"{self.cores:g} core{'s' * (self.cores != 1)}"
-        return ", ".join(filter(None, [*self.gpus, self.processor, cores, self.note]))
+        return ", ".join(filter(None, [*self.gpus, self.processor, cores, self.note, *self.variables]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,23 +158,32 @@ class Result:
     edition: int = EDITION
 
     def table(self) -> Table:
-        """Return every row, those that could not be measured below."""
+        """Return every measured row; below it those that failed, the ceilings, and how quiet the machine was."""
         headers = ("task", "device", "median", "middle half", "values", "of its ceiling", "first call")
         rows = []
         for row in (row for row in self.rows if not row.why_not):
             low, high = row.quartiles
-            percent = "" if row.percent is None else f"{row.percent:.0f} % of {row.ceiling.name}"
+            percent = (
+                "" if row.percent is None else f"{row.percent:.2g} %" if row.percent < 10 else f"{row.percent:.0f} %"
+            )
             rows.append((row.task, row.device, f"{digits(row.median)} {row.unit}", f"{digits(low)} to {digits(high)}",
                          row.repeats, percent, duration(row.first)))  # fmt: skip
         below = [str(row) for row in self.rows if row.why_not]
-        return Table(rows, headers, [*below, f"Noise: {self.noise}", *self.drifts()])
+        found = {(row.chip, row.ceiling): None for row in self.rows if row.ceiling}
+        below += [f"Ceiling of {chip}: {one}." for chip, one in found]
+        return Table(rows, headers, [*below, f"Noise: {self.noise}.", *self.drifts()])
 
     def drifts(self) -> list[str]:
-        """Return a line for each row whose speed changed while it was measured."""
+        """Return a line for each row that became slower or faster while it was measured: a clock that falls, say.
+
+        On a noisy machine there is one line: nobody can tell then what the clock did and what the neighbours.
+        """
+        found = [row for row in self.rows if row.repeats >= 6 and abs(row.drift - 1) > max(DRIFT, row.spread)]
+        if found and not self.noise.quiet:
+            return [f"{len(found)} rows became slower or faster while they were measured."]
         return [
             f"{row.task}, {row.device}: the last third of the values ran at {row.drift:.0%} of the first third's speed."
-            for row in self.rows
-            if not row.why_not and row.repeats >= 6 and abs(row.drift - 1) > max(DRIFT, row.spread)
+            for row in found
         ]
 
     def __str__(self) -> str:
@@ -210,5 +215,5 @@ def _fastest(rows: Sequence[Row], chip: str, tasks: Sequence[str]) -> Ceiling | 
     found = [row for row in rows if row.chip == chip and row.task in tasks and not row.why_not]
     if not found:
         return None
-    best = max(found, key=lambda row: row.median)
-    return Ceiling(f"{best.task} ({best.title})", best.median, best.unit)
+    best = max(found, key=lambda row: row.quartiles[1])
+    return Ceiling(f"{best.task} ({best.title})", best.quartiles[1], best.unit)

@@ -25,22 +25,23 @@ import numpy as np
 from helpers import products
 from helpers.ranking import works
 from helpers.ranking.tasks import TASKS
-from helpers.ranking.work import Prepare, Work
+from helpers.ranking.work import Prepare
 
 LEAST_SECONDS = 0.005  # of one value: a shorter work is done several times in a row
 LEAST_VALUES = 3  # of each work, even where the time is up: fewer have no spread
 LATEST = 0.6  # of the time is for all works alike; the rest for those whose values lie farther apart
 STEADY = 0.02  # a middle half within this share of the median needs no more time than the others
-MOST_VALUES = 200  # of each work: more change nothing
+MOST_VALUES = 100  # of each work: more change nothing
 
+Call = Callable[[int], object]
 Tell = Callable[[dict[str, object]], None]
 
 
-def ready(task: str, prepare: Prepare, tell: Tell) -> tuple[Work, int] | None:
+def ready(task: str, prepare: Prepare, tell: Tell) -> tuple[Call, int] | None:
     """Prepare one work, call it for the first time, check its result, and find out how often one value calls it.
 
     Returns:
-        The work and its loops; None if it failed, which was told then.
+        What to call and how often; None if it failed, which was told then. What the check alone needed is freed.
     """
     began = time.perf_counter()
     try:
@@ -61,11 +62,11 @@ def ready(task: str, prepare: Prepare, tell: Tell) -> tuple[Work, int] | None:
         tell({"task": task, "why_not": f"{type(error).__name__}: {products.in_one_line(error)}"[:300]})
         return None
     tell({"task": task, "what": work.what, "amount": work.amount, "first": first, "loops": loops, "checked": checked})
-    return work, loops
+    return work.call, loops
 
 
 def take_turns(
-    there: Mapping[str, tuple[Work, int]],
+    there: Mapping[str, tuple[Call, int]],
     end: float,
     tell: Tell,
     clock: Callable[[], float] = time.perf_counter,
@@ -75,7 +76,7 @@ def take_turns(
     At first every work has its turn; later those alone whose values lie far apart.
 
     Args:
-        there: for each task its work and its loops.
+        there: for each task what to call, and how often for one value.
         end: when the last round begins, by the clock.
         tell: takes each value.
         clock: in seconds.
@@ -93,9 +94,9 @@ def take_turns(
         if not turn:
             return
         for task in turn:
-            work, loops = there[task]
+            call, loops = there[task]
             begin = clock()
-            work.call(loops)
+            call(loops)
             seconds[task].append((clock() - begin) / loops)
             tell({"task": task, "seconds": seconds[task][-1]})
             if enough and clock() >= end:
