@@ -109,23 +109,7 @@ def test_the_runs_are_drawn_with_their_phases(shown):
     assert "beside a busy neighbour: median 30 ms, middle half 25 to 35 ms" in shown[0]
 
 
-# ----------------------------------------------------------------------------------------- the benchmark's own figures
-
-
-class Result:
-    """As much of a result as the figures need."""
-
-    def __init__(self, *rows):
-        self.rows = rows
-
-
-def test_percent_are_drawn_for_every_row_that_has_a_ceiling(shown, capsys):
-    lesson.draw_percent(
-        Result(row("float32 product", 80.0), row("CNN training", 500.0), row("MLP training", 0, why_not="x"))
-    )
-    assert "float32 product, AMD EPYC (JAX, CPU): 40 %" in shown[0] and "MLP" not in shown[0]
-    lesson.draw_percent(Result(row("MLP training", 0, why_not="no framework")))
-    assert "No row has a ceiling" in capsys.readouterr().out and len(shown) == 1
+# ---------------------------------------------------------------------------------------------------- the score's means
 
 
 def test_two_machines_flip_by_the_arithmetic_mean_and_never_by_the_geometric():

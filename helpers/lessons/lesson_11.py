@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers import checks, published
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
+from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
 from helpers.tables import Table
 from helpers.timing import Measurement, duration, is_clear
 
 if TYPE_CHECKING:
-    from helpers.ranking import Result, Row
+    from helpers.ranking import Row
 
 NOISE = 0.05  # the largest distance of quartiles or medians, over the median, that the lesson calls quiet
 
@@ -71,11 +71,6 @@ def _product_in_a_thread(matrix: np.ndarray, operations: int, why: str) -> Work:
     name = f"{cpu_name()} (NumPy, in a thread)"
     note = f"skipped: {why}. NumPy in a thread takes its place, and has nothing to compile."
     return Work(lambda: thread.submit(np.matmul, matrix, matrix), Future.result, name, operations, note)
-
-
-def gflops(operations: float, seconds: float) -> float:
-    """Return billions of operations in a second."""
-    return operations / seconds / 1e9
 
 
 @contextmanager
@@ -150,45 +145,6 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
             axis("{x:g}")
         drawn.legend(loc="outside lower center", ncols=3, title="medians", fontsize=9, title_fontsize=9)
     show(drawn, f"{title}. {'; '.join(words)}.")
-
-
-LOOKS = {
-    "numpy": (GREY, "o"), "opencl": (ORANGE, "s"), "webgpu": (GREEN, "^"), "tensorflow": (BLUE, "D"),
-    "jax": (RED, "v"), "torch": (PINK, "P"), "onnxruntime": (SKY, "X"),
-}  # fmt: skip
-
-
-def draw_percent(result: Result) -> None:
-    """Draw for each task how near each framework comes to its device's measured ceiling, in percent.
-
-    Args:
-        result: of the workshop's benchmark.
-    """
-    from matplotlib.lines import Line2D
-
-    rows = [row for row in result.rows if row.percent is not None]
-    if not rows:
-        print("No row has a ceiling: the table above says why.")
-        return
-    tasks, chips = (list(dict.fromkeys(key)) for key in ([row.task for row in rows], [row.chip for row in rows]))
-    with figure(7.5, 0.3 * len(tasks) + 1.5) as (drawn, axes):
-        for row in rows:
-            colour, marker = LOOKS[row.framework]
-            fill = colour if row.chip == chips[0] else "white"
-            axes.plot(row.percent, tasks.index(row.task), color=colour, marker=marker, mfc=fill, ms=7, ls="", alpha=0.9)
-        axes.axvline(100, color="black", ls="--", lw=1)
-        axes.set(yticks=range(len(tasks)), yticklabels=tasks, ylim=(len(tasks) - 0.5, -0.5),
-                 xlabel="percent of the device's measured ceiling",
-                 title="How much of the device does each work use?")  # fmt: skip
-        axes.set_xlim(-2, 1.05 * max(100, *(row.percent for row in rows)))
-        used = {row.framework: row.title for row in rows}
-        marks = [Line2D([], [], color=colour, marker=marker, ls="", label=used[name])
-                 for name, (colour, marker) in LOOKS.items() if name in used]  # fmt: skip
-        drawn.legend(handles=marks, loc="outside lower center", ncols=4)
-    if len(chips) > 1:
-        print(f"filled: {chips[0]}; hollow: {', '.join(chips[1:])}")
-    told = "; ".join(f"{row.task}, {row.device}: {row.percent:.0f} %" for row in rows)
-    show(drawn, f"Percent of each device's measured ceiling. {told}.")
 
 
 # -------------------------------------------------------------------------------- the gallery and the published figures
