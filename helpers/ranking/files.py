@@ -120,7 +120,7 @@ def from_json(held: dict[str, Any], name: str = "") -> Result:
 
 def without_paths(text: str) -> str:
     """Return what a library said without the paths in it, which may name the machine's owner."""
-    return re.sub(r"(?:[A-Za-z]:\\|~|\.{0,2}/)(?:[\w.@+ -]+[/\\])+[\w.@+-]*", "(a path)", text)
+    return re.sub(r"(?<![\w.])(?:[A-Za-z]:\\|~|\.{0,2}/)(?:[\w.@+ -]+[/\\])+[\w.@+-]*", "(a path)", text)
 
 
 def check_name(name: str) -> None:

@@ -67,7 +67,7 @@ class Noise:
             if self.ratio(work) > QUIET
         ]
         if self.others is not None and self.others > OTHERS * self.cores:
-            found.append(f"other programs used {self.others:.2f} of {self.cores:g} cores")
+            found.append(f"other programs kept {self.others:.2f} cores busy, and the benchmark had {self.cores:g}")
         if self.steal is not None and self.steal > STEAL:
             found.append(f"the host of this virtual machine took {self.steal:.1%} of its time")
         return found
@@ -85,7 +85,7 @@ class Noise:
     def __str__(self) -> str:
         if not self.quiet:
             return self.verdict
-        others = "" if self.others is None else f", other programs used {self.others:.2f} of {self.cores:g} cores"
+        others = "" if self.others is None else f", other programs kept {self.others:.2f} cores busy"
         return f"quiet (the same small work within {self.spread:.1%} at {len(self.moments)} moments{others})"
 
     __repr__ = __str__

@@ -93,8 +93,21 @@ class Row:
     @property
     def drift(self) -> float:
         """The speed of the last third of the values over that of the first: below 1 the device became slower."""
+        first, last = self._thirds()
+        return float(np.median(last) / np.median(first))
+
+    @property
+    def drifts(self) -> bool:
+        """Whether that is more than DRIFT, and more than the values of either third vary."""
+        if self.repeats < 6:
+            return False
+        first, last = self._thirds()
+        varies = max(float(np.subtract(*np.percentile(third, [75, 25]))) for third in (first, last))
+        return abs(np.median(last) - np.median(first)) > max(varies, DRIFT * np.median(first))
+
+    def _thirds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         third = max(1, self.repeats // 3)
-        return float(np.median(self.values[-third:]) / np.median(self.values[:third]))
+        return self.values[:third], self.values[-third:]
 
     @property
     def percent(self) -> float | None:
@@ -178,9 +191,9 @@ class Result:
 
         On a noisy machine there is one line: nobody can tell then what the clock did and what the neighbours.
         """
-        found = [row for row in self.rows if row.repeats >= 6 and abs(row.drift - 1) > max(DRIFT, row.spread)]
+        found = [row for row in self.rows if row.drifts]
         if found and not self.noise.quiet:
-            return [f"{len(found)} rows became slower or faster while they were measured."]
+            return [f"{len(found)} row{'s' * (len(found) > 1)} became slower or faster while measured."]
         return [
             f"{row.task}, {row.device}: the last third of the values ran at {row.drift:.0%} of the first third's speed."
             for row in found

@@ -2,7 +2,7 @@
 
     python -m helpers.ranking.worker FRAMEWORK IDENTIFIER KIND SECONDS
 
-`helpers.ranking.measure` starts it. Every line on standard output is JSON, written as soon as it is known, so that a
+`helpers.ranking.measuring` starts it. Every line on standard output is JSON, written as soon as it is known, so that a
 process that crashes or hangs costs what comes after, and nothing before:
 
     {"version": "2.21.0"}
@@ -118,7 +118,7 @@ def main(framework: str, identifier: str, kind: str, seconds: float) -> None:
     def tell(line: dict[str, object]) -> None:
         print(json.dumps(line), file=channel, flush=True)
 
-    wanted = works.FRAMEWORKS[framework](identifier, kind)
+    wanted = works.by_name(framework, identifier, kind)
     tell({"version": works.version(framework)})
     there = {}
     for task in TASKS:

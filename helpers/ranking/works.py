@@ -34,6 +34,17 @@ DOES = {
 PACKAGES = {"opencl": "pyopencl", "webgpu": "wgpu"}
 
 
+def by_name(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
+    """Return {task: prepare} of one framework on one device, in this process.
+
+    Args:
+        framework: one of FRAMEWORKS.
+        identifier: of the device, as the framework calls it.
+        kind: of the device.
+    """
+    return FRAMEWORKS[framework](identifier, kind)
+
+
 def version(framework: str) -> str:
     """Return the version of a framework's Python package."""
     from importlib import metadata

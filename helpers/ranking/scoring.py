@@ -8,7 +8,7 @@ because it is the one mean of ratios that does not depend on which machine is th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +37,14 @@ class Score:
     noise: str  # the verdict on the machine
     edition: int
 
+    def whole(self, kind: str) -> bool:
+        """Return whether one of the three numbers is over every task that belongs to it.
+
+        Args:
+            kind: inference, training or overall.
+        """
+        return not any(kind in ("overall", TASKS[task].group) for task in self.missing)
+
     @property
     def complete(self) -> bool:
         """Whether every task was measured."""
@@ -53,7 +61,10 @@ class Score:
         numbers = ", ".join(f"{name} {'none' if value is None else digits(value)}" for name, value in named.items())
         lines = [f"Score: {numbers} (the reference machine: 100), over {len(self.tasks)} of {self.of_how_many} tasks."]
         if self.missing:
-            lines.append(f"Not comparable with a whole score: without {', '.join(self.missing)}.")
+            parts = [kind for kind in named if named[kind] is not None and not self.whole(kind)]
+            lines.append(f"Not measured: {', '.join(self.missing)}.")
+            if parts:
+                lines.append(f"So {' and '.join(parts)} may not be compared with scores over all tasks.")
         if not self.reproducible:
             lines.append(f"Not reproducible: the machine was {self.noise}.")
         return "\n".join(lines)
@@ -61,16 +72,18 @@ class Score:
     __repr__ = __str__
 
 
-def score(result: Result, reference: Result | None = None) -> Score:
+def score(result: Result, reference: Result | None = None, tasks: Collection[str] = SCORED) -> Score:
     """Score a result.
 
     Args:
         result: of `measure` or `read`.
         reference: the machine whose scores are 100; the gallery's if None.
+        tasks: over these alone, such as those that two machines have in common; their scores are then comparable with
+            each other, and with no other.
     """
     reference = files.reference() if reference is None else reference
     theirs, ours = best(reference.rows), best(result.rows)
-    asked = [task for task in SCORED if task in theirs]
+    asked = [task for task in SCORED if task in theirs and task in tasks]
     counted = {task: Best(ours[task], ours[task].median / theirs[task].median) for task in asked if task in ours}
 
     def mean(group: Iterable[str]) -> float | None:
@@ -96,7 +109,7 @@ def comparable(one: Score, other: Score) -> str:
     """Return why two scores cannot be compared; an empty text if they can."""
     if one.edition != other.edition:
         return f"the tasks differ: edition {one.edition} against {other.edition}"
-    differ = sorted(set(one.tasks) ^ set(other.tasks))
+    differ = [task for task in TASKS if (task in one.tasks) != (task in other.tasks)]
     if differ:
         return f"only one of the two was measured in: {', '.join(differ)}"
     noisy = [score.noise for score in (one, other) if not score.reproducible]

@@ -33,6 +33,7 @@ VARIABLES = (
     "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
     "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS", "POCL_MAX_PTHREAD_COUNT", "POCL_MAX_COMPUTE_UNITS", "PYOPENCL_CTX",
 )  # fmt: skip
+WORKER = ("-m", "helpers.ranking.worker")
 PATIENCE = 3  # times its share a process may take before it is killed, and never less than
 LEAST_PATIENCE = 60.0  # seconds
 
@@ -148,7 +149,7 @@ class _Told(NamedTuple):
 
 def _in_process(place: Place, seconds: float) -> _Told:
     variables = works.variables(place.framework, place.identifier, place.kind)
-    command = [sys.executable, "-P", "-m", "helpers.ranking.worker", *place[:2], place.kind, str(seconds)]
+    command = [sys.executable, "-P", *WORKER, *place[:2], place.kind, str(seconds)]
     patience = max(LEAST_PATIENCE, PATIENCE * seconds)
     done = processes.run_command(command, patience, env=processes.environment(variables))
     version, found, values = "", {}, {}
@@ -156,6 +157,8 @@ def _in_process(place: Place, seconds: float) -> _Told:
         try:
             said = json.loads(line)
         except ValueError:  # half a line: the process was ended
+            continue
+        if not isinstance(said, dict):
             continue
         if "version" in said:
             version = said["version"]
