@@ -8,15 +8,17 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import products, ranking
+from helpers import ROOT, products, ranking
 from helpers.__main__ import main
 from helpers.errors import WorkshopError
+from helpers.maintain import fill_gallery
 from helpers.ranking import figures, files, measuring, networks, noise, tasks, worker, works
 from helpers.ranking.results import Machine, Result, Row, with_ceilings
 from helpers.ranking.work import Work
@@ -296,7 +298,7 @@ def test_a_quiet_machine_is_quiet():
     assert STILL.quiet and STILL.verdict == "quiet" and STILL.spread == 0 and "quiet" in str(STILL)
 
 
-@given(st.floats(1.06, 50), st.sampled_from(noise.WORKS), st.integers(0, 2))
+@given(st.floats(1.11, 50), st.sampled_from(noise.WORKS), st.integers(0, 2))
 def test_one_slow_moment_makes_a_machine_noisy(factor, work, place):
     moments = list(STILL.moments)
     moments[place] = replace(moments[place], **{work: tuple(factor * one for one in getattr(moments[place], work))})
@@ -325,6 +327,7 @@ def test_a_watch_sees_its_own_work_as_its_own():
     assert [moment.when for moment in seen.moments] == ["before", "between", "after"]
     assert all(len(getattr(moment, work)) == noise.REPEATS for moment in seen.moments for work in noise.WORKS)
     assert seen.others is None or seen.others >= 0
+    assert [line[0] for line in seen.table().rows] == ["before", "between", "after"]
     assert seen.verdict == "quiet" or seen.verdict.startswith("too noisy")
 
 
@@ -577,6 +580,33 @@ def test_nothing_of_a_result_is_changed_by_scoring_it():
     before = copy.deepcopy(mine)
     ranking.score(mine, result())
     assert mine == before
+
+
+def test_the_gallery_is_filled_on_all_cores_and_on_one(monkeypatch):
+    started = []
+    monkeypatch.setattr(fill_gallery, "usable_cpus", lambda: 2.0)
+    monkeypatch.setattr(sys, "argv", ["fill_gallery", "some-cpu", "--profile", "preview", "--note", "virtual machine"])
+    monkeypatch.setattr(
+        fill_gallery.subprocess,
+        "run",
+        lambda command, **how: started.append((command[3:], how)) or mock.Mock(returncode=0),
+    )
+    assert fill_gallery.main() == 0
+    (whole, free), (single, bound) = started
+    assert whole == ["bench", "--profile", "preview", "--save", "some-cpu-2-cores", "--note", "virtual machine"]
+    assert single[-3:] == ["some-cpu-1-core", "--note", "virtual machine, one core of 2"]
+    assert free["preexec_fn"] is None and callable(bound["preexec_fn"])
+
+
+@pytest.mark.parametrize("template", ["ISSUE_TEMPLATE/result.yml", "PULL_REQUEST_TEMPLATE/result.md"])
+def test_the_templates_ask_for_the_check(template):
+    text = (ROOT / ".github" / template).read_text(encoding="utf-8")
+    assert "workshop.py bench --check data/results/machines/NAME.json" in text and "right in form" in text
+    if template.endswith("yml"):
+        import yaml
+
+        ids = [part["id"] for part in yaml.safe_load(text)["body"] if "id" in part]
+        assert {"name", "check", "file"} <= set(ids)
 
 
 # ------------------------------------------------------------------------------------------------------- a real run

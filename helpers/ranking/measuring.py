@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from helpers import devices, processes, workload
+from helpers import devices, processes, workarounds, workload
 from helpers.frameworks import FRAMEWORKS, Device
 from helpers.machine.host import Host, cpu_name, usable_cpus
 from helpers.ranking import works
@@ -82,9 +82,11 @@ def measure(
     rounds = workload.pick(preview=1, lab=2, full=4) if rounds is None else rounds
     tell = tell or partial(print, flush=True)
     began = time.perf_counter()
+    workarounds.ask_for_large_pages()
+    workarounds.keep_pocl_on_its_cores()
+    places, answers = find_places(only)
     watch = Watch()
     watch.look("before")
-    places, answers = find_places(only)
     timed = [place for place in places if not place.why_not]
     told: dict[Place, list[_Told]] = {place: [] for place in timed}
     todo = [(place, number) for number in range(rounds) for place in timed]
@@ -93,6 +95,7 @@ def measure(
         ahead = sum(SHARES.get(one.framework, 3) for one, _ in todo[done:])
         share = max(1.0, left * SHARES.get(place.framework, 3) / ahead)
         told[place].append(_in_process(place, share))
+        watch.own(told[place][-1].used)
         if number == rounds - 1:
             for row in _rows(place, told[place]):
                 tell(str(row))
@@ -144,6 +147,7 @@ class _Told(NamedTuple):
     version: str
     works: dict[str, dict]  # by task
     seconds: dict[str, list[float]]  # by task
+    used: float  # seconds of processor time; 0 if it did not come so far
     fate: str  # why it ended before it was through; empty if it was through
 
 
@@ -152,7 +156,7 @@ def _in_process(place: Place, seconds: float) -> _Told:
     command = [sys.executable, "-P", *WORKER, *place[:2], place.kind, str(seconds)]
     patience = max(LEAST_PATIENCE, PATIENCE * seconds)
     done = processes.run_command(command, patience, env=processes.environment(variables))
-    version, found, values = "", {}, {}
+    version, used, found, values = "", 0.0, {}, {}
     for line in done.stdout.splitlines():
         try:
             said = json.loads(line)
@@ -162,11 +166,13 @@ def _in_process(place: Place, seconds: float) -> _Told:
             continue
         if "version" in said:
             version = said["version"]
+        elif "used" in said:
+            used = said["used"]
         elif "seconds" in said:
             values.setdefault(said["task"], []).append(said["seconds"])
         else:
             found[said["task"]] = said
-    return _Told(version, found, values, _fate(done, patience))
+    return _Told(version, found, values, used, _fate(done, patience))
 
 
 def _fate(done: processes.Finished, patience: float) -> str:

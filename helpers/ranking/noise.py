@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +18,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from helpers.machine.host import usable_cpus
+from helpers.tables import Table
+from helpers.timing import duration
 
-REPEATS = 9  # of each work at each moment
+REPEATS = 15  # of each work at each moment
 HASHED = 2**24  # bytes
 COPIED = 2**24  # bytes, there and back
-QUIET = 0.05  # how far the moments may lie apart, as a share of the fastest
+# How far the moments may lie apart, as a share of the fastest; memory varies more, on a quiet machine too.
+QUIET = {"integer": 0.05, "memory": 0.10}
 OTHERS = 0.10  # cores that other programs may use on average, for each core that the benchmark may use
 STEAL = 0.01  # of the time, for which a virtual machine may wait
 MOST_THREADS = 4  # a copy by more of them fills any memory
-WORKS = ("integer", "memory")
+WORKS = tuple(QUIET)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Noise:
         found = [
             f"the same small work ({work}) took {1 + self.ratio(work):.2f} times as long at one moment as at another"
             for work in WORKS
-            if self.ratio(work) > QUIET
+            if self.ratio(work) > QUIET[work]
         ]
         if self.others is not None and self.others > OTHERS * self.cores:
             found.append(f"other programs kept {self.others:.2f} cores busy, and the benchmark had {self.cores:g}")
@@ -81,6 +85,11 @@ class Noise:
     def verdict(self) -> str:
         """`quiet`, or `too noisy: ` and the reasons."""
         return "quiet" if self.quiet else f"too noisy: {'; '.join(self.reasons)}"
+
+    def table(self) -> Table:
+        """Return what the small works took at each moment, and the verdict below."""
+        rows = [(one.when, *(duration(float(np.median(getattr(one, work)))) for work in WORKS)) for one in self.moments]
+        return Table(rows, ("moment", "hash on all cores", "copy on all cores"), [f"{self}."])
 
     def __str__(self) -> str:
         if not self.quiet:
@@ -101,7 +110,15 @@ class Watch:
         self._threads = min(MOST_THREADS, max(1, round(usable_cpus())))
         self._blocks = [np.ones(COPIED, np.uint8) for _ in range(2 * self._threads)]
         self._text = bytes(HASHED)
+        self._children = 0.0
         self._began, self._at_first = time.perf_counter(), _system()
+
+    def own(self, seconds: float) -> None:
+        """Count processor time of a process of the benchmark that has ended as our own.
+
+        Linux and macOS know what the children of a process used, those that were killed among them; Windows does not.
+        """
+        self._children += seconds if os.name == "nt" else 0.0
 
     def look(self, when: str) -> None:
         """Do the small works once more."""
@@ -124,14 +141,13 @@ class Watch:
     def end(self) -> Noise:
         """Return what was seen."""
         seconds = time.perf_counter() - self._began
-        others, steal = _between(self._at_first, _system(), seconds)
+        busy, own, *rest = _system()
+        others, steal = _between(self._at_first, (busy, own + self._children, *rest), seconds)
         return Noise(tuple(self.moments), usable_cpus(), others, steal)
 
 
 def _system() -> tuple[float, float, float, float]:
     """Seconds of processor time since the start: used by all, by this process and its ended children, stolen, all."""
-    import os
-
     import psutil
 
     times, own = psutil.cpu_times(), os.times()
