@@ -105,6 +105,23 @@ def test_the_runs_are_drawn_with_their_phases(shown):
     assert "beside a busy neighbour: median 30 ms, middle half 25 to 35 ms" in shown[0]
 
 
+def test_progress_shows_one_line_in_a_notebook_and_every_line_elsewhere(monkeypatch, capsys):
+    shown = []
+
+    class Line:
+        def update(self, content, raw):
+            shown.append(content["text/plain"])
+
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: Line())
+    tell = lesson.progress()
+    tell("copy: 3 GB/s")
+    tell("product: 4 GFLOP/s")
+    assert shown == ["1: copy: 3 GB/s", "2: product: 4 GFLOP/s"]
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
+    lesson.progress()("copy: 3 GB/s")
+    assert capsys.readouterr().out == "1: copy: 3 GB/s\n"
+
+
 # ---------------------------------------------------------------------------------------------------- the score's means
 
 

@@ -112,6 +112,17 @@ def clock_drift(seconds: Sequence[float], device: str) -> str:
     return f"{both}: the device has become {'slower' if last.median > first.median else 'faster'} meanwhile."
 
 
+def progress() -> Callable[[str], None]:
+    """Return a function that shows the line it is given in place of the one before, with its number."""
+    from IPython.display import display
+
+    count = itertools.count(1)
+    line = display({"text/plain": "looking for devices"}, raw=True, display_id=True)
+    if line is None:  # outside of a notebook
+        return lambda text: print(f"{next(count)}: {text}", flush=True)
+    return lambda text: line.update({"text/plain": f"{next(count)}: {text}"}, raw=True)
+
+
 # ---------------------------------------------------------------------------------------------------------- its figures
 
 
@@ -247,11 +258,14 @@ def draw_published(placed: Sequence[Placed]) -> None:
             axes.plot(one.speed, at, color=colour, marker=marker, ms=8, ls="")
             share = f" ({one.speed / one.limit:.0%} of its limit)" if one.limit else ""
             text = "impossible: above its limit" if one.impossible else f"{one.speed:,.0f}"
-            axes.annotate(text, (one.speed, at), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
+            close = one.limit is not None and 0.7 < one.speed / one.limit <= 1  # then beside the point, off the line
+            place = {"xytext": (-8, -3), "ha": "right"} if close else {"xytext": (0, 7), "ha": "center"}
+            axes.annotate(text, (one.speed, at), textcoords="offset points", fontsize=8, **place)
             words.append(f"{one.who}, {one.what}: {one.speed:,.0f} GFLOP/s{share}")
         axes.set(xscale="log", xlabel="billions of operations a second (GFLOP/s)", yticks=range(len(placed)),
                  yticklabels=[f"{one.who}\n{one.what}" for one in placed], ylim=(len(placed) - 0.4, -0.7),
                  title="Speed (point) and the device's limit (line)")  # fmt: skip
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.tick_params(axis="y", labelsize=8)
         axes.grid(axis="y", visible=False)
     show(drawn, f"Speed and limit, logarithmic. {'; '.join(words)}.")
