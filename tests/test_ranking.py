@@ -471,14 +471,14 @@ def test_without_a_peak_the_fastest_product_is_the_ceiling_and_without_that_ther
 def only_numpy(monkeypatch):
     """A benchmark of NumPy alone, with works that a test may replace by a script."""
 
-    def with_script(script):
+    def with_script(script, rounds=1):
         place = measuring.Place("numpy", "cpu", "Test CPU (NumPy, CPU)", "Test CPU", "cpu")
         monkeypatch.setattr(measuring, "find_places", lambda only: ([place], []))
         monkeypatch.setattr(measuring, "WORKER", ("-c", script))
         monkeypatch.setattr(noise, "REPEATS", 3)
         monkeypatch.setattr(noise, "HASHED", 1000)
         monkeypatch.setattr(noise, "COPIED", 1000)
-        return ranking.measure(1.0, rounds=1, tell=lambda line: None)
+        return ranking.measure(1.0, rounds=rounds, tell=lambda line: None)
 
     return with_script
 
@@ -491,6 +491,18 @@ def test_a_crash_costs_what_comes_after_it_and_nothing_before(only_numpy):
     copied, product = only_numpy(f"{SAID}{VALUE * 3}import os; os.abort()").rows
     assert copied.repeats == 3 and copied.median == 1.0
     assert "SIGABRT" in product.why_not or "status" in product.why_not
+
+
+def test_a_crash_before_the_third_value_leaves_no_row(only_numpy):
+    copied, _ = only_numpy(f"{SAID}{VALUE * 2}import os; os._exit(3)").rows
+    assert copied.repeats == 0 and "status 3" in copied.why_not
+
+
+def test_a_process_that_failed_beside_one_that_did_not_is_told(only_numpy, tmp_path):
+    seen = str(tmp_path / "seen")
+    once = f"import os, pathlib; seen = pathlib.Path({seen!r})\nif seen.exists(): os._exit(3)\nseen.touch()\n"
+    copied, _ = only_numpy(f"{once}{SAID}{VALUE * 3}", rounds=2).rows
+    assert copied.repeats == 3 and copied.checked == "c; 1 of 2 processes failed"
 
 
 def test_an_error_is_told_by_its_last_line(only_numpy):
@@ -518,6 +530,25 @@ def test_a_simulator_and_a_device_that_fails_are_not_timed():
     assert measuring.Place.of(good).why_not == ""
     assert measuring.Place.of(bad).why_not == "it cannot compile"
     assert "simulator" in measuring.Place.of(replace(good, kind="simulator")).why_not
+
+
+def test_one_gpu_has_one_name_and_two_keep_theirs():
+    cpu = measuring.Place("numpy", "cpu", "CPU (NumPy, CPU)", "CPU", "cpu")
+    gpus = [
+        measuring.Place(framework, "0", name, name, "gpu")
+        for framework, name in (("opencl", "AMD Radeon RX 6600 XT"), ("onnxruntime", "any GPU on Windows"))
+    ]
+    assert [one.chip for one in measuring.with_one_gpu([cpu, *gpus])] == ["CPU", *["AMD Radeon RX 6600 XT"] * 2]
+    two = [*gpus, measuring.Place("opencl", "1", "another", "another", "gpu")]
+    assert measuring.with_one_gpu(two) == two and measuring.with_one_gpu([cpu]) == [cpu]
+
+
+def test_a_machine_is_described_by_what_may_be_public(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/home/me/dump")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    here = measuring.here([])
+    assert "OPENBLAS_CORETYPE=Haswell" in here.variables and not any("/home" in one for one in here.variables)
+    assert files.problems_of(files.to_json(result(machine=here))) == []
 
 
 # ----------------------------------------------------------------------------------------------- command, figures

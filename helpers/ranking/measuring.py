@@ -22,9 +22,11 @@ from helpers import devices, processes, workarounds, workload
 from helpers.frameworks import FRAMEWORKS, Device
 from helpers.machine.host import Host, cpu_name, usable_cpus
 from helpers.ranking import works
+from helpers.ranking.files import without_paths
 from helpers.ranking.noise import Watch
 from helpers.ranking.results import Machine, Result, Row, with_ceilings
 from helpers.ranking.tasks import TASKS
+from helpers.ranking.worker import LEAST_VALUES
 
 # Seconds that a process needs more or less than another one: to import its framework, to compile, and for its works.
 SHARES = {"numpy": 1.5, "opencl": 2.5, "webgpu": 2, "tensorflow": 5, "jax": 7, "torch": 5, "onnxruntime": 1.5}
@@ -96,9 +98,8 @@ def measure(
         share = max(1.0, left * SHARES.get(place.framework, 3) / ahead)
         told[place].append(_in_process(place, share))
         watch.own(told[place][-1].used)
-        if number == rounds - 1:
-            for row in _rows(place, told[place]):
-                tell(str(row))
+        for row in _rows(place, told[place]):
+            tell(f"round {number + 1} of {rounds}: {row}" if rounds > 1 else str(row))
         watch.look(f"after {place.framework}")
     rows = [_not_timed(place) for place in places if place.why_not]
     for row in rows:
@@ -125,7 +126,16 @@ def find_places(only: Iterable[str] | None = None) -> tuple[list[Place], list[de
             title = FRAMEWORKS[answer.framework].title
             why = answer.message if answer.state in ("ok", "failed") else f"{answer.state}: {answer.message}"
             places.append(Place(answer.framework, "", title, "", "cpu", why or "no device"))
-    return places, answers
+    return with_one_gpu(places), answers
+
+
+def with_one_gpu(places: Sequence[Place]) -> list[Place]:
+    """Give the GPU one name where no framework sees two: not all call it alike, and rows of one chip share ceilings."""
+    gpus = [place for place in places if place.kind == "gpu"]
+    named = {framework: {one.chip for one in gpus if one.framework == framework} for framework, *_ in gpus}
+    if not gpus or any(len(names) > 1 for names in named.values()):
+        return list(places)
+    return [place._replace(chip=gpus[0].chip) if place.kind == "gpu" else place for place in places]
 
 
 def here(answers: Sequence[devices.Answer]) -> Machine:
@@ -137,7 +147,7 @@ def here(answers: Sequence[devices.Answer]) -> Machine:
     return Machine(
         cpu_name(), cores, round(psutil.virtual_memory().total / 2**30, 1), host.system, host.machine,
         platform.python_version(), tuple(sorted(gpus)),
-        tuple(f"{name}={os.environ[name][:60]}" for name in VARIABLES if os.environ.get(name)),
+        tuple(f"{name}={without_paths(os.environ[name])[:60]}" for name in VARIABLES if os.environ.get(name)),
     )  # fmt: skip
 
 
@@ -203,15 +213,16 @@ def _rows(place: Place, told: Sequence[_Told]) -> list[Row]:
     """Join what several processes of one place told."""
     rows = []
     for task in tasks_of(place.framework):
-        runs = tuple(tuple(one.seconds[task]) for one in told if one.seconds.get(task))
+        runs = tuple(tuple(one.seconds[task]) for one in told if len(one.seconds.get(task, ())) >= LEAST_VALUES)
         said = [one.works[task] for one in told if task in one.works]
         good = [one for one in said if "why_not" not in one]
         fates = [one.fate for one in told if one.fate]
         bad = [one["why_not"] for one in said if "why_not" in one]
         if runs and good and not bad:
             one = good[0]
+            failed = f"; {len(told) - len(runs)} of {len(told)} processes failed" if len(runs) < len(told) else ""
             rows.append(Row(task, *place[:5], one["what"], one["amount"], max(each["first"] for each in good), runs,
-                            one["loops"], one["checked"]))  # fmt: skip
+                            one["loops"], one["checked"] + failed))  # fmt: skip
         else:
             why = (bad or fates or ["its process ended without a value"])[0]
             rows.append(Row(task, *place[:5], why_not=why))
