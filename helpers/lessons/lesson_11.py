@@ -414,7 +414,7 @@ class Claim(NamedTuple):
 
 
 CLAIMS = {
-    "A": Claim("above the limit", 18 * 2 * 10_000**3 / 13.8 / 860e9, "all 18 products' operations over seconds, over the peak",
+    "A": Claim("above the limit", 18 * 2 * 10_000**3 / 13.8 / 860e9, "operations of all 18 over seconds, over the peak",
                "How many operations can that card do in 13.8 s?"),
     "B": Claim("saving, not speed-up", 40 / 19, "the old time over the new time",
                "If 40 ms became 20 ms, 50 % less, how many times as fast would it be?"),
