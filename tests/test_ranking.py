@@ -587,6 +587,15 @@ def test_a_comparison_of_nothing_in_common_is_told():
         ranking.compare(result(only=("CNN training",)), result(only=("MLP training",)))
 
 
+def test_two_machines_are_compared_by_their_best_and_two_editions_not_at_all():
+    other = ("tensorflow", "/GPU:0", "Some GPU (TensorFlow, GPU)", "Some GPU", "gpu")
+    gpu = result(rows=(row("CNN training", 4.0, place=other), row(tasks.PRODUCT, 8.0, place=other)), name="gpu")
+    text = ranking.compare(result(name="cpu"), gpu)
+    assert "4.00x faster" in text and "8.00x faster" in text and "cpu" in text
+    with pytest.raises(WorkshopError, match="editions 1 and 2"):
+        ranking.compare(result(), result(edition=2))
+
+
 def test_the_figures_say_what_they_show(monkeypatch):
     said = []
     monkeypatch.setattr(figures, "show", lambda drawn, alt: said.append((drawn.savefig, alt)))

@@ -47,17 +47,17 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{result.machine}\n\n{result}\n\n{ranking.score(result, reference)}")
     if all(row.why_not for row in result.rows):
         return 1
-    if before:
-        print(
-            f"\n{args.compare.stem} against this run, each call in seconds (pyperf):\n{ranking.compare(before, result)}"
-        )
-        why_not = ranking.comparable(ranking.score(before), ranking.score(result))
-        print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
-    if args.save:
+    status = 0
+    if args.save:  # first: what was measured must not be lost
         path = ranking.save(result, args.save)
         print(f"\nKept: data/results/machines/{path.name}")
-        return _check(path)
-    return 0
+        status = _check(path)
+    if before:
+        print(f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image, by pyperf:")
+        print(ranking.compare(before, result))
+        why_not = ranking.comparable(ranking.score(before), ranking.score(result))
+        print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
+    return status
 
 
 def _check(path: Path) -> int:

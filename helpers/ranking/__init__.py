@@ -12,8 +12,8 @@ from __future__ import annotations
 from helpers.ranking.figures import draw_gallery, draw_tasks
 from helpers.ranking.files import compare, gallery, problems_of, read, reference, save
 from helpers.ranking.measuring import measure
-from helpers.ranking.results import Ceiling, Machine, Result, Row
-from helpers.ranking.scoring import Best, Score, best, comparable, score
+from helpers.ranking.results import Ceiling, Machine, Result, Row, best
+from helpers.ranking.scoring import Best, Score, comparable, score
 from helpers.ranking.tasks import SCORED, TASKS, Task
 
 __all__ = [

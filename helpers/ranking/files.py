@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from helpers import ROOT, processes
 from helpers.errors import WorkshopError
 from helpers.ranking.noise import Moment, Noise
-from helpers.ranking.results import EDITION, Machine, Result, Row, with_ceilings
+from helpers.ranking.results import EDITION, Machine, Result, Row, best, with_ceilings
 from helpers.ranking.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -240,23 +240,54 @@ def _personal(text: str) -> bool:
 
 
 def compare(one: Result, other: Result) -> str:
-    """Return pyperf's comparison of all that two results have in common; it claims nothing that may be chance.
+    """Return pyperf's comparison of two results; it claims nothing that may be chance.
+
+    Of one machine it compares what the same framework did on the same device; of two machines the best of each for each
+    task. Its values are the seconds for each GB, GFLOP or image.
 
     Args:
         one: the baseline.
         other: what is compared with it.
+
+    Raises:
+        WorkshopError: they have no task in common, or their tasks are of different editions.
     """
+    if one.edition != other.edition:
+        raise WorkshopError(
+            "These two results cannot be compared.",
+            f"Their tasks are of the editions {one.edition} and {other.edition}: sizes or networks differ.",
+        )
+    sides = [{f"{row.task}, {row.device}": row for row in side.rows if not row.why_not} for side in (one, other)]
+    if not set(sides[0]) & set(sides[1]):
+        sides = [best(side.rows) for side in (one, other)]
+    common = [name for name in sides[0] if name in sides[1]]
+    if not common:
+        raise WorkshopError("These two results have nothing in common.", "They measured different tasks.")
     with tempfile.TemporaryDirectory() as folder:
         paths = []
-        for number, result in enumerate((one, other)):
-            name = re.sub(r"\W+", "-", result.name) or ("one", "other")[number]
-            paths.append(Path(folder, f"{number}-{name}.json"))
-            suite(result).dump(str(paths[-1]))
+        for name, side in zip((one.name or "before", other.name or "now"), sides, strict=True):
+            paths.append(Path(folder, str(len(paths)), f"{name}.json"))
+            paths[-1].parent.mkdir()
+            _each_unit({name: side[name] for name in common}).dump(str(paths[-1]))
         command = [sys.executable, "-m", "pyperf", "compare_to", "--table", *map(str, paths)]
         done = processes.run_command(command, 60, env=processes.environment({"COLUMNS": "120"}))
-    if done.status != 0 or not done.stdout.strip():
-        raise WorkshopError("These two results have nothing in common.", done.stderr.strip()[-300:])
-    return done.stdout.rstrip()
+    if done.status != 0:
+        raise WorkshopError("pyperf could not compare these two results.", done.stderr.strip()[-300:])
+    return done.stdout.strip() or "pyperf sees no difference that could not be chance."
+
+
+def _each_unit(rows: Mapping[str, Row]) -> pyperf.BenchmarkSuite:
+    """The rows by their names for pyperf, with the seconds for each GB, GFLOP or image."""
+    import pyperf
+
+    return pyperf.BenchmarkSuite(
+        [
+            pyperf.Benchmark(
+                [pyperf.Run([1 / speed for speed in row.values], metadata={"name": name}, collect_metadata=False)]
+            )
+            for name, row in rows.items()
+        ]
+    )
 
 
 def gallery(folder: Path | None = None) -> list[Result]:

@@ -230,3 +230,12 @@ def _fastest(rows: Sequence[Row], chip: str, tasks: Sequence[str]) -> Ceiling | 
         return None
     best = max(found, key=lambda row: row.quartiles[1])
     return Ceiling(f"{best.task} ({best.title})", best.quartiles[1], best.unit)
+
+
+def best(rows: Sequence[Row]) -> dict[str, Row]:
+    """Return for each task that was measured the row with the highest median."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if not row.why_not and (row.task not in found or row.median > found[row.task].median):
+            found[row.task] = row
+    return found

@@ -8,12 +8,12 @@ because it is the one mean of ratios that does not depend on which machine is th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from helpers.ranking import files
-from helpers.ranking.results import Result, Row, digits
+from helpers.ranking.results import Result, Row, best, digits
 from helpers.ranking.tasks import SCORED, TASKS
 
 
@@ -94,15 +94,6 @@ def score(result: Result, reference: Result | None = None, tasks: Collection[str
     missing = tuple(task for task in asked if task not in counted)
     return Score(mean(groups["inference"]), mean(groups["training"]), mean(asked), counted, missing, len(asked),
                  result.noise.verdict, result.edition)  # fmt: skip
-
-
-def best(rows: Sequence[Row]) -> dict[str, Row]:
-    """Return for each task that was measured the row with the highest median."""
-    found: dict[str, Row] = {}
-    for row in rows:
-        if not row.why_not and (row.task not in found or row.median > found[row.task].median):
-            found[row.task] = row
-    return found
 
 
 def comparable(one: Score, other: Score) -> str:
