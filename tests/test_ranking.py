@@ -402,6 +402,12 @@ def test_a_file_that_is_none_is_refused(change, problem):
     assert problems and problem in " ".join(problems)
 
 
+def test_the_schema_knows_every_task_and_every_framework():
+    known = json.loads(files.SCHEMA.read_text(encoding="utf-8"))["$defs"]
+    assert known["task"]["enum"] == list(ranking.TASKS)
+    assert set(known["framework"]["enum"]) == set(works.FRAMEWORKS)
+
+
 def test_a_right_file_has_no_problem():
     assert spoilt(lambda held: None) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
     result = ranking.measure(only=args.only)
     result = replace(result, machine=replace(result.machine, note=args.note), name=args.save or "")
     reference = result if args.save == ranking.files.REFERENCE else None
-    print(f"\n{result.machine}\n\n{result}\n\n{ranking.score(result, reference)}")
+    print(f"\n{result.machine}\n\n{result}")
     if all(row.why_not for row in result.rows):
         return 1
+    print(f"\n{ranking.score(result, reference)}")
     status = 0
     if args.save:  # first: what was measured must not be lost
         path = ranking.save(result, args.save)
@@ -79,7 +81,8 @@ def _check(path: Path) -> int:
     result = ranking.read(path)
     print(f"{path.name}: right in form, no names, no paths. Noise: {result.noise}.")
     if not result.noise.quiet:
-        again = command(Host.here(), f"bench --profile {result.profile} --save {path.stem}")
+        note = f" --note {shlex.quote(result.machine.note)}" if result.machine.note else ""
+        again = command(Host.here(), f"bench --profile {result.profile} --save {path.stem}{note}")
         print(f"It will be shown as noisy. On a quiet machine it is worth more:\n    {again}")
     print("To send it in: docs/ranking.md, 'Send your result in'.")
     return 0

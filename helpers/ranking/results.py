@@ -184,7 +184,7 @@ class Result:
         below = [str(row) for row in self.rows if row.why_not]
         found = {(row.chip, row.ceiling): None for row in self.rows if row.ceiling}
         below += [f"Ceiling of {chip}: {one}." for chip, one in found]
-        return Table(rows, headers, [*below, f"Noise: {self.noise}.", *self.drifts()])
+        return Table(rows, headers if rows else (), [*below, f"Noise: {self.noise}.", *self.drifts()])
 
     def drifts(self) -> list[str]:
         """Return a line for each row that became slower or faster while it was measured: a clock that falls, say.
