@@ -34,7 +34,7 @@ LONG = Size((25, 50), (800, 1625), (700, 1875))  # as many words a cell
 WORDY = LONG._replace(words_allowed=(700, 2050))  # a compiler (03); a plug-in (07); a ring (08)
 OF_TWO_PARTS = Size((25, 70), (800, 2275), (700, 2625))  # says where to take a break
 SIZES = dict.fromkeys(("02", "06", "09", "12", "13", "14"), OF_TWO_PARTS)
-SIZES |= dict.fromkeys(("01", "04", "05", "10"), LONG)
+SIZES |= dict.fromkeys(("01", "04", "05", "10", "11"), LONG)
 SIZES |= dict.fromkeys(("03", "07", "08"), WORDY)
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
