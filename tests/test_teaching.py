@@ -140,7 +140,9 @@ def scripts():
 
 def test_every_lesson_has_a_script():
     assert list(scripts()) == sorted(scripts())
-    assert [number for number in LESSONS if number <= "14" and number not in scripts()] == []  # those added later need none
+    assert [
+        number for number in LESSONS if number <= "14" and number not in scripts()
+    ] == []  # those added later need none
 
 
 @pytest.mark.parametrize("number", scripts())
