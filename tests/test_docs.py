@@ -184,7 +184,8 @@ def test_a_failure_that_every_system_has_says_what_to_do_on_each(failure):
 
 @pytest.mark.parametrize("failure", ["devices-fails", "devices-no-amd-code"])
 def test_on_windows_a_failing_pytorch_leads_back_to_tensorflow_on_the_processor(failure):
-    (part,) = re.findall(r"\*\*Next, Windows:\*\*\n(.*?)(?=\n\*\*Next|\nPages:)", docs.entry(doctor.KNOWN[failure]), re.DOTALL)
+    text = docs.entry(doctor.KNOWN[failure])
+    (part,) = re.findall(r"\*\*Next, Windows:\*\*\n(.*?)(?=\n\*\*Next|\nPages:)", text, re.DOTALL)
     assert '$env:KERAS_BACKEND = "tensorflow"' in part and "CUDA_VISIBLE_DEVICES" not in part and '"jax"' not in part
 
 
