@@ -151,6 +151,7 @@ def test_the_table_says_what_the_lessons_do():
     assert 'os.environ["KERAS_BACKEND"] = "tensorflow"' in codes["08"] and "CUT_ONE_GPU" in codes["08"]
     assert "take_device_of_lesson_01()" in codes["06"]  # tinygrad
     assert 'compile_model(file, "CPU"' in codes["10"] and '"CoreML"' in codes["10"]
+    assert "ranking.measure" in codes["11"] and "11 measures every device" in " ".join(on_gpu.NOTE.split())
     for title, numbers in zip(on_gpu.HEAD[1:], (on_gpu.OPENCL, on_gpu.WEBGPU, on_gpu.KERAS), strict=False):
         assert ", ".join(numbers) in title
 
@@ -179,6 +180,13 @@ def test_the_titles_of_failures_show_the_pages_own_maker(page, others):
 def test_a_failure_that_every_system_has_says_what_to_do_on_each(failure):
     text = docs.entry(doctor.KNOWN[failure])
     assert re.search(r"Next, [^*]*Windows", text) and re.search(r"Next, [^*]*macOS", text)
+
+
+@pytest.mark.parametrize("failure", ["devices-fails", "devices-no-amd-code"])
+def test_on_windows_a_failing_pytorch_leads_back_to_tensorflow_on_the_processor(failure):
+    text = docs.entry(doctor.KNOWN[failure])
+    (part,) = re.findall(r"\*\*Next, Windows:\*\*\n(.*?)(?=\n\*\*Next|\nPages:)", text, re.DOTALL)
+    assert '$env:KERAS_BACKEND = "tensorflow"' in part and "CUDA_VISIBLE_DEVICES" not in part and '"jax"' not in part
 
 
 def test_what_is_typed_on_windows_is_typed_in_powershell():

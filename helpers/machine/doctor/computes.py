@@ -17,6 +17,13 @@ from helpers.machine.host import Host, command, python_command, set_variable, un
 
 
 def _another(host: Host) -> str:
+    if host.system == "Windows":
+        return (
+            "Lessons on OpenCL and WebGPU pass over such a device. On Windows itself only PyTorch trains on a GPU: if "
+            "that is what fails, let Keras train on the processor, with TensorFlow, until it is mended. "
+            f"{choose(host, 'KERAS_BACKEND', 'tensorflow')}\n"
+            f"Which devices compute right is shown by:\n    {command(host, 'devices')}"
+        )
     hide = "" if host.system == "Darwin" else f"\n    {set_variable(host, '{hide}', '-1')}"
     return (
         "Lessons on OpenCL and WebGPU pass over such a device. If Keras computes with {framework}, take another "
@@ -28,10 +35,11 @@ def _another(host: Host) -> str:
 
 
 def _amds_part(host: Host) -> str:
+    name, value = ("KERAS_BACKEND", "tensorflow") if host.system == "Windows" else ("HIP_VISIBLE_DEVICES", "-1")
     return (
         "Install the package with its part for your GPU, with another name for {target} if the table of "
         "docs/amd-linux.md has one for it:\n"
-        f"{amd.torch_for(host)}\nUntil then compute on the processor. {choose(host, 'HIP_VISIBLE_DEVICES', '-1')}"
+        f"{amd.torch_for(host)}\nUntil then compute on the processor. {choose(host, name, value)}"
     )
 
 
@@ -111,8 +119,7 @@ FAILS = Failure(
     "{device} is listed by {framework} and cannot compute: {reason}.",
     "A device that is listed is not yet one that computes. These are {framework}'s own words for a small product.",
     _another, "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple"),
-    {**EXAMPLE, "device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow",
-     "reason": "InternalError: CUDA_ERROR_UNKNOWN"},
+    {**EXAMPLE, "device": "NVIDIA GeForce RTX 5070", "framework": "PyTorch", "reason": "the reason in its own words"},
 )  # fmt: skip
 FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FELL_BACK, FAILS)
 SIDE = ("onnxruntime",)  # frameworks of a lesson's part; what fails there is a note

@@ -50,10 +50,18 @@ def get_driver(host: Host) -> str:
         first = "The driver of your graphics card brings OpenCL: install the newest from AMD, Intel or NVIDIA."
         return f"{first} Or take PoCL, for the CPU, from conda-forge (pip has none for Windows):{conda}"
     if host.system == "Darwin":
-        return (
+        first = (
             "macOS has OpenCL built in, for its GPUs too, and pip's PyOpenCL calls that one: update macOS. In a "
-            "virtual machine there is none. PoCL, from conda-forge, makes the CPU a device. OpenCL then leaves your "
-            f"GPU unused; lesson 14 uses it:{conda}"
+            "virtual machine there is none."
+        )
+        if host.machine != "arm64":  # requirements/conda-opencl.txt leaves Intel Macs out
+            return (
+                f"{first} Then look again:\n    {command(host, 'devices')}\nLesson 14 reaches a GPU in another way, by "
+                f"WebGPU. Or nothing to install, in a browser:\n    {binder_link()}"
+            )
+        return (
+            f"{first} On Apple Silicon PoCL, from conda-forge, makes the CPU a device (our list of packages for conda "
+            f"leaves Intel Macs out). OpenCL then leaves your GPU unused; lesson 14 uses it:{conda}"
         )
     pocl = f"    {system_package(host, 'pocl')}"
     apt = f"Install PoCL, which makes the CPU an OpenCL device:\n{pocl}"
