@@ -108,10 +108,13 @@ def test_without_an_adapter_nothing_is_judged(monkeypatch, capsys):
         lesson.check_sums("anything")
 
 
-@pytest.mark.parametrize("answer", [..., None, 5, "", "  "])
-def test_what_is_no_kernel_is_not_done(adapter, capsys, answer):
+@pytest.mark.parametrize(
+    ("answer", "told"), [(..., "Ellipsis"), (5, "a string with WGSL, came 5"), ("  ", "no kernel")]
+)
+def test_what_is_no_kernel_is_not_done(adapter, capsys, answer, told):
     lesson.check_saxpy(answer)
-    assert capsys.readouterr().out.startswith("not done yet")
+    said = capsys.readouterr().out
+    assert said.startswith("not done yet: ") and told in said
 
 
 @pytest.mark.parametrize("first", ["", "near[me] = x[id.x]; workgroupBarrier();"])
@@ -161,6 +164,12 @@ def rounds(add=ADD, barrier=BARRIER):
             r"n = 33: .*\nobody has written|Write the 0",
         ),
         (COPY + rounds(ADD.replace("[me + step]", "[me + step + 1u]")) + END, r"depends on it|race"),
+        (
+            COPY + rounds().replace("step > 0u", "step > 1u") + END,
+            "the sum of every second element: a round is missing",
+        ),
+        (COPY + rounds().replace("32u", "16u") + END, "the sum of the first 32 elements: a round is missing"),
+        (COPY + rounds() + END.replace("group.x", "id.x"), r"the workgroup's number, `group\.x`"),
     ],
 )
 def test_a_race_or_a_wrong_access_is_told(adapter, body, told):
@@ -227,11 +236,38 @@ def test_the_order_decides_only_where_no_barrier_is():
         ("let i = 1u; i = 2u;", "`var`"),
         ("if (id.x >= n) return;", "braces"),
         ("partial[0] = 1.0", "semicolon"),
+        ("if (n == 1.0) { partial[0] = 1.0; }", "`1u`"),
+        ("var sum = 0; sum += x[0];", "`0.0`"),
+        ("var sum = 0; sum = sum + 2.0 * x[0];", "`0.0`"),
+        ("let i = id; if (i < n) { partial[0] = 1.0; }", "`id.x`"),
+        ("for (let i = 0u; i < n; i++) { partial[0] = 1.0; }", "`var`"),
+        ("partial[0] = select(0.0, 1.0, n);", "comparison"),
+        ("if (n > 1 && n = 2) { partial[0] = 1.0; }", "`==`"),
+        ("partial[0] = relu(x[0]);", r"max\(a, b\)"),
+        ("const m = n;", "`let`"),
     ],
 )
 def test_a_frequent_mistake_gets_a_line_of_help(adapter, body, helps):
     with pytest.raises(checks.NotYet, match=rf"the kernel does not compile[\s\S]*\n.*{helps}"):
         lesson.judge_sums(HEAD + body + "\n}")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("let i = min(id.x, told.n - 1u); out[i] = told.alpha * x[i] + y[i];", r"n = 5: .*both write out\[4\]"),
+        (
+            "for (var i = id.x; i < told.n; i += 64u) { out[i] = told.alpha * x[i] + y[i]; }",
+            "results 0 to 63 belong to",
+        ),
+    ],
+)
+def test_one_invocation_writes_one_element(adapter, body, told):
+    from tests.mutants.lesson_14 import SAXPY
+
+    source = SAXPY.format(body=body).split('"""')[1]
+    with pytest.raises(checks.NotYet, match=told):
+        lesson.judge_saxpy(source)
 
 
 # ---- tables, refusals, time
