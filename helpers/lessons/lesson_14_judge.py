@@ -140,8 +140,9 @@ def _one_writer(device: wgpu.GPUDevice, source: str, cases: Sequence[Case]) -> s
         if case.groups == 1:
             found = recorded.look(_launch(kernel, case, FILLS[0], {races.BINDING: races.empty_record()})[races.BINDING])
             if found.races:
+                who = found.races[0].partition(", and no barrier")[0]  # no barrier would help here
                 raise checks.NotYet(
-                    f"{case.words}: {found.races[0]}. Each element is written by one invocation, and the invocations "
+                    f"{case.words}: {who}. Each element is written by one invocation, and the invocations "
                     "without an element must write nothing."
                 )
     return ""
@@ -193,7 +194,7 @@ def _look_for_races(device: wgpu.GPUDevice, source: str, cases: Sequence[Case]) 
         if found.unchanged:
             remarks["some invocations write back what others read: an `if` would spare that"] = None
         if found.most > races.ALONE:
-            remarks["one invocation adds nearly all; six rounds were asked, in which many add at once"] = None
+            remarks["a few invocations add nearly all; six rounds were asked, in which many add at once"] = None
     return "".join(f"; {one}" for one in {"no race seen": None} | remarks)
 
 

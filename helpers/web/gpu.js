@@ -29,7 +29,8 @@ function systemName(agent = navigator.userAgent, fingers = navigator.maxTouchPoi
 // What helps, as list items: a sentence each, perhaps with a line to copy.
 const listed = (tips) => tips.map((tip) => {
   const [text, code] = [tip].flat();
-  return element("li", {}, text, ...(code ? [element("pre", { className: "copy", tabIndex: 0, textContent: code })] : []));
+  const words = (code ?? "").split(" ").flatMap((word) => [element("span", {}, word), " "]); // no break at a hyphen
+  return element("li", {}, text, ...(code ? [element("pre", { className: "copy", tabIndex: 0 }, ...words)] : []));
 });
 
 async function findGpu() {
