@@ -133,6 +133,8 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
         phases: for each phase the seconds of its runs.
         title: the message of the figure, with the device.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     words, at = [], 0
     looks = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
     with figure(7.5, 3.6) as (drawn, axes):
@@ -147,8 +149,9 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
             words.append(f"{name}: median {middle:.3g} ms, middle half {low:.3g} to {high:.3g} ms")
             at += len(seconds)
         axes.set(xlabel="run", ylabel="time of one run (ms)", title=title, yscale="log")
-        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            axis("{x:g}")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         drawn.legend(loc="outside lower center", ncols=3, title="medians", fontsize=9, title_fontsize=9)
     show(drawn, f"{title}. {'; '.join(words)}.")
 

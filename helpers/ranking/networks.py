@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,24 +17,13 @@ if TYPE_CHECKING:
     import keras
 
 
-class Library:
-    """What the works need of a framework, on the device that the process was given.
+class Library(NamedTuple):
+    """What the works need of a framework, on the device that the process was given."""
 
-    Args:
-        upload: takes a NumPy array and the name of a dtype, returns the framework's array on the device.
-        increment: adds 1 to an array of the framework, into a new one.
-        multiply: multiplies two of them.
-        download: returns one as NumPy's float32.
-    """
-
-    def __init__(
-        self,
-        upload: Callable[[np.ndarray, str], Any],
-        increment: Callable[[Any], Any],
-        multiply: Callable[[Any, Any], Any],
-        download: Callable[[Any], np.ndarray],
-    ) -> None:
-        self.upload, self.increment, self.multiply, self.download = upload, increment, multiply, download
+    upload: Callable[[np.ndarray, str], Any]  # takes an array and the name of a dtype; the framework's on the device
+    increment: Callable[[Any], Any]  # adds 1, into a new array
+    multiply: Callable[[Any, Any], Any]  # two matrices
+    download: Callable[[Any], np.ndarray]  # as NumPy's float32
 
 
 def tensorflow_library(identifier: str) -> Library:

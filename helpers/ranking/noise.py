@@ -112,7 +112,6 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._threads = min(MOST_THREADS, max(1, round(usable_cpus())))
-        self._blocks = [np.ones(COPIED, np.uint8) for _ in range(2 * self._threads)]
         self._text = bytes(HASHED)
         self._children = 0.0
         self._began, self._at_first = time.perf_counter(), _system()
@@ -126,21 +125,20 @@ class Watch:
 
     def look(self, when: str) -> None:
         """Do the small works once more."""
+        blocks = [[np.ones(COPIED, np.uint8) for _ in range(2)] for _ in range(self._threads)]
+        calls = {
+            "integer": lambda thread: hashlib.sha256(self._text).digest(),
+            "memory": lambda thread: np.copyto(*blocks[thread]),
+        }
         with ThreadPoolExecutor(self._threads) as pool:
             seconds: dict[str, list[float]] = {work: [] for work in WORKS}
             for number in range(REPEATS + 1):
                 for work in WORKS:
                     begin = time.perf_counter()
-                    list(pool.map(getattr(self, f"_{work}"), range(self._threads)))
+                    list(pool.map(calls[work], range(self._threads)))
                     if number:  # the first warms up
                         seconds[work].append(time.perf_counter() - begin)
         self.moments.append(Moment(when, *(tuple(seconds[work]) for work in WORKS)))
-
-    def _integer(self, thread: int) -> None:
-        hashlib.sha256(self._text).digest()
-
-    def _memory(self, thread: int) -> None:
-        np.copyto(self._blocks[2 * thread], self._blocks[2 * thread + 1])
 
     def end(self) -> Noise:
         """Return what was seen."""
