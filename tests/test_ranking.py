@@ -376,6 +376,10 @@ def test_a_noisy_reference_and_one_with_a_failed_or_missing_work_are_refused():
     assert good.failures() == [] and replace(good, rows=(*good.rows, another)).failures() == []
     failed = files.problems_of_reference(replace(good, rows=(*good.rows, lost)))
     assert len(failed) == 1 and "the loss did not fall" in failed[0]
+    crashed = [replace(another, task=task, why_not="its process was killed") for task in works.DOES["jax"]]
+    assert len(files.problems_of_reference(replace(good, rows=(*good.rows, *crashed)))) == len(works.DOES["jax"])
+    slowed = replace(good, machine=replace(good.machine, variables=("OPENBLAS_CORETYPE=Haswell",)))
+    assert files.problems_of_reference(slowed) == ["OPENBLAS_CORETYPE=Haswell was set: it changes speeds"]
     part = tuple(one for one in good.rows if one.task != tasks.PEAK)
     assert files.problems_of_reference(replace(good, rows=part)) == [f"{tasks.PEAK}: measured on no device"]
 
@@ -694,13 +698,15 @@ def filled(monkeypatch, tmp_path):
     return fill
 
 
-def test_the_gallery_is_filled_on_all_cores_and_on_one(filled):
+def test_the_gallery_is_filled_on_all_cores_and_on_one(filled, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     status, ((whole, free), (single, bound)), there = filled([result(), result()])
     assert status == 0 and there == ["some-cpu-1-core", "some-cpu-2-cores"]
     assert whole[:5] == ["bench", "--profile", "lab", "--save", "some-cpu-2-cores"]
     assert whole[-2:] == ["--note", "virtual machine"] and single[4] == "some-cpu-1-core"
     assert single[-2:] == ["--note", "virtual machine, one core of 2"]
     assert free["preexec_fn"] is None and callable(bound["preexec_fn"])
+    assert "OPENBLAS_CORETYPE" not in free["env"]
 
 
 def test_a_noisy_run_is_repeated_and_then_the_old_file_stays(filled, capsys):

@@ -20,9 +20,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from helpers import ROOT, ranking, workload
+from helpers import ROOT, processes, ranking, workload
 from helpers.machine.host import usable_cpus
 from helpers.ranking.files import FOLDER, problems_of_reference
+from helpers.ranking.measuring import VARIABLES
 from helpers.ranking.noise import Noise, Watch
 
 LOOKS = 6  # at the noise before a run, PAUSE seconds apart
@@ -62,7 +63,8 @@ def measure(name: str, note: str, profile: str, core: int | None) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "helpers", "bench", "--profile", profile, "--save", name, "--into", folder]
         alone = None if core is None else lambda: os.sched_setaffinity(0, {core})
-        done = subprocess.run([*command, "--note", note], cwd=ROOT, check=False, preexec_fn=alone)
+        usual = processes.environment(dict.fromkeys(VARIABLES))  # without what makes frameworks slower or faster
+        done = subprocess.run([*command, "--note", note], cwd=ROOT, env=usual, check=False, preexec_fn=alone)
         path = Path(folder, f"{name}.json")
         if done.returncode or not path.exists():
             return [f"bench ended with status {done.returncode}"]

@@ -218,8 +218,9 @@ def problems_of(held: Any) -> list[str]:  # noqa: ANN401 (whatever a file holds)
 
 
 def problems_of_reference(result: Result) -> list[str]:
-    """Return why a result cannot be the one that all scores are divided by: it is noisy, or not whole."""
+    """Return why a result cannot be the one that all scores are divided by: it is noisy, changed, or not whole."""
     found = [] if result.noise.quiet else [f"the machine was {result.noise.verdict}"]
+    found += [f"{one} was set: it changes speeds" for one in result.machine.variables]
     found += [str(row) for row in result.failures()]
     missing = [task for task in TASKS if task not in best(result.rows)]
     return found + [f"{task}: measured on no device" for task in missing]

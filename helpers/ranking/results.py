@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -183,9 +184,12 @@ class Result:
         return Table(rows, headers if rows else (), [*below, f"Noise: {self.noise}.", *self.drifts()])
 
     def failures(self) -> list[Row]:
-        """Return the works that failed on devices that did others: a wrong result, an error, or a crash."""
-        worked = {(row.framework, row.identifier) for row in self.rows if not row.why_not}
-        return [row for row in self.rows if row.why_not and (row.framework, row.identifier) in worked]
+        """Return the works that were begun and failed: a wrong result, an error, a crash.
+
+        A device that was not begun (not installed, or it cannot compute) has one row alone, which says why.
+        """
+        rows = Counter((row.framework, row.identifier) for row in self.rows)
+        return [row for row in self.rows if row.why_not and rows[row.framework, row.identifier] > 1]
 
     def drifts(self) -> list[str]:
         """Return a line for each row that became slower or faster while it was measured: a clock that falls, say.
