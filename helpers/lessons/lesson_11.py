@@ -212,13 +212,12 @@ def your_speeds(rows: Sequence[Row]) -> list[Placed]:
     Args:
         rows: of the workshop's benchmark.
     """
+    from helpers.ranking import best
     from helpers.ranking.tasks import OPERATIONS
 
-    found = []
+    found, fastest = [], best(rows)
     for task in COMPARED:
-        measured = [row for row in rows if row.task == task and not row.why_not]
-        if measured:
-            row = max(measured, key=lambda row: row.median)
+        if row := fastest.get(task):
             ceiling = row.ceiling.value if row.ceiling else None
             speed = row.median * OPERATIONS[task] / 1e9 if row.unit == "images/s" else row.median
             found.append(Placed(f"yours: {row.chip}", f"{task}, {row.title}", speed, ceiling, True))
@@ -260,13 +259,14 @@ def comparable_table(rows: Sequence[Row]) -> Table:
     Args:
         rows: of the workshop's benchmark, for what the same takes at the speed measured here.
     """
-    measured = [row for row in rows if not row.why_not]
-    best = {task: max((row.median for row in measured if row.task == task), default=None) for task in COMPARED}
-    product, mlp, cnn = best.values()
-    kinds = [
-        max((row.median for row in measured if row.task == "CNN training" and (row.kind == "cpu") == cpu), default=None)
-        for cpu in (False, True)
-    ]
+    from helpers.ranking import best
+
+    def fastest(task: str, cpu: tuple[bool, ...] = (False, True)) -> float | None:
+        row = best([row for row in rows if (row.kind == "cpu") in cpu]).get(task)
+        return row.median if row else None
+
+    product, mlp, cnn = map(fastest, COMPARED)
+    kinds = [fastest("CNN training", (cpu,)) for cpu in (False, True)]
     missing = "not measured here"
     return Table(
         [
