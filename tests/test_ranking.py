@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -56,6 +57,15 @@ def test_the_reference_machine_scores_100():
     assert scored.complete and scored.of_how_many == len(ranking.SCORED)
 
 
+def test_no_score_takes_a_product_whose_size_differs_between_devices():
+    for task in ranking.TASKS:
+        works_alike = "product" not in task and task != tasks.PEAK
+        assert (task in ranking.SCORED) == works_alike
+    assert tasks.size_for("gpu", True) != tasks.size_for("cpu", True)
+    usual, gpu = result(), result(rows=tuple(row(t, 50 if "product" in t else 1) for t in ranking.TASKS))
+    assert ranking.score(gpu, usual).overall == pytest.approx(100)
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=len(ranking.SCORED), max_size=len(ranking.SCORED)))
 def test_a_score_is_the_geometric_mean_of_the_ratios(ratios):
     mine = result(rows=tuple(row(task, 3 * ratio) for task, ratio in zip(ranking.SCORED, ratios, strict=True)))
@@ -100,7 +110,9 @@ def test_results_of_different_tasks_or_of_noisy_machines_are_not_compared():
     usual = ranking.score(result(), result())
     assert "edition" in ranking.comparable(usual, replace(usual, edition=99))
     noisy = ranking.score(result(noise=replace(STILL, others=1.9)), result())
-    assert "too noisy" in ranking.comparable(usual, noisy)
+    assert ranking.comparable(usual, noisy) == "theirs: too noisy"
+    assert ranking.comparable(noisy, usual) == "yours: too noisy"
+    assert ranking.comparable(noisy, noisy, ("a", "b")) == "a and b: too noisy"
     assert not noisy.reproducible and "Not reproducible" in str(noisy) and "Provisional" not in str(noisy)
     assert "Provisional" in str(ranking.score(result(), result(noise=replace(STILL, others=1.9))))
 
@@ -299,7 +311,7 @@ def test_a_quiet_machine_is_quiet():
     assert STILL.quiet and STILL.verdict == "quiet" and STILL.spread == 0 and "quiet" in str(STILL)
 
 
-@given(st.floats(1.11, 50), st.sampled_from(noise.WORKS), st.integers(0, 2))
+@given(st.floats(1.21, 50), st.sampled_from(noise.WORKS), st.integers(0, 2))
 def test_one_slow_moment_makes_a_machine_noisy(factor, work, place):
     moments = list(STILL.moments)
     moments[place] = replace(moments[place], **{work: tuple(factor * one for one in getattr(moments[place], work))})
@@ -345,6 +357,31 @@ def test_every_file_of_the_gallery_may_stand_there(path):
     again = files.from_json(files.to_json(ranking.read(path)), path.stem)
     assert again.rows == ranking.read(path).rows
     assert str(again.table())
+
+
+def test_the_reference_is_quiet_and_whole():
+    """It goes as soon as `python -m helpers.maintain.fill_gallery amd-zen-5` has replaced the first file."""
+    reference = ranking.reference()
+    if (reference.profile, reference.seconds) == ("preview", 32.8):
+        pytest.xfail("PROVISIONAL: this one file was measured on a busy machine; every other one must pass")
+    assert files.problems_of_reference(reference) == []
+
+
+def test_a_noisy_reference_and_one_with_a_failed_or_missing_work_are_refused():
+    good = result()
+    assert files.problems_of_reference(good) == []
+    assert "too noisy" in files.problems_of_reference(replace(good, noise=replace(STILL, others=1.9)))[0]
+    lost = replace(row("CNN training"), runs=(), why_not="wrong: the loss did not fall")
+    another = replace(lost, framework="jax", identifier="cpu:0", why_not="it cannot compile")  # did nothing at all
+    assert good.failures() == [] and replace(good, rows=(*good.rows, another)).failures() == []
+    failed = files.problems_of_reference(replace(good, rows=(*good.rows, lost)))
+    assert len(failed) == 1 and "the loss did not fall" in failed[0]
+    crashed = [replace(another, task=task, why_not="its process was killed") for task in works.DOES["jax"]]
+    assert len(files.problems_of_reference(replace(good, rows=(*good.rows, *crashed)))) == len(works.DOES["jax"])
+    slowed = replace(good, machine=replace(good.machine, variables=("OPENBLAS_CORETYPE=Haswell",)))
+    assert files.problems_of_reference(slowed) == ["OPENBLAS_CORETYPE=Haswell was set: it changes speeds"]
+    part = tuple(one for one in good.rows if one.task != tasks.PEAK)
+    assert files.problems_of_reference(replace(good, rows=part)) == [f"{tasks.PEAK}: measured on no device"]
 
 
 def test_the_gallery_begins_with_the_reference_machine():
@@ -596,9 +633,13 @@ def test_a_comparison_of_nothing_in_common_is_told():
 
 def test_two_machines_are_compared_by_their_best_and_two_editions_not_at_all():
     other = ("tensorflow", "/GPU:0", "Some GPU (TensorFlow, GPU)", "Some GPU", "gpu")
-    gpu = result(rows=(row("CNN training", 4.0, place=other), row(tasks.PRODUCT, 8.0, place=other)), name="gpu")
+    product = row(tasks.PRODUCT, 8.0, place=other)
+    gpu = result(rows=(row("CNN training", 4.0, place=other), product), name="gpu")
     text = ranking.compare(result(name="cpu"), gpu)
-    assert "4.00x faster" in text and "8.00x faster" in text and "cpu" in text
+    assert "4.00x faster" in text and "8.00x faster" in text and "cpu" in text and "Left out" not in text
+    larger = replace(gpu, rows=(gpu.rows[0], replace(product, what="4,096 x 4,096, float32")))
+    text = ranking.compare(result(name="cpu"), larger)
+    assert "8.00x" not in text and f"Left out, matrices of other sizes or types: {tasks.PRODUCT}." in text
     with pytest.raises(WorkshopError, match="editions 1 and 2"):
         ranking.compare(result(), result(edition=2))
 
@@ -611,7 +652,7 @@ def test_the_figures_say_what_they_show(monkeypatch):
     ranking.draw_gallery(result(2.0), [result(name="reference"), part])
     ranking.draw_gallery(None, [result(name="reference")])
     ranking.draw_tasks(result())
-    assert "yours: overall 200" in said[0][1] and "part, 1 of 11 tasks: no overall" in said[0][1]
+    assert "yours: overall 200" in said[0][1] and "part, 1 of 7 tasks: no overall" in said[0][1]
     assert "yours" not in said[1][1] and "CNN training with TensorFlow" in said[2][1]
 
 
@@ -629,20 +670,70 @@ def test_nothing_of_a_result_is_changed_by_scoring_it():
     assert mine == before
 
 
-def test_the_gallery_is_filled_on_all_cores_and_on_one(monkeypatch):
+@pytest.fixture
+def filled(monkeypatch, tmp_path):
+    """Run fill_gallery over results that are handed in, on a machine of a given noise; return what it did."""
+    gallery = tmp_path / "gallery"
+    gallery.mkdir()
     started = []
-    monkeypatch.setattr(fill_gallery, "usable_cpus", lambda: 2.0)
-    monkeypatch.setattr(sys, "argv", ["fill_gallery", "some-cpu", "--profile", "preview", "--note", "virtual machine"])
-    monkeypatch.setattr(
-        fill_gallery.subprocess,
-        "run",
-        lambda command, **how: started.append((command[3:], how)) or mock.Mock(returncode=0),
-    )
-    assert fill_gallery.main() == 0
-    (whole, free), (single, bound) = started
-    assert whole == ["bench", "--profile", "preview", "--save", "some-cpu-2-cores", "--note", "virtual machine"]
-    assert single[-3:] == ["some-cpu-1-core", "--note", "virtual machine, one core of 2"]
+
+    def fill(results, before=STILL, *arguments):
+        coming = iter(results)
+
+        def run(command, **how):
+            started.append((command[3:], how))
+            save, into = (command[command.index(option) + 1] for option in ("--save", "--into"))
+            one = next(coming)
+            if one is not None:
+                ranking.save(one, save, Path(into))
+            return mock.Mock(returncode=int(one is None))
+
+        monkeypatch.setattr(fill_gallery, "FOLDER", gallery)
+        monkeypatch.setattr(fill_gallery, "usable_cpus", lambda: 2.0)
+        monkeypatch.setattr(fill_gallery, "wait_until_quiet", lambda patience: before)
+        monkeypatch.setattr(fill_gallery.subprocess, "run", run)
+        monkeypatch.setattr(sys, "argv", ["fill_gallery", "some-cpu", "--note", "virtual machine", *arguments])
+        return fill_gallery.main(), started, sorted(path.stem for path in gallery.iterdir())
+
+    return fill
+
+
+def test_the_gallery_is_filled_on_all_cores_and_on_one(filled, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    status, ((whole, free), (single, bound)), there = filled([result(), result()])
+    assert status == 0 and there == ["some-cpu-1-core", "some-cpu-2-cores"]
+    assert whole[:5] == ["bench", "--profile", "lab", "--save", "some-cpu-2-cores"]
+    assert whole[-2:] == ["--note", "virtual machine"] and single[4] == "some-cpu-1-core"
+    assert single[-2:] == ["--note", "virtual machine, one core of 2"]
     assert free["preexec_fn"] is None and callable(bound["preexec_fn"])
+    assert "OPENBLAS_CORETYPE" not in free["env"]
+
+
+def test_a_noisy_run_is_repeated_and_then_the_old_file_stays(filled, capsys):
+    noisy = result(noise=replace(STILL, others=1.9))
+    status, started, there = filled([noisy, result(), noisy, None])
+    assert status == 1 and len(started) == 4 and there == ["some-cpu-2-cores"]
+    out = capsys.readouterr().out
+    assert "some-cpu-2-cores, try 1 of 2: the machine was too noisy" in out
+    assert "some-cpu-1-core: the gallery stays as it was.\n  bench ended with status 1" in out
+
+
+def test_on_a_noisy_machine_the_gallery_is_not_begun(filled, capsys):
+    status, started, there = filled([], replace(STILL, others=1.9))
+    assert (status, started, there) == (1, [], [])
+    assert "not begun: too noisy: other programs kept 1.90 cores busy" in capsys.readouterr().out
+
+
+def test_waiting_for_a_quiet_machine_ends(monkeypatch):
+    monkeypatch.setattr(fill_gallery, "PAUSE", 0)
+    for name, value in (("REPEATS", 2), ("HASHED", 1000), ("COPIED", 1000)):
+        monkeypatch.setattr(noise, name, value)
+    monkeypatch.setattr(noise, "QUIET", {"integer": -1.0, "memory": -1.0})
+    assert not fill_gallery.wait_until_quiet(0.0).quiet
+    monkeypatch.setattr(noise, "QUIET", {"integer": 1e9, "memory": 1e9})
+    monkeypatch.setattr(noise, "OTHERS", 1e9)
+    monkeypatch.setattr(noise, "STEAL", 1.0)
+    assert len(fill_gallery.wait_until_quiet(60.0).moments) == fill_gallery.LOOKS
 
 
 @pytest.mark.parametrize("template", ["ISSUE_TEMPLATE/result.yml", "PULL_REQUEST_TEMPLATE/result.md"])

@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", choices=works.FRAMEWORKS, metavar="FRAMEWORK",
                         help=f"measure it alone; repeat it for several: {', '.join(works.FRAMEWORKS)}")  # fmt: skip
     parser.add_argument("--save", metavar="NAME", help="keep the result as data/results/machines/NAME.json")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep it in this folder instead")
     parser.add_argument("--note", default="", help="what is particular about the machine, kept with the result")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="hold the new result against a kept one")
     parser.add_argument("--check", type=Path, metavar="FILE", help="measure nothing: say whether a file may be sent in")
@@ -51,13 +52,13 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{ranking.score(result, reference)}")
     status = 0
     if args.save:  # first: what was measured must not be lost
-        path = ranking.save(result, args.save)
-        print(f"\nKept: data/results/machines/{path.name}")
+        path = ranking.save(result, args.save, args.into)
+        print(f"\nKept: {args.into or 'data/results/machines'}/{path.name}")
         status = _check(path)
     if before:
         print(f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image, by pyperf:")
         print(ranking.compare(before, result))
-        why_not = ranking.comparable(ranking.score(before), ranking.score(result))
+        why_not = ranking.comparable(ranking.score(before), ranking.score(result), (args.compare.stem, "this run"))
         print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
     return status
 

@@ -133,6 +133,8 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
         phases: for each phase the seconds of its runs.
         title: the message of the figure, with the device.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     words, at = [], 0
     looks = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
     with figure(7.5, 3.6) as (drawn, axes):
@@ -147,8 +149,9 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
             words.append(f"{name}: median {middle:.3g} ms, middle half {low:.3g} to {high:.3g} ms")
             at += len(seconds)
         axes.set(xlabel="run", ylabel="time of one run (ms)", title=title, yscale="log")
-        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            axis("{x:g}")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         drawn.legend(loc="outside lower center", ncols=3, title="medians", fontsize=9, title_fontsize=9)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
@@ -156,34 +159,14 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
 # -------------------------------------------------------------------------------- the gallery and the published figures
 
 
-def two_that_flip(gallery: Mapping[str, Mapping[str, float]]) -> list[tuple[str, dict[str, float]]]:
-    """Return the two machines for which it shows best that each is ahead by the arithmetic mean over the other.
-
-    Args:
-        gallery: for each machine its tasks and their speeds.
-
-    Returns:
-        The name of each and its speeds in the tasks that both have; two imagined ones if the gallery has no such pair.
-    """
-    best = [("imagined A", {"copy": 10.0, "product": 400.0}), ("imagined B", {"copy": 40.0, "product": 100.0})]
-    least = 1.0
-    for (first, one), (second, other) in itertools.combinations(gallery.items(), 2):
-        shared = [task for task in one if task in other]
-        ratios = np.array([one[task] / other[task] for task in shared])
-        if shared and (smaller := min(ratios.mean(), (1 / ratios).mean())) > least:
-            best = [(name, {t: speeds[t] for t in shared}) for name, speeds in ((first, one), (second, other))]
-            least = smaller
-    return best
-
-
 COMPARED = ("float32 product", "MLP training", "CNN training")  # the tasks that a published figure is near to
-# Peaks in GFLOP/s, float32: as stated by the makers or in shops, or counted (data/README.md says how).
+# Peaks in GFLOP/s, float32, and how they are counted.
 PEAKS = {
-    "Radeon RX 480": 5_800.0,
-    "Tesla K80": 4_370.0,  # one of its two processors: half of 8.74 TFLOP/s
-    "Radeon R9 M380": 1_540.0,  # 768 x 2 x 1.0 GHz
-    "Core i5 3.2 GHz": 410.0,  # 4 cores x 32 x 3.2 GHz
-    "GeForce 840M": 863.0,  # 384 x 2 x 1.124 GHz
+    "Radeon RX 480": (5_834.0, "2,304 cores x 2 x 1.266 GHz"),
+    "Tesla K80": (4_368.0, "2,496 cores x 2 x 0.875 GHz (one of its two chips)"),
+    "Radeon R9 M380": (1_536.0, "768 cores x 2 x 1.0 GHz"),
+    "Core i5 3.2 GHz": (409.6, "4 cores x 32 x 3.2 GHz"),
+    "GeForce 840M": (863.2, "384 cores x 2 x 1.124 GHz"),
 }
 
 
@@ -219,7 +202,7 @@ def published_speeds() -> list[Placed]:
         else:
             continue
         what = {"A": "MLP training", "C": "CNN training", "E": "matrix products"}[one.article]
-        found.append(Placed(device, f"{what}, {one.year}", speed, PEAKS[device], False))
+        found.append(Placed(device, f"{what}, {one.year}", speed, PEAKS[device][0], False))
     return found
 
 
@@ -229,13 +212,12 @@ def your_speeds(rows: Sequence[Row]) -> list[Placed]:
     Args:
         rows: of the workshop's benchmark.
     """
+    from helpers.ranking import best
     from helpers.ranking.tasks import OPERATIONS
 
-    found = []
+    found, fastest = [], best(rows)
     for task in COMPARED:
-        measured = [row for row in rows if row.task == task and not row.why_not]
-        if measured:
-            row = max(measured, key=lambda row: row.median)
+        if row := fastest.get(task):
             ceiling = row.ceiling.value if row.ceiling else None
             speed = row.median * OPERATIONS[task] / 1e9 if row.unit == "images/s" else row.median
             found.append(Placed(f"yours: {row.chip}", f"{task}, {row.title}", speed, ceiling, True))
@@ -277,18 +259,19 @@ def comparable_table(rows: Sequence[Row]) -> Table:
     Args:
         rows: of the workshop's benchmark, for what the same takes at the speed measured here.
     """
-    measured = [row for row in rows if not row.why_not]
-    best = {task: max((row.median for row in measured if row.task == task), default=None) for task in COMPARED}
-    product, mlp, cnn = best.values()
-    kinds = [
-        max((row.median for row in measured if row.task == "CNN training" and (row.kind == "cpu") == cpu), default=None)
-        for cpu in (False, True)
-    ]
+    from helpers.ranking import best
+
+    def fastest(task: str, cpu: tuple[bool, ...] = (False, True)) -> float | None:
+        row = best([row for row in rows if (row.kind == "cpu") in cpu]).get(task)
+        return row.median if row else None
+
+    product, mlp, cnn = map(fastest, COMPARED)
+    kinds = [fastest("CNN training", (cpu,)) for cpu in (False, True)]
     missing = "not measured here"
     return Table(
         [
             ("RX 480, K80: MLP, 2019", "47 and 43 µs an image", f"{1e6 / mlp:.0f} µs" if mlp else missing,
-             "in part: the same network and batch; other software, and an epoch's images had to be mixed and fed"),
+             "in part: the same network and batch; other software, and images were shuffled and copied"),
             ("R9 M380, Core i5: CNN, 2019", "110 and 306 s", f"{720_000 / cnn:,.0f} s, computed" if cnn else missing,
              "in part: the same network and 12 x 60,000 images; other software, and tests after each epoch"),
             ("Radeon Pro 560X: CNN, 2021", "2.1 times its CPU",
@@ -313,12 +296,13 @@ class Device:
         """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
         self.compiles, self.runs = compiles, list(runs)
         self.now = self.free = 0.0  # the clock, and when the queue will be empty, in seconds
-        self.started = self.waited = self.read = 0
+        self.started = self.waited = self.read = self.overlapped = 0
 
     def start(self) -> None:
         """Put the work into the queue, and return at once."""
         if not self.started:
             self.now += self.compiles
+        self.overlapped += self.free > self.now  # the run before is still in the queue
         self.free = max(self.now, self.free) + self.runs[min(self.started, len(self.runs) - 1)]
         self.now += 1e-6
         self.started += 1
@@ -339,7 +323,7 @@ class Device:
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"device with runs of {', '.join(f'{1e3 * run:.4g}' for run in self.runs[1:6])} ms ..."
+        return f"device with runs of {', '.join(duration(run) for run in self.runs[:6])} ..."
 
 
 @checks.verdict
@@ -369,15 +353,17 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
         beyond_and_late[-1] *= 30  # moves the mean, not the quartiles
         late = Device(0.2, [0.01, *rng.permutation(beyond_and_late), 0.01])
         near, beyond = Device(0.2, runs(8e-3, 0.049, 13)), Device(0.2, runs(8e-3, 0.051, 13))
-        others = [(quick, 7), (slow, 7), (Device(2.0, one_late), 11), (Device(2.0, few_late), 9),
+        late_third = (Device(0.0, [0.005, 0.01, 0.0101, 0.0102, 0.04, 0.01]), 5)  # the first run is not the slowest
+        few = (Device(0.3, [0.03, 0.01, 0.011, 0.012, 0.013]), 4)  # noisy, in few repeats
+        others = [late_third, few, (quick, 7), (slow, 7), (Device(2.0, one_late), 11), (Device(2.0, few_late), 9),
                   (Device(0.3, modes), 11), (near, 13), (beyond, 13), (late, 13)]  # fmt: skip
         return [known, *drawn, *others, (Device(0.1, runs(1e-2, 0.02, 40)), 20)]
 
-    used: list[Device] = []
+    used: list[tuple[Device, int]] = []
 
     @functools.wraps(learner)
     def noted(device: Device, repeats: int) -> object:
-        used.append(device)
+        used.append((device, repeats))
         answer = learner(device, repeats)
         if isinstance(answer, tuple | list) and all(isinstance(one, int | float) for one in answer):
             return tuple(map(_rounded, answer))  # a clock that runs on leaves tails such as 0.010100000000000002
@@ -386,7 +372,7 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     try:
         yield checks.judge_function(noted if callable(learner) else learner, right, cases)
     except checks.NotYet as wrong:
-        raise checks.NotYet(f"{str(wrong).rstrip('.')}{_how_it_was_timed(used[-1]) if used else ''}") from None
+        raise checks.NotYet(f"{str(wrong).rstrip('.')}{_how_it_was_timed(*used[-1]) if used else ''}") from None
 
 
 def _rounded(number: float) -> float:
@@ -394,9 +380,13 @@ def _rounded(number: float) -> float:
     return float(f"{number:.7g}")
 
 
-def _how_it_was_timed(device: Device) -> str:
-    """Return how often a device was started, waited for and asked for the time."""
-    return f". start() was called {device.started} times, wait() {device.waited} times, clock() {device.read} times"
+def _how_it_was_timed(device: Device, repeats: int) -> str:
+    """Return how often a device was started, waited for and asked for the time, and how far its runs lie apart."""
+    low, middle, high = np.percentile(device.runs[1 : 1 + repeats], [25, 50, 75])
+    counted = f"start() was called {device.started} times, wait() {device.waited} times, clock() {device.read} times"
+    queued = f"; {device.overlapped} times a run was still in the queue at start()" if device.overlapped else ""
+    apart = f"The quartiles of these {repeats} runs are {(high - low) / middle:.1%} of the median apart"
+    return f". {counted}{queued}. {apart}"
 
 
 # ------------------------------------------------------------------------------------------------- its other exercises
@@ -422,8 +412,8 @@ CLAIMS = {
                "Is an image of X as much to compute as an image of Y?"),
     "D": Claim("first call counted", 10.0, "the median of the five runs, in ms", "Why is one run so much longer?"),
     "E": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
-               "Would you be surprised if tomorrow the order were the other one?"),
-    "F": Claim("fair", 1.5, "the old time over the new time", "What exactly would you hold against it?"),
+               "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
+    "F": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
 }  # fmt: skip
 
 
@@ -433,7 +423,8 @@ def check_score(learner: Callable[[Mapping, Mapping], tuple[float, int]]) -> Ite
 
     def right(speeds: Mapping[str, float | None], reference: Mapping[str, float | None]) -> tuple[float, int]:
         both = [task for task in reference if reference[task] is not None and speeds.get(task) is not None]
-        return 100 * math.exp(sum(math.log(speeds[task] / reference[task]) for task in both) / len(both)), len(both)
+        points = 100 * math.exp(sum(math.log(speeds[task] / reference[task]) for task in both) / len(both))
+        return _rounded(points), len(both)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         known = [({"copy": 20, "product": 200, "MLP": None}, {"copy": 10, "product": 400, "MLP": 5000, "CNN": 300})]
@@ -495,6 +486,7 @@ def check_choose(learner: Callable[[Mapping, Mapping], str]) -> Iterator[str]:
             ({"red": {"a": 10, "b": 10}, "blue": {"a": 6, "b": 600}}, {"a": 600, "b": 600}),  # 120 s, 101 s
             ({"red": {"a": 10, "b": 1}, "blue": {"a": 9, "b": 1000}}, {"a": 900}),  # b is not needed
             ({"red": {"a": 100, "b": 1}, "blue": {"a": 20, "b": 4}}, {"a": 100, "b": 100}),  # 101 s, 30 s
+            ({"red": {"a": 100, "b": 0.01}, "blue": {"a": 50, "b": 50}}, {"a": 100, "b": 0}),  # 1 s, 2 s
         ]
         drawn: list[tuple] = []
         while len(drawn) < 12:

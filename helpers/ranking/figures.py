@@ -91,7 +91,7 @@ def _network(panel: Axes, place: int, result: Result, scored: Score) -> str:
         return ""
     row = scored.tasks[NETWORK].row
     panel.plot(row.quartiles, [place, place], color=BLUE, lw=2)
-    panel.plot(row.median, place, marker="s", color=BLUE, ms=8)
+    panel.plot(row.median, place, marker="s", color=BLUE, mfc=BLUE if scored.reproducible else "white", ms=8)
     limit = row.ceiling.value * 1e9 / OPERATIONS[NETWORK] if row.ceiling else None
     if limit:
         panel.plot([limit, limit], [place - 0.35, place + 0.35], color="black", lw=2)
@@ -117,7 +117,7 @@ def draw_tasks(result: Result) -> None:
         axes.axvline(100, color="black", lw=1.5)
         axes.set(yticks=range(len(names)), yticklabels=names[::-1], xscale="log", ylim=(-0.6, len(names) - 0.4))
         axes.set_title(f"How near each comes to the ceilings of {' and '.join(sorted({one.chip for one in measured}))}")
-        axes.set_xlabel("percent of the measured ceiling: GB/s of the fastest copy, GFLOP/s of float32 in registers")
+        axes.set_xlabel("percent of the measured ceiling: fastest copy (GB/s), fastest float32 (GFLOP/s)")
         _plain(axes)
         titles = {row.framework: row.title for row in measured}
         handles = [

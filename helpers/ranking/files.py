@@ -217,6 +217,15 @@ def problems_of(held: Any) -> list[str]:  # noqa: ANN401 (whatever a file holds)
     return found
 
 
+def problems_of_reference(result: Result) -> list[str]:
+    """Return why a result cannot be the one that all scores are divided by: it is noisy, changed, or not whole."""
+    found = [] if result.noise.quiet else [f"the machine was {result.noise.verdict}"]
+    found += [f"{one} was set: it changes speeds" for one in result.machine.variables]
+    found += [str(row) for row in result.failures()]
+    missing = [task for task in TASKS if task not in best(result.rows)]
+    return found + [f"{task}: measured on no device" for task in missing]
+
+
 def _texts(held: object) -> Iterator[str]:
     """Every text in a JSON value, the names of its members apart."""
     if isinstance(held, str):
@@ -260,7 +269,9 @@ def compare(one: Result, other: Result) -> str:
     sides = [{f"{row.task}, {row.device}": row for row in side.rows if not row.why_not} for side in (one, other)]
     if not set(sides[0]) & set(sides[1]):
         sides = [best(side.rows) for side in (one, other)]
-    common = [name for name in sides[0] if name in sides[1]]
+    shared = [name for name in sides[0] if name in sides[1]]
+    other_work = [name for name in shared if _is_other_work(sides[0][name], sides[1][name])]
+    common = [name for name in shared if name not in other_work]
     if not common:
         raise WorkshopError("These two results have nothing in common.", "They measured different tasks.")
     with tempfile.TemporaryDirectory() as folder:
@@ -273,7 +284,13 @@ def compare(one: Result, other: Result) -> str:
         done = processes.run_command(command, 60, env=processes.environment({"COLUMNS": "120"}))
     if done.status != 0:
         raise WorkshopError("pyperf could not compare these two results.", done.stderr.strip()[-300:])
-    return done.stdout.strip() or "pyperf sees no difference that could not be chance."
+    said = done.stdout.strip() or "pyperf sees no difference that could not be chance."
+    return said + (f"\nLeft out, matrices of other sizes or types: {', '.join(other_work)}." if other_work else "")
+
+
+def _is_other_work(one: Row, other: Row) -> bool:
+    """Whether two rows of one task multiplied different matrices: a GPU gets larger ones than a processor."""
+    return TASKS[one.task].group == "product" and one.what != other.what
 
 
 def _each_unit(rows: Mapping[str, Row]) -> pyperf.BenchmarkSuite:

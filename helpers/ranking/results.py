@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from helpers.ranking.noise import Noise
 from helpers.ranking.tasks import MEMORY, OPERATIONS, PEAK, PRODUCT, TASKS
 from helpers.tables import Table
 from helpers.timing import duration
-
-if TYPE_CHECKING:
-    pass
 
 EDITION = 1  # of the tasks, sizes and networks: results of different editions are not comparable
 SCALE = {"GB/s": 1e9, "GFLOP/s": 1e9, "images/s": 1.0}  # of what a row counts, for one of its unit
@@ -27,7 +24,7 @@ class Ceiling:
     """What this device was measured to reach at most, in the same run."""
 
     name: str  # how it was measured
-    value: float  # its upper quartile: other programs make values slower, and never faster
+    value: float  # its upper quartile: other programs make values slower, and hardly ever faster
     unit: str
 
     def __str__(self) -> str:
@@ -185,6 +182,14 @@ class Result:
         found = {(row.chip, row.ceiling): None for row in self.rows if row.ceiling}
         below += [f"Ceiling of {chip}: {one}." for chip, one in found]
         return Table(rows, headers if rows else (), [*below, f"Noise: {self.noise}.", *self.drifts()])
+
+    def failures(self) -> list[Row]:
+        """Return the works that were begun and failed: a wrong result, an error, a crash.
+
+        A device that was not begun (not installed, or it cannot compute) has one row alone, which says why.
+        """
+        rows = Counter((row.framework, row.identifier) for row in self.rows)
+        return [row for row in self.rows if row.why_not and rows[row.framework, row.identifier] > 1]
 
     def drifts(self) -> list[str]:
         """Return a line for each row that became slower or faster while it was measured: a clock that falls, say.

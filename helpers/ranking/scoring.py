@@ -99,12 +99,18 @@ def score(result: Result, reference: Result | None = None, tasks: Collection[str
                  result.noise.verdict, result.edition, reference.noise.quiet)  # fmt: skip
 
 
-def comparable(one: Score, other: Score) -> str:
-    """Return why two scores cannot be compared; an empty text if they can."""
+def comparable(one: Score, other: Score, names: tuple[str, str] = ("yours", "theirs")) -> str:
+    """Return why two scores cannot be compared; an empty text if they can.
+
+    Args:
+        one: the first score.
+        other: the second.
+        names: of the two, for people.
+    """
     if one.edition != other.edition:
         return f"the tasks differ: edition {one.edition} against {other.edition}"
     differ = [task for task in TASKS if (task in one.tasks) != (task in other.tasks)]
     if differ:
         return f"only one of the two was measured in: {', '.join(differ)}"
-    noisy = [score.noise for score in (one, other) if not score.reproducible]
-    return f"a machine was {noisy[0]}" if noisy else ""
+    noisy = [name for name, score in zip(names, (one, other), strict=True) if not score.reproducible]
+    return f"{' and '.join(noisy)}: too noisy" if noisy else ""

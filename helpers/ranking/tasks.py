@@ -21,7 +21,7 @@ class Task:
     """One thing that the benchmark asks for; of its speed more is better."""
 
     unit: str  # of the speed
-    group: str  # block, training or inference; ceiling for what no score takes
+    group: str  # memory, training or inference, which scores take; ceiling or product, which none takes
     about: str  # one line for people
 
 
@@ -30,19 +30,20 @@ MEMORY = "memory copy"
 PRODUCT = "float32 product"
 TASKS = {
     PEAK: Task("GFLOP/s", "ceiling", "multiply and add in registers alone: what arithmetic can reach here"),
-    MEMORY: Task("GB/s", "block", "read 64 MiB and write as much"),
-    PRODUCT: Task("GFLOP/s", "block", "multiply two square matrices with the framework's own product"),
-    "16-bit product": Task("GFLOP/s", "block", "the same in bfloat16, or in float16 where there is no bfloat16"),
-    "OpenCL vector add": Task("GB/s", "block", "c = a + b for 16,777,216 floats, with lesson 01's kernel"),
-    "OpenCL product": Task("GFLOP/s", "block", "multiply two square matrices with one kernel for every device"),
-    "WebGPU vector add": Task("GB/s", "block", "c = a + b for 16,777,216 floats"),
-    "WebGPU product": Task("GFLOP/s", "block", "multiply two square matrices with one shader for every device"),
+    MEMORY: Task("GB/s", "memory", "read 64 MiB and write as much"),
+    PRODUCT: Task("GFLOP/s", "product", "multiply two square matrices with the framework's own product"),
+    "16-bit product": Task("GFLOP/s", "product", "the same in bfloat16, or in float16 where there is no bfloat16"),
+    "OpenCL vector add": Task("GB/s", "memory", "c = a + b for 16,777,216 floats, with lesson 01's kernel"),
+    "OpenCL product": Task("GFLOP/s", "product", "multiply two square matrices with one kernel for every device"),
+    "WebGPU vector add": Task("GB/s", "memory", "c = a + b for 16,777,216 floats"),
+    "WebGPU product": Task("GFLOP/s", "product", "multiply two square matrices with one shader for every device"),
     "MLP training": Task("images/s", "training", "article A's network, batches of 128, RMSprop"),
     "CNN training": Task("images/s", "training", "article C's network, batches of 128, Adadelta"),
     "CNN inference": Task("images/s", "inference", "article C's network, batches of 128"),
     "CNN, one image": Task("images/s", "inference", "article C's network, one image at a time, as an app asks"),
 }
-SCORED = tuple(name for name, task in TASKS.items() if task.group != "ceiling")
+# Products have other sizes on a GPU than on a processor: other work, which no score may divide.
+SCORED = tuple(name for name, task in TASKS.items() if task.group not in ("ceiling", "product"))
 
 COPIED = 2**24  # floats of the copy: 64 MiB there and 64 MiB back, more than caches hold
 ADDED = 2**24  # floats of each vector
@@ -61,10 +62,10 @@ OPERATIONS = {  # for each image
 
 
 def size_for(kind: str, by_library: bool) -> int:
-    """Return the rows and columns of the matrices: fixed for each kind of device, so that two results are comparable.
+    """Return the rows and columns of the matrices: fixed for each kind of device.
 
-    A product that keeps a GPU busy takes a processor minutes, and one that suits a processor is over before a GPU's
-    parts have all begun.
+    A product that keeps a GPU busy takes a processor long, and one that suits a processor is over before a GPU's parts
+    have all begun. So the two are not the same work: no score takes products, and `files.compare` leaves them out.
 
     Args:
         kind: of the device, one of helpers.frameworks.KINDS.
