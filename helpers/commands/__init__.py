@@ -17,6 +17,7 @@ COMMANDS = {
     "doctor": "say what is wrong here, why, and what to type next",
     "devices": "list what can compute here, as each framework sees it",
     "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
+    "book": "build a site of all lessons, from their stored outputs, in build/book",
     "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
     "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
     "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",
