@@ -1,4 +1,4 @@
-"""Sphinx's settings for `python3 workshop.py book`, which prepares the pages (helpers/commands/book.py) and calls it."""
+"""Sphinx's settings for `python3 workshop.py book`; helpers/commands/book.py prepares the pages and calls it."""
 
 project = "Any GPU workshop"
 language = "en"

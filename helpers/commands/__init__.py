@@ -11,7 +11,7 @@ from types import ModuleType
 # What each command does, in one line; workshop.py reads this literal without importing anything.
 COMMANDS = {
     "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
-    "run": "execute lessons without a browser and write build/: notebooks, pages, a report",
+    "run": "execute lessons without a browser and write build/: notebooks and a report",
     "test": "run every test (arguments go to pytest, for example: test -k opencl)",
     "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     "doctor": "say what is wrong here, why, and what to type next",
