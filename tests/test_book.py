@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -377,3 +378,13 @@ def test_the_command_says_in_its_help_what_it_takes():
         [sys.executable, "-m", "helpers", "book", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 and "--executed" in done.stdout
+
+
+def test_the_set_up_brings_what_the_book_needs_and_no_test_tools():
+    found = importlib.util.spec_from_file_location("workshop", ROOT / "workshop.py")
+    found.loader.exec_module(workshop := importlib.util.module_from_spec(found))
+    wanted = {"family": "cpu", "extras": [], "python": None}
+    for command, groups in (("book", ["book"]), ("test", ["test", "book"]), ("lab", [])):
+        [(_, arguments)] = workshop.installs(wanted, command)
+        locks = [Path(word).stem for word in arguments if word.startswith("--requirements=")]
+        assert locks == ["uv", "cpu", *groups]
