@@ -74,23 +74,11 @@ def build(site: Path, executed: Path | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="workshop-book-", dir=site.parent) as scratch:
         sources, html = Path(scratch) / "sources", Path(scratch) / "html"
         shipped = prepare(sources, executed)
-        command = [
-            sys.executable,
-            "-m",
-            "sphinx",
-            "-q",
-            "-W",
-            "-j",
-            "auto",
-            "-c",
-            SETTINGS,
-            "-d",
-            Path(scratch) / "read",
-        ]
-        environment = os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}
+        options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
         done = subprocess.run(
-            [*command, sources, html], capture_output=True, text=True, encoding="utf-8", env=environment, check=False
-        )
+            [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
+            env=os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}, capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
         if done.returncode:
             said = (done.stderr.strip() or done.stdout.strip()).replace(f"{sources}{os.sep}", "")
             raise WorkshopError("The book was not built.", said[-3000:], "Mend what Sphinx names, then repeat.")
@@ -106,14 +94,16 @@ def prepare(folder: Path, executed: Path | None = None) -> list[Path]:
 
     Pages keep their places, so that most links hold as they are; README is two pages.
     """
-    stored = lesson_files.every()
+    import nbformat
+
+    every = lesson_files.every()
+    of_copies = tuple(f"{path.stem}-" for path in every)  # how the names of learners' copies begin
+    stored = [path for path in every if not path.stem.startswith(of_copies)]
     found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
     lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
     pages = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "data" / "README.md"]
     shipped: list[Path] = []
     for path, notebook in lessons.items():
-        import nbformat
-
         write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
     for path in pages:
         write(folder / path.relative_to(ROOT), with_links(path.read_text(encoding="utf-8"), path, shipped))
