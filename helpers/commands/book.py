@@ -233,7 +233,7 @@ def record(lessons: Mapping[Path, NotebookNode], report: Path = BUILD / "report.
     both = [path.stem for path in lessons if path.stem in rows]
     text += f"`python3 workshop.py run` ended on {told['finished'][:16].replace('T', ' at ')} UTC "
     text += f"on {', '.join(told['machine'].values())}. It ran {len(both)} of {len(lessons)} lessons. "
-    text += "The pages of the lessons show stored outputs, which may come from another run.\n\n"
+    text += "What the lessons' pages show may come from another run.\n\n"
     keys = {
         "lesson": "",
         "verdict": "",
