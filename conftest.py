@@ -10,7 +10,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
-# A shell ignores Ctrl-C for what it starts in the background, and so do all its children: tests that press it would hang.
+# A shell lets what it starts in the background ignore Ctrl-C, with all its children: tests that press it would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two workers end at about the same time if what takes longest begins first; --durations tells what that is.

@@ -30,7 +30,7 @@ VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  #
 GET_SOFTWARE = {
     "Linux": "sudo apt install mesa-vulkan-drivers",
     "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
-    "Darwin": "macOS brings Metal, but a virtual machine may have none: take a real Mac, or lesson 14's browser half",
+    "Darwin": "macOS brings Metal: update macOS; in a virtual machine there may be none: take lesson 14's browser half",
 }
 VECTOR_ADD = """
 @group(0) @binding(0) var<storage, read> a: array<f32>;

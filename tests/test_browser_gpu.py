@@ -463,6 +463,10 @@ def test_a_browser_without_webgpu_is_told_what_helps(plain, why):
         reads(tab, 7)
         assert "in JavaScript, on the processor" in tab.locator("#pad").inner_text()
         tab.screenshot(path=PICTURES / f"taster-{why.replace(' ', '-')}.png", full_page=True)
+        copied = tab.locator(".copy").evaluate(
+            "(line) => { getSelection().selectAllChildren(line); return getSelection().toString().trim(); }"
+        )
+        assert copied == tab.evaluate("FLAGS")  # one line, however it is broken on the screen
     assert told.startswith(
         "This browser has no WebGPU." if "gpu" in why else "This browser has WebGPU, but offers no GPU."
     )

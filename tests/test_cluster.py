@@ -354,7 +354,8 @@ def test_with_torchrun_style_variables(tmp_path, alone):
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs PyTorch: python3 workshop.py lab --with torch")
 def test_under_torchrun_itself(tmp_path, alone):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
-    torchrun += [f"--master-port={free_port()}", f"--log-dir={tmp_path}/logs", "--no-python"]  # left in TMPDIR otherwise
+    torchrun += [f"--master-port={free_port()}", "--no-python"]
+    torchrun += [f"--log-dir={tmp_path}/logs"]  # left in TMPDIR otherwise
     done = train(saved(tmp_path), before=torchrun)
     assert done.status == 0, done.stderr
     assert_same(tmp_path, alone, "torchrun-style variables")
@@ -553,7 +554,7 @@ def test_the_guard_passes_on_what_is_ours(capfd):
     code = "import sys; print('[Gloo] Rank 0'); print('ours'); print('bad', file=sys.stderr); sys.exit(3)"
     assert cluster.guard([sys.executable, "-c", code]) == 3
     assert capfd.readouterr() == ("ours\n", "bad\n")
-    record = """E1122 12:11:00.036131   25630 coordination_service_agent.cc:289] Polled an error from coordination service.
+    record = """E1122 12:11:00.036131   25630 coordination_service_agent.cc:289] Polled an error
 Additional GRPC error information from remote target coordination_service while calling /xla.Coordination/PollForError:
 :UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Socket closed"}
 """

@@ -10,24 +10,28 @@ import shlex
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 import yaml
 
 import workshop
-from helpers import ROOT, commands
+from helpers import ROOT, commands, frameworks
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.machine import doctor
+from helpers.machine.doctor import amd_gpus
 from helpers.maintain import docs, on_gpu, rules
 
 PAGES = docs.pages()
-PLATFORMS = [page for page in PAGES if page.name not in ("platforms.md", "failures.md", "scaling.md")]
+OTHERS = ("platforms.md", "failures.md", "scaling.md", "ranking.md", "teaching.md")  # pages that are about no platform
+PLATFORMS = [page for page in PAGES if page.name not in OTHERS]
 FILES = docs.every_file()
 OWN_PAGES = [ROOT / "README.md", *PAGES]
 SECTIONS = ["What works today", "Install", "Verify", "Known failures", "Sources"]
 NOT_RUN = re.compile(r"not run here|never run", re.IGNORECASE)
+FAILURES = ROOT / "docs" / "failures.md"
 SHELLS = ("sh", "powershell", "console", "bash")
 
 
@@ -147,6 +151,7 @@ def test_the_table_says_what_the_lessons_do():
     assert 'os.environ["KERAS_BACKEND"] = "tensorflow"' in codes["08"] and "CUT_ONE_GPU" in codes["08"]
     assert "take_device_of_lesson_01()" in codes["06"]  # tinygrad
     assert 'compile_model(file, "CPU"' in codes["10"] and '"CoreML"' in codes["10"]
+    assert "ranking.measure" in codes["11"] and "11 measures every device" in " ".join(on_gpu.NOTE.split())
     for title, numbers in zip(on_gpu.HEAD[1:], (on_gpu.OPENCL, on_gpu.WEBGPU, on_gpu.KERAS), strict=False):
         assert ", ".join(numbers) in title
 
@@ -168,16 +173,46 @@ def test_the_titles_of_failures_show_the_pages_own_maker(page, others):
     )
 
 
-@pytest.mark.parametrize("failure", ["opencl-gpu-missing", "opencl-no-device", "opencl-hangs", "packages-import-fails"])
+@pytest.mark.parametrize("failure", [
+    "opencl-gpu-missing", "opencl-no-device", "opencl-hangs", "packages-import-fails", "webgpu-no-adapter",
+    "webgpu-no-such-adapter", "webgpu-hangs", "webgpu-does-not-compute",
+])  # fmt: skip
 def test_a_failure_that_every_system_has_says_what_to_do_on_each(failure):
     text = docs.entry(doctor.KNOWN[failure])
     assert re.search(r"Next, [^*]*Windows", text) and re.search(r"Next, [^*]*macOS", text)
 
 
+@pytest.mark.parametrize("failure", ["devices-fails", "devices-no-amd-code"])
+def test_on_windows_a_failing_pytorch_leads_back_to_tensorflow_on_the_processor(failure):
+    text = docs.entry(doctor.KNOWN[failure])
+    (part,) = re.findall(r"\*\*Next, Windows:\*\*\n(.*?)(?=\n\*\*Next|\nPages:)", text, re.DOTALL)
+    assert '$env:KERAS_BACKEND = "tensorflow"' in part and "CUDA_VISIBLE_DEVICES" not in part and '"jax"' not in part
+
+
 def test_what_is_typed_on_windows_is_typed_in_powershell():
-    for language, code, _ in blocks(ROOT / "docs" / "failures.md"):
+    for language, code, _ in blocks(FAILURES):
         if language == "powershell":
             assert not re.search(r"^(unset|export|python3|sudo|rm) ", code, re.MULTILINE), code
+
+
+def test_what_is_typed_on_a_mac_is_there():
+    parts = re.findall(r"\*\*Next, [^*]*macOS[^*]*:\*\*\n(.*?)(?=\n\*\*Next|\nPages:)", read(FAILURES), re.DOTALL)
+    assert len(parts) > 6 and not [part for part in parts if re.search(r"sudo|apt |rocminfo|HSA_", part)]
+
+
+def test_in_wsl_a_variable_is_set_as_on_linux():
+    assert "```sh\nexport HSA_ENABLE_DXG_DETECTION=1\n```" in docs.entry(doctor.KNOWN["amd-wsl"])
+
+
+def test_the_table_of_names_of_radeon_cards_is_the_doctors():
+    rows = re.findall(r"^\| \**(RX [^|]*) \| (`gfx[^|]*) \|$", read(ROOT / "docs" / "amd-linux.md"), re.MULTILINE)
+    shown = {}
+    for cards, names in rows:
+        pairs = zip(
+            cards.split("; "), re.findall(r"gfx\w+", names), strict=False
+        )  # behind a ; also cards that are no RX
+        shown |= {name: set(re.findall(r"\b\d{4}\b", group)) for group, name in pairs}
+    assert shown == {target: set(numbers.split()) for target, numbers in amd_gpus.BY_NUMBER.items()}
 
 
 def test_every_page_that_a_failure_names_is_there():
@@ -218,6 +253,22 @@ def test_the_table_says_what_the_set_up_does():
 def test_a_learner_finds_one_row(system, gpu, page):
     found = [row[2] for row in rows_of_the_table() if row[0] == system and gpu in row[1]]
     assert len(found) == 1 and page in found[0]
+
+
+def test_of_a_macs_two_gpus_the_card_is_taken_as_its_page_says():
+    """What clinfo tells of a MacBook Pro with a Radeon Pro 560X: https://github.com/xmrig/xmrig/issues/1394."""
+    import pyopencl as cl
+
+    def listed(name, kind, gib, shares_memory):
+        told = {"name": name, "type": kind, "global_mem_size": gib * 2**30, "host_unified_memory": shares_memory}
+        platform = types.SimpleNamespace(version="OpenCL 1.2 (Aug 30 2020 23:06:50)")
+        return frameworks.describe_opencl(types.SimpleNamespace(platform=platform, vendor="", **told))
+
+    cpu = listed("Intel(R) Core(TM) i7-8750H CPU @ 2.20GHz", cl.device_type.CPU, 16, True)
+    intel = listed("Intel(R) UHD Graphics 630", cl.device_type.GPU, 1.5, True)
+    radeon = listed("AMD Radeon Pro 560X Compute Engine", cl.device_type.GPU, 4, False)
+    assert frameworks.best([cpu, intel, radeon]) == radeon
+    assert "the Radeon is taken without a variable" in read(ROOT / "docs" / "apple.md")
 
 
 # --------------------------------------------------------------------------------- commands: do they exist, do they run
@@ -308,7 +359,7 @@ def test_the_page_shows_the_commands_that_the_workshop_prints_for_rocm():
 
 
 def test_the_pages_for_windows_type_what_the_doctor_says():
-    advice = doctor.KNOWN["windows-tensorflow"].shown(docs.WINDOWS).next.replace("gfx1201", "gfx1032")
+    advice = doctor.KNOWN["windows-tensorflow"].shown(docs.WINDOWS).next
     said = [line.strip() for line in advice.splitlines() if "whl" in line]
     assert len(said) == 3
     for line, page in zip(said, ("nvidia.md", "amd-windows.md", "intel.md"), strict=True):

@@ -686,8 +686,12 @@ def driver(system, machine="x86_64", installed_by="venv", nvidia=False):
 def test_where_opencl_comes_from_on_each_system():
     conda, binder = "    conda env create -f environment-opencl.yml", f"    {host.binder_link()}"
     assert "    sudo apt install pocl-opencl-icd" in driver("Linux") and conda not in driver("Linux")
-    for lines in (driver("Linux", "arm64"), driver("Linux", installed_by="conda"), driver("Windows"), driver("Darwin")):
+    linux = driver("Linux", "arm64"), driver("Linux", installed_by="conda")
+    for lines in (*linux, driver("Windows"), driver("Darwin", "arm64")):
         assert conda in lines and binder in lines
+    assert conda not in driver("Darwin") and binder in driver("Darwin")
+    lock = (ROOT / "requirements" / "conda-opencl.txt").read_text(encoding="utf-8")
+    assert all("arm64" in line for line in lock.splitlines() if "darwin" in line)  # nothing for Intel Macs
     assert binder in driver("Linux", installed_by="binder") and conda not in driver("Linux", installed_by="binder")
     nvidia = "    echo libnvidia-opencl.so.1 > /etc/OpenCL/vendors/nvidia.icd"
     assert nvidia in driver("Linux", nvidia=True) and nvidia not in driver("Linux")

@@ -14,6 +14,7 @@ from fakes import broken_machines as broken
 from fakes import healthy_machines, machines
 
 from helpers.machine import doctor, host
+from helpers.machine.doctor import amd_gpus
 from helpers.machine.doctor.facts import Proof
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
@@ -191,6 +192,45 @@ def test_a_blind_developer_is_shown_a_way_without_wsl(machine):
     (finding,) = machine.findings()
     assert "natively and without WSL" in finding.next
     assert "download.pytorch.org/whl/cu128" in finding.next and '$env:KERAS_BACKEND = "torch"' in finding.next
+
+
+@pytest.mark.parametrize("case", [broken.a_mac_without_an_adapter, broken.an_intel_mac_whose_radeon_computes_wrongly])
+def test_a_mac_is_told_to_update_macos_and_to_install_no_package(case, machine):
+    case(machine)
+    (finding,) = machine.findings()
+    assert "update macOS" in finding.next and not re.search(r"\bapt\b|mesa", finding.next)
+
+
+@pytest.mark.parametrize(
+    "case", [broken.tensorflow_on_windows_with_an_rx_6600_xt, broken.a_radeon_without_code_on_windows]
+)
+def test_a_radeon_on_windows_is_told_its_own_name_and_what_to_read_first(case, machine):
+    case(machine)
+    (finding,) = machine.findings()
+    assert "[device-gfx1032]" in finding.next and "gfx1201" not in finding.next
+    assert finding.next.index("docs/amd-windows.md first") < finding.next.index("pip install")
+    assert not re.search("rocminfo|hipinfo|CUDA_VISIBLE|NVIDIA|Intel", finding.next), finding.next
+
+
+@pytest.mark.parametrize(("name", "target"), [
+    ("AMD Radeon RX 6600 XT", "gfx1032"), ("AMD Radeon RX 7900 XTX (PyTorch, GPU)", "gfx1100"),
+    ("AMD Radeon(TM) RX 7900 GRE", "gfx1100"), ("Radeon RX 6800", "gfx1030"), ("AMD Radeon RX 6600M", ""),
+    ("AMD Radeon(TM) Graphics", ""), ("AMD Radeon RX 580", ""), ("AMD Radeon RX 6500 XT", ""),
+])  # fmt: skip
+def test_a_card_is_known_by_its_name_where_nothing_else_tells(name, target):
+    assert amd_gpus.by_name(name) == target
+
+
+def test_a_radeon_of_an_unknown_name_gets_no_other_ones_package(machine):
+    machine.windows("AMD Radeon RX 6700S")
+    (finding,) = machine.findings()
+    assert f"[device-{amd_gpus.UNKNOWN}]" in finding.next
+
+
+def test_in_wsl_a_variable_is_set_as_on_linux(machine):
+    broken.rocm_in_wsl_that_was_not_told_to_look(machine)
+    (finding,) = machine.findings()
+    assert "    export HSA_ENABLE_DXG_DETECTION=1" in finding.next.splitlines()
 
 
 def test_the_number_of_the_card_is_the_one_to_show(machine):

@@ -18,8 +18,8 @@ from helpers.commands import lesson_files
 PLAN = """
     __init__ errors quiet tables backends workload timing plots published data workarounds worker processes cluster
     machine/__init__ machine/host products webgpu frameworks devices opencl oclgrind instrument trace training models
-    tile/* checks kernel_checks plaidml machine/vendor_tools machine/monitor machine/doctor* lessons/* commands/*
-    __main__ maintain/*
+    ranking/* tile/* checks kernel_checks plaidml machine/vendor_tools machine/monitor machine/doctor* lessons/*
+    commands/* __main__ maintain/*
 """
 FLOORS = PLAN.split()
 FILES = {path.relative_to(ROOT / "helpers").with_suffix("").as_posix(): path for path in ROOT.glob("helpers/**/*.py")}

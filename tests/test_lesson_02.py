@@ -7,6 +7,7 @@ import pyopencl as cl
 import pytest
 
 from helpers import opencl
+from helpers.errors import WorkshopError
 from helpers.lessons import lesson_02
 
 NAIVE = """
@@ -288,3 +289,16 @@ def test_a_block_below_1_is_called_slower(monkeypatch, yours, hinted):
     said = lesson_02._time_block(opencl.Kernel(SUMS_IN_AN_ARRAY.replace("START", "0"), "block"))
     assert said.startswith(f"{1 / yours:.2g} times as fast")
     assert ("#pragma unroll" in said) == hinted
+
+
+def test_a_work_group_that_the_device_refuses_is_told_with_the_devices_limits(bench):
+    many = bench.queue.device.max_work_group_size + 1
+    kernel = cl.Kernel(opencl.build(bench.queue.context, "__kernel void one(__global float *c) { c[0] = 1; }"), "one")
+
+    def launch(a, b, c, *sizes):
+        return kernel(bench.queue, (many,), (many,), c)
+
+    one = np.ones((1, 1), np.float32)
+    for start in (lambda: bench.product(launch, one, one), lambda: bench.measure_in_turn({"one": launch})):
+        with pytest.raises(WorkshopError, match=f"(?s)could not be started.*may have {many - 1} work-items"):
+            start()

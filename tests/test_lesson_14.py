@@ -5,6 +5,7 @@ import pytest
 
 from helpers import checks, timing, webgpu
 from helpers.lessons import lesson_14 as lesson
+from helpers.lessons import lesson_14_judge as judge
 
 HEAD = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -60,13 +61,13 @@ NOT_REACHED = {
 
 @pytest.mark.parametrize("body", REACHED.values(), ids=REACHED)
 def test_a_barrier_that_all_reach_is_let_through(body):
-    lesson._uniform_barriers(HEAD + body + "\n}")
+    judge._uniform_barriers(HEAD + body + "\n}")
 
 
 @pytest.mark.parametrize("body", NOT_REACHED.values(), ids=NOT_REACHED)
 def test_a_barrier_that_some_do_not_reach_is_refused(body):
     with pytest.raises(checks.NotYet, match=r"line 10: not all invocations"):
-        lesson._uniform_barriers(HEAD + body + "\n}")
+        judge._uniform_barriers(HEAD + body + "\n}")
 
 
 # ---- loops
@@ -84,13 +85,13 @@ def test_a_barrier_that_some_do_not_reach_is_refused(body):
 def test_a_loop_without_end_is_refused_before_it_runs_to_its_end(adapter, body):
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
     told = {0: np.ones(70, np.float32), 2: np.array([5], np.uint32)}
-    two = lesson.Case("n = 5", told, 1, np.ones(2, np.float32), 2)
+    two = judge.Case("n = 5", told, 1, np.ones(2, np.float32), 2)
     with pytest.raises(checks.NotYet, match=r"goes round more than 20,000 times"):
-        lesson.judge_kernel(HEAD + body + "\n partial[group.x] = 1.0; }", wanted, [two])
+        judge.judge_kernel(HEAD + body + "\n partial[group.x] = 1.0; }", wanted, [two])
 
 
 def test_loops_that_end_are_counted_and_left_alone():
-    counted = lesson.counted("fn main() { // for\n for (var i = f(1u, (2u)); i < 3u; i++) { } /* while */ }")
+    counted = judge.counted("fn main() { // for\n for (var i = f(1u, (2u)); i < 3u; i++) { } /* while */ }")
     assert counted.count("ws_rounds >= ") == 1 and "i++) { if (ws_rounds" in counted
 
 
@@ -108,10 +109,13 @@ def test_without_an_adapter_nothing_is_judged(monkeypatch, capsys):
         lesson.check_sums("anything")
 
 
-@pytest.mark.parametrize("answer", [..., None, 5, "", "  "])
-def test_what_is_no_kernel_is_not_done(adapter, capsys, answer):
+@pytest.mark.parametrize(
+    ("answer", "told"), [(..., "came Ellipsis"), (5, "the text of a kernel, came 5"), ("  ", "no kernel")]
+)
+def test_what_is_no_kernel_is_not_done(adapter, capsys, answer, told):
     lesson.check_saxpy(answer)
-    assert capsys.readouterr().out.startswith("not done yet")
+    said = capsys.readouterr().out
+    assert said.startswith("not done yet: ") and told in said
 
 
 @pytest.mark.parametrize("first", ["", "near[me] = x[id.x]; workgroupBarrier();"])
@@ -124,12 +128,12 @@ def test_a_sum_that_does_without_workgroup_memory_is_not_what_was_asked(adapter,
     }
 }"""
     with pytest.raises(checks.NotYet, match="not made of what lies in workgroup memory"):
-        lesson.judge_sums(HEAD + first + body)
+        judge.judge_sums(HEAD + first + body)
 
 
 def test_luck_without_a_barrier_is_refused():
     with pytest.raises(checks.NotYet, match="by luck"):
-        lesson._shared_memory(HEAD + "near[me] = x[id.x]; partial[group.x] = near[0]; }")
+        judge._shared_memory(HEAD + "near[me] = x[id.x]; partial[group.x] = near[0]; }")
 
 
 # ---- races: each mutant of exercise 3 is one; here is what is told, and what the recorder does not follow
@@ -161,11 +165,17 @@ def rounds(add=ADD, barrier=BARRIER):
             r"n = 33: .*\nobody has written|Write the 0",
         ),
         (COPY + rounds(ADD.replace("[me + step]", "[me + step + 1u]")) + END, r"depends on it|race"),
+        (
+            COPY + rounds().replace("step > 0u", "step > 1u") + END,
+            "the sum of every second element: a round is missing",
+        ),
+        (COPY + rounds().replace("32u", "16u") + END, "the sum of the first 32 elements: a round is missing"),
+        (COPY + rounds() + END.replace("group.x", "id.x"), r"the workgroup's number, `group\.x`"),
     ],
 )
 def test_a_race_or_a_wrong_access_is_told(adapter, body, told):
     with pytest.raises(checks.NotYet, match=told):
-        lesson.judge_sums(HEAD + body)
+        judge.judge_sums(HEAD + body)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +200,7 @@ def test_a_race_or_a_wrong_access_is_told(adapter, body, told):
 def test_what_deserves_a_word_is_right_all_the_same(adapter, body, told):
     import re
 
-    assert re.search(told, lesson.judge_sums(HEAD + body))
+    assert re.search(told, judge.judge_sums(HEAD + body))
 
 
 @pytest.mark.parametrize(
@@ -206,12 +216,12 @@ def test_what_deserves_a_word_is_right_all_the_same(adapter, body, told):
     ],
 )
 def test_what_the_recorder_does_not_follow_is_said(source):
-    with pytest.raises(lesson.races.NotFollowed):
-        lesson.races.rewritten(source, 1)
+    with pytest.raises(judge.races.NotFollowed):
+        judge.races.rewritten(source, 1)
 
 
 def test_the_order_decides_only_where_no_barrier_is():
-    rows = lesson.races.orders().rows
+    rows = lesson.orders().rows
     assert {row[1] for row in rows} == {64} and [row[2] for row in rows] == [64, 7, 22]
 
 
@@ -227,11 +237,38 @@ def test_the_order_decides_only_where_no_barrier_is():
         ("let i = 1u; i = 2u;", "`var`"),
         ("if (id.x >= n) return;", "braces"),
         ("partial[0] = 1.0", "semicolon"),
+        ("if (n == 1.0) { partial[0] = 1.0; }", "`1u`"),
+        ("var sum = 0; sum += x[0];", "`0.0`"),
+        ("var sum = 0; sum = sum + 2.0 * x[0];", "`0.0`"),
+        ("let i = id; if (i < n) { partial[0] = 1.0; }", "`id.x`"),
+        ("for (let i = 0u; i < n; i++) { partial[0] = 1.0; }", "`var`"),
+        ("partial[0] = select(0.0, 1.0, n);", "comparison"),
+        ("if (n > 1 && n = 2) { partial[0] = 1.0; }", "`==`"),
+        ("partial[0] = relu(x[0]);", r"max\(a, b\)"),
+        ("const m = n;", "`let`"),
     ],
 )
 def test_a_frequent_mistake_gets_a_line_of_help(adapter, body, helps):
     with pytest.raises(checks.NotYet, match=rf"the kernel does not compile[\s\S]*\n.*{helps}"):
-        lesson.judge_sums(HEAD + body + "\n}")
+        judge.judge_sums(HEAD + body + "\n}")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("let i = min(id.x, told.n - 1u); out[i] = told.alpha * x[i] + y[i];", r"n = 5: .*both write out\[4\]"),
+        (
+            "for (var i = id.x; i < told.n; i += 64u) { out[i] = told.alpha * x[i] + y[i]; }",
+            "results 0 to 63 belong to",
+        ),
+    ],
+)
+def test_one_invocation_writes_one_element(adapter, body, told):
+    from tests.mutants.lesson_14 import SAXPY
+
+    source = SAXPY.format(body=body).split('"""')[1]
+    with pytest.raises(checks.NotYet, match=told):
+        judge.judge_saxpy(source)
 
 
 # ---- tables, refusals, time

@@ -16,18 +16,19 @@ COMMANDS = {
     "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     "doctor": "say what is wrong here, why, and what to type next",
     "devices": "list what can compute here, as each framework sees it",
+    "bench": "rank this machine: measure it, score it, compare it, or send its result in (lesson 11)",
     "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
     "book": "build a site of all lessons, from their stored outputs, in build/book",
     "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
     "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
     "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",
-    "bench": "for maintainers: time the lessons' training against the articles' code",
+    "race": "for maintainers: time the lessons' training against the articles' code",
     "lock": "for maintainers: compile the lock files from pyproject.toml",
     "docs": "for maintainers: follow the links of pages and lessons (--outside asks the network, too)",
     "lint": "for maintainers: check code and notebooks, and change nothing",
     "format": "for maintainers: bring code and notebooks into the workshop's form (outputs stay as they are)",
 }
-MAINTAIN = ("store", "screenshots", "bench", "lock", "docs", "lint", "format")
+MAINTAIN = ("store", "screenshots", "race", "lock", "docs", "lint", "format")
 
 
 def load(name: str) -> ModuleType:

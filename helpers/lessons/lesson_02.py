@@ -651,14 +651,22 @@ class MatmulBenchmark:
         try:
             launch(self.copied(left), self.copied(right), buffer, *result.shape, len(right))
         except (cl.Error, TypeError) as error:
-            raise WorkshopError(
-                "The kernel could not be started.",
-                str(error).strip().splitlines()[0],
-                "Look at the launch: every parameter needs its argument, in the kernel's order and of its type; the "
-                "work-items must be a multiple of the work-group.",
-            ) from None
+            raise self._not_started(error) from None
         cl.enqueue_copy(self.queue, result, buffer)
         return result
+
+    def _not_started(self, error: Exception) -> WorkshopError:
+        """Return what is told when a kernel cannot be put into the queue; macOS' processor takes groups of one row."""
+        why = str(error).strip().splitlines()[0]
+        if "INVALID_WORK_GROUP_SIZE" in why or "INVALID_WORK_ITEM_SIZE" in why:
+            most = " x ".join(str(items) for items in self.queue.device.max_work_item_sizes)
+            why += f"; a work-group of this device may have {self.queue.device.max_work_group_size} work-items, {most}."
+            advice = "If the work-items are a multiple of the work-group: python3 workshop.py devices names the others."
+            return WorkshopError("The kernel could not be started.", why, advice)
+        return WorkshopError(
+            "The kernel could not be started.", why,
+            "Look at the launch: every parameter needs its argument, in the kernel's order and of its type.",
+        )  # fmt: skip
 
     def test(self, launch: Launch, sizes: Sequence[tuple[int, int, int]] = AWKWARD) -> None:
         """Compare with NumPy in double precision for sizes (rows, columns, inner size), and print which are right."""
@@ -684,12 +692,17 @@ class MatmulBenchmark:
 
     def measure_in_turn(self, launches: Mapping[object, Launch], repeats: int = 5) -> list[timing.Measurement]:
         """Time several products of the two matrices turn about, keep them under their labels, and return them."""
+        import pyopencl as cl
+
         jobs = {
             label: lambda launch=launch: launch(*self.buffers, self.size, self.size, self.size)
             for label, launch in launches.items()
         }
         time.sleep(timing.SETTLE)  # `test` uses NumPy
-        runs = in_turn(jobs, self.queue, repeats, warmup=1)
+        try:
+            runs = in_turn(jobs, self.queue, repeats, warmup=1)
+        except cl.Error as error:
+            raise self._not_started(error) from None
         self.runs |= runs
         return list(runs.values())
 

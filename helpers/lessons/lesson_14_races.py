@@ -15,11 +15,8 @@ import numpy as np
 
 from helpers import opencl, trace, webgpu
 from helpers.instrument import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
-from helpers.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import wgpu
 
 GROUP = 64  # invocations of the one workgroup that is recorded
@@ -268,32 +265,3 @@ def compiled(device: wgpu.GPUDevice, source: str, output: int) -> tuple[Recorded
         return recorded, webgpu.Kernel(device, recorded.source)
     except (webgpu.KernelError, opencl.KernelError, ValueError) as error:
         raise NotFollowed("it could not be rewritten") from error
-
-
-# ---------------------------------------------------------------------------------------------- what a race is
-
-
-def played(order: Iterable[int], barriers: bool) -> int:
-    """Play the six rounds of the sum of 64 ones in Python; return what element 0 holds at the end.
-
-    Args:
-        order: of the 64 invocations: each runs as far as it can, then comes the next one.
-        barriers: whether each waits for all others after a round.
-    """
-    near, order, steps = np.ones(GROUP, int), list(order), (32, 16, 8, 4, 2, 1)
-    turns = [(me, step) for step in steps for me in order] if barriers else [(me, s) for me in order for s in steps]
-    for me, step in turns:
-        if me < step:
-            near[me] += near[me + step]
-    return int(near[0])
-
-
-def orders() -> Table:
-    """Return a table: what the sum of 64 ones is in several orders, with barriers and without."""
-    named = {
-        "63 first, then 62, ... 0 last": range(GROUP - 1, -1, -1),
-        "0 first, then 1, ... 63 last": range(GROUP),
-        "1 first, then 2, ... 63, and 0 last": [*range(1, GROUP), 0],
-    }
-    rows = [(words, played(order, True), played(order, False)) for words, order in named.items()]
-    return Table(rows, ("who runs first", "sum of 64 ones with barriers", "without"))

@@ -36,7 +36,7 @@ GOOD = 0.9  # a kept network that is right on fewer test images is trained anew
 VIEW = "application/vnd.jupyter.widget-view+json"
 NONE_YET = "none yet: the page answers once Python is free, and only in a browser. Run this cell again."
 NOT_YET = " (no answer of the page yet)"
-NO_PAGE = "In JupyterLab the page's answer appears here. (No page shows this notebook now, or it has no WebGPU.)"
+NO_PAGE = "Run this cell in JupyterLab, and the page's answer appears here. (This text is stored with the notebook.)"
 
 own_kernels: dict[str, str] = {}  # the learner's WGSL that a check called right, by exercise; "dense" reads the digits
 _numbers = itertools.count()
@@ -483,6 +483,11 @@ def _what_it_looks_like(network: Network) -> Image:
             title="what Keras says",
         )
         right.grid(axis="y", visible=False)
-        drawn.suptitle("Without a page: the test image that Keras is least sure of", fontsize=11, x=0.01, ha="left")
+        drawn.suptitle(
+            "To draw here, run this cell in JupyterLab. Until then: Keras' least sure answer",
+            fontsize=11,
+            x=0.01,
+            ha="left",
+        )
         alt = f"A handwritten digit, and ten bars: Keras says {said.argmax()} with a probability of {said.max():.2f}."
         return picture(drawn, alt)

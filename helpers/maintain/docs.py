@@ -34,17 +34,22 @@ SESSION = Host("Linux", "x86_64", (3, 13), "own", nvidia=True)  # of Colab and K
 HOSTS = {"amd-linux": BY_HAND, "amd-windows": WINDOWS, "directml": WINDOWS, "apple": MAC, "hosted": SESSION}
 OWN_SYSTEM = {
     "windows-wsl": LINUX,
+    "amd-wsl": LINUX,
     "windows-": WINDOWS,
     "apple-": MAC,
     "hosted-colab": SESSION,
     "hosted-kaggle": SESSION,
 }
-ON_EVERY_SYSTEM = ("opencl-no-device", "opencl-gpu-missing")  # of those on pages for several systems
+ON_EVERY_SYSTEM = (  # of those on pages for several systems
+    "opencl-no-device", "opencl-gpu-missing", "webgpu-no-such-adapter", "webgpu-hangs", "webgpu-no-adapter",
+    "webgpu-does-not-compute",
+)  # fmt: skip
 LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
 GPUS = {  # for a page's titles, where a failure's own example is of another maker; the others keep it
     "amd-linux": "AMD Radeon RX 6600 XT", "amd-windows": "AMD Radeon RX 6600 XT", "apple": "Apple M4 GPU",
     "directml": "AMD Radeon RX 6600 XT", "intel": "Intel Arc A770", "nvidia": "NVIDIA GeForce RTX 4080",
 }  # fmt: skip
+NAMED = ("gpu", "device", "adapter")  # the keys of examples that hold a GPU's name
 FAMILIES = {  # the families of failures whose headings are not their names
     "host": "The computer", "windows": "Windows and WSL", "hosted": "Colab, Kaggle, containers", "nvidia": "NVIDIA",
     "amd": "AMD", "opencl": "OpenCL", "webgpu": "WebGPU", "devices": "Devices that are listed and do not compute",
@@ -130,11 +135,7 @@ def own_example(failure: Failure, page: str) -> dict[str, str]:
     """Return what a failure's example says otherwise on the page of another maker."""
     own, example = GPUS.get(page, ""), failure.example
     maker = own.split()[:1]
-    others = [
-        key
-        for key in ("gpu", "device")
-        if own and example.get(key, own).replace("Tesla", "NVIDIA").split()[:1] != maker
-    ]
+    others = [key for key in NAMED if own and example.get(key, own).replace("Tesla", "NVIDIA").split()[:1] != maker]
     found = dict.fromkeys(others, own)
     if own and page != "nvidia":
         words = [key for key in ("reason", "says") if re.search("CUDA|cudnn", example.get(key, ""))]
@@ -156,8 +157,10 @@ def entry(failure: Failure) -> str:
     for host in dict.fromkeys(hosts):  # the same in every clone: without the address that it came from
         text = failure.shown(host).next.replace(binder_link(), binder_link(Path("nowhere")))
         advice.setdefault(on_system(text, host), []).append(host)
-    shown = failure.shown(hosts[0])
-    lines = [f'<a id="{failure.id}"></a>', "", f"### {shown.what}", "", f"**Why:** {shown.why}", ""]
+    makers = {key for page in failure.pages for key in own_example(failure, page)} & set(NAMED)
+    shown = failure.found(hosts[0], **dict(failure.example) | dict.fromkeys(makers, "your GPU"))
+    what = re.sub("^your", "Your", shown.what)
+    lines = [f'<a id="{failure.id}"></a>', "", f"### {what}", "", f"**Why:** {shown.why}", ""]
     several = len(advice) > 1
     for text, same in advice.items():
         names = dict.fromkeys(map(label, same))
@@ -184,10 +187,12 @@ def label(host: Host) -> str:
 def blocks(advice: str, host: Host) -> list[str]:
     """Return advice as lines of Markdown: its commands, which are indented there, in blocks that can be copied."""
     lines: list[str] = []
-    fence = "powershell" if host.system == "Windows" else "sh"
     for is_command, group in itertools.groupby(advice.splitlines(), lambda line: line.startswith("    ")):
         text = [line.strip() for line in group if line.strip()]
+        text = text if is_command else [re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", line) for line in text]
         is_command = is_command and not all(map(is_outside, text))
+        windows = host.system == "Windows" or any(line.startswith(("py ", "wsl ")) for line in text)
+        fence = "powershell" if windows else "sh"
         lines += ["", f"```{fence}", *text, "```", ""] if is_command else text
     return "\n".join(lines).strip().splitlines()
 

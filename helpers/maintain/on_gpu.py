@@ -22,12 +22,14 @@ HEAD = (
 )
 ANCHOR = "which-lesson-computes-on-your-gpu"
 NOTE = """\
-GPU, CPU: what a lesson computes on. No GPU was verified on hardware. Lesson 00 shows every device. 09 and 13 take the
-processor on purpose; so do PlaidML in 03 and 06, and what may hang in 12. tinygrad in 06 takes the OpenCL device. 08
-splits a training between two GPUs; with one it takes two simulated devices of the processor.
+GPU, CPU: what a lesson computes on. No GPU was verified on hardware. Lesson 00 shows every device, 11
+measures every device that computes right. 09 and 13 take the processor on purpose; so do PlaidML in 03 and 06, and what
+may hang in 12. tinygrad in 06 takes the OpenCL device (on Intel Macs there is no tinygrad). 08 splits a training
+between two GPUs that TensorFlow sees (never on a Mac); with one or none it takes two simulated devices of the
+processor.
 """
 LINK = f"""\
-GPU: sources say so; none was verified on hardware. Lessons 00, 09 and 13: [the whole table](platforms.md#{ANCHOR}).
+GPU: sources say so; none was verified on hardware. Lessons 00, 09, 11 and 13: [the whole table](platforms.md#{ANCHOR}).
 """
 
 
@@ -47,7 +49,7 @@ class Row(NamedTuple):
 UNTRIED = "not verified"
 TORCH = "GPU (PyTorch)"
 DRIVER = "GPU, with a driver for OpenCL"
-CORE_ML = "Core ML, which chooses"
+CORE_ML = "Core ML: GPU or CPU, it chooses"
 NOT_RTX_50 = "GPU; [RTX 50](nvidia.md#rtx-50): CPU"
 OPENVINO = "CPU; GPU: [one word](intel.md#verify)"
 ROWS = (
@@ -59,7 +61,7 @@ ROWS = (
     Row("amd-linux", "AMD, Linux: PyTorch by hand", DRIVER, "GPU", TORCH, TORCH, "with AMD's TensorFlow: GPU"),
     Row("amd-linux", "AMD, Linux: `lab`", DRIVER, "GPU"),
     Row("amd-windows", "AMD, Windows: `lab`", "GPU", "GPU"),
-    Row("amd-windows", "AMD, Windows: `lab`, PyTorch by hand", "GPU", "GPU", TORCH, TORCH),
+    Row("amd-windows", "AMD, Windows: `lab`, PyTorch from AMD by hand", "GPU", "GPU", TORCH, TORCH),
     Row("amd-windows", "AMD, WSL2: `lab`", "CPU", UNTRIED),
     Row("apple", "Apple M1 or newer: `lab --accel metal --with torch`",
         "GPU", "GPU", TORCH, "GPU (PyTorch, TensorFlow)", "GPU", CORE_ML),

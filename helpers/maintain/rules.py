@@ -34,7 +34,7 @@ LONG = Size((25, 50), (800, 1625), (700, 1875))  # as many words a cell
 WORDY = LONG._replace(words_allowed=(700, 2050))  # a compiler (03); a plug-in (07); a ring (08)
 OF_TWO_PARTS = Size((25, 70), (800, 2275), (700, 2625))  # says where to take a break
 SIZES = dict.fromkeys(("02", "06", "09", "12", "13", "14"), OF_TWO_PARTS)
-SIZES |= dict.fromkeys(("01", "04", "05", "10"), LONG)
+SIZES |= dict.fromkeys(("01", "04", "05", "10", "11"), LONG)
 SIZES |= dict.fromkeys(("03", "07", "08"), WORDY)
 LINES_MEDIAN, LINES_MOST = 5, 25
 EXERCISES = (2, 4)
@@ -64,6 +64,7 @@ _NOT_STORED = {
     r"\r": "a carriage return, as a progress bar leaves it; show no bar here",
 }
 _LINK = re.compile(r"\]\(([^)#\s]+)")
+_NEIGHBOURS = re.compile(r"^\[(?:Previous|Next): .*", re.MULTILINE)
 _MATHS = re.compile(r"\$\$|(?<![\w\\$])\$(?=[^\s\d$])[^$\n]+(?<=\S)\$(?!\w)|\\\(|\\\[|\\begin\{")
 
 
@@ -211,11 +212,15 @@ def _without_code_blocks(markdown: str) -> str:
 
 
 def count_words(notebook: NotebookNode) -> int:
-    """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links."""
+    """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links.
+
+    The line that leads to the neighbours does not count, so that a new lesson never makes an old one too long.
+    """
     total = 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and "solution" not in lesson_files.tags(cell):
-            text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", _without_code_blocks(cell.source))
+            text = _NEIGHBOURS.sub("", _without_code_blocks(cell.source))
+            text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", text)
             total += sum(any(letter.isalnum() for letter in word) for word in text.split())
     return total
 

@@ -10,12 +10,13 @@ class NoGpu extends Error {
 // As of November 2026, from the WebGPU group's table: github.com/gpuweb/gpuweb/wiki/Implementation-Status
 const FLAGS = "google-chrome --enable-unsafe-webgpu --ozone-platform=x11 --use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE";
 const BROWSERS = { // what has WebGPU, by system
-  Windows: ["Take a current Chrome, Edge or Firefox."],
-  macOS: ["Take a current Chrome or Edge; Firefox on a Mac with Apple's chips; Safari 26 on macOS 26."],
-  Android: ["Take Chrome on Android 12 or newer. It does not know every GPU."],
-  iOS: ["Take Safari on iOS 26 or iPadOS 26."],
-  Linux: ["Take a current Chrome, with a newer Intel or NVIDIA GPU.", ["For other GPUs close Chrome, and start it with:", FLAGS],
-    "Or take Firefox's Nightly."],
+  Windows: ["WebGPU is in current Chrome, Edge and Firefox."],
+  macOS: ["WebGPU is in current Chrome and Edge; in Firefox on a Mac with Apple's chips; in Safari 26 on macOS 26."],
+  Android: ["WebGPU is in Chrome on Android 12 or newer. It does not know every GPU."],
+  iOS: ["WebGPU is in Safari on iOS 26 or iPadOS 26."],
+  Linux: ["WebGPU is in current Chrome, by itself only for newer Intel and NVIDIA GPUs.",
+    ["For other GPUs close Chrome, and start it with (one line; in Chromium with its own name at the front):", FLAGS],
+    "It is in Firefox's Nightly, too."],
 };
 const SETTINGS = "Switch “hardware acceleration” on in the browser's settings, and update the GPU's driver.";
 
@@ -28,7 +29,8 @@ function systemName(agent = navigator.userAgent, fingers = navigator.maxTouchPoi
 // What helps, as list items: a sentence each, perhaps with a line to copy.
 const listed = (tips) => tips.map((tip) => {
   const [text, code] = [tip].flat();
-  return element("li", {}, text, ...(code ? [element("pre", { className: "copy", tabIndex: 0, textContent: code })] : []));
+  const words = (code ?? "").split(" ").flatMap((word) => [element("span", {}, word), " "]); // no break at a hyphen
+  return element("li", {}, text, ...(code ? [element("pre", { className: "copy", tabIndex: 0 }, ...words)] : []));
 });
 
 async function findGpu() {

@@ -170,9 +170,11 @@ function showProducts({ points, worst }, facts) {
   const good = worst < 1e-5;
   const last = points.at(-1);
   const from = points.find((point, at) => points.slice(at).every((p) => p.alone === null || 1.2 * p.gpu < p.alone) && point.alone);
-  const faster = from ? `It is faster than JavaScript from n = ${from.n} on` : "It is not clearly faster than JavaScript at the sizes where both ran";
+  const both = points.filter((point) => point.alone);
+  const sizes = !from ? "not clearly faster than JavaScript at the sizes where both ran"
+    : `faster than JavaScript ${from === both.at(-1) ? `at n = ${from.n}, the largest size where both ran` : `from n = ${from.n} on`}`;
   say("products", good
-    ? `Right: 200 elements of each product were computed again, in double precision. ${faster}. ` +
+    ? `Right: 200 elements of each product were computed again, in double precision. WebGPU was ${sizes}. ` +
       `At n = ${last.n}: ${rate(last.n, last.gpu)} GFLOP/s on ${named(facts)}.`
     : `Wrong: a result is off by ${worst.toExponential(1)} of what was added up.`, !good);
   drawTimes(points, facts.name);
@@ -213,7 +215,7 @@ async function start() {
   try {
     gpu = await findGpu();
   } catch (error) {
-    say("found", `${error.message} So sections 2 and 3 are left out, and JavaScript reads your digits, on the processor. What helps:`, true);
+    say("found", `${error.message} So vectors and matrices are left out, and JavaScript reads your digits, on the processor. What helps:`, true);
     find("found").append(element("ul", {}, ...listed(error.next ?? [])));
     find("reads").textContent = "in JavaScript on the processor (this page gets no GPU)";
     digitPad(find("pad"), plainNetwork(layers()).answer, ALONE);

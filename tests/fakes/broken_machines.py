@@ -363,6 +363,11 @@ def tensorflow_on_windows_with_an_rtx_4080(machine):
     machine.windows("NVIDIA GeForce RTX 4080", "Microsoft Basic Display Adapter")
 
 
+@provokes("windows-tensorflow")
+def tensorflow_on_windows_with_an_rx_6600_xt(machine):
+    machine.windows("AMD Radeon RX 6600 XT", "AMD Radeon(TM) Graphics")
+
+
 @provokes("windows-torch-cpu")
 def pytorch_for_processors_on_windows(machine):
     machine.windows("NVIDIA GeForce RTX 4080")
@@ -639,6 +644,17 @@ def a_radeon_without_code(machine):
     )
 
 
+@provokes("devices-no-amd-code")
+def a_radeon_without_code_on_windows(machine):
+    machine.windows("AMD Radeon RX 6600 XT")
+    machine.torch = "hip 7.2"
+    machine.set(KERAS_BACKEND="torch")
+    machine.lists("torch", "AMD Radeon RX 6600 XT")
+    machine.proofs = (
+        Proof("torch", "AMD Radeon RX 6600 XT (PyTorch, GPU)", "failed", "HIP error: invalid device function"),
+    )
+
+
 @provokes("devices-memory")
 def a_gpu_whose_memory_is_taken(machine):
     machine.proofs = (Proof("jax", "NVIDIA GeForce RTX 3060", "failed", "RESOURCE_EXHAUSTED: Out of memory"),)
@@ -686,6 +702,23 @@ def no_vulkan_driver(machine):
 @provokes("webgpu-no-adapter")
 def a_broken_vulkan_loader(machine):
     machine.fails("webgpu", "OSError: libvulkan.so.1: cannot open shared object file")
+
+
+@provokes("webgpu-no-adapter")
+def a_mac_without_an_adapter(machine):
+    machine.mac()
+    machine.metal_family()
+    webgpu(machine, message="no WebGPU adapter here")
+
+
+@provokes("webgpu-does-not-compute")
+def an_intel_mac_whose_radeon_computes_wrongly(machine):
+    machine.mac("x86_64")
+    machine.packages["tensorflow"] = "2.16.2"
+    machine.tool("sysctl", "", status=1, error="sysctl: unknown oid 'sysctl.proc_translated'")
+    webgpu(
+        machine, Device("webgpu", "0", "AMD Radeon Pro 560X", "gpu", version="Metal", computes="failed: internal error")
+    )
 
 
 @provokes("webgpu-does-not-compute")

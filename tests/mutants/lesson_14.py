@@ -69,6 +69,19 @@ MUTANTS = {
             ("    if (i >= told.n) {\n        return;\n    }\n", ""),
             ("+ y[i];", "+ y[i]; }"),
         ],
+        "spare invocations write the last one": [
+            ("let i = id.x;", "let i = min(id.x, told.n - 1u);"),
+            ("    if (i >= told.n) {\n        return;\n    }\n", ""),
+        ],
+        "several elements for each": [  # right, but each invocation shall have one
+            (
+                "@builtin(global_invocation_id)",
+                "@builtin(num_workgroups) groups: vec3u, @builtin(global_invocation_id)",
+            ),
+            ("let i = id.x;", "for (var i = id.x; i < told.n; i += groups.x * 64u) {"),
+            ("    if (i >= told.n) {\n        return;\n    }\n", ""),
+            ("+ y[i];", "+ y[i]; }"),
+        ],
         "local number": [("let i = id.x;", "let i = id.x % 64u;")],
         "half of the group": [("@workgroup_size(64)", "@workgroup_size(32)")],
         "does not compile": [("told.alpha * x[i]", "alpha * x[i]")],
@@ -85,6 +98,12 @@ MUTANTS = {
         "relu before the sum": [("var sum = bias[column];", "var sum = max(bias[column], 0.0);")],
         "weights turned": [("weights[k * sizes.z + column]", "weights[column * sizes.y + k]")],
         "inputs by out": [("inputs[row * sizes.y + k]", "inputs[row * sizes.z + k]")],
+        "spare invocations write the last one": [
+            ("if (id.x >= sizes.x * sizes.z) {\n        return;\n    }", "let me = min(id.x, sizes.x * sizes.z - 1u);"),
+            ("id.x / sizes.z", "me / sizes.z"),
+            ("id.x % sizes.z", "me % sizes.z"),
+            ("outputs[id.x]", "outputs[me]"),
+        ],
         "last one left out": [("k < sizes.y", "k + 1u < sizes.y")],
         "row and column swapped": [
             ("id.x / sizes.z", "id.x % sizes.z + 0u * sizes.x"),
@@ -106,6 +125,8 @@ MUTANTS = {
         ],
         "no guard": [("select(0.0, x[id.x], id.x < n)", "x[id.x]")],
         "one round too few": [("step = 32u", "step = 16u")],
+        "no last round": [("step > 0u", "step > 1u")],
+        "by the invocation's number": [("partial[group.x]", "partial[id.x]")],
         "steps grow": [("step /= 2u", "step -= 1u")],
         "everybody writes": [
             ("if (me == 0u) {\n        partial[group.x] = near[0];\n    }", "partial[id.x] = near[0];")
@@ -180,6 +201,11 @@ RIGHT = {
             body="    if (id.x < told.n) { let scaled = told.alpha * x[id.x]; out[id.x] = scaled + y[id.x]; }"
         ),
         "own names and a function": SAXPY_SPLIT,
+        "a constant for the size of the group": SAXPY.format(
+            body="    if (id.x < told.n) { out[id.x] = fma(told.alpha, x[id.x], y[id.x]); }"
+        )
+        .replace("@compute", "const WIDE = 64u;\n\n@compute")
+        .replace("size(64)", "size(WIDE)"),
         "a loop of one": SAXPY.format(
             body="    for (var i = id.x; i < min(id.x + 1u, told.n); i += 1u) { out[i] = y[i] + x[i] * told.alpha; }"
         ),

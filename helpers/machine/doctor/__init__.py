@@ -48,15 +48,6 @@ JUDGES: tuple[Callable[[Facts], Seen], ...] = tuple(judge for module in MODULES 
 KNOWN: dict[str, Failure] = {failure.id: failure for module in MODULES for failure in module.FAILURES}
 
 
-def known_on(page: str) -> list[Failure]:
-    """Return the failures that a page under docs/ lists, from the ground up; `failure.shown(host)` has the words.
-
-    Args:
-        page: its name, such as "nvidia", "amd-linux" or "hosted".
-    """
-    return [failure for failure in KNOWN.values() if page in failure.pages]
-
-
 def judge(facts: Facts) -> Seen:
     """Let every judge look at the facts; one that breaks becomes a note, and the others still count."""
     for each in JUDGES:

@@ -28,20 +28,24 @@ from helpers.machine.doctor.amd_gpus import (
     there,
 )
 from helpers.machine.doctor.facts import Facts, numbers
-from helpers.machine.doctor.findings import Failure, Finding, forget, listed, together
-from helpers.machine.host import Host, command, python_command, set_variable
+from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, choose, forget, listed, look_or_ask, together
+from helpers.machine.host import Host, python_command, set_variable
 
 INDEX = "https://stable.repo.amd.com/rocm/whl-next/"  # of ROCm 10.1's documentation
 TORCH, TENSORFLOW = "2.14.0+rocm10.1.0", "2.21.0+rocm10.1.0"
 JAXLIB_FOR_ROCM_10 = (0, 11, 1)  # the first that knows the plug-in: https://github.com/jax-ml/jax/pull/39634
+WINDOWS_PAGE = "docs/amd-windows.md"
 LIBRARIES = r"lib(?:hip\w*|roc\w*|amd\w*|hsa-runtime64|MIOpen|rccl)\.so[\d.]*"
 
 # ------------------------------------------------------------------------------------------------------- the failures
 
 
 def torch_for(host: Host, target: str = "{target}") -> str:
-    """Return the command that installs PyTorch for one gfx target, as ROCm 10.1's documentation has it."""
-    return f'    {python_command(host)} -m pip install --index-url {INDEX} "torch[device-{target}]=={TORCH}"'
+    """Return how to install PyTorch for one gfx target, as ROCm 10.1's documentation has it."""
+    pip = f'    {python_command(host)} -m pip install --index-url {INDEX} "torch[device-{target}]=={TORCH}"'
+    if host.system != "Windows":
+        return pip
+    return f"Read step 3 of {WINDOWS_PAGE} first: what it needs, and how to undo it. End lab (Ctrl-C). Then:\n{pip}"
 
 
 def _rocm_family(host: Host) -> str:
@@ -70,16 +74,17 @@ def _load_driver(host: Host) -> str:
     )
 
 
+def _packages(host: Host) -> str:
+    return f"Take packages that hold code for this GPU itself:\n{torch_for(host)}"
+
+
 def _override(host: Host) -> str:
-    first = f"Take packages that hold code for this GPU itself:\n{torch_for(host)}"
     if host.system != "Linux":
-        return first
-    return (
-        f"{first}\nWith packages from elsewhere, let the GPU pass for its sibling (never official, and for every GPU "
-        f"at "
-        f"once): type this in the terminal, then start the workshop from there again:\n"
-        f"    {set_variable(host, OVERRIDE, '{override}')}"
+        return _packages(host)
+    other = (
+        "With packages from elsewhere, let the GPU pass for its sibling (never official, and for every GPU at once)."
     )
+    return f"{_packages(host)}\n{other} {choose(host, OVERRIDE, '{override}')}"
 
 
 def _without_rocm(host: Host) -> str:
@@ -119,10 +124,7 @@ def _library_path(host: Host) -> str:
 
 def _choose(host: Host) -> str:
     name = "HIP_VISIBLE_DEVICES" if host.system == "Windows" else "ROCR_VISIBLE_DEVICES"
-    return (
-        "Show only the card: type this in the terminal, then start the workshop from there again:\n"
-        f"    {set_variable(host, name, '{number}')}"
-    )
+    return f"Show only the card. {choose(host, name, '{number}')}"
 
 
 SUPPORT = "https://github.com/ROCm/TheRock/blob/main/SUPPORTED_GPUS.md (2026-08-22); AMD's docs/data/gpus.yaml (10.1)"
@@ -152,7 +154,7 @@ UNSUPPORTED = Failure(
 UNOFFICIAL = Failure(
     "amd-target-unofficial", "AMD GPU", "note",
     "The GPU {gpu} ({target}) is not on AMD's official list, and has packages all the same.",
-    "AMD's newer builds hold code for it and call it tested. Others (download.pytorch.org, a distribution's, before "
+    "AMD's builders mark its packages as tested. Others (download.pytorch.org, a distribution's, before "
     "ROCm 7.9) hold none and say \"invalid device function\".",
     _override, SUPPORT, BOTH, EXAMPLE,
 )  # fmt: skip
@@ -209,7 +211,7 @@ HIDDEN = Failure(
     "{unset}",
     "ROCm's documentation, conceptual/gpu-isolation.md (2025-03-21)", BOTH,
     {"variables": "HIP_VISIBLE_DEVICES", "values": "HIP_VISIBLE_DEVICES is '-1'",
-     "unset": "Type this in the terminal, then start the workshop from there again:\n    unset HIP_VISIBLE_DEVICES"},
+     "unset": f"{TYPE_IT}\n    unset HIP_VISIBLE_DEVICES"},
 )  # fmt: skip
 NO_LIBRARY = Failure(
     "amd-libraries", "ROCm", "limits",
@@ -237,17 +239,16 @@ IN_WSL = Failure(
     "{framework} was built for AMD GPUs and sees none in WSL.",
     "There is no /dev/kfd in WSL. ROCm reaches the GPU through Windows' driver, and looks there only when it is told "
     "to.",
-    lambda host: "Install ROCDXG as AMD's documentation for WSL says, then type this in the terminal, and start the "
-    f"workshop from there again:\n    {set_variable(host, 'HSA_ENABLE_DXG_DETECTION', '1')}",
-    "ROCm's documentation for WSL2 (10.1): ROCDXG, HSA_ENABLE_DXG_DETECTION", ("amd-windows",),
+    lambda host: "Is your GPU on the list of ROCDXG (https://github.com/ROCm/librocdxg)? Radeon RX 5000 and 6000 are "
+    f"not. Install ROCDXG as that page says. {choose(host, 'HSA_ENABLE_DXG_DETECTION', '1')}",
+    "https://github.com/ROCm/librocdxg (README); ROCm's documentation for WSL2 (10.1)", ("amd-windows",),
     {"framework": "PyTorch"},
 )  # fmt: skip
 UNEXPLAINED = Failure(
     "amd-not-listed", "AMD GPU", "limits",
     "{framework} was built for AMD GPUs, the kernel offers one, and {framework} lists none.",
     "No cause that the doctor knows was found. {says}",
-    lambda host: f"See what it prints itself:\n    {command(host, 'devices')}\nThen hand this file to whoever helps "
-    f"you:\n    {command(host, 'doctor --report report.txt')}",
+    look_or_ask,
     "https://github.com/tensorflow/tensorflow/issues/62328 is the same on NVIDIA", LINUX,
     {"framework": "PyTorch", "says": ""},
 )  # fmt: skip
@@ -332,15 +333,9 @@ def target(facts: Facts) -> Iterator[Finding]:
             yield UNSUPPORTED.found(facts.host, gpu=gpu.name, target=gpu.target)
         elif status == "unofficial" and not _has_kernels(facts, gpu.target):
             override = OVERRIDES.get(gpu.target, "")
-            failure = UNOFFICIAL if override else _without_override()
+            # RX 5000 has no sibling to pass for.
+            failure = UNOFFICIAL if override else replace(UNOFFICIAL, next=_packages)
             yield failure.found(facts.host, gpu=gpu.name, target=gpu.target, override=override)
-
-
-def _without_override() -> Failure:
-    """RX 5000: packages of its own, and no sibling to pass for."""
-    return replace(
-        UNOFFICIAL, next=lambda host: f"Take packages that hold code for this GPU itself:\n{torch_for(host)}"
-    )
 
 
 def _has_kernels(facts: Facts, target: str) -> bool:

@@ -29,6 +29,14 @@ STATUS = {target: status for status, targets in TARGETS.items() for target in ta
 # The version that a GPU may claim to be, where packages hold no code for it but for its sibling; never official, Linux
 # alone (https://github.com/ROCm/legacy-rocm-build/issues/2654, 2024-05-17; https://github.com/ROCm/Tensile/issues/1907).
 OVERRIDES = dict.fromkeys(("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"), "10.3.0")
+# The gfx target of each Radeon card by its number: all that Windows tells is the name. The docs' table has the same
+# (https://rocm.docs.amd.com/projects/install-on-windows/en/docs-7.2/reference/system-requirements.html, 2026-07-31;
+# RX 5000: https://llvm.org/docs/AMDGPUUsage.html). Those of laptops (RX 6600M, 6700S) have other chips at times.
+BY_NUMBER = {
+    "gfx1201": "9070", "gfx1200": "9060", "gfx1100": "7900", "gfx1101": "7800 7700", "gfx1102": "7600",
+    "gfx1030": "6950 6900 6800", "gfx1031": "6750 6700", "gfx1032": "6650 6600", "gfx1010": "5700", "gfx1012": "5500",
+}  # fmt: skip
+UNKNOWN = "gfxNAME"  # stands for a target that is not known
 # Inside a processor (https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html).
 INTEGRATED = (
     "gfx902", "gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153",
@@ -44,6 +52,12 @@ class Gpu(NamedTuple):
 
     target: str  # such as gfx1032; empty if unknown
     name: str
+
+
+def by_name(name: str) -> str:
+    """Return the gfx target of a card, such as gfx1032 of "AMD Radeon RX 6600 XT"; empty where the table has none."""
+    number = re.search(r"Radeon(?:\(TM\))? RX (\d{4})(?: XTX?| GRE)?(?: \(|$)", name)
+    return next((target for target, numbers in BY_NUMBER.items() if number and number[1] in numbers.split()), "")
 
 
 def gpus(facts: Facts) -> list[Gpu]:

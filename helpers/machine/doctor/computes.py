@@ -12,24 +12,42 @@ from helpers import products
 from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor import amd, amd_gpus, nvidia
 from helpers.machine.doctor.facts import Facts, Proof
-from helpers.machine.doctor.findings import Failure, Finding, Seen
+from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, Seen, choose
 from helpers.machine.host import Host, command, python_command, set_variable, unset_variable
 
 
 def _another(host: Host) -> str:
-    hide = "" if host.system == "Darwin" else f"    {set_variable(host, 'CUDA_VISIBLE_DEVICES', '-1')}\n"
+    if host.system == "Windows":
+        return (
+            "Lessons on OpenCL and WebGPU pass over such a device. On Windows itself only PyTorch trains on a GPU: if "
+            "that is what fails, let Keras train on the processor, with TensorFlow, until it is mended. "
+            f"{choose(host, 'KERAS_BACKEND', 'tensorflow')}\n"
+            f"Which devices compute right is shown by:\n    {command(host, 'devices')}"
+        )
+    hide = "" if host.system == "Darwin" else f"\n    {set_variable(host, '{hide}', '-1')}"
     return (
-        "Compute with another framework or on the processor until that is mended: type one of these in the terminal, "
-        f"then start the workshop from there again:\n    {set_variable(host, 'KERAS_BACKEND', '{other}')}\n{hide}"
+        "Lessons on OpenCL and WebGPU pass over such a device. If Keras computes with {framework}, take another "
+        "framework or the processor until that is mended. "
+        f"{TYPE_IT.replace('this', 'one of these') if hide else TYPE_IT}\n    "
+        f"{set_variable(host, 'KERAS_BACKEND', '{other}')}{hide}\n"
         f"Which devices compute right is shown by:\n    {command(host, 'devices')}"
     )
 
 
 def _amds_part(host: Host) -> str:
+    name, value = ("KERAS_BACKEND", "tensorflow") if host.system == "Windows" else ("HIP_VISIBLE_DEVICES", "-1")
     return (
-        f"Install the package with its part for your GPU: the gfx target for gfx1201 (rocminfo shows it):\n"
-        f"{amd.torch_for(host, 'gfx1201')}\n{_another(host)}"
+        "Install the package with its part for your GPU, with another name for {target} if the table of "
+        "docs/amd-linux.md has one for it:\n"
+        f"{amd.torch_for(host)}\nUntil then compute on the processor. {choose(host, name, value)}"
     )
+
+
+def _right_again(host: Host) -> str:
+    again = f"{_another(host)}\nUpdate the system, the driver and {{framework}}."
+    if host.system != "Linux":
+        return again
+    return f"{again} If {amd_gpus.OVERRIDE} is set, remove it:\n    {unset_variable(host, amd_gpus.OVERRIDE)}"
 
 
 def _smaller(host: Host) -> str:
@@ -40,18 +58,16 @@ def _smaller(host: Host) -> str:
     )
 
 
+EXAMPLE = {"other": "jax", "hide": "CUDA_VISIBLE_DEVICES"}
 WRONG = Failure(
     "devices-wrong", "device", "limits",
     "{device} computes wrongly with {framework}: a small product differs from NumPy's ({reason}).",
     "It says nothing of that itself: a training would run and learn nothing. Metal has done so, and GPUs that pass for "
     "another one.",
-    lambda host: f"{_another(host)}\nUpdate the system, the driver and {{framework}}. If {amd_gpus.OVERRIDE} is set, "
-    f"remove it:"
-    f"\n    {unset_variable(host, amd_gpus.OVERRIDE)}",
+    _right_again,
     "https://github.com/tensorflow/tensorflow/issues/92564 (2025-05); https://github.com/pytorch/pytorch/issues/192212",
     ("apple", "amd-linux", "nvidia"),
-    {"device": "Apple M4 GPU", "framework": "PyTorch", "reason": "by up to 0.7",
-     "other": "jax"},
+    {**EXAMPLE, "device": "Apple M4 GPU", "framework": "PyTorch", "reason": "by up to 0.7"},
 )  # fmt: skip
 NO_CODE = Failure(
     "devices-no-code", "device", "limits",
@@ -61,7 +77,7 @@ NO_CODE = Failure(
     lambda host: f"{nvidia.TOO_LOW.next(host)}\n{_another(host)}",
     "https://github.com/Kaggle/docker-python/issues/1546; https://github.com/tensorflow/tensorflow/issues/89272",
     ("nvidia", "hosted"),
-    {"other": "jax", "device": "Tesla P100-PCIE-16GB", "framework": "PyTorch",
+    {**EXAMPLE, "device": "Tesla P100-PCIE-16GB", "framework": "PyTorch",
      "reason": "CUDA error: no kernel image is available for execution on the device"},
 )  # fmt: skip
 NO_AMD_CODE = Failure(
@@ -70,7 +86,7 @@ NO_AMD_CODE = Failure(
     "https://github.com/ROCm/pytorch/issues/2730 (2025-10); https://github.com/ROCm/TheRock/issues/3392",
     ("amd-linux", "amd-windows"),
     {"device": "AMD Radeon RX 7600", "framework": "PyTorch", "reason": "HIP error: invalid device function",
-     "other": "jax"},
+     "target": "gfx1102"},
 )  # fmt: skip
 NO_MEMORY = Failure(
     "devices-memory", "device", "note",
@@ -103,8 +119,7 @@ FAILS = Failure(
     "{device} is listed by {framework} and cannot compute: {reason}.",
     "A device that is listed is not yet one that computes. These are {framework}'s own words for a small product.",
     _another, "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple"),
-    {"device": "NVIDIA GeForce RTX 5070", "framework": "TensorFlow", "reason": "InternalError: CUDA_ERROR_UNKNOWN",
-     "other": "jax"},
+    {**EXAMPLE, "device": "NVIDIA GeForce RTX 5070", "framework": "PyTorch", "reason": "the reason in its own words"},
 )  # fmt: skip
 FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FELL_BACK, FAILS)
 SIDE = ("onnxruntime",)  # frameworks of a lesson's part; what fails there is a note
@@ -145,7 +160,11 @@ def _tell(failure: Failure, facts: Facts, proof: Proof) -> Finding:
     reason = proof.reason.splitlines()[0].rstrip(".") if proof.reason else "it gives no reason"
     other = "tensorflow" if proof.framework == "jax" else "jax"
     severity = "note" if proof.framework in SIDE else ""
-    return failure.found(facts.host, severity, device=proof.device, framework=title, reason=reason, other=other)
+    targets = [gpu.target for gpu in amd_gpus.gpus(facts)] or [amd_gpus.by_name(proof.device)]
+    target = next(filter(None, targets), amd_gpus.UNKNOWN)
+    hide = "HIP_VISIBLE_DEVICES" if re.search("AMD|Radeon", proof.device) else EXAMPLE["hide"]
+    values = {"device": proof.device, "framework": title, "reason": reason}
+    return failure.found(facts.host, severity, **values, other=other, hide=hide, target=target)
 
 
 JUDGES = (proofs,)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from helpers.machine.host import Host, unset_variable
+from helpers.machine.host import Host, command, reinstall, set_variable, unset_variable
 
 SEVERITIES = {"stops": "STOPS THE WORKSHOP", "limits": "LIMITS WHAT RUNS", "note": "NOTE"}  # the worst first
 CHILD_SECONDS = 8.0  # for each subprocess of a probe; a probe starts two at most, one after the other
+TYPE_IT = "Type this in the terminal, then start the workshop from there again:"
 FAMILIES = (
     "host",
     "packages",
@@ -117,7 +118,40 @@ def together(names: list[str]) -> str:
     return f"{', '.join(most)} and {last} are" if most else f"{last} is"
 
 
+def choose(host: Host, name: str, value: str) -> str:
+    """Return how to set an environment variable before the workshop starts."""
+    return f"{TYPE_IT}\n    {set_variable(host, name, value)}"
+
+
 def forget(host: Host, *names: str) -> str:
-    """Return how to remove environment variables for good."""
-    commands = "".join(f"\n    {unset_variable(host, name)}" for name in names)
-    return f"Type this in the terminal, then start the workshop from there again:{commands}"
+    """Return how to remove environment variables before the workshop starts."""
+    return "\n".join([TYPE_IT, *(f"    {unset_variable(host, name)}" for name in names)])
+
+
+def hand_over(host: Host, first: str) -> str:
+    """Return how to get help after a first step."""
+    report = command(host, "doctor --report report.txt")
+    return f"{first}\nIf that does not help, hand this file to whoever helps you:\n    {report}"
+
+
+def reinstall_or_ask(host: Host) -> str:
+    """Return how to bring the packages back, and how to get help."""
+    return hand_over(host, reinstall(host))
+
+
+def look_or_ask(host: Host) -> str:
+    """Return how to see what the frameworks say themselves, and how to get help."""
+    return hand_over(host, f"See what it prints itself:\n    {command(host, 'devices')}")
+
+
+def newer_driver(host: Host, otherwise: str = "update the driver of the graphics card") -> str:
+    """Return, as a part of a sentence, how a system gets a newer graphics driver.
+
+    Args:
+        host: whose system it is.
+        otherwise: the words for Linux.
+    """
+    return {
+        "Windows": "install the newest driver of the graphics card from its maker's own page",
+        "Darwin": "update macOS, which brings the driver",
+    }.get(host.system, otherwise)

@@ -9,8 +9,8 @@ from helpers import backends, devices
 from helpers.machine.doctor import amd_gpus, nvidia
 from helpers.machine.doctor import host as computer
 from helpers.machine.doctor.facts import Facts, chosen_backend
-from helpers.machine.doctor.findings import Failure, Finding, Seen, forget
-from helpers.machine.host import Host, command, python_command, reinstall, set_variable
+from helpers.machine.doctor.findings import Failure, Finding, Seen, choose, forget, reinstall_or_ask
+from helpers.machine.host import Host, command, python_command, set_variable
 
 
 def backend(host: Host) -> Seen:
@@ -51,19 +51,12 @@ NO, YES = ("false", "False", "0"), ("", "true", "True", "1")  # jaxlib 0.10.2, x
 JAXLIB = "jaxlib 0.10.2, xla_client.py: generate_pjrt_gpu_plugin_options; https://github.com/jax-ml/jax/issues/19213"
 
 
-def _growth(host: Host) -> str:
-    there = "Type this in the terminal, then start the workshop from there again"
-    return f"{there}:\n    {set_variable(host, 'TF_FORCE_GPU_ALLOW_GROWTH', 'true')}"
-
-
 MISREAD = Failure(
     "keras-preallocate-misread", "JAX", "note",
     f"{PREALLOCATE} is {{value!r}}, and JAX reads that as yes: it takes 75 % of the GPU's memory at the start.",
     f"Only {', '.join(NO)} mean no. And it has to be set before JAX is imported: in the terminal, or in a lesson's "
     "first cell.",
-    lambda host: "Type this in the terminal, then start the workshop from there again:\n"
-    f"    {set_variable(host, PREALLOCATE, 'false')}",
-    JAXLIB, ("nvidia", "amd-linux"), {"value": "no"},
+    lambda host: choose(host, PREALLOCATE, "false"), JAXLIB, ("nvidia", "amd-linux"), {"value": "no"},
 )  # fmt: skip
 NOT_READ = Failure(
     "keras-preallocate-not-read", "Keras", "note",
@@ -71,7 +64,8 @@ NOT_READ = Failure(
     "It is a setting of JAX alone. TensorFlow takes nearly the whole memory of a GPU unless it is told to grow; "
     "PyTorch "
     "grows by itself.",
-    _growth, "https://www.tensorflow.org/guide/gpu, limiting GPU memory growth; " + JAXLIB,
+    lambda host: choose(host, "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+    "https://www.tensorflow.org/guide/gpu, limiting GPU memory growth; " + JAXLIB,
     ("nvidia", "amd-linux"), {"backend": "TensorFlow"},
 )  # fmt: skip
 TWO_FRACTIONS = Failure(
@@ -84,8 +78,7 @@ DOES_NOT_START = Failure(
     "keras-does-not-start", "Keras", "limits",
     "Keras does not start with {backend}: {says}.",
     "{backend} itself can be imported. The words are those of Keras' own import, which every training begins with.",
-    lambda host: f"{reinstall(host)}\nIf that does not help, hand this file to whoever helps you:\n"
-    f"    {command(host, 'doctor --report report.txt')}",
+    reinstall_or_ask,
     "this course's own trials: it does what a lesson's first cell does", ("cpu",),
     {"backend": "TensorFlow", "says": "ModuleNotFoundError: No module named 'h5py'"},
 )  # fmt: skip

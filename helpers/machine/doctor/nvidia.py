@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor.facts import TOOL_SECONDS, Facts, numbers
-from helpers.machine.doctor.findings import Failure, Finding, forget, together
+from helpers.machine.doctor.findings import Failure, Finding, forget, look_or_ask, together
 from helpers.machine.host import Host, command, python_command, set_variable
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
@@ -293,8 +293,7 @@ UNEXPLAINED = Failure(
     "nvidia-not-listed", "NVIDIA GPU", "limits",
     "{framework} was built for NVIDIA GPUs, NVIDIA's driver works, and {framework} lists none.",
     "No cause that the doctor knows was found. {says}",
-    lambda host: f"See what it prints itself:\n    {command(host, 'devices')}\nThen hand this file to whoever helps "
-    f"you:\n    {command(host, 'doctor --report report.txt')}",
+    look_or_ask,
     "https://github.com/tensorflow/tensorflow/issues/62328, /64881",
     ("nvidia",),
     {"framework": "TensorFlow", "says": "It says: CUDA_ERROR_UNKNOWN."},

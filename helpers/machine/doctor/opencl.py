@@ -13,7 +13,7 @@ from helpers.devices import Device
 from helpers.errors import WorkshopError
 from helpers.machine.doctor import amd, amd_gpus, nvidia, windows
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts
-from helpers.machine.doctor.findings import Failure, Finding, Seen, forget, listed
+from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, Seen, forget, listed, newer_driver
 from helpers.machine.host import Host, binder_link, command, python_command, set_variable, system_package
 
 LESSONS = "Lessons 01, 02, 03 and 12"
@@ -50,8 +50,19 @@ def get_driver(host: Host) -> str:
         first = "The driver of your graphics card brings OpenCL: install the newest from AMD, Intel or NVIDIA."
         return f"{first} Or take PoCL, for the CPU, from conda-forge (pip has none for Windows):{conda}"
     if host.system == "Darwin":
-        first = "macOS has OpenCL built in, but not in a virtual machine."
-        return f"{first} PoCL, for the CPU, comes from conda-forge:{conda}"
+        first = (
+            "macOS has OpenCL built in, for its GPUs too, and pip's PyOpenCL calls that one: update macOS. In a "
+            "virtual machine there is none."
+        )
+        if host.machine != "arm64":  # requirements/conda-opencl.txt leaves Intel Macs out
+            return (
+                f"{first} Then look again:\n    {command(host, 'devices')}\nLesson 14 reaches a GPU in another way, by "
+                f"WebGPU. Or nothing to install, in a browser:\n    {binder_link()}"
+            )
+        return (
+            f"{first} On Apple Silicon PoCL, from conda-forge, makes the CPU a device (our list of packages for conda "
+            f"leaves Intel Macs out). OpenCL then leaves your GPU unused; lesson 14 uses it:{conda}"
+        )
     pocl = f"    {system_package(host, 'pocl')}"
     apt = f"Install PoCL, which makes the CPU an OpenCL device:\n{pocl}"
     if host.nvidia and not host.wsl:  # NVIDIA has no OpenCL in WSL
@@ -85,11 +96,8 @@ def _gpu_driver(host: Host, makers: Sequence[str] = ("NVIDIA", "Intel", "AMD")) 
     return "\n".join(ways[maker] for maker in ways if maker in makers)
 
 
-def _newer_driver(host: Host) -> str:
-    newer = {
-        "Windows": "install the newest driver of the graphics card from its maker's own page",
-        "Darwin": "update macOS, which brings the driver",
-    }.get(host.system, "update or remove the OpenCL driver that was installed last")
+def _after_hanging(host: Host) -> str:
+    newer = newer_driver(host, "update or remove the OpenCL driver that was installed last")
     return f"Restart the computer. If it still hangs, {newer}. Then look again:\n    {command(host, 'devices')}"
 
 
@@ -137,7 +145,7 @@ HIDDEN = Failure(
     "{unset}", TESTED, PAGES,
     {"names": "OCL_ICD_VENDORS", "which": "every OpenCL device", "devices": "AMD EPYC (PoCL 3.0, OpenCL, CPU)",
      "values": "OCL_ICD_VENDORS is '/empty'",
-     "unset": "Type this in the terminal, then start the workshop from there again:\n    unset OCL_ICD_VENDORS"},
+     "unset": f"{TYPE_IT}\n    unset OCL_ICD_VENDORS"},
 )  # fmt: skip
 IGNORED = Failure(
     "opencl-filenames-ignored", "OpenCL", "note",
@@ -156,7 +164,7 @@ HANGS = Failure(
     f"One of the installed drivers hangs when it is asked for its devices. {LESSONS} would, too. (On a very slow "
     f"machine "
     "it may just need longer.)",
-    _newer_driver, "this course's own trials", ("opencl", "amd-windows", "apple"), {"seconds": "13"},
+    _after_hanging, "this course's own trials", ("opencl", "amd-windows", "apple"), {"seconds": "13"},
 )  # fmt: skip
 CANNOT_COMPILE = Failure(
     "opencl-cannot-compile", "OpenCL", "limits",

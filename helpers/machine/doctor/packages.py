@@ -17,7 +17,16 @@ from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor import amd, apple, windows
 from helpers.machine.doctor import host as computer
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
-from helpers.machine.doctor.findings import CHILD_SECONDS, Failure, Finding, Seen, count, forget, listed
+from helpers.machine.doctor.findings import (
+    CHILD_SECONDS,
+    Failure,
+    Finding,
+    Seen,
+    count,
+    forget,
+    listed,
+    reinstall_or_ask,
+)
 from helpers.machine.host import STAMP, Host, command, python_command, reinstall
 
 # What the lessons import, and the distribution that brings it.
@@ -219,8 +228,7 @@ NO_IMPORT = Failure(
     "Every lesson that computes with it stops there. The words are its own; a file that is missing or of another "
     "version "
     "is the usual cause.",
-    lambda host: f"{reinstall(host)}\nIf that does not help, hand this file to whoever helps you:\n"
-    f"    {command(host, 'doctor --report report.txt')}",
+    reinstall_or_ask,
     "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple", "cpu"),
     {"framework": "TensorFlow", "says": "ImportError: libcudnn.so.9: cannot open shared object file"},
 )  # fmt: skip

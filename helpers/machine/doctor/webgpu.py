@@ -8,11 +8,12 @@ from helpers import webgpu
 from helpers.devices import Answer
 from helpers.machine.doctor import nvidia
 from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
-from helpers.machine.doctor.findings import Failure, Seen, forget
+from helpers.machine.doctor.findings import Failure, Seen, forget, newer_driver
 from helpers.machine.host import Host, system_package
 
 LESSON = "Lesson 14's Python half"
 TRIALS = "this course's own trials"
+ALL_PAGES = ("webgpu", "apple", "amd-windows")
 
 
 def get_adapter(host: Host) -> str:
@@ -20,7 +21,10 @@ def get_adapter(host: Host) -> str:
     if host.system == "Windows":
         return "Windows brings Direct3D 12: install the newest driver of your graphics card."
     if host.system == "Darwin":
-        return "macOS brings Metal. In a virtual machine there may be none: use lesson 14's browser half."
+        return (
+            "macOS brings Metal for its GPUs: update macOS. In a virtual machine there may be none. Lesson 14's half "
+            "in the browser does not need Python's adapter."
+        )
     mesa = f"    {system_package(host, 'vulkan')}"
     if host.nvidia:
         return (
@@ -29,6 +33,12 @@ def get_adapter(host: Host) -> str:
             f"Or a software adapter, which computes on the processor:\n{mesa}"
         )
     return f"Mesa brings Vulkan for AMD's and Intel's GPUs, and an adapter in software for all others:\n{mesa}"
+
+
+def _mend(host: Host) -> str:
+    """Return what may help an adapter that computes wrongly."""
+    newer = f"Restart the computer, then {newer_driver(host)}."
+    return f"{newer} If there is no other adapter:\n{get_adapter(host)}" if host.system == "Linux" else newer
 
 
 NO_SUCH_ADAPTER = Failure(
@@ -41,21 +51,20 @@ HANGS = Failure(
     "webgpu-hangs", "WebGPU", "note",
     "WebGPU did not answer within {seconds} s.",
     f"A graphics driver hangs when it is asked for its adapters. {LESSON} would, too.",
-    "Restart the machine. If it still hangs, update the driver of the graphics card.",
-    TRIALS, ("webgpu",), {"seconds": "15"},
+    lambda host: f"Restart the computer. If it still hangs, {newer_driver(host)}.",
+    TRIALS, ALL_PAGES, {"seconds": "15"},
 )  # fmt: skip
 NO_ADAPTER = Failure(
     "webgpu-no-adapter", "WebGPU", "note",
     "There is no WebGPU adapter here: {message}.",
     f"No driver for Vulkan, Metal or Direct3D 12 is installed, or none that works. {LESSON} needs one.",
-    get_adapter, TRIALS, ("webgpu",), {"message": "no driver has any"},
+    get_adapter, TRIALS, ALL_PAGES, {"message": "no driver has any"},
 )  # fmt: skip
 COMPUTES_NOT = Failure(
     "webgpu-does-not-compute", "WebGPU", "note",
     "{adapter} does not compute right: {reason}.",
     f"A small product of matrices on it was compared with NumPy's. {LESSON} passes this adapter over.",
-    lambda host: f"Update the driver of the graphics card. If there is no other adapter:\n{get_adapter(host)}",
-    TRIALS, ("webgpu",),
+    _mend, TRIALS, ALL_PAGES,
     {"adapter": "AMD Radeon RX 7600 (Vulkan, WebGPU, GPU)", "reason": "by up to 12, in 4,096 of 4,096 whole numbers"},
 )  # fmt: skip
 SOFTWARE_ALONE = Failure(

@@ -6,12 +6,13 @@ Not verified on such machines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from helpers import ROOT
-from helpers.machine.doctor import amd, nvidia
+from helpers.machine.doctor import amd, amd_gpus, nvidia
 from helpers.machine.doctor.facts import Facts
-from helpers.machine.doctor.findings import Failure, Finding
+from helpers.machine.doctor.findings import Failure, Finding, listed
 from helpers.machine.host import Host, python_command, set_variable
 
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
@@ -22,24 +23,35 @@ LONGEST_FILE = 163  # letters of the longest file of the locked packages, in Ten
 BELOW = r"\.venv\Lib\site-packages" + "\\"  # between the workshop's folder and that file
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
-LIBRARY_WORDS = r"Could not find the DLL|DLL load failed|msvcp140|vcruntime140"
 
 
-def _windows_gpu(host: Host) -> str:
-    pip = f"    {python_command(host)} -m pip install"
-    keras = f"    {set_variable(host, 'KERAS_BACKEND', 'torch')}"
-    return (
-        "Let Keras compute with PyTorch, natively and without WSL. On an NVIDIA GPU:\n"
-        f"{nvidia.torch_for(host)}\n"
-        "On a Radeon, with your GPU's name for gfx1201 (hipinfo shows it):\n"
-        f"{amd.torch_for(host, 'gfx1201')}\n"
-        "On an Intel GPU:\n"
-        f"{pip} torch --index-url https://download.pytorch.org/whl/xpu\n"
-        f"Then, in the terminal from which you start the workshop:\n{keras}\n"
-        "Lessons 01, 02, 03 and 12 (OpenCL) and 14 (WebGPU) use the GPU as they are."
-    )
+def _windows_gpu(host: Host, makers: Sequence[str] = ("NVIDIA", "AMD", "Intel")) -> str:
+    ways = {
+        "NVIDIA": f"On an NVIDIA GPU:\n{nvidia.torch_for(host)}",
+        "AMD": "On a Radeon, with another name for {target} if the table of docs/amd-linux.md has one for your GPU:\n"
+        f"{amd.torch_for(host)}",
+        "Intel": f"On an Intel GPU:\n    {python_command(host)} -m pip install torch --index-url "
+        "https://download.pytorch.org/whl/xpu",
+    }
+    return "\n".join([
+        "Lessons 01, 02, 03 and 12 (OpenCL) and 14 (WebGPU) use the GPU as they are. To train on it, let Keras compute "
+        "with PyTorch, natively and without WSL.",
+        *(ways[maker] for maker in ways if maker in makers),
+        f"Then, in the terminal from which you start the workshop:\n    {set_variable(host, 'KERAS_BACKEND', 'torch')}",
+    ])  # fmt: skip
 
 
+def _for_these(failure: Failure, facts: Facts, **values: str) -> Finding:
+    """The finding with the advice for the makers of the GPUs that Windows lists, and a Radeon's gfx target."""
+    here = cards(facts)
+    told = {"NVIDIA": r"NVIDIA", "AMD": r"AMD|Radeon", "Intel": r"Intel"}
+    makers = [maker for maker, words in told.items() if any(re.search(words, name) for name in here)]
+    target = next(filter(None, map(amd_gpus.by_name, here)), amd_gpus.UNKNOWN)
+    own = replace(failure, next=lambda host: _windows_gpu(host, makers))
+    return own.found(facts.host, gpu=listed(here), target=target, **values)
+
+
+EXAMPLE = {"gpu": "NVIDIA GeForce RTX 4080", "target": "gfx1032"}
 NO_GPU = Failure(
     "windows-tensorflow", "TensorFlow", "note",
     "There is a GPU here ({gpu}), and Keras computes with {framework}, which cannot use it on Windows itself.",
@@ -48,21 +60,21 @@ NO_GPU = Failure(
     _windows_gpu,
     "https://www.tensorflow.org/install/pip (2026-03-11); https://github.com/tensorflow/tensorflow/issues/85006, "
     "/73652",
-    ("nvidia", "amd-windows", "directml"), {"gpu": "NVIDIA GeForce RTX 4080", "framework": "TensorFlow"},
+    ("nvidia", "amd-windows", "directml"), {**EXAMPLE, "framework": "TensorFlow"},
 )  # fmt: skip
 TORCH_FOR_CPU = Failure(
     "windows-torch-cpu", "PyTorch", "note",
     "There is a GPU here ({gpu}), and the installed PyTorch is the one for processors.",
     "`pip install torch` brings that one on Windows; asked for the GPU, it says \"Torch not compiled with CUDA "
     "enabled\".",
-    _windows_gpu, "https://pytorch.org/get-started/locally", ("nvidia", "amd-windows", "intel"),
-    {"gpu": "NVIDIA GeForce RTX 4080"},
+    _windows_gpu, "https://pytorch.org/get-started/locally", ("nvidia", "amd-windows", "intel"), EXAMPLE,
 )  # fmt: skip
 DIRECTML = Failure(
     "windows-directml", "DirectML", "limits",
     "{package} is installed, and is no longer developed.",
     "{reason} Microsoft has moved to Windows ML, which runs models and does not train them.",
-    lambda host: f"Remove it:\n    {python_command(host)} -m pip uninstall {{package}}\n{_windows_gpu(host)}",
+    lambda host: f"Remove it:\n    {python_command(host)} -m pip uninstall {{package}}\nWhat trains on your GPU today: "
+    "docs/directml.md.",
     "https://github.com/microsoft/tensorflow-directml-plugin (README); https://learn.microsoft.com/windows/ai/directml/"
     "dml-min-app; https://github.com/Vladmandic/sdnext/wiki/DirectML (2026-08-10)",
     ("directml",), {"package": "tensorflow-directml-plugin",
@@ -174,12 +186,12 @@ def no_gpu(facts: Facts) -> Iterator[Finding]:
         return
     if backend == "torch":
         if facts.torch == "cpu":
-            yield TORCH_FOR_CPU.found(facts.host, gpu=here[0])
+            yield _for_these(TORCH_FOR_CPU, facts)
         return
     if backend == "tensorflow" and () < facts.version("tensorflow")[:2] <= LAST_WITH_GPU:
         return
     title = {"tensorflow": "TensorFlow", "jax": "JAX"}[backend]
-    yield NO_GPU.found(facts.host, gpu=here[0], framework=title)
+    yield _for_these(NO_GPU, facts, framework=title)
 
 
 def directml(facts: Facts) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """Time the lessons' training against the articles' code: interleaved, each in a fresh process, by pyperf.
 
-`python -m helpers bench` starts `python -m helpers.maintain.bench NETWORK WAY SEED` again and again, and lets pyperf
+`python -m helpers race` starts `python -m helpers.maintain.race NETWORK WAY SEED` again and again, and lets pyperf
 compare what came of it. The articles' way is their code run as it is: float32 arrays and one-hot labels into `fit`.
 The lessons' way hands over bytes and numbers, 16 steps at once; im2col also computes lesson 05's two layers.
 """
@@ -24,7 +24,7 @@ from helpers.commands.run import BUILD
 from helpers.errors import WorkshopError
 from helpers.tables import Table
 
-FOLDER = BUILD / "bench"
+FOLDER = BUILD / "race"
 WAYS = {"mlp": ("article", "lesson"), "cnn": ("article", "lesson", "im2col")}
 
 
@@ -66,7 +66,7 @@ def _process(backend: str, network: str, way: str, seed: int, args: argparse.Nam
     environment = {**os.environ, backends.VARIABLE: backend}
     if way == "article":
         environment.pop("GLIBC_TUNABLES", None)  # the articles' code knows nothing of large pages
-    command = [sys.executable, "-m", "helpers.maintain.bench", network, way, str(seed), "--quiet", "--copy-env"]
+    command = [sys.executable, "-m", "helpers.maintain.race", network, way, str(seed), "--quiet", "--copy-env"]
     command += ["--processes=1", "--loops=1", "--warmups=1", f"--values={args.epochs - 1}"]
     command += [f"--append={FOLDER / way}.json", *([f"--images={args.images}"] if args.images else [])]
     began = time.monotonic()
@@ -153,7 +153,7 @@ def main() -> None:
     def hand_on(command: list[str], args: argparse.Namespace) -> None:
         command += [args.network, args.way, args.seed, *(["--images", args.images] if args.images else [])]
 
-    runner = pyperf.Runner(program_args=("-m", "helpers.maintain.bench"), add_cmdline_args=hand_on)
+    runner = pyperf.Runner(program_args=("-m", "helpers.maintain.race"), add_cmdline_args=hand_on)
     for name in ("network", "way", "seed", "--images"):
         runner.argparser.add_argument(name)
     args = runner.parse_args()

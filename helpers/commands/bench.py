@@ -1,0 +1,88 @@
+"""Rank this machine: measure it, score it, keep the result, compare two, and check a file before it is sent in."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from helpers import workload
+from helpers.errors import WorkshopError
+from helpers.machine.host import Host, command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    from helpers.ranking import works
+
+    parser.add_argument("--profile", choices=workload.WORKLOADS, help="preview: 30 s, lab: 3 minutes, full: 10 minutes")
+    parser.add_argument("--only", action="append", choices=works.FRAMEWORKS, metavar="FRAMEWORK",
+                        help=f"measure it alone; repeat it for several: {', '.join(works.FRAMEWORKS)}")  # fmt: skip
+    parser.add_argument("--save", metavar="NAME", help="keep the result as data/results/machines/NAME.json")
+    parser.add_argument("--note", default="", help="what is particular about the machine, kept with the result")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="hold the new result against a kept one")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="measure nothing: say whether a file may be sent in")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args` asks for; the status is 1 where a checked file has problems, or nothing could be measured."""
+    if args.check:
+        return _check(args.check)
+    import os
+
+    from helpers import ranking
+
+    if args.profile:
+        os.environ[workload.VARIABLE] = args.profile
+    before = ranking.read(args.compare) if args.compare else None
+    if args.save:
+        ranking.files.check_name(args.save)
+    print(
+        f"Measuring under {workload.current()}. Close what else computes; every line is a task on a device.\n",
+        flush=True,
+    )
+    result = ranking.measure(only=args.only)
+    result = replace(result, machine=replace(result.machine, note=args.note), name=args.save or "")
+    reference = result if args.save == ranking.files.REFERENCE else None
+    print(f"\n{result.machine}\n\n{result}")
+    if all(row.why_not for row in result.rows):
+        return 1
+    print(f"\n{ranking.score(result, reference)}")
+    status = 0
+    if args.save:  # first: what was measured must not be lost
+        path = ranking.save(result, args.save)
+        print(f"\nKept: data/results/machines/{path.name}")
+        status = _check(path)
+    if before:
+        print(f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image, by pyperf:")
+        print(ranking.compare(before, result))
+        why_not = ranking.comparable(ranking.score(before), ranking.score(result))
+        print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
+    return status
+
+
+def _check(path: Path) -> int:
+    """Print what is wrong with a file, or how to send it in."""
+    import json
+
+    from helpers import ranking
+
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WorkshopError(f"{path.name} cannot be read.", str(error.strerror), "Check its name.") from None
+    except ValueError as error:
+        raise WorkshopError(f"{path.name} is not JSON.", f"{error}.") from None
+    problems = ranking.problems_of(held)
+    if problems:
+        print(f"{path.name} may not be sent in:\n" + "\n".join(f"  {problem}" for problem in problems))
+        return 1
+    result = ranking.read(path)
+    print(f"{path.name}: right in form, no names, no paths. Noise: {result.noise}.")
+    if not result.noise.quiet:
+        note = f" --note {shlex.quote(result.machine.note)}" if result.machine.note else ""
+        again = command(Host.here(), f"bench --profile {result.profile} --save {path.stem}{note}")
+        print(f"It will be shown as noisy. On a quiet machine it is worth more:\n    {again}")
+    print("To send it in: docs/ranking.md, 'Send your result in'.")
+    return 0

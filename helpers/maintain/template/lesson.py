@@ -1,0 +1,34 @@
+"""Lesson NN, Verb the noun: the checks of its exercises, its figures, its machinery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from helpers import checks
+
+
+@checks.verdict
+def check_largest(largest: Callable[[list[float]], float]) -> Iterator[str]:
+    """Lesson NN, exercise 1: the largest of some numbers, found in a loop."""
+
+    def lists(rng: np.random.Generator) -> list[tuple]:
+        drawn = [(rng.normal(size=int(size)).tolist(),) for size in rng.integers(1, 50, 8)]
+        return [([2.0, -7.0, 5.0],), ([-3.0, -1.0, -2.0],), ([4.0],), ([1.0, 9.0],), ([9.0, 1.0],), *drawn]
+
+    yield checks.judge_function(largest, max, lists)
+
+
+@checks.verdict
+def check_times_as_fast(times_as_fast: Callable[[list[float], list[float]], float]) -> Iterator[str]:
+    """Lesson NN, exercise 2: how many times as fast the second way is, by the medians of its seconds."""
+
+    def right(before: list[float], after: list[float]) -> float:
+        return float(np.median(before) / np.median(after))
+
+    def runs(rng: np.random.Generator) -> list[tuple]:
+        drawn = [tuple((2 + rng.exponential(size=count)).tolist() for count in (15, 9)) for _ in range(6)]
+        return [([1.0, 2.0, 9.0], [0.5, 0.25, 4.0]), ([1.0, 3.0], [4.0, 4.0]), *drawn]
+
+    yield checks.judge_function(times_as_fast, right, runs)

@@ -1,0 +1,166 @@
+"""How quiet the machine was: one small work that never changes, done before, between and after all that is timed.
+
+Two runs of one program on one machine have differed by a factor of two. Such a minute shows here, because this work is
+always the same: numbers hashed in the caches, and memory copied, on all cores at once. Beside it stands what the system
+tells: how much the other programs computed, and what a virtual machine waited for its host (steal time).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from helpers.machine.host import usable_cpus
+from helpers.tables import Table
+from helpers.timing import duration
+
+REPEATS = 15  # of each work at each moment
+HASHED = 2**24  # bytes
+COPIED = 2**24  # bytes, there and back
+# How far the moments may lie apart, as a share of the fastest; memory varies more, on a quiet machine too.
+QUIET = {"integer": 0.05, "memory": 0.10}
+OTHERS = 0.10  # cores that other programs may use on average, for each core that the benchmark may use
+STEAL = 0.01  # of the time, for which a virtual machine may wait
+MOST_THREADS = 4  # a copy by more of them fills any memory
+WORKS = tuple(QUIET)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the small works took at one moment, in seconds."""
+
+    when: str
+    integer: tuple[float, ...]
+    memory: tuple[float, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Noise:
+    """How far the moments lie apart, and what else ran."""
+
+    moments: tuple[Moment, ...]
+    cores: float = 1.0  # that the benchmark could use
+    others: float | None = None  # cores that other programs used on average; None where the system does not tell
+    steal: float | None = None  # share of the time for which the host did something else; likewise
+
+    def ratio(self, work: str) -> float:
+        """Return how much slower the slowest moment was than the fastest, by their medians: 0.05 is 5 %."""
+        medians = [float(np.median(getattr(moment, work))) for moment in self.moments]
+        return max(medians) / min(medians) - 1
+
+    @property
+    def spread(self) -> float:
+        """The larger ratio of the two works."""
+        return max(self.ratio(work) for work in WORKS)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the machine was too noisy; empty if it was quiet."""
+        if not self.moments:
+            return ["the noise was not measured"]
+        found = [
+            f"the same small work ({work}) took {1 + self.ratio(work):.2f} times as long at one moment as at another"
+            for work in WORKS
+            if self.ratio(work) > QUIET[work]
+        ]
+        if self.others is not None and self.others > OTHERS * self.cores:
+            found.append(f"other programs kept {self.others:.2f} cores busy, and the benchmark had {self.cores:g}")
+        if self.steal is not None and self.steal > STEAL:
+            found.append(f"the host of this virtual machine took {self.steal:.1%} of its time")
+        return found
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing was seen that makes the figures doubtful."""
+        return not self.reasons
+
+    @property
+    def verdict(self) -> str:
+        """`quiet`, or `too noisy: ` and the reasons."""
+        return "quiet" if self.quiet else f"too noisy: {'; '.join(self.reasons)}"
+
+    def table(self) -> Table:
+        """Return what the small works took at each moment, and the verdict below."""
+        rows = [(one.when, *(duration(float(np.median(getattr(one, work)))) for work in WORKS)) for one in self.moments]
+        return Table(rows, ("moment", "hash on all cores", "copy on all cores"), [f"{self}."])
+
+    def __str__(self) -> str:
+        if not self.quiet:
+            return self.verdict
+        others = "" if self.others is None else f", other programs kept {self.others:.2f} cores busy"
+        return f"quiet (the same small work within {self.spread:.1%} at {len(self.moments)} moments{others})"
+
+    __repr__ = __str__
+
+
+@dataclass
+class Watch:
+    """Collects the moments, and what the system tells from the first to the last."""
+
+    moments: list[Moment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._threads = min(MOST_THREADS, max(1, round(usable_cpus())))
+        self._blocks = [np.ones(COPIED, np.uint8) for _ in range(2 * self._threads)]
+        self._text = bytes(HASHED)
+        self._children = 0.0
+        self._began, self._at_first = time.perf_counter(), _system()
+
+    def own(self, seconds: float) -> None:
+        """Count processor time of a process of the benchmark that has ended as our own.
+
+        Linux and macOS know what the children of a process used, those that were killed among them; Windows does not.
+        """
+        self._children += seconds if os.name == "nt" else 0.0
+
+    def look(self, when: str) -> None:
+        """Do the small works once more."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            seconds: dict[str, list[float]] = {work: [] for work in WORKS}
+            for number in range(REPEATS + 1):
+                for work in WORKS:
+                    begin = time.perf_counter()
+                    list(pool.map(getattr(self, f"_{work}"), range(self._threads)))
+                    if number:  # the first warms up
+                        seconds[work].append(time.perf_counter() - begin)
+        self.moments.append(Moment(when, *(tuple(seconds[work]) for work in WORKS)))
+
+    def _integer(self, thread: int) -> None:
+        hashlib.sha256(self._text).digest()
+
+    def _memory(self, thread: int) -> None:
+        np.copyto(self._blocks[2 * thread], self._blocks[2 * thread + 1])
+
+    def end(self) -> Noise:
+        """Return what was seen."""
+        seconds = time.perf_counter() - self._began
+        busy, own, *rest = _system()
+        others, steal = _between(self._at_first, (busy, own + self._children, *rest), seconds)
+        return Noise(tuple(self.moments), usable_cpus(), others, steal)
+
+
+def _system() -> tuple[float, float, float, float]:
+    """Seconds of processor time since the start: used by all, by this process and its ended children, stolen, all."""
+    import psutil
+
+    times, own = psutil.cpu_times(), os.times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    steal = getattr(times, "steal", math.nan)
+    counted = [getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "interrupt", "dpc")]
+    busy = sum(counted)
+    return busy, own.user + own.system + own.children_user + own.children_system, steal, busy + idle
+
+
+def _between(first: Sequence[float], last: Sequence[float], seconds: float) -> tuple[float | None, float | None]:
+    """The cores that others used, and the share of stolen time; None where the system does not tell."""
+    busy, own, stolen, whole = (late - early for early, late in zip(first, last, strict=True))
+    if seconds <= 0 or whole <= 0:
+        return None, None
+    return max(0.0, busy - own) / seconds, None if math.isnan(stolen) else stolen / (whole + stolen)

@@ -1,0 +1,110 @@
+"""The score: for each task the best device's median over the reference machine's, and the geometric mean of these.
+
+The reference machine's file is in the gallery (data/results, REFERENCE), and its scores are 100. A geometric mean,
+because it is the one mean of ratios that does not depend on which machine is the reference, only scaled by it
+(Fleming and Wallace, 1986: How not to lie with statistics: the correct way to summarize benchmark results).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from helpers.ranking import files
+from helpers.ranking.results import Result, Row, best, digits
+from helpers.ranking.tasks import SCORED, TASKS
+
+
+class Best(NamedTuple):
+    """The device that counts for a task."""
+
+    row: Row
+    ratio: float  # its median over the reference machine's best
+
+
+@dataclass(frozen=True, repr=False)
+class Score:
+    """Three numbers, and over what."""
+
+    inference: float | None  # None where none of its tasks was measured
+    training: float | None
+    overall: float | None
+    tasks: dict[str, Best]  # what counted
+    missing: tuple[str, ...]  # what the reference machine did and this one did not
+    of_how_many: int  # tasks that a whole score is over
+    noise: str  # the verdict on the machine
+    edition: int
+    steady_reference: bool = True  # whether the reference machine was quiet, too
+
+    def whole(self, kind: str) -> bool:
+        """Return whether one of the three numbers is over every task that belongs to it.
+
+        Args:
+            kind: inference, training or overall.
+        """
+        return not any(kind in ("overall", TASKS[task].group) for task in self.missing)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task was measured."""
+        return not self.missing
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the machine was quiet while it was measured."""
+        return self.noise == "quiet"
+
+    def __str__(self) -> str:
+        """The three numbers in a line, and what keeps them from being compared."""
+        named = {"overall": self.overall, "training": self.training, "inference": self.inference}
+        numbers = ", ".join(f"{name} {'none' if value is None else digits(value)}" for name, value in named.items())
+        lines = [f"Score: {numbers} (the reference machine: 100), over {len(self.tasks)} of {self.of_how_many} tasks."]
+        if self.missing:
+            parts = [kind for kind in named if named[kind] is not None and not self.whole(kind)]
+            lines.append(f"Not measured: {', '.join(self.missing)}.")
+            if parts:
+                lines.append(f"So {' and '.join(parts)} may not be compared with scores over all tasks.")
+        if not self.reproducible:
+            lines.append(f"Not reproducible: the machine was {self.noise}.")
+        if not self.steady_reference:
+            lines.append("Provisional: the reference machine was too noisy when it was measured.")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def score(result: Result, reference: Result | None = None, tasks: Collection[str] = SCORED) -> Score:
+    """Score a result.
+
+    Args:
+        result: of `measure` or `read`.
+        reference: the machine whose scores are 100; the gallery's if None.
+        tasks: over these alone, such as those that two machines have in common; their scores are then comparable with
+            each other, and with no other.
+    """
+    reference = files.reference() if reference is None else reference
+    theirs, ours = best(reference.rows), best(result.rows)
+    asked = [task for task in SCORED if task in theirs and task in tasks]
+    counted = {task: Best(ours[task], ours[task].median / theirs[task].median) for task in asked if task in ours}
+
+    def mean(group: Iterable[str]) -> float | None:
+        ratios = [counted[task].ratio for task in group if task in counted]
+        return 100 * math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+    groups = {name: [task for task in asked if TASKS[task].group == name] for name in ("inference", "training")}
+    missing = tuple(task for task in asked if task not in counted)
+    return Score(mean(groups["inference"]), mean(groups["training"]), mean(asked), counted, missing, len(asked),
+                 result.noise.verdict, result.edition, reference.noise.quiet)  # fmt: skip
+
+
+def comparable(one: Score, other: Score) -> str:
+    """Return why two scores cannot be compared; an empty text if they can."""
+    if one.edition != other.edition:
+        return f"the tasks differ: edition {one.edition} against {other.edition}"
+    differ = [task for task in TASKS if (task in one.tasks) != (task in other.tasks)]
+    if differ:
+        return f"only one of the two was measured in: {', '.join(differ)}"
+    noisy = [score.noise for score in (one, other) if not score.reproducible]
+    return f"a machine was {noisy[0]}" if noisy else ""

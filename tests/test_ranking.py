@@ -1,0 +1,687 @@
+"""The benchmark: what its score is, what it refuses, what a file of the gallery holds, and one real run."""
+
+import copy
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import ROOT, products, ranking
+from helpers.__main__ import main
+from helpers.errors import WorkshopError
+from helpers.maintain import fill_gallery
+from helpers.ranking import figures, files, measuring, networks, noise, tasks, worker, works
+from helpers.ranking.results import Machine, Result, Row, with_ceilings
+from helpers.ranking.work import Work
+
+STILL = noise.Noise(
+    tuple(noise.Moment(when, (0.01,) * 9, (0.002,) * 9) for when in ("before", "between", "after")), 2.0, 0.01, 0.0
+)
+PLACE = ("tensorflow", "/CPU:0", "Test CPU (TensorFlow, CPU)", "Test CPU", "cpu")
+seconds = st.floats(1e-6, 1e3)
+
+
+def row(task, speed=1.0, values=10, place=PLACE, **more):
+    """Return a row whose every value is a speed, in the task's unit."""
+    amount = 0.01 * (1 if ranking.TASKS[task].unit == "images/s" else 1e9)
+    return Row(
+        task, *place, "a size", amount, 1.0, ((0.01 / speed,) * values,), 1, "4 numbers as NumPy has them", **more
+    )
+
+
+def result(speed=1.0, only=None, **changes):
+    """Return a result with one row for each task, each of them so fast."""
+    rows = [row(task, speed) for task in ranking.TASKS if only is None or task in only]
+    machine = Machine("Test CPU", 2.0, 8.0, "Linux", "x86_64", "3.11.7")
+    whole = Result(with_ceilings(rows), STILL, machine, "preview", "2026-11-22", 30.0, {"tensorflow": "2.21.0"})
+    return replace(whole, **changes)
+
+
+# ------------------------------------------------------------------------------------------------------ the score
+
+
+def test_the_reference_machine_scores_100():
+    reference = ranking.reference()
+    scored = ranking.score(reference)
+    assert [scored.inference, scored.training, scored.overall] == pytest.approx([100] * 3)
+    assert scored.complete and scored.of_how_many == len(ranking.SCORED)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=len(ranking.SCORED), max_size=len(ranking.SCORED)))
+def test_a_score_is_the_geometric_mean_of_the_ratios(ratios):
+    mine = result(rows=tuple(row(task, 3 * ratio) for task, ratio in zip(ranking.SCORED, ratios, strict=True)))
+    scored = ranking.score(mine, result(3.0))
+    assert scored.overall == pytest.approx(100 * math.exp(np.mean(np.log(ratios))))
+    training = [r for task, r in zip(ranking.SCORED, ratios, strict=True) if ranking.TASKS[task].group == "training"]
+    assert scored.training == pytest.approx(100 * math.prod(training) ** (1 / len(training)))
+
+
+@given(st.floats(0.01, 100), st.floats(0.01, 100))
+def test_which_machine_is_the_reference_changes_no_ratio(first, second):
+    one, other = result(first), result(second)
+    for reference in (result(1.0), result(7.0)):
+        scores = [ranking.score(machine, reference).overall for machine in (one, other)]
+        assert scores[0] / scores[1] == pytest.approx(first / second)
+
+
+def test_the_best_device_of_a_task_counts_and_is_named():
+    slow = row("CNN training", 50, place=("jax", "cpu:0", "Test CPU (JAX, CPU)", "Test CPU", "cpu"))
+    fast = row("CNN training", 200)
+    scored = ranking.score(result(rows=(slow, fast)), result(100.0))
+    assert scored.tasks["CNN training"].row is fast and scored.training == pytest.approx(200)
+
+
+def test_a_peak_is_a_ceiling_and_no_part_of_the_score():
+    usual, boosted = result(), result(rows=tuple(row(t, 99 if t == tasks.PEAK else 1) for t in ranking.TASKS))
+    assert ranking.score(boosted, usual).overall == pytest.approx(100)
+
+
+def test_a_score_over_other_tasks_is_another_score():
+    whole, part = ranking.score(result(), result()), ranking.score(result(only=("CNN training",)), result())
+    assert part.of_how_many == whole.of_how_many == len(ranking.SCORED)
+    assert set(part.missing) == set(ranking.SCORED) - {"CNN training"} and part.inference is None
+    assert not part.whole("training") and not part.whole("overall")
+    assert "may not be compared" in str(part) and "may not be compared" not in str(whole)
+    assert "MLP training" in ranking.comparable(whole, part) and ranking.comparable(whole, whole) == ""
+    common = tuple(part.tasks)
+    assert ranking.comparable(part, ranking.score(result(), result(), common)) == ""
+
+
+def test_results_of_different_tasks_or_of_noisy_machines_are_not_compared():
+    usual = ranking.score(result(), result())
+    assert "edition" in ranking.comparable(usual, replace(usual, edition=99))
+    noisy = ranking.score(result(noise=replace(STILL, others=1.9)), result())
+    assert "too noisy" in ranking.comparable(usual, noisy)
+    assert not noisy.reproducible and "Not reproducible" in str(noisy) and "Provisional" not in str(noisy)
+    assert "Provisional" in str(ranking.score(result(), result(noise=replace(STILL, others=1.9))))
+
+
+# --------------------------------------------------------------------------------------------- it cannot be gamed
+
+
+@given(st.floats(1, 1000))
+def test_a_few_boosted_values_change_no_score(factor):
+    usual = row("CNN training", values=20)
+    slow = usual.runs[0][0]
+    boosted = replace(usual, runs=((slow / factor,) * 4 + (slow,) * 16,))  # the clock is high for a fifth of the time
+    assert boosted.median == pytest.approx(usual.median)
+
+
+def test_a_clock_that_falls_is_told():
+    falling = replace(row("CNN training"), runs=((1.0,) * 10 + (1.5,) * 10,))
+    assert falling.drift == pytest.approx(1 / 1.5)
+    slowly = result(rows=(replace(falling, runs=((1.0,) * 2 + (1.1,) * 16 + (1.2,) * 10,)),))
+    assert "CNN training" in slowly.drifts()[0] and "Noise: quiet" in str(slowly)
+    assert slowly.drifts()[0] in str(slowly)
+    assert replace(slowly, noise=replace(STILL, others=1.0)).drifts()[0].startswith("1 row became")
+
+
+def test_a_first_call_counts_nowhere():
+    slow, fast = row("CNN training"), replace(row("CNN training"), first=1e-9)
+    assert slow.values == fast.values
+    assert [slow.first, fast.first] == [1.0, 1e-9]
+
+
+def test_the_first_calls_are_apart_from_the_values():
+    """A work that is fast the first time only: its value is the slow one."""
+    clock = FakeClock()
+    calls = []
+
+    def call(loops):
+        calls.append(loops)
+        clock.now += 0.001 if len(calls) == 1 else 1.0 * loops
+
+    told = []
+    worker.take_turns({"CNN training": (call, 1)}, clock.now + 5, told.append, clock)
+    assert calls.count(1) == len(told)
+    assert np.median([one["seconds"] for one in told]) == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=3, max_size=30), st.randoms())
+def test_the_order_of_the_values_changes_no_median(values, chance):
+    mixed = list(values)
+    chance.shuffle(mixed)
+    assert replace(row("CNN training"), runs=(tuple(mixed),)).median == pytest.approx(
+        replace(row("CNN training"), runs=(tuple(values),)).median
+    )
+
+
+class FakeClock:
+    """A clock that moves when somebody works."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_works_are_timed_in_turn_and_those_that_vary_for_longer():
+    clock, order = FakeClock(), []
+    chance = random.Random(0)
+
+    def work(name, spread):
+        def call(loops):
+            order.append(name)
+            clock.now += loops * (1 + spread * chance.random())
+
+        return call
+
+    told = []
+    there = {"MLP training": (work("steady", 0), 1), "CNN training": (work("varied", 1), 1)}
+    worker.take_turns(there, 60, told.append, clock)
+    assert order[:6] == ["steady", "varied"] * 3
+    assert order.count("varied") > 1.3 * order.count("steady")
+    assert {one["task"] for one in told} == set(there)
+
+
+def test_a_slow_machine_gets_three_values_of_each_even_when_the_time_is_up():
+    clock = FakeClock()
+
+    def call(loops):
+        clock.now += 100
+
+    told = []
+    worker.take_turns({"MLP training": (call, 1), "CNN training": (call, 1)}, 1.0, told.append, clock)
+    assert [one["task"] for one in told] == ["MLP training", "CNN training"] * 3
+
+
+def test_nothing_to_time_ends_at_once():
+    worker.take_turns({}, 1e9, print)
+
+
+# ------------------------------------------------------------------------------------- no speed before a check
+
+
+def test_a_work_whose_result_is_wrong_is_never_timed():
+    def wrong():
+        def check():
+            return tasks.check_vector(np.zeros(4), np.ones(4))
+
+        return Work("4 numbers", 4.0, lambda loops: None, check)
+
+    told = []
+    assert worker.ready("memory copy", wrong, told.append) is None
+    assert told == [{"task": "memory copy", "why_not": "wrong: 4 of 4 numbers differ"}]
+
+
+def test_a_work_that_cannot_be_prepared_says_why():
+    def broken():
+        raise MemoryError("no room for 64 MiB\nand more")
+
+    told = []
+    assert worker.ready("memory copy", broken, told.append) is None
+    assert told[0]["why_not"] == "MemoryError: no room for 64 MiB"
+
+
+def test_a_short_work_is_done_several_times_for_one_value():
+    told = []
+    calls = []
+    quick = Work("nothing", 1.0, calls.append, lambda: "right")
+    _, loops = worker.ready("memory copy", lambda: quick, told.append)
+    assert loops > 10 and told[0]["loops"] == loops and told[0]["checked"] == "right"
+
+
+@pytest.mark.parametrize("spoil", [lambda c: c + 1, lambda c: c.T, lambda c: np.where(c == c[0, 0], np.nan, c)])
+def test_a_wrong_product_is_refused(spoil):
+    a, b = tasks.matrices(64)
+    assert "64 x 64" in tasks.check_product(a @ b, 64)
+    with pytest.raises(products.Refused, match="wrong"):
+        tasks.check_product(spoil(a @ b), 64)
+    with pytest.raises(products.Refused, match="shape"):
+        tasks.check_product((a @ b)[:, :32], 64)
+
+
+def test_the_factors_are_exact_in_every_short_format():
+    import ml_dtypes
+
+    for one in tasks.matrices(64):
+        for short in (np.float16, ml_dtypes.bfloat16):
+            assert np.array_equal(one.astype(short).astype(np.float32), one)
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_wrong_answers_of_a_network_are_refused(network):
+    right = tasks.forward(network, tasks.images()[0][:4]).astype(np.float32)
+    assert right.sum(1) == pytest.approx(np.ones(4))
+    assert tasks.check_answers(network, right)
+    with pytest.raises(products.Refused, match="wrong"):
+        tasks.check_answers(network, right[:, ::-1])
+
+
+def test_a_training_that_does_not_train_is_refused():
+    few = slice(None, None, 4)
+    expected = -np.log(tasks.forward("mlp", tasks.images()[0][few])[np.arange(32), tasks.images()[1][few]]).mean()
+    assert "fell" in tasks.check_training("mlp", [expected, 2 * expected, *[0.9 * expected] * 3])
+    for losses, why in (
+        ([expected, 0.98 * expected, 0.95 * expected, 0.99 * expected], "did not fall"),  # dropout alone
+        ([9 * expected, expected], "first loss"),
+        ([expected, float("nan")], "not a number"),
+    ):
+        with pytest.raises(products.Refused, match=why):
+            tasks.check_training("mlp", losses)
+
+
+def test_the_operations_of_the_networks_are_those_of_their_layers():
+    for network, counted in (("mlp", tasks.MLP_OPERATIONS), ("cnn", tasks.CNN_OPERATIONS)):
+        outputs = {"mlp": (1, 1, 1), "cnn": (26 * 26, 24 * 24, 1, 1)}[network]
+        layers = tasks.weights(network)
+        assert counted == sum(2 * layer.kernel.size * n for layer, n in zip(layers, outputs, strict=True))
+    parameters = {name: sum(one.size for layer in tasks.weights(name) for one in layer) for name in ("mlp", "cnn")}
+    assert parameters == {"mlp": 669_706, "cnn": 1_199_882}  # the articles'
+
+
+def test_the_onnx_file_answers_as_numpy_does():
+    pytest.importorskip("onnxruntime")
+    session = products.onnx_session(products.CPU_PROVIDER, networks.cnn_as_onnx())
+    answers = session.run(None, {"pixels": tasks.images()[0]})[0]
+    assert tasks.check_answers("cnn", answers)
+
+
+def test_every_framework_does_what_it_is_said_to_do():
+    assert set(works.FRAMEWORKS) == set(works.DOES) == set(measuring.SHARES)
+    assert set(works.by_name("numpy", "cpu", "cpu")) == set(works.DOES["numpy"])
+    assert {task for does in works.DOES.values() for task in does} == set(ranking.TASKS)
+
+
+# ------------------------------------------------------------------------------------------------------- the noise
+
+
+def test_a_quiet_machine_is_quiet():
+    assert STILL.quiet and STILL.verdict == "quiet" and STILL.spread == 0 and "quiet" in str(STILL)
+
+
+@given(st.floats(1.11, 50), st.sampled_from(noise.WORKS), st.integers(0, 2))
+def test_one_slow_moment_makes_a_machine_noisy(factor, work, place):
+    moments = list(STILL.moments)
+    moments[place] = replace(moments[place], **{work: tuple(factor * one for one in getattr(moments[place], work))})
+    loud = replace(STILL, moments=tuple(moments))
+    assert not loud.quiet and loud.ratio(work) == pytest.approx(factor - 1)
+    assert work in loud.verdict and loud.verdict.startswith("too noisy: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"others": 0.5}, "other programs"), ({"steal": 0.1}, "host"), ({"moments": ()}, "not measured")],
+)
+def test_what_the_system_tells_makes_a_machine_noisy(changes, why):
+    assert why in replace(STILL, **changes).verdict
+
+
+def test_what_the_system_does_not_tell_makes_none():
+    assert replace(STILL, others=None, steal=None).quiet
+
+
+def test_a_watch_sees_its_own_work_as_its_own():
+    watch = noise.Watch()
+    for when in ("before", "between", "after"):
+        watch.look(when)
+    seen = watch.end()
+    assert [moment.when for moment in seen.moments] == ["before", "between", "after"]
+    assert all(len(getattr(moment, work)) == noise.REPEATS for moment in seen.moments for work in noise.WORKS)
+    assert seen.others is None or seen.others >= 0
+    assert [line[0] for line in seen.table().rows] == ["before", "between", "after"]
+    assert seen.verdict == "quiet" or seen.verdict.startswith("too noisy")
+
+
+# -------------------------------------------------------------------------------------------------------- the files
+
+
+GALLERY = sorted(files.FOLDER.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
+def test_every_file_of_the_gallery_may_stand_there(path):
+    assert files.NAMES.fullmatch(path.stem)
+    assert files.problems_of(json.loads(path.read_text(encoding="utf-8"))) == []
+    again = files.from_json(files.to_json(ranking.read(path)), path.stem)
+    assert again.rows == ranking.read(path).rows
+    assert str(again.table())
+
+
+def test_the_gallery_begins_with_the_reference_machine():
+    assert ranking.gallery()[0].name == files.REFERENCE
+
+
+def test_pyperf_reads_a_file_of_the_gallery():
+    done = subprocess.run(
+        [sys.executable, "-m", "pyperf", "show", str(GALLERY[0])], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "CNN training" in done.stdout, done.stderr
+
+
+def test_what_is_saved_is_what_is_read(tmp_path):
+    lost = replace(row(tasks.MEMORY), framework="torch", what="", amount=0.0, first=0.0, runs=(), checked="",
+                   why_not="OSError: /home/somebody/lib/x.so is gone")  # fmt: skip
+    mine = result(rows=with_ceilings([*result().rows, lost]))
+    path = ranking.save(mine, "a-machine", tmp_path)
+    back = ranking.read(path)
+    assert back.name == "a-machine" and back.machine == mine.machine and back.noise == mine.noise
+    assert [one.median for one in back.rows if not one.why_not] == pytest.approx(
+        [one.median for one in mine.rows if not one.why_not], rel=1e-5
+    )
+    assert [one.why_not for one in back.rows if one.why_not] == ["OSError: (a path) is gone"]
+    assert back.rows[0].ceiling.name == mine.rows[0].ceiling.name
+
+
+def spoilt(change):
+    held = json.loads(json.dumps(files.to_json(result())))
+    change(held)
+    return files.problems_of(held)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda f: f.pop("workshop"), "workshop"),
+        (lambda f: f["workshop"].update(user="me"), "user"),
+        (lambda f: f.setdefault("metadata", {}).update(hostname="my-laptop"), "hostname"),
+        (lambda f: f["workshop"]["machine"].update(note="see /home/me/results"), "owner"),
+        (lambda f: f["workshop"]["machine"].update(note=r"see C:\Users\me\results"), "owner"),
+        (lambda f: f["workshop"].update(date="yesterday"), "yesterday"),
+        (lambda f: f["workshop"].update(edition=99), "edition"),
+        (lambda f: f["workshop"]["noise"].update(moments=[]), "moments"),
+        (lambda f: f["benchmarks"][0]["runs"][0].update(values=[1.0]), "values"),
+        (lambda f: f["benchmarks"][0]["runs"][0].update(values=[-1.0] * 3), "values"),
+        (lambda f: f["benchmarks"][0]["runs"][0].update(values=[1e-12] * 3), "more than any machine"),
+        (lambda f: f["benchmarks"][-1]["runs"][0].update(values=[1e-8] * 9, warmups=[[1, 1.0]]), "of what its arith"),
+        (lambda f: f["benchmarks"][2]["runs"][0].update(warmups=[[1, 1e-9]]), "first call"),
+        (lambda f: f.update(score=1e6), "score"),
+        (lambda f: f.update(benchmarks=[]), "benchmarks"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(change, problem):
+    problems = spoilt(change)
+    assert problems and problem in " ".join(problems)
+
+
+def test_the_schema_knows_every_task_and_every_framework():
+    known = json.loads(files.SCHEMA.read_text(encoding="utf-8"))["$defs"]
+    assert known["task"]["enum"] == list(ranking.TASKS)
+    assert set(known["framework"]["enum"]) == set(works.FRAMEWORKS)
+
+
+def test_a_right_file_has_no_problem():
+    assert spoilt(lambda held: None) == []
+
+
+@given(st.text())
+def test_a_name_is_one_or_is_refused(name):
+    if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        files.check_name(name)
+    else:
+        with pytest.raises(WorkshopError, match="cannot be the name"):
+            files.check_name(name)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"benchmarks": 3}'])
+def test_reading_what_is_no_result_is_told(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(WorkshopError):
+        ranking.read(path)
+    with pytest.raises(WorkshopError, match="cannot be read"):
+        ranking.read(tmp_path / "gone.json")
+
+
+def test_nothing_measured_is_nothing_to_keep(tmp_path):
+    lost = replace(row(tasks.MEMORY), runs=(), why_not="it hangs")
+    with pytest.raises(WorkshopError, match="nothing to keep"):
+        ranking.save(result(rows=(lost,)), "x", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("cannot open /home/me/.cache/x.so: gone", "cannot open (a path): gone"),
+        (r"C:\Users\me\lib\x.dll failed", "(a path) failed"),
+        ("device /CPU:0 of AMD/ATI", "device /CPU:0 of AMD/ATI"),
+        ("12 GB/s at 3 images/s", "12 GB/s at 3 images/s"),
+    ],
+)
+def test_paths_stay_at_home(said, kept):
+    assert files.without_paths(said) == kept
+
+
+# ------------------------------------------------------------------------------------------------------- ceilings
+
+
+def test_a_ceiling_is_the_fastest_of_the_same_chip():
+    gpu = ("opencl", "0:0", "GPU (OpenCL, GPU)", "Some GPU", "gpu")
+    rows = with_ceilings(
+        [row(tasks.PEAK, 100), row(tasks.PRODUCT, 50), row(tasks.PEAK, 9000, place=gpu), row(tasks.MEMORY, 20)]
+    )
+    assert [round(one.percent) for one in rows] == [100, 50, 100, 100]
+    assert rows[1].ceiling.name == f"{tasks.PEAK} (TensorFlow)"
+
+
+def test_without_a_peak_the_fastest_product_is_the_ceiling_and_without_that_there_is_none():
+    rows = with_ceilings([row(tasks.PRODUCT, 50), row("CNN training", 10)])
+    assert rows[0].percent == pytest.approx(100)
+    assert rows[1].percent == pytest.approx(100 * 10 * tasks.OPERATIONS["CNN training"] / 50e9)
+    assert with_ceilings([row("CNN training", 10)])[0].percent is None
+
+
+# ------------------------------------------------------------------------------------------- processes that fail
+
+
+@pytest.fixture
+def only_numpy(monkeypatch):
+    """A benchmark of NumPy alone, with works that a test may replace by a script."""
+
+    def with_script(script, rounds=1):
+        place = measuring.Place("numpy", "cpu", "Test CPU (NumPy, CPU)", "Test CPU", "cpu")
+        monkeypatch.setattr(measuring, "find_places", lambda only: ([place], []))
+        monkeypatch.setattr(measuring, "WORKER", ("-c", script))
+        monkeypatch.setattr(noise, "REPEATS", 3)
+        monkeypatch.setattr(noise, "HASHED", 1000)
+        monkeypatch.setattr(noise, "COPIED", 1000)
+        return ranking.measure(1.0, rounds=rounds, tell=lambda line: None)
+
+    return with_script
+
+
+SAID = 'print(\'{"task": "memory copy", "what": "w", "amount": 1e9, "first": 2.0, "loops": 1, "checked": "c"}\')\n'
+VALUE = 'print(\'{"task": "memory copy", "seconds": 1.0}\', flush=True)\n'
+
+
+def test_a_crash_costs_what_comes_after_it_and_nothing_before(only_numpy):
+    copied, product = only_numpy(f"{SAID}{VALUE * 3}import os; os.abort()").rows
+    assert copied.repeats == 3 and copied.median == 1.0
+    assert "SIGABRT" in product.why_not or "status" in product.why_not
+
+
+def test_a_crash_before_the_third_value_leaves_no_row(only_numpy):
+    copied, _ = only_numpy(f"{SAID}{VALUE * 2}import os; os._exit(3)").rows
+    assert copied.repeats == 0 and "status 3" in copied.why_not
+
+
+def test_a_process_that_failed_beside_one_that_did_not_is_told(only_numpy, tmp_path):
+    seen = str(tmp_path / "seen")
+    once = f"import os, pathlib; seen = pathlib.Path({seen!r})\nif seen.exists(): os._exit(3)\nseen.touch()\n"
+    copied, _ = only_numpy(f"{once}{SAID}{VALUE * 3}", rounds=2).rows
+    assert copied.repeats == 3 and copied.checked == "c; 1 of 2 processes failed"
+
+
+def test_an_error_is_told_by_its_last_line(only_numpy):
+    for one in only_numpy("raise SystemExit('no driver here')").rows:
+        assert "status 1: no driver here" in one.why_not
+
+
+def test_a_process_that_hangs_is_killed(only_numpy, monkeypatch):
+    monkeypatch.setattr(measuring, "LEAST_PATIENCE", 0.5)
+    monkeypatch.setattr(measuring, "PATIENCE", 0.5)
+    rows = only_numpy(f"{SAID}{VALUE * 3}import time; time.sleep(600)").rows
+    assert rows[0].repeats == 3 and "killed after" in rows[1].why_not
+
+
+def test_nonsense_on_standard_output_is_left_out(only_numpy):
+    copied, product = only_numpy(f"print('hello'); print('{{\"half'); print(3)\n{SAID}{VALUE * 3}").rows
+    assert copied.repeats == 3 and product.why_not
+
+
+def test_a_simulator_and_a_device_that_fails_are_not_timed():
+    from helpers.frameworks import Device
+
+    good = Device("opencl", "0:0", "CPU", "cpu", computes="right")
+    bad = replace(good, computes="failed: it cannot compile")
+    assert measuring.Place.of(good).why_not == ""
+    assert measuring.Place.of(bad).why_not == "it cannot compile"
+    assert "simulator" in measuring.Place.of(replace(good, kind="simulator")).why_not
+
+
+def test_one_gpu_has_one_name_and_two_keep_theirs():
+    cpu = measuring.Place("numpy", "cpu", "CPU (NumPy, CPU)", "CPU", "cpu")
+    gpus = [
+        measuring.Place(framework, "0", name, name, "gpu")
+        for framework, name in (("opencl", "AMD Radeon RX 6600 XT"), ("onnxruntime", "any GPU on Windows"))
+    ]
+    assert [one.chip for one in measuring.with_one_gpu([cpu, *gpus])] == ["CPU", *["AMD Radeon RX 6600 XT"] * 2]
+    two = [*gpus, measuring.Place("opencl", "1", "another", "another", "gpu")]
+    assert measuring.with_one_gpu(two) == two and measuring.with_one_gpu([cpu]) == [cpu]
+
+
+def test_a_machine_is_described_by_what_may_be_public(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/home/me/dump")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    here = measuring.here([])
+    assert "OPENBLAS_CORETYPE=Haswell" in here.variables and not any("/home" in one for one in here.variables)
+    assert files.problems_of(files.to_json(result(machine=here))) == []
+
+
+# ----------------------------------------------------------------------------------------------- command, figures
+
+
+def test_a_file_is_checked_by_the_command(tmp_path, capsys):
+    path = ranking.save(result(), "good", tmp_path)
+    assert main(["bench", "--check", str(path)]) == 0
+    assert "right in form" in capsys.readouterr().out
+    held = json.loads(path.read_text(encoding="utf-8"))
+    held["workshop"]["machine"]["note"] = "/home/me/x"
+    path.write_text(json.dumps(held), encoding="utf-8")
+    assert main(["bench", "--check", str(path)]) == 1
+    assert "may not be sent in" in capsys.readouterr().out
+    assert main(["bench", "--check", str(tmp_path / "gone")]) == 2
+
+
+def test_a_wrong_name_is_refused_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr(ranking, "measure", lambda **_: pytest.fail("measured"))
+    assert main(["bench", "--save", "Mein Rechner"]) == 2
+
+
+def test_the_command_measures_saves_and_compares(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(files, "FOLDER", tmp_path)
+    monkeypatch.setattr(ranking, "measure", lambda **_: result(2.0))
+    monkeypatch.setattr(files, "reference", lambda: result())
+    before = ranking.save(result(), "before", tmp_path)
+    assert main(["bench", "--save", "now", "--note", "a test", "--compare", str(before)]) == 0
+    out = capsys.readouterr().out
+    assert "overall 200" in out and "faster" in out and "Then: Score: overall 100" in out
+    assert ranking.read(tmp_path / "now.json").machine.note == "a test"
+
+
+def test_a_comparison_of_nothing_in_common_is_told():
+    with pytest.raises(WorkshopError, match="nothing in common"):
+        ranking.compare(result(only=("CNN training",)), result(only=("MLP training",)))
+
+
+def test_two_machines_are_compared_by_their_best_and_two_editions_not_at_all():
+    other = ("tensorflow", "/GPU:0", "Some GPU (TensorFlow, GPU)", "Some GPU", "gpu")
+    gpu = result(rows=(row("CNN training", 4.0, place=other), row(tasks.PRODUCT, 8.0, place=other)), name="gpu")
+    text = ranking.compare(result(name="cpu"), gpu)
+    assert "4.00x faster" in text and "8.00x faster" in text and "cpu" in text
+    with pytest.raises(WorkshopError, match="editions 1 and 2"):
+        ranking.compare(result(), result(edition=2))
+
+
+def test_the_figures_say_what_they_show(monkeypatch):
+    said = []
+    monkeypatch.setattr(figures, "show", lambda drawn, alt: said.append((drawn.savefig, alt)))
+    monkeypatch.setattr(files, "reference", lambda: result())
+    part = result(only=("CNN training",), name="part")
+    ranking.draw_gallery(result(2.0), [result(name="reference"), part])
+    ranking.draw_gallery(None, [result(name="reference")])
+    ranking.draw_tasks(result())
+    assert "yours: overall 200" in said[0][1] and "part, 1 of 11 tasks: no overall" in said[0][1]
+    assert "yours" not in said[1][1] and "CNN training with TensorFlow" in said[2][1]
+
+
+def test_a_row_and_a_table_are_for_people():
+    lost = replace(row("CNN training"), runs=(), why_not="it hangs")
+    text = str(result(rows=with_ceilings([row(tasks.PEAK, 100), lost])))
+    assert "100 GFLOP/s" in text and "not measured, it hangs" in text and "Ceiling of Test CPU" in text
+    assert str(row("CNN training", 12345.0)).startswith("CNN training, Test CPU (TensorFlow, CPU): 12,300 images/s")
+
+
+def test_nothing_of_a_result_is_changed_by_scoring_it():
+    mine = result()
+    before = copy.deepcopy(mine)
+    ranking.score(mine, result())
+    assert mine == before
+
+
+def test_the_gallery_is_filled_on_all_cores_and_on_one(monkeypatch):
+    started = []
+    monkeypatch.setattr(fill_gallery, "usable_cpus", lambda: 2.0)
+    monkeypatch.setattr(sys, "argv", ["fill_gallery", "some-cpu", "--profile", "preview", "--note", "virtual machine"])
+    monkeypatch.setattr(
+        fill_gallery.subprocess,
+        "run",
+        lambda command, **how: started.append((command[3:], how)) or mock.Mock(returncode=0),
+    )
+    assert fill_gallery.main() == 0
+    (whole, free), (single, bound) = started
+    assert whole == ["bench", "--profile", "preview", "--save", "some-cpu-2-cores", "--note", "virtual machine"]
+    assert single[-3:] == ["some-cpu-1-core", "--note", "virtual machine, one core of 2"]
+    assert free["preexec_fn"] is None and callable(bound["preexec_fn"])
+
+
+@pytest.mark.parametrize("template", ["ISSUE_TEMPLATE/result.yml", "PULL_REQUEST_TEMPLATE/result.md"])
+def test_the_templates_ask_for_the_check(template):
+    text = (ROOT / ".github" / template).read_text(encoding="utf-8")
+    assert "workshop.py bench --check data/results/machines/NAME.json" in text and "right in form" in text
+    if template.endswith("yml"):
+        import yaml
+
+        ids = [part["id"] for part in yaml.safe_load(text)["body"] if "id" in part]
+        assert {"name", "check", "file"} <= set(ids)
+
+
+# ------------------------------------------------------------------------------------------------------- a real run
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """Measure NumPy and OpenCL on this machine for a moment."""
+    return ranking.measure(3.0, only=("numpy", "opencl"), rounds=1, tell=lambda line: None)
+
+
+@pytest.mark.slow
+def test_a_real_run_measures_checks_and_can_be_kept(ran, tmp_path):
+    measured = [one for one in ran.rows if not one.why_not]
+    assert {one.task for one in measured} >= set(works.DOES["numpy"])
+    for one in measured:
+        assert one.repeats >= 3 and one.median > 0 and "NumPy" in one.checked and 0 < one.percent <= 130
+    assert len(ran.noise.moments) >= 2
+    path = ranking.save(ran, "here", tmp_path)
+    assert [one.task for one in ranking.read(path).rows] == [one.task for one in ran.rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", [name for name in works.FRAMEWORKS if name not in ("numpy", "opencl")])
+def test_a_real_framework_does_all_that_it_is_said_to_do(framework):
+    """Every work is right on some device here, or the row says why there is none."""
+    found = ranking.measure(1.0, only=(framework,), rounds=1, tell=lambda line: None)
+    done = {one.task for one in found.rows if not one.why_not}
+    reasons = [one.why_not for one in found.rows if one.why_not]
+    assert done == set(works.DOES[framework]) or reasons
+    assert not any("Error" in why for why in reasons), reasons
