@@ -46,6 +46,7 @@ EXTRAS = {
     "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
 }
 NEED_TEST_TOOLS = ("test", "store", "screenshots", "bench", "lint", "format")
+NEED_BOOK_TOOLS = ("test", "book")
 
 
 class Family(NamedTuple):
@@ -302,7 +303,8 @@ def last_change() -> int:
 def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]]:
     """Return the calls of uv, with their titles, that bring into .venv what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
-    names = ["uv", family] + ["test"] * (command in NEED_TEST_TOOLS) + [name for name in extras if name != "torch"]
+    tools = ["test"] * (command in NEED_TEST_TOOLS) + ["book"] * (command in NEED_BOOK_TOOLS)
+    names = ["uv", family, *tools] + [name for name in extras if name != "torch"]
     locks = [os.path.join("requirements", name + ".txt") for name in names]
     # Compiled once, here: a process that compiles TensorFlow anew, as where .venv may not be written to, imports it in
     # 9 s instead of 3.5, and lessons start many processes.

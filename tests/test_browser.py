@@ -1,4 +1,4 @@
-"""The lessons in a real JupyterLab and a real browser, run by *Run All Cells*; and their pages without a network."""
+"""The lessons in a real JupyterLab and a real browser, run by *Run All Cells*."""
 
 import importlib.util
 import subprocess
@@ -11,7 +11,6 @@ import sample_lesson
 
 from helpers import ROOT
 from helpers.commands import lesson_files
-from helpers.commands.run import page
 from helpers.errors import WorkshopError
 from helpers.maintain import screenshots
 
@@ -78,27 +77,6 @@ def test_every_lesson_runs_in_jupyterlab(chromium, lesson, tmp_path):
     seen = open_and_run(chromium, lesson, tmp_path)
     assert (seen.noise, seen.dialogs) == ([], [])
     assert seen.executed == seen.cells > 0
-
-
-@needs_a_browser
-@pytest.mark.parametrize("lesson", [pytest.param(None, id="sample"), *LESSONS])
-def test_a_page_needs_no_network(chromium, lesson, tmp_path):
-    path = lesson or sample_lesson.save(tmp_path)
-    file = tmp_path / "page.html"
-    file.write_text(page(lesson_files.read(path), path.stem), encoding="utf-8")
-    said = []
-    with screenshots.offline(chromium) as (context, asked):
-        tab = context.new_page()
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.goto(file.as_uri())
-        broken = tab.locator("img").evaluate_all("images => images.filter(i => !i.naturalWidth).length")
-        folded = tab.locator("details").first
-        folded.locator("summary").first.click()
-        assert folded.evaluate("details => details.open")
-        wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert (asked, said, broken) == ([], [], 0)
-    assert wide <= 0  # nothing hangs over the edge
 
 
 @needs_a_browser

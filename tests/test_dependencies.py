@@ -85,12 +85,14 @@ def test_a_lock_has_all_that_the_project_asks_for(family, place, python):
 def test_the_test_tools_agree_with_every_family(family, place, python):
     environment = machine(place, python)
     locked = pins(ROOT / f"requirements/{family}.txt", environment)
-    tools = pins(ROOT / "requirements/test.txt", environment)
-    assert {name: version for name, version in tools.items() if locked.get(name, version) != version} == {}
-    for item in map(Requirement, PROJECT["dependency-groups"]["test"]):
-        if item.marker and not item.marker.evaluate(environment):
-            continue
-        assert item.specifier.contains(tools[canonicalize_name(item.name)])
+    for group in ("test", "book"):  # installed together by `test`
+        tools = pins(ROOT / f"requirements/{group}.txt", environment)
+        assert {name: version for name, version in tools.items() if locked.get(name, version) != version} == {}
+        for item in map(Requirement, PROJECT["dependency-groups"][group]):
+            if item.marker and not item.marker.evaluate(environment):
+                continue
+            assert item.specifier.contains(tools[canonicalize_name(item.name)])
+        locked |= tools
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)

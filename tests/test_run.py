@@ -1,13 +1,11 @@
-"""`run` on real kernels: lessons that pass, fail, hang, die or are unreadable, and pages that need no network."""
+"""`run` on real kernels: lessons that pass, fail, hang, die or are unreadable."""
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from html.parser import HTMLParser
 from pathlib import Path
 
 import nbformat
@@ -106,8 +104,8 @@ def ran(tmp_path_factory):
     quiet.cells[0].metadata["tags"] = ["raises-exception"]
     sample_lesson.save(folder, quiet, "07-raise-nothing")
     build = folder / "build"
-    (build / "pages").mkdir(parents=True)
-    (build / "pages" / "05-break-file.html").write_text("of an earlier run")
+    (build / "notebooks").mkdir(parents=True)
+    (build / "notebooks" / "05-break-file.ipynb").write_text("of an earlier run")
     status = run.run_lessons(lesson_files.find([], folder), "preview", build)
     return status, report(build), build
 
@@ -212,50 +210,9 @@ def test_ctrl_c_or_a_closed_window_ends_the_kernel_and_leaves_a_report(tmp_path,
     assert "Traceback" not in out + error and "never retrieved" not in error
 
 
-# ---------------------------------------------------------------------------------------------- pages
-
-
-class Addresses(HTMLParser):
-    """Collects what a page loads, and the alternative text of its images."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.loaded, self.alternatives = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        if tag in ("script", "link", "img", "iframe", "source", "object"):
-            self.loaded += [values[key] for key in ("src", "href", "data") if values.get(key)]
-        if tag == "img":
-            self.alternatives.append(values.get("alt"))
-
-
-def test_a_page_loads_nothing_from_the_network_and_describes_its_figures(ran):
-    text = (ran[2] / "pages" / "01-pass-well.html").read_text()
-    page = Addresses(text)
-    assert page.loaded and [address[:60] for address in page.loaded if not address.startswith("data:")] == []
-    assert not re.search(r"@import|url\(['\"]?https?:|import .* from ['\"]http", text)
-    assert page.alternatives == ["A line that rises from 1 to 2"]
-
-
-def test_a_page_folds_hints_and_solutions_and_shows_the_code_in_them(ran):
-    text = (ran[2] / "pages" / "01-pass-well.html").read_text()
-    assert text.count("<details>") == text.count("</details>") == 5
-    solution = text[text.index("<summary>Solution</summary>") :]
-    assert '<div class="highlight">' in solution[: solution.index("</details>")]
-
-
-def test_links_between_lessons_lead_to_their_pages():
-    notebook = sample_lesson.notebook(
-        [sample_lesson.markdown("[next](02-add-letters.ipynb) [web](https://example.org)")]
-    )
-    text = run.page(notebook, "01-add-numbers")
-    assert 'href="02-add-letters.html"' in text and 'href="https://example.org"' in text
-
-
-def test_no_page_of_an_earlier_run_stays(ran):
-    assert {page.stem for page in (ran[2] / "pages").iterdir()} == set(SAMPLES) | {"07-raise-nothing"}
+def test_no_notebook_of_an_earlier_run_stays(ran):
+    written = {path.stem for path in (ran[2] / "notebooks").iterdir()}
+    assert written == {*SAMPLES, "07-raise-nothing"}
 
 
 def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):

@@ -38,7 +38,7 @@ def copy(folder):
     """Copy the project to `folder`, with locks of one small package each."""
     skip = shutil.ignore_patterns(".*", "build", "__pycache__", "cache", "*.ipynb")
     shutil.copytree(ROOT, folder, ignore=skip)
-    for name, package in (("cpu.txt", "tabulate"), ("test.txt", "iniconfig")):
+    for name, package in (("cpu.txt", "tabulate"), ("test.txt", "iniconfig"), ("book.txt", "imagesize")):
         (folder / "requirements" / name).write_text(shortened(name, package), encoding="utf-8")
     return folder
 

@@ -11,13 +11,14 @@ from types import ModuleType
 # What each command does, in one line; workshop.py reads this literal without importing anything.
 COMMANDS = {
     "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
-    "run": "execute lessons without a browser and write build/: notebooks, pages, a report",
+    "run": "execute lessons without a browser and write build/: notebooks and a report",
     "test": "run every test (arguments go to pytest, for example: test -k opencl)",
     "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     "doctor": "say what is wrong here, why, and what to type next",
     "devices": "list what can compute here, as each framework sees it",
     "bench": "rank this machine: measure it, score it, compare it, or send its result in (lesson 11)",
     "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
+    "book": "build a site of all lessons, from their stored outputs, in build/book",
     "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
     "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
     "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",

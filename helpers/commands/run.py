@@ -1,4 +1,4 @@
-"""Execute lessons without a browser, and write what came of it: notebooks, pages that need no network, a report."""
+"""Execute lessons without a browser, and write what came of it: notebooks and a report."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helpers import ROOT, workload
 from helpers.commands import execute, lesson_files
@@ -22,24 +21,11 @@ from helpers.commands.files import short, write
 from helpers.errors import WorkshopError
 from helpers.machine.host import cpu_name
 
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
-
 BUILD = ROOT / "build"
 PACKAGES = (
     *("jupyterlab", "ipykernel", "numpy", "matplotlib", "pyopencl", "pocl-binary-distribution", "keras"),
     *("tensorflow", "tensorflow-cpu", "jax", "torch", "onnxruntime", "scikit-learn"),
 )
-# nbconvert's page without the scripts that it would fetch from the network, and with the alternative text of figures,
-# which its own lab template leaves out.
-_TEMPLATE = """{% extends 'lab/index.html.j2' %}
-{% block html_head_js_requirejs %}{% endblock %}
-{% block html_head_js_mathjax %}{% endblock %}
-{% block html_head_js_mermaidjs %}{% endblock %}
-{% block extra_css %}<style>main { max-width: 1000px; margin: 0 auto; }</style>{% endblock %}
-{% block data_png %}{% set alt = output | get_metadata('alt', 'image/png') or '' %}
-{{ super() | replace('<img ', '<img alt="%s" ' % (alt | escape_html), 1) }}{% endblock %}
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +74,7 @@ def run_lessons(
         replaced = [row["lesson"][:2] for row in rows if row["dataset"].startswith("digits stand-in")]
         caution = f" Not on MNIST but on the stand-in: {', '.join(replaced)}." if replaced else ""
         print(f"{passed} of {len(rows)} passed.{caution}")
-        print(f"Report: {short(build / 'report.md')}  Pages: {short(build / 'pages')}")
+        print(f"Report: {short(build / 'report.md')}  Notebooks: {short(build / 'notebooks')}")
     return int(status)
 
 
@@ -101,13 +87,12 @@ def _name(path: Path) -> str:
 def _run_lesson(
     path: Path, name: str, profile: str, build: Path, cell_seconds: int | None, grade: bool
 ) -> dict[str, Any]:
-    """Execute one lesson, write its notebook and its page, and return what the report says of it."""
+    """Execute one lesson, write its notebook, and return what the report says of it."""
     import nbformat
     from tqdm import tqdm
 
-    written, shown = build / "notebooks" / f"{name}.ipynb", build / "pages" / f"{name}.html"
-    for old in (written, shown):
-        old.unlink(missing_ok=True)
+    written = build / "notebooks" / f"{name}.ipynb"
+    written.unlink(missing_ok=True)
     try:
         notebook = lesson_files.read(path)
     except WorkshopError as error:
@@ -126,18 +111,7 @@ def _run_lesson(
     elif loud := execute.loud(notebook):
         row["message"] = "Wrote to standard error: " + ", ".join(lesson_files.label(notebook, cell) for cell in loud)
     write(written, nbformat.writes(notebook) + "\n")
-    write(shown, page(notebook, name))
     return row
-
-
-def page(notebook: NotebookNode, name: str) -> str:
-    """Return a notebook as an HTML page that needs no network; its links to other lessons lead to their pages."""
-    from nbconvert import HTMLExporter
-
-    exporter = HTMLExporter(raw_template=_TEMPLATE)
-    exporter.log.setLevel("ERROR")
-    html, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": name}})
-    return re.sub(r'href="(\d\d-[a-z0-9-]+)\.ipynb"', r'href="\1.html"', html)
 
 
 def _line(row: dict[str, Any]) -> str:

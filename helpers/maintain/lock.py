@@ -34,6 +34,7 @@ class Lock(NamedTuple):
 LOCKS = (
     Lock("cpu.txt", (*CPU, *HASHED)),
     Lock("test.txt", ("--group", "test", *LIKE_CPU, *HASHED), ()),
+    Lock("book.txt", ("--group", "book", *LIKE_CPU, "--constraint", "requirements/test.txt", *HASHED), ()),
     Lock("openvino.txt", ("--group", "openvino", *LIKE_CPU, "--no-emit-package", "numpy", *HASHED)),  # the family's
     Lock("tinygrad.txt", ("--group", "tinygrad", *HASHED)),
     Lock(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from helpers import ROOT, workload
 from helpers.commands import execute, files, lesson_files
 from helpers.commands.files import short
-from helpers.commands.run import BUILD, page
+from helpers.commands.run import BUILD
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -76,23 +76,8 @@ def run(args: argparse.Namespace) -> int:
             )
             for line in (*seen.noise, *seen.dialogs):
                 print(f"    {line.strip()[:300]}")
-            status |= not good | _photograph_page(chromium, path, folder)
+            status |= not good
     return int(status)
-
-
-def _photograph_page(chromium: Browser, path: Path, folder: Path) -> bool:
-    """Keep a picture of the lesson's page, from `run` where there is one; return whether it asked for the network."""
-    built = BUILD / "pages" / f"{path.stem}.html"
-    with tempfile.TemporaryDirectory(prefix="workshop-page-") as scratch, offline(chromium) as (context, asked):
-        if not built.exists():
-            built = Path(scratch) / built.name
-            built.write_text(page(lesson_files.read(path), path.stem), encoding="utf-8")
-        tab = context.new_page()
-        tab.goto(built.as_uri())
-        tab.screenshot(path=folder / "page.png", full_page=True)
-    for url in asked:
-        print(f"    the page asks the network for {url}")
-    return bool(asked)
 
 
 def find_browser() -> str | None:

@@ -1,0 +1,254 @@
+"""Build the book: a static site of all lessons from their stored outputs and of the pages, which needs no network."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers import ROOT
+from helpers.commands import lesson_files
+from helpers.commands.files import short, write
+from helpers.commands.run import BUILD
+from helpers.errors import WorkshopError
+from helpers.machine.host import binder_link
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+SITE = BUILD / "book"
+SETTINGS = ROOT / "book"  # of Sphinx
+README, PLATFORMS, FAILURES = ROOT / "README.md", ROOT / "docs" / "platforms.md", ROOT / "docs" / "failures.md"
+MORE = "# Packages, commands, for teachers\n"  # the page with what README says after its lessons
+TASTER = "docs/taster.html"
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to `parser`."""
+    parser.add_argument(
+        "--executed",
+        action="store_true",
+        help="with the outputs that `run` left in build/notebooks, where there are some",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the site into build/book, where it replaces an earlier one, and return 0."""
+    missing = [name for name in ("sphinx", "myst_nb", "pydata_sphinx_theme") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise WorkshopError(
+            f"What builds the book is not installed: {', '.join(missing)}.",
+            "Only this command needs it, so the lessons' own set-up leaves it out.",
+            "Type: python3 workshop.py book   (in conda: pip install -r requirements/book.txt)",
+        )
+    began = time.monotonic()
+    build(SITE, BUILD / "notebooks" if args.executed else None)
+    size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
+    print(f"{short(SITE)}: {size:.1f} MB, built in {time.monotonic() - began:.0f} s.")
+    print(f"Open {short(SITE / 'index.html')} in a browser: a double click will do.")
+    return 0
+
+
+def build(site: Path, executed: Path | None = None) -> None:
+    """Build the site.
+
+    Args:
+        site: the folder for it; replaced as a whole, and only if all went well.
+        executed: a folder with lessons to take in place of the stored ones, where it has them.
+
+    Raises:
+        WorkshopError: Sphinx warned of something, such as a link that leads nowhere.
+    """
+    site.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="workshop-book-", dir=site.parent) as scratch:
+        sources, html = Path(scratch) / "sources", Path(scratch) / "html"
+        shipped = prepare(sources, executed)
+        options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
+        done = subprocess.run(
+            [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
+            env=os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}, capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip()).replace(f"{sources}{os.sep}", "")
+            raise WorkshopError("The book was not built.", said[-3000:], "Mend what Sphinx names, then repeat.")
+        for file in shipped:
+            if file.suffix == ".html":  # a page that is no page of Sphinx: it is opened, not downloaded
+                shutil.copy(file, html / file.relative_to(ROOT))
+        shutil.rmtree(site, ignore_errors=True)
+        html.replace(site)
+
+
+def prepare(folder: Path, executed: Path | None = None) -> list[Path]:
+    """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
+
+    Pages keep their places, so that most links hold as they are; README is two pages.
+    """
+    import nbformat
+
+    every = lesson_files.every()
+    of_copies = tuple(f"{path.stem}-" for path in every)  # how the names of learners' copies begin
+    stored = [path for path in every if not path.stem.startswith(of_copies)]
+    found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
+    lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
+    places = ("docs/*.md", "docs/*/*.md", "data/README.md", "*.md")
+    pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
+    shipped: list[Path] = []
+    for path, notebook in lessons.items():
+        write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
+    for path in pages:
+        write(folder / path.relative_to(ROOT), with_links(path.read_text(encoding="utf-8"), path, shipped))
+    front, more = (with_links(half, README, shipped) for half in halves(README.read_text(encoding="utf-8")))
+    write(folder / "index.md", front_page(front, lessons) + contents(lessons, pages))
+    write(folder / "more.md", more)
+    write(folder / "record.md", record(lessons))
+    for file in dict.fromkeys(shipped):
+        (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / file.relative_to(ROOT))
+    return shipped
+
+
+def halves(readme: str) -> tuple[str, str]:
+    """Return README's text up to the end of its lessons, and the rest under a title of its own."""
+    before, mark, after = readme.partition("\n## Lessons\n")
+    lessons, _, rest = after.partition("\n## ")
+    return before + mark + lessons, f"{MORE}\n## {rest}"
+
+
+def with_links(text: str, path: Path, shipped: list[Path]) -> str:
+    """Return the Markdown of the file `path` with links as MyST wants them.
+
+    Args:
+        text: all of it, or a cell.
+        path: where its links start from.
+        shipped: gets the files that it links to and that are no pages.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        place, mark, anchor = found[1].partition("#")
+        file = (path.parent / place).resolve() if place else path
+        if re.match(r"[a-z]+:", place) or not file.is_relative_to(ROOT) or not file.is_file():
+            return found[0]
+        if file == README:
+            titles = re.findall(r"^#+ (.*)$", halves(README.read_text(encoding="utf-8"))[0], re.MULTILINE)
+            front = [
+                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles
+            ]  # as GitHub names them
+            page = ROOT / ("index.md" if not anchor or anchor in front else "more.md")
+            return f"]({os.path.relpath(page, path.parent).replace(os.sep, '/')}{mark}{anchor})"
+        if anchor and f'<a id="{anchor}">' in file.read_text(encoding="utf-8"):
+            return f"](#{anchor})"  # as is written below: MyST knows it by its name alone
+        if file.suffix not in (".md", ".ipynb"):
+            shipped.append(file)
+            return found[0] + ("{.external}" if file.suffix == ".html" else "")
+        return found[0]
+
+    return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", _LINK.sub(link, text))
+
+
+def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookNode:
+    """Return a lesson as a page: its links and alternative texts as MyST wants them, and whose outputs it shows."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_links(cell.source, path, shipped)
+            continue
+        metadata = [output.get("metadata", {}) for output in cell.outputs]
+        alternatives = [one["image/png"]["alt"] for one in metadata if "alt" in one.get("image/png", {})]
+        if alternatives:
+            cell.metadata["mystnb"] = {"image": {"alt": " ".join(alternatives)}}
+        for data in (output.data for output in cell.outputs if "text/html" in output.get("data", {})):
+            data["text/html"] = data["text/html"].replace("<table", '<table class="dataframe"')  # the theme knows those
+    title, _, rest = notebook.cells[0].source.partition("\n")
+    told = lesson_files.facts(notebook)
+    where = f"These outputs were computed on {told['device']}, profile `{told['profile']}`. " if told else ""
+    binder = binder_link().replace(lesson_files.every()[0].name, path.name)
+    launch = f", or [open it on Binder]({binder})" if " " not in binder else ""
+    note = f"{where}Run the lesson yourself: `python3 workshop.py lab {path.stem[:2]}`{launch}."
+    notebook.cells[0].source = f"{title}\n\n*{note}*\n{rest}"
+    return notebook
+
+
+def front_page(front: str, lessons: Mapping[Path, NotebookNode]) -> str:
+    """Return README's first half with the ways in under its promise, and in its table the device of each lesson."""
+    title, promise, rest = front.split("\n\n", 2)
+    first = next(iter(lessons)).relative_to(ROOT).as_posix()
+    ways = [f"[Try it now, install nothing]({TASTER}){{.external .btn .btn-primary}}"]
+    ways += [f"[Read the first lesson]({first}){{.btn .btn-outline-primary}}"]
+    if " " not in (binder := binder_link()):
+        ways += [f"[Open on Binder]({binder}){{.btn .btn-outline-primary}}"]
+    lines = rest.splitlines()
+    devices = {path.stem[:2]: lesson_files.facts(notebook).get("device", "") for path, notebook in lessons.items()}
+    for number, line in enumerate(lines):
+        if line.startswith("| # |"):
+            lines[number : number + 2] = [f"{line} outputs computed on |", f"{lines[number + 1]}---|"]
+        elif found := re.match(r"\| (\d\d) \|", line):
+            lines[number] = f"{line} {devices.get(found[1], '')} |"
+    return "\n\n".join([title, promise, " ".join(ways), "\n".join(lines)])
+
+
+def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str:
+    """Return the hidden table of contents, from which the sidebar, previous and next come."""
+    linked = [
+        PLATFORMS.parent / name for name in re.findall(r"\]\(([\w-]+\.md)", PLATFORMS.read_text(encoding="utf-8"))
+    ]
+    platforms = [path for path in dict.fromkeys([PLATFORMS, *linked]) if path in pages and path != FAILURES]
+    others = [*([FAILURES] if FAILURES in pages else []), *(path for path in pages if path not in platforms)]
+    listed = {
+        "Lessons": [
+            f"{path.stem[:2]} {notebook.cells[0].source.partition(chr(10))[0].lstrip('# ')} <{_name(path)}>"
+            for path, notebook in lessons.items()
+        ],
+        "Your computer": [_name(path) for path in platforms],
+        "More": [*map(_name, dict.fromkeys(others)), "record", "more"],
+    }
+    blocks = [
+        "\n".join(["```{toctree}", ":hidden:", f":caption: {name}", "", *rows, "```"]) for name, rows in listed.items()
+    ]
+    return "\n\n" + "\n\n".join(blocks) + "\n"
+
+
+def _name(path: Path) -> str:
+    """Return a page as Sphinx names it."""
+    return path.relative_to(ROOT).with_suffix("").as_posix()
+
+
+def record(lessons: Mapping[Path, NotebookNode], report: Path = BUILD / "report.json") -> str:
+    """Return the page about the last run on this machine, as `run` reported it."""
+    from tabulate import tabulate
+
+    text = "# The last run: seconds, memory, versions\n\n"
+    if not report.exists():
+        return text + "Nothing was run where this book was built. `python3 workshop.py run` runs all lessons.\n"
+    told = json.loads(report.read_text(encoding="utf-8"))
+    rows = {row["lesson"]: row for row in told["lessons"]}
+    both = [path.stem for path in lessons if path.stem in rows]
+    text += f"`python3 workshop.py run` ended on {told['finished'][:16].replace('T', ' at ')} UTC "
+    text += f"on {', '.join(told['machine'].values())}. It ran {len(both)} of {len(lessons)} lessons. "
+    text += "What the lessons' pages show may come from another run.\n\n"
+    keys = {
+        "lesson": "",
+        "verdict": "",
+        "seconds": "",
+        "peak_mib": "peak MiB",
+        "device": "",
+        "dataset": "",
+        "profile": "",
+    }
+    table = [[f"[{name}](notebooks/{name}.ipynb)", *(str(rows[name][key]) for key in list(keys)[1:])] for name in both]
+    text += tabulate(table, [keys[key] or key for key in keys], tablefmt="pipe", disable_numparse=True)
+    text += (
+        "\n\nSeconds run from the start of the kernel to its end. Memory is the resident memory of the kernel and its "
+    )
+    text += "children; what they share is counted once for each. Passed means that every cell ran.\n\n"
+    versions = tabulate(told["versions"].items(), ["package", "version"], tablefmt="pipe", disable_numparse=True)
+    return f"{text}## Versions\n\n{versions}\n"
