@@ -39,7 +39,7 @@ FIGURE = next(i for i, cell in enumerate(GOOD.cells) if cell.source == sample_le
 EXERCISE = next(i for i, cell in enumerate(GOOD.cells) if "exercise" in cell.metadata.get("tags", []))
 
 
-def found(tmp_path, notebook, name="11-add-numbers"):
+def found(tmp_path, notebook, name="20-add-numbers"):
     return [str(problem) for problem in rules.problems(sample_lesson.save(tmp_path, notebook, name))]
 
 
@@ -171,7 +171,7 @@ def test_each_fault_is_found(tmp_path, change, message):
     notebook = rules.normalise(changed(change))
     problems = found(tmp_path, notebook)
     assert any(message in problem for problem in problems), problems
-    assert all(problem.startswith("11-add-numbers.ipynb: ") for problem in problems)
+    assert all(problem.startswith("20-add-numbers.ipynb: ") for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_a_name_that_a_solution_overwrites_is_a_dependency_too(tmp_path):
 
 
 def test_lessons_link_to_their_neighbours(tmp_path):
-    sample_lesson.save(tmp_path, name="10-check-setup")
-    sample_lesson.save(tmp_path, name="12-add-letters")
+    sample_lesson.save(tmp_path, name="19-check-setup")
+    sample_lesson.save(tmp_path, name="21-add-letters")
     told = "\n".join(found(tmp_path, GOOD))
-    assert "no link to the previous lesson after the recap; add [...](10-check-setup.ipynb)" in told
-    assert "no link to the next lesson after the recap; add [...](12-add-letters.ipynb)" in told
-    linked = f"## Recap\n[previous](10-check-setup.ipynb) [next](12-add-letters.ipynb) {WORDS * 3}"
+    assert "no link to the previous lesson after the recap; add [...](19-check-setup.ipynb)" in told
+    assert "no link to the next lesson after the recap; add [...](21-add-letters.ipynb)" in told
+    linked = f"## Recap\n[previous](19-check-setup.ipynb) [next](21-add-letters.ipynb) {WORDS * 3}"
     assert found(tmp_path, changed(cell(-1, linked))) == []
 
 
@@ -219,7 +219,7 @@ def test_long_lessons_may_have_fifty_cells(tmp_path):
     for folder in ("long", "short"):
         (tmp_path / folder).mkdir()
     assert found(tmp_path / "long", notebook, "08-train-devices") == []
-    assert "42 cells, and a lesson has 25 to 40" in found(tmp_path / "short", notebook, "11-place-work")[0]
+    assert "42 cells, and a lesson has 25 to 40" in found(tmp_path / "short", notebook, "20-place-work")[0]
 
 
 @pytest.mark.parametrize("name", ["6-add-numbers", "06_add_numbers", "06-Add-numbers", "06-add"])
@@ -229,7 +229,7 @@ def test_a_wrong_name_is_found(tmp_path, name):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": []}', '{"nbformat": 3, "worksheets": []}', "\ufffd"])
 def test_a_broken_file_is_one_problem_and_no_crash(tmp_path, text):
-    path = tmp_path / "11-add-numbers.ipynb"
+    path = tmp_path / "20-add-numbers.ipynb"
     path.write_text(text, encoding="utf-8")
     assert rules.problems(path)
 
@@ -240,7 +240,7 @@ def test_the_fix_mends_the_form_and_leaves_outputs_and_ids_alone(tmp_path):
         one.metadata |= {"execution": {"iopub.status.busy": "2026-01-01"}, "trusted": True}
         one.source += "\n\n"
     notebook.metadata = nbformat.from_dict({"widgets": {}, "language_info": {"name": "python", "version": "3.9"}})
-    path = tmp_path / "11-add-numbers.ipynb"
+    path = tmp_path / "20-add-numbers.ipynb"
     path.write_text(json.dumps(notebook, indent=4), encoding="utf-8")
     assert [problem for problem in rules.problems(path) if "form" in str(problem)]
     assert formatting.normalise_file(path)
@@ -253,7 +253,7 @@ def test_the_fix_gives_an_id_to_each_cell(tmp_path):
     notebook = copy.deepcopy(GOOD)
     del notebook.cells[3]["id"]
     notebook.cells[4]["id"] = notebook.cells[5]["id"]
-    path = tmp_path / "11-add-numbers.ipynb"
+    path = tmp_path / "20-add-numbers.ipynb"
     path.write_text(json.dumps(notebook), encoding="utf-8")
     assert any("ids" in str(problem) for problem in rules.problems(path))
     formatting.normalise_file(path)
@@ -264,7 +264,7 @@ def test_the_fix_gives_an_id_to_each_cell(tmp_path):
 def test_ruff_and_the_fix_agree_on_a_notebook(tmp_path):
     notebook = copy.deepcopy(GOOD)
     notebook.cells[5].source = "WANTED=[2,3,  6,101] # é"
-    path = sample_lesson.save(tmp_path, notebook, "11-add-numbers")
+    path = sample_lesson.save(tmp_path, notebook, "20-add-numbers")
     subprocess.run([sys.executable, "-m", "ruff", "format", str(path)], check=True, capture_output=True)
     assert sample_lesson.load(path).cells[5].source == "WANTED = [2, 3, 6, 101]  # é"
     assert rules.problems(path) == []
@@ -277,7 +277,7 @@ def test_an_exercise_more_takes_no_room_from_the_lesson(tmp_path):
     own = [markdown("### Exercise 3"), code("y = 1", "exercise"), code("print(y)", "check"), markdown("z", "solution")]
 
     def sizes(cells):
-        path = sample_lesson.save(tmp_path, v4.new_notebook(cells=[*GOOD.cells, *cells]), "11-add-numbers")
+        path = sample_lesson.save(tmp_path, v4.new_notebook(cells=[*GOOD.cells, *cells]), "20-add-numbers")
         return [problem.what for problem in rules.problems(path) if " cells, and a lesson" in problem.what]
 
     full = [code(f"x = {number}") for number in range(40 - len(GOOD.cells))]
