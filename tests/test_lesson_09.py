@@ -266,6 +266,50 @@ def test_a_checkpoint_written_over_the_old_one_is_told(capsys):
     )
 
 
+def test_who_dies_twice_may_not_lose_the_last_checkpoint(capsys):
+    def save(store, step, weights):
+        for name in store.names()[:-1]:
+            store.delete(name)
+        store.write(f"{step:05d}", [len(weights), *weights])
+
+    def newest(store):
+        whole = [(int(one), store.read(one)) for one in store.names()]
+        whole = [(step, numbers[1:]) for step, numbers in whole if numbers and len(numbers) == numbers[0] + 1]
+        return max(whole, default=None)
+
+    told = _complaint(lambda save: lesson.check_checkpoints(save, newest), save, capsys)
+    assert told.startswith(
+        "not yet: save(store, 2, [0.5, 2.0, 2.5, 0.0]) died when 0 of 5 numbers of a write were there; then "
+        "save(store, 2, [0.5, 2.0, 2.5, 0.0]) died when 0 of 5 numbers of a write were there; after this, "
+        "newest(store): expected (1, [0.25, 1.0, 2.5, 0.0]) or (2, [0.5, 2.0, 2.5, 0.0]), actual None"
+    )
+
+
+def test_a_newest_that_prints_is_told_of_return(capsys):
+    def save(store, step, weights):
+        store.write(str(step), weights)
+
+    told = _complaint(lambda newest: lesson.check_checkpoints(save, newest), lambda store: None, capsys)
+    assert "actual None (It is `return` that hands a value back, not `print`.)" in told
+
+
+def test_a_server_that_was_not_changed_is_told(capsys):
+    def receive(server, number, gradient):
+        if number in server["done"]:
+            server["weights"] = server["weights"] - 0.1 * gradient
+
+    told = _complaint(lesson.check_receive, receive, capsys)
+    assert "server is as before; expected weights [99.9]." in told
+    assert "returns" not in told
+
+
+def test_a_set_is_told_as_one(capsys):
+    def receive(server, number, gradient):
+        server["weights"] = server["weights"] - 0.1 * gradient
+
+    assert 'server["done"]: expected {0}, actual set()' in _complaint(lesson.check_receive, receive, capsys)
+
+
 def test_losses_are_compared_in_words():
     assert [lesson.how_equal(one) for one in (0.0, 1e-6, 1e-3)] == ["exactly", "almost", "no"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,16 +131,19 @@ def _judge_server(learner: Receive, weights: np.ndarray, deliveries: Sequence[tu
         told = f"after the steps {came} came"
         if gradient.size == 1:
             told += f" with the gradients {[float(one[0]) for _, one in deliveries[: at + 1]]}"
+        else:
+            told += f" (weights and gradients are arrays of shape {gradient.shape})"
         if not isinstance(server["done"], set | frozenset):
             raise checks.NotYet(f'{told}, server["done"] is {server["done"]!r}; expected a set (`add` returns None).')
         if at == 0 and gradient.any() and not server["done"] and np.array_equal(server["weights"], weights):
-            raise checks.NotYet(f"{told}, server is as before. Change it; what receive returns is not looked at.")
+            returned = "" if answer is None else " What receive returns is not looked at; change `server`."
+            raise checks.NotYet(f"{told}, server is as before; expected weights {expected.tolist()}.{returned}")
         actual = np.asarray(server["weights"], float)
         if actual.shape != expected.shape or not np.allclose(actual, expected, atol=1e-9):
             raise checks.NotYet(f"{told}, weights: {_difference(expected, actual)}")
         if set(server["done"]) != set(came):
             raise checks.NotYet(
-                f'{told}, server["done"]: expected {sorted(set(came))}, actual {sorted(server["done"])}'
+                f'{told}, server["done"]: expected {set(came)}, actual {set(server["done"]) or "set()"}'
             )
 
 
@@ -164,7 +170,7 @@ class Store:
         self.written: list[int] = []  # the lengths of all writes so far
 
     def write(self, name: str, numbers: Sequence[float]) -> None:
-        """Keep a list under a name, instead of what was there."""
+        """Keep a list under a name; what was there is gone at once, also if the process dies meanwhile."""
         if not isinstance(numbers, list | tuple | np.ndarray):
             raise TypeError(f"store.write takes a list of numbers, not {numbers!r}")
         numbers = list(numbers)
@@ -180,7 +186,7 @@ class Store:
         return list(self._kept[str(name)])
 
     def names(self) -> list[str]:
-        """Return all names, in the order of the alphabet."""
+        """Return all names, in the order of the alphabet: "10" is before "9"."""
         return sorted(self._kept)
 
     def delete(self, name: str) -> None:
@@ -194,69 +200,129 @@ class Store:
             raise Died
 
 
+Checkpoint = tuple[int, list]  # a step, its weights
 Save = Callable[[Store, int, list], object]
-Newest = Callable[[Store], "tuple[int, list] | None"]
+Newest = Callable[[Store], "Checkpoint | None"]
 
 
 @checks.verdict
 def check_checkpoints(save: Save, newest: Newest) -> Iterator[str]:
-    """Lesson 09, exercise 4: wherever a process dies in `save`, the checkpoint before is found, or the new one."""
-    first, deaths = Store(), 0
-    answer = _call_of_checkpoints(save, "save(store, 1, [0.5, 0.0])", first, 1, [0.5, 0.0])
+    """Lesson 09, exercise 4: wherever a process dies in `save`, the checkpoint before is found, or the new one.
+
+    The steps are not always 1, 2, 3, so that a place by the step's number (`step % 2`) is found out; 840 is a multiple
+    of all small numbers. A weight of 1/3 finds rounding, equal ones find a list that is written twice and compared.
+    """
+    first = Store()
+    answer = _save(save, first, 1, [0.5, 0.0], "save(store, 1, [0.5, 0.0])")
     if not first.written:
         kind = checks.NotDone if answer is ... else checks.NotYet
         raise kind("save(store, 1, [0.5, 0.0]) wrote nothing into the store.")
-    _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(store, 1, [0.5, 0.0])")
+    _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(store, 1, [0.5, 0.0])", hints=True)
     _judge_newest(newest, Store(), [None], "in an empty store")
-    for tail in ([2.5, 0.0], [-1.0, 3.0], [1.0, 1.0]):
-        weights = {step: [step / 4, float(step), *tail] for step in range(1, 13)}
-        whole, before = Store(), 0
-        for step, numbers in weights.items():
-            _call_of_checkpoints(save, f"save(store, {step}, {numbers})", whole, step, numbers)
-            _judge_newest(newest, whole, [(step, numbers)], f"after steps 1 to {step} were saved")
-            lengths, before = whole.written[before:], len(whole.written)
-            for write, length in enumerate(lengths, len(whole.written) - len(lengths) + 1):
-                for kept in range(length + 1):
-                    _judge_death(save, newest, weights, step, (write, kept, length))
-                    deaths += 1
+    deaths, consecutive = 0, range(1, 13)
+    trainings: list[tuple[Sequence[int], Callable[[int], list]]] = [
+        (consecutive, lambda step: [step / 4, float(step), 2.5, 0.0]),
+        (consecutive, lambda step: [step / 4, float(step), -1.0, 3.0]),
+        (consecutive, lambda step: [step / 4, float(step), 1.0, 1.0]),
+        ((8, 16, 24), lambda step: [step / 3, -step / 4]),
+        ((1, 3, 5), lambda step: [0.0, 0.0, 0.0, 0.0]),
+        ((840, 1680, 2520), lambda step: [float(step)]),
+    ]
+    for steps, weights in trainings:
+        store, old, kept = Store(), None, []
+        for at, step in enumerate(steps, 1):
+            new, saved = (step, weights(step)), ", ".join(str(one) for one in steps[:at])
+            told = f"after step{'s' * (at > 1)} {saved} {'were' if at > 1 else 'was'} saved"
+            store, died = _judge_deaths(save, newest, store, old, new, told)
+            deaths, old = deaths + died, new
+            kept.append((copy.deepcopy(store), new))
+        for one, new in kept:  # a new process knows the store alone
+            _judge_newest(newest, one, [new], f"asked again for the store as it was after step {new[0]}")
     yield f"{deaths} deaths in the middle of a write, and a whole checkpoint after each"
 
 
-def _judge_death(
-    save: Save, newest: Newest, weights: Mapping[int, list], step: int, dies: tuple[int, int, int]
-) -> None:
-    store = Store()
-    store._dies = dies[:2]
-    try:
-        for one in range(1, step + 1):
-            _call_of_checkpoints(save, f"save(store, {one}, ...)", store, one, weights[one])
-    except Died:
-        pass
-    store._dies = None
-    old = (step - 1, weights[step - 1]) if step > 1 else None
-    where = f"save(store, {step}, {weights[step]}) died when {dies[1]} of {dies[2]} numbers of a write were there;"
-    _judge_newest(newest, store, [old, (step, weights[step])], f"{where} after this")
-    _call_of_checkpoints(save, f"save(store, {step}, ...) after a death", store, step, weights[step])
-    _judge_newest(newest, store, [(step, weights[step])], f"{where} after it was saved again")
+def _judge_deaths(
+    save: Save, newest: Newest, store: Store, old: Checkpoint | None, new: Checkpoint, told: str, before: str = ""
+) -> tuple[Store, int]:
+    """Save one step whole, and in copies of the store let it die wherever it writes; who has lost it dies once more.
+
+    Args:
+        save: the learner's.
+        newest: the learner's.
+        store: as it is before; it stays so.
+        old: what `newest` may return until the new one is whole.
+        new: the step and its weights.
+        told: when the whole one is judged, in words.
+        before: the first death, in words; empty before it.
+
+    Returns:
+        (the store after the step, how many deaths there were)
+    """
+    step, weights = new
+    whole, call, deaths = copy.deepcopy(store), f"save(store, {step}, {weights})", 0
+    lost: list[tuple[Store, str, str]] = []
+    _save(save, whole, step, weights, f"{before}{call}")
+    _judge_newest(newest, whole, [new], told)
+    for write, length in enumerate(whole.written[len(store.written) :], len(store.written) + 1):
+        for kept in range(length + 1):
+            dead, deaths = copy.deepcopy(store), deaths + 1
+            dead._dies = write, kept
+            with contextlib.suppress(Died):
+                _save(save, dead, step, weights, f"{before}{call}")
+            dead._dies = None
+            where = f"{before}{call} died when {kept} of {length} numbers of a write were there; "
+            found = _judge_newest(newest, dead, [old, new], f"{where}after this")
+            again = f"{where}after it was saved again"
+            if found == new or before:
+                _save(save, dead, step, weights, f"{where}then {call}")
+                _judge_newest(newest, dead, [new], again)
+            else:
+                lost.append((dead, again, f"{where}then "))
+    for dead, again, where in lost:  # after all that die once, so that the simplest case is told
+        deaths += _judge_deaths(save, newest, dead, old, new, again, where)[1]
+    return whole, deaths
+
+
+def _save(save: Save, store: Store, step: int, weights: list, call: str) -> object:
+    given = list(weights)
+    answer = _call_of_checkpoints(save, call, store, step, given)
+    if given != weights:
+        raise checks.NotYet(f"{call} changed the list of weights to {given}; work on a copy")
+    return answer
 
 
 def _call_of_checkpoints(function: Callable[..., object], call: str, *given: object) -> object:
     try:
-        return function(*(list(one) if isinstance(one, list) else one for one in given))
+        return function(*given)
     except NotImplementedError:
         raise checks.NotDone(f"{call} raised NotImplementedError.") from None
     except Exception as error:
         raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
 
 
-def _judge_newest(newest: Newest, store: Store, expected: Sequence[object], when: str) -> None:
-    answer = _call_of_checkpoints(newest, f"{when}, newest(store)", store)
+def _judge_newest(
+    newest: Newest, store: Store, expected: Sequence[Checkpoint | None], when: str, hints: bool = False
+) -> Checkpoint | None:
+    """Ask a copy of the store, as a new process knows the old one's variables as little as its store's identity."""
+    answer = _call_of_checkpoints(newest, f"{when}, newest(store)", copy.deepcopy(store))
     if answer is ...:
         raise checks.NotDone("newest(store) is `...`, as it was handed out.")
     try:
         came = None if answer is None else (int(answer[0]), [float(one) for one in answer[1]])
     except (TypeError, ValueError, IndexError, KeyError):
         raise checks.NotYet(f"{when}, newest(store) is {answer!r}; expected (step, weights) or None") from None
-    if came not in expected:
-        wanted = " or ".join(str(one) for one in expected)
-        raise checks.NotYet(f"{when}, newest(store): expected {wanted}, actual {came}")
+    for one in expected:
+        if came is one is None or (came and one and _same(came, one)):
+            return one
+    wanted = " or ".join(str(one) for one in expected)
+    hint = " (It is `return` that hands a value back, not `print`.)" if answer is None and hints else ""
+    raise checks.NotYet(f"{when}, newest(store): expected {wanted}, actual {came}{hint}")
+
+
+def _same(came: Checkpoint, wanted: Checkpoint) -> bool:
+    """Whether step and weights are equal, to float32's precision."""
+    return (
+        came[0] == wanted[0]
+        and len(came[1]) == len(wanted[1])
+        and all(math.isclose(a, b, rel_tol=1e-7) for a, b in zip(came[1], wanted[1], strict=True))
+    )
