@@ -141,6 +141,14 @@ def test_what_is_drawn_is_what_the_processes_noted():
     assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
 
 
+def test_a_panel_says_how_many_steps_it_shows():
+    result = {"notes": ONE, "updates": [], "pause": 0.0}
+    assert list(lesson.panels({"asynchronous": result, "asynchronous, straggler": result})) == [
+        "asynchronous, 3 steps",
+        "asynchronous, straggler, 3 steps",
+    ]
+
+
 def test_the_loss_after_the_same_time_is_compared():
     def run(seconds, falls):
         rows = [
@@ -185,19 +193,25 @@ def test_a_survivor_without_a_result_is_told():
 def test_what_takes_long_in_a_step_is_told_by_what_was_measured():
     assert lesson.what_takes_long(0.030, 0.002, 0.020).endswith("So most of it is the exchange itself.")
     assert "28 ms more" in lesson.what_takes_long(0.030, 0.002, 0.020)
+    assert lesson.what_takes_long(0.030, 0.002, 0.035).endswith(
+        "the exchange itself, as exactly as such times can tell."
+    )
     assert "only when the processes compute, too" in lesson.what_takes_long(0.030, 0.002, 0.003)
     assert "too busy to tell" in lesson.what_takes_long(0.030, 0.002, 0.090)
     assert "too busy to tell" in lesson.what_takes_long(0.002, 0.002, 0.001)
 
 
 def test_a_link_is_told_only_where_the_larger_array_took_longer():
-    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2})
+    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2}, 2e-3)
     assert told.splitlines() == [
         "this computer: 2.00 GB/s, latency 50 µs",
-        "2.0 MB: calculated 1.1 ms, measured 1.1 ms",
+        "one array, 2.0 MB: calculated 1.1 ms, measured 1.1 ms",
+        "7 arrays, 2.0 MB: calculated 1.7 ms, measured 2 ms: about what the formula says",
     ]
+    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2}, 17e-3)
+    assert told.endswith("calculated 1.7 ms, measured 17 ms: 10 times what the formula says")
     for large in (1e-4, 0.5e-4):
-        told = lesson.link_told({4: 1e-4, 2_000_000: 1e-3, 20_000_000: large})
+        told = lesson.link_told({4: 1e-4, 2_000_000: 1e-3, 20_000_000: large}, 1e-2)
         assert told == "too noisy to tell here: 20.0 MB took no longer than 4 bytes"
 
 

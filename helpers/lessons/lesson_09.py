@@ -341,7 +341,7 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
         batch: this process' images a step.
 
     Returns:
-        `alone`: seconds of a step without exchange; `together`: of the exchange of a step, nothing computed;
+        `alone`: seconds of a step without exchange; `together`: of exchanges of a step, nothing computed (a list);
         `exchange`: for each size in bytes the seconds of the all-reduces of one array (a list).
     """
     import keras
@@ -349,7 +349,7 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
     floats = {4 * count: [(count,)] for count in (1, model.count_params(), 4 * model.count_params())}
     floats[0] = [tuple(one.shape) for one in model.trainable_variables] + [(1,)]  # the gradients and the loss
     exchange = exchanges(floats)
-    together = float(np.median(exchange.pop(0)))
+    together = exchange.pop(0)
     keras.distribution.set_distribution(None)
     twin, steps = network(model.get_weights()), Steps()
     twin.fit(images, labels, batch_size=batch, epochs=2, shuffle=False, verbose=0, callbacks=[steps.callback()])
@@ -610,6 +610,19 @@ def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, 
     return drawn
 
 
+def panels(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str, float, float]]]:
+    """Return for each training a piece from its middle, under a name that says how many steps the piece has.
+
+    Args:
+        runs: what the parts of the parameter server's plan returned.
+    """
+    pieces = {}
+    for name, result in runs.items():
+        drawn = spans(result, 2 if "straggler" in name else 4)
+        pieces[f"{name}, {sum(what == 'read, compute' for _, what, _, _ in drawn)} steps"] = drawn
+    return pieces
+
+
 def staleness(notes: np.ndarray) -> np.ndarray:
     """Return for each step how many updates of others came between its reading and its writing; shape (steps,)."""
     return np.maximum(notes[:, WRITTEN] - notes[:, READ] - 1, 0).astype(int)
@@ -719,16 +732,20 @@ def what_takes_long(step: float, alone: float, together: float) -> str:
     told = f"The step takes {duration(rest)} more than without exchange; the exchange alone takes {duration(together)}."
     if together >= 1.5 * rest:
         return f"{told} Alone it took longer than in a step: this computer is too busy to tell."
+    if together >= rest:
+        return f"{told} So it is the exchange itself, as exactly as such times can tell."
     if together >= 0.5 * rest:
         return f"{told} So most of it is the exchange itself."
     return f"{told} So most of it comes only when the processes compute, too. Why, these numbers do not say."
 
 
-def link_told(least: Mapping[int, float]) -> str:
+def link_told(least: Mapping[int, float], together: float, arrays: int = 7) -> str:
     """Return in lines the link that the smallest and the largest all-reduce give, and what follows for the middle one.
 
     Args:
-        least: of two processes: for three sizes in bytes the least seconds of an all-reduce.
+        least: of two processes: for three sizes in bytes the least seconds of an all-reduce of one array.
+        together: the least seconds of an exchange of the middle size in several arrays.
+        arrays: how many.
     """
     from helpers import cluster
 
@@ -736,10 +753,14 @@ def link_told(least: Mapping[int, float]) -> str:
     if least[large] <= least[small]:
         return f"too noisy to tell here: {large / 1e6:.1f} MB took no longer than {small} bytes"
     rate, latency = cluster.link((small, least[small]), (large, least[large]))
-    seconds = cluster.exchange_seconds(middle, 2, rate, latency)
+    one = cluster.exchange_seconds(middle, 2, rate, latency)
+    several = one + 2 * (arrays - 1) * latency  # each array has two messages
+    size, ratio = f"{middle / 1e6:.1f} MB", together / several
+    fits = "about what the formula says" if ratio < 1.5 else f"{ratio:.2g} times what the formula says"
     return (
         f"this computer: {rate / 1e9:.2f} GB/s, latency {duration(latency)}\n"
-        f"{middle / 1e6:.1f} MB: calculated {duration(seconds)}, measured {duration(least[middle])}"
+        f"one array, {size}: calculated {duration(one)}, measured {duration(least[middle])}\n"
+        f"{arrays} arrays, {size}: calculated {duration(several)}, measured {duration(together)}: {fits}"
     )
 
 
@@ -830,7 +851,7 @@ def multi_worker(process, addresses):  # noqa: ANN001, ANN201, D103  (the lesson
     try:
         model.fit(dataset, verbose=0)
     except ValueError as error:
-        print("fit failed:", str(error).split("(")[0], "(PerReplica ...")
+        print("fit failed:", str(error).split("(")[0].rstrip(), "(PerReplica ...")
 
     def one_worker(images, labels):  # noqa: ANN001, ANN202
         with tf.GradientTape() as tape:
