@@ -739,12 +739,12 @@ def what_takes_long(step: float, alone: float, together: float) -> str:
     return f"{told} So most of it comes only when the processes compute, too. Why, these numbers do not say."
 
 
-def link_told(least: Mapping[int, float], together: float, arrays: int = 7) -> str:
+def link_told(least: Mapping[int, float], together: Sequence[float], arrays: int = 7) -> str:
     """Return in lines the link that the smallest and the largest all-reduce give, and what follows for the middle one.
 
     Args:
         least: of two processes: for three sizes in bytes the least seconds of an all-reduce of one array.
-        together: the least seconds of an exchange of the middle size in several arrays.
+        together: the seconds of exchanges of the middle size in several arrays.
         arrays: how many.
     """
     from helpers import cluster
@@ -755,12 +755,13 @@ def link_told(least: Mapping[int, float], together: float, arrays: int = 7) -> s
     rate, latency = cluster.link((small, least[small]), (large, least[large]))
     one = cluster.exchange_seconds(middle, 2, rate, latency)
     several = one + 2 * (arrays - 1) * latency  # each array has two messages
-    size, ratio = f"{middle / 1e6:.1f} MB", together / several
-    fits = "about what the formula says" if ratio < 1.5 else f"{ratio:.2g} times what the formula says"
+    size, median = f"{middle / 1e6:.1f} MB", float(np.median(together))
+    fits = "about" if median < 1.5 * several else f"{median / several:.2g} times"
     return (
         f"this computer: {rate / 1e9:.2f} GB/s, latency {duration(latency)}\n"
-        f"one array, {size}: calculated {duration(one)}, measured {duration(least[middle])}\n"
-        f"{arrays} arrays, {size}: calculated {duration(several)}, measured {duration(together)}: {fits}"
+        f"one array, {size}: calculated {duration(one)}, the fastest {duration(least[middle])}\n"
+        f"{arrays} arrays, {size}: calculated {duration(several)}, the fastest {duration(min(together))}, "
+        f"the median {duration(median)}: {fits} what the formula says"
     )
 
 
