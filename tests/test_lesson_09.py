@@ -141,6 +141,14 @@ def test_what_is_drawn_is_what_the_processes_noted():
     assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
 
 
+def test_a_panel_says_how_many_steps_it_shows():
+    result = {"notes": ONE, "updates": [], "pause": 0.0}
+    assert list(lesson.panels({"asynchronous": result, "asynchronous, straggler": result})) == [
+        "asynchronous, 3 steps",
+        "asynchronous, straggler, 3 steps",
+    ]
+
+
 def test_the_loss_after_the_same_time_is_compared():
     def run(seconds, falls):
         rows = [
@@ -185,19 +193,25 @@ def test_a_survivor_without_a_result_is_told():
 def test_what_takes_long_in_a_step_is_told_by_what_was_measured():
     assert lesson.what_takes_long(0.030, 0.002, 0.020).endswith("So most of it is the exchange itself.")
     assert "28 ms more" in lesson.what_takes_long(0.030, 0.002, 0.020)
+    assert lesson.what_takes_long(0.030, 0.002, 0.035).endswith(
+        "the exchange itself, as exactly as such times can tell."
+    )
     assert "only when the processes compute, too" in lesson.what_takes_long(0.030, 0.002, 0.003)
     assert "too busy to tell" in lesson.what_takes_long(0.030, 0.002, 0.090)
     assert "too busy to tell" in lesson.what_takes_long(0.002, 0.002, 0.001)
 
 
 def test_a_link_is_told_only_where_the_larger_array_took_longer():
-    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2})
+    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2}, [1.8e-3, 2e-3, 9e-3])
     assert told.splitlines() == [
         "this computer: 2.00 GB/s, latency 50 µs",
-        "2.0 MB: calculated 1.1 ms, measured 1.1 ms",
+        "one array, 2.0 MB: calculated 1.1 ms, the fastest 1.1 ms",
+        "7 arrays, 2.0 MB: calculated 1.7 ms, the fastest 1.8 ms, the median 2 ms: about what the formula says",
     ]
+    told = lesson.link_told({4: 1e-4, 2_000_000: 1.1e-3, 20_000_000: 1.01e-2}, [2e-3, 17e-3, 18e-3])
+    assert told.endswith("the fastest 2 ms, the median 17 ms: 10 times what the formula says")
     for large in (1e-4, 0.5e-4):
-        told = lesson.link_told({4: 1e-4, 2_000_000: 1e-3, 20_000_000: large})
+        told = lesson.link_told({4: 1e-4, 2_000_000: 1e-3, 20_000_000: large}, [1e-2])
         assert told == "too noisy to tell here: 20.0 MB took no longer than 4 bytes"
 
 
@@ -264,6 +278,50 @@ def test_a_checkpoint_written_over_the_old_one_is_told(capsys):
         "not yet: save(store, 1, [0.25, 1.0, 2.5, 0.0]) died when 2 of 5 numbers of a write were there; after this, "
         "newest(store): expected None or (1, [0.25, 1.0, 2.5, 0.0]), actual (1, [0.25])"
     )
+
+
+def test_who_dies_twice_may_not_lose_the_last_checkpoint(capsys):
+    def save(store, step, weights):
+        for name in store.names()[:-1]:
+            store.delete(name)
+        store.write(f"{step:05d}", [len(weights), *weights])
+
+    def newest(store):
+        whole = [(int(one), store.read(one)) for one in store.names()]
+        whole = [(step, numbers[1:]) for step, numbers in whole if numbers and len(numbers) == numbers[0] + 1]
+        return max(whole, default=None)
+
+    told = _complaint(lambda save: lesson.check_checkpoints(save, newest), save, capsys)
+    assert told.startswith(
+        "not yet: save(store, 2, [0.5, 2.0, 2.5, 0.0]) died when 0 of 5 numbers of a write were there; then "
+        "save(store, 2, [0.5, 2.0, 2.5, 0.0]) died when 0 of 5 numbers of a write were there; after this, "
+        "newest(store): expected (1, [0.25, 1.0, 2.5, 0.0]) or (2, [0.5, 2.0, 2.5, 0.0]), actual None"
+    )
+
+
+def test_a_newest_that_prints_is_told_of_return(capsys):
+    def save(store, step, weights):
+        store.write(str(step), weights)
+
+    told = _complaint(lambda newest: lesson.check_checkpoints(save, newest), lambda store: None, capsys)
+    assert "actual None (It is `return` that hands a value back, not `print`.)" in told
+
+
+def test_a_server_that_was_not_changed_is_told(capsys):
+    def receive(server, number, gradient):
+        if number in server["done"]:
+            server["weights"] = server["weights"] - 0.1 * gradient
+
+    told = _complaint(lesson.check_receive, receive, capsys)
+    assert "server is as before; expected weights [99.9]." in told
+    assert "returns" not in told
+
+
+def test_a_set_is_told_as_one(capsys):
+    def receive(server, number, gradient):
+        server["weights"] = server["weights"] - 0.1 * gradient
+
+    assert 'server["done"]: expected {0}, actual set()' in _complaint(lesson.check_receive, receive, capsys)
 
 
 def test_losses_are_compared_in_words():

@@ -1,4 +1,4 @@
-"""Lesson 09, Train on several machines: the checks of its exercises, its figures, its machinery."""
+"""Lesson 09, Train on several machines: its machinery and its figures; lesson_09_exercises.py has the checks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers import checks, workload
+from helpers import workload
 from helpers.errors import WorkshopError
+from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebook calls them)
+    Died,
+    Store,
+    check_checkpoints,
+    check_exchange_seconds,
+    check_receive,
+    check_share,
+)
 from helpers.plots import BLUE, GREEN, ORANGE, PINK, figure, show
 from helpers.tables import Table
 from helpers.timing import duration
@@ -33,261 +41,6 @@ BATCH = 256  # images a step, of all processes together
 RATE = 0.05
 SECONDS = 100.0  # the most that one of the lesson's runs may take; it then ends with a message
 PREVIEW_SECONDS = 100.0  # the most that all of them together may take under `preview`
-
-# ------------------------------------------------------------------------------------------- checks of its exercises
-
-Share = Callable[[int, int, int], tuple[int, int]]
-
-
-@checks.verdict
-def check_share(learner: Share) -> Iterator[str]:
-    """Lesson 09, exercise 1: each process' part of a batch; together they are the batch, and differ by one at most."""
-    rng = np.random.default_rng()
-    cases = [(10, 4), (8, 2), (3, 3), (256, 1), (2, 5), (0, 3), (256, 3), (1_000_003, 7)]
-    cases += [(61, 7), (115, 7), (256, 49), (10**9 + 7, 3)]  # where images / size, a float, is rounded
-    cases += [tuple(rng.integers((0, 1), (5_000, 65)).tolist()) for _ in range(12)]
-    for images, size in cases:
-        parts = [_part(learner, images, rank, size) for rank in range(size)]
-        _judge_parts(parts, images, size)
-    yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
-
-
-def _part(learner: Share, images: int, rank: int, size: int) -> tuple[int, int]:
-    """Return what the learner's function says, if it is two whole numbers, and the same ones each time."""
-    call = f"share({images}, {rank}, {size})"
-    answers = []
-    for _ in range(2):
-        try:
-            answers.append(learner(images, rank, size))
-        except NotImplementedError:
-            raise checks.NotDone(f"{call} raised NotImplementedError.") from None
-        except Exception as error:
-            raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
-    answer = answers[0]
-    if answer is ...:
-        raise checks.NotDone(f"{call} is `...`, as it was handed out.")
-    if answer is None:
-        raise checks.NotYet(f"{call} returned None. (It is `return` that hands a value back.)")
-    if isinstance(answer, np.ndarray):
-        answer = list(answer.ravel()) if answer.shape == (2,) else answer
-    whole = int | np.integer
-    if not isinstance(answer, tuple | list) or len(answer) != 2 or not all(isinstance(one, whole) for one in answer):
-        raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}")
-    if list(answers[1]) != list(answer):
-        raise checks.NotYet(f"{call} is {tuple(answer)}, and called again {tuple(answers[1])}")
-    return int(answer[0]), int(answer[1])
-
-
-def _judge_parts(parts: Sequence[tuple[int, int]], images: int, size: int) -> None:
-    said = ", ".join(f"rank {rank}: {part}" for rank, part in list(enumerate(parts))[:5]) + ", ..." * (size > 5)
-    where = f"{images} images, {size} processes ({said}):"
-    for rank, (first, end) in enumerate(parts):
-        if not 0 <= first <= end <= images:
-            raise checks.NotYet(f"{where} rank {rank} has {(first, end)}; expected 0 <= first <= end <= {images}")
-    for image in sorted({0, *(edge for part in parts for edge in part)} - {images}):  # between edges nothing changes
-        times = sum(first <= image < end for first, end in parts)
-        if times != 1:
-            raise checks.NotYet(f"{where} image {image} is in {times} parts; expected one")
-    sizes = [end - first for first, end in parts]
-    if max(sizes) - min(sizes) > 1:
-        raise checks.NotYet(f"{where} parts of {min(sizes)} and of {max(sizes)} images; they may differ by one")
-
-
-@checks.verdict
-def check_exchange_seconds(learner: Callable[[float, int, float, float], float]) -> Iterator[str]:
-    """Lesson 09, exercise 2: the time of a ring all-reduce; `helpers.cluster` has the formula with its source."""
-    from helpers import cluster
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [(2_678_824, 2, 0.125e9, 1e-3), (8, 4, 1e9, 0.5), (4_000_000, 4, 1e9, 0.0)]
-        known += [(2_678_824, 1, 0.125e9, 1e-3)]
-        for size in rng.integers(1, 1000, 12).tolist():
-            rate, latency = float(rng.integers(1, 100)) * 1e8, float(rng.integers(1, 90)) * 1e-5
-            known.append((size * 1e6, int(rng.integers(2, 1025)), rate, latency))
-        return known
-
-    yield checks.judge_function(learner, cluster.exchange_seconds, cases)
-
-
-Receive = Callable[[dict, int, np.ndarray], object]
-
-
-@checks.verdict
-def check_receive(learner: Receive) -> Iterator[str]:
-    """Lesson 09, exercise 3: what a parameter server does so that a step that comes twice counts once."""
-    rng = np.random.default_rng()
-    by_hand = [(0, 1.0), (1, 2.0), (1, 2.0)]  # twice in a row
-    later = [(2, 1.0), (0, 4.0), (2, 1.0), (1, 8.0), (0, 4.0)]  # in another order, and twice, but not in a row
-    zero = [(0, 0.0), (1, 3.0), (0, 0.0)]
-    for steps in (by_hand, later, zero):
-        _judge_server(learner, np.array([100.0]), [(number, np.array([value])) for number, value in steps])
-    for _ in range(5):
-        gradients = rng.normal(0, 5, (int(rng.integers(3, 30)), 2, 3))
-        gradients[-1] = gradients[0]  # two different steps with the same gradient
-        numbers = rng.permutation(np.concatenate([np.arange(len(gradients)), rng.integers(0, len(gradients), 5)]))
-        deliveries = [(int(number), gradients[number]) for number in numbers]
-        _judge_server(learner, rng.integers(-9, 10, (2, 3)).astype(float), deliveries)
-    yield "8 trainings in which steps came late, twice, or in another order"
-
-
-def _judge_server(learner: Receive, weights: np.ndarray, deliveries: Sequence[tuple[int, np.ndarray]]) -> None:
-    server: dict[str, Any] = {"weights": weights.copy(), "done": set()}
-    other: dict[str, Any] = {"weights": weights.copy(), "done": set()}  # a second server; it gets the first step alone
-    expected, came = weights.copy(), []
-    for at, (number, gradient) in enumerate(deliveries):
-        if number not in came:
-            expected = expected - 0.1 * gradient
-        came.append(number)
-        before = gradient.copy()
-        for one in (server, other) if at == 0 else (server,):
-            try:
-                answer = learner(one, number, gradient)
-            except NotImplementedError:
-                raise checks.NotDone("receive raised NotImplementedError.") from None
-            except Exception as error:
-                raise checks.NotYet(
-                    f"receive(server, {number}, ...) stopped with {type(error).__name__}: {error}"
-                ) from None
-            if answer is ... and not one["done"] and np.array_equal(one["weights"], weights) and gradient.any():
-                raise checks.NotDone("receive(server, 0, ...) changed nothing, as it was handed out.")
-        if not np.array_equal(before, gradient):
-            raise checks.NotYet(f"receive changed the gradient of step {number}; work on a copy")
-        told = f"after the steps {came} came"
-        if gradient.size == 1:
-            told += f" with the gradients {[float(one[0]) for _, one in deliveries[: at + 1]]}"
-        if not isinstance(server["done"], set | frozenset):
-            raise checks.NotYet(f'{told}, server["done"] is {server["done"]!r}; expected a set (`add` returns None).')
-        if at == 0 and gradient.any() and not server["done"] and np.array_equal(server["weights"], weights):
-            raise checks.NotYet(f"{told}, server is as before. Change it; what receive returns is not looked at.")
-        actual = np.asarray(server["weights"], float)
-        if actual.shape != expected.shape or not np.allclose(actual, expected, atol=1e-9):
-            raise checks.NotYet(f"{told}, weights: {_difference(expected, actual)}")
-        if set(server["done"]) != set(came):
-            raise checks.NotYet(
-                f'{told}, server["done"]: expected {sorted(set(came))}, actual {sorted(server["done"])}'
-            )
-
-
-def _difference(expected: np.ndarray, actual: np.ndarray) -> str:
-    if actual.shape != expected.shape:
-        return f"expected shape {expected.shape}, actual {actual.shape}"
-    at = int(np.argmax(~np.isclose(expected, actual, atol=1e-9).ravel()))
-    index = [int(one) for one in np.unravel_index(at, expected.shape)]
-    place = f" at index {index}" if expected.size > 1 else ""
-    return f"expected {expected.ravel()[at]:.9g}, actual {actual.ravel()[at]:.9g}{place}"
-
-
-class Died(BaseException):
-    """A process' death in the middle of a write; no `except Exception` of the learner's stops it."""
-
-
-class Store:
-    """A storage that cannot rename, in memory; a write may be cut, as when its process dies."""
-
-    def __init__(self) -> None:
-        """Begin empty."""
-        self._kept: dict[str, list] = {}
-        self._dies: tuple[int, int] | None = None  # in which write from now on, and what that one still writes
-        self.written: list[int] = []  # the lengths of all writes so far
-
-    def write(self, name: str, numbers: Sequence[float]) -> None:
-        """Keep a list under a name, instead of what was there."""
-        if not isinstance(numbers, list | tuple | np.ndarray):
-            raise TypeError(f"store.write takes a list of numbers, not {numbers!r}")
-        numbers = list(numbers)
-        self._still_alive()
-        self.written.append(len(numbers))
-        if self._dies is not None and len(self.written) == self._dies[0]:
-            self._kept[str(name)] = numbers[: self._dies[1]]
-        self._still_alive()
-        self._kept[str(name)] = numbers
-
-    def read(self, name: str) -> list:
-        """Return what was written under a name."""
-        return list(self._kept[str(name)])
-
-    def names(self) -> list[str]:
-        """Return all names, in the order of the alphabet."""
-        return sorted(self._kept)
-
-    def delete(self, name: str) -> None:
-        """Forget a name and what was written there."""
-        self._still_alive()
-        del self._kept[str(name)]
-
-    def _still_alive(self) -> None:
-        """A dead process does nothing more, even one that catches everything."""
-        if self._dies is not None and len(self.written) >= self._dies[0]:
-            raise Died
-
-
-Save = Callable[[Store, int, list], object]
-Newest = Callable[[Store], "tuple[int, list] | None"]
-
-
-@checks.verdict
-def check_checkpoints(save: Save, newest: Newest) -> Iterator[str]:
-    """Lesson 09, exercise 4: wherever a process dies in `save`, the checkpoint before is found, or the new one."""
-    first, deaths = Store(), 0
-    answer = _call_of_checkpoints(save, "save(store, 1, [0.5, 0.0])", first, 1, [0.5, 0.0])
-    if not first.written:
-        kind = checks.NotDone if answer is ... else checks.NotYet
-        raise kind("save(store, 1, [0.5, 0.0]) wrote nothing into the store.")
-    _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(store, 1, [0.5, 0.0])")
-    _judge_newest(newest, Store(), [None], "in an empty store")
-    for tail in ([2.5, 0.0], [-1.0, 3.0], [1.0, 1.0]):
-        weights = {step: [step / 4, float(step), *tail] for step in range(1, 13)}
-        whole, before = Store(), 0
-        for step, numbers in weights.items():
-            _call_of_checkpoints(save, f"save(store, {step}, {numbers})", whole, step, numbers)
-            _judge_newest(newest, whole, [(step, numbers)], f"after steps 1 to {step} were saved")
-            lengths, before = whole.written[before:], len(whole.written)
-            for write, length in enumerate(lengths, len(whole.written) - len(lengths) + 1):
-                for kept in range(length + 1):
-                    _judge_death(save, newest, weights, step, (write, kept, length))
-                    deaths += 1
-    yield f"{deaths} deaths in the middle of a write, and a whole checkpoint after each"
-
-
-def _judge_death(
-    save: Save, newest: Newest, weights: Mapping[int, list], step: int, dies: tuple[int, int, int]
-) -> None:
-    store = Store()
-    store._dies = dies[:2]
-    try:
-        for one in range(1, step + 1):
-            _call_of_checkpoints(save, f"save(store, {one}, ...)", store, one, weights[one])
-    except Died:
-        pass
-    store._dies = None
-    old = (step - 1, weights[step - 1]) if step > 1 else None
-    where = f"save(store, {step}, {weights[step]}) died when {dies[1]} of {dies[2]} numbers of a write were there;"
-    _judge_newest(newest, store, [old, (step, weights[step])], f"{where} after this")
-    _call_of_checkpoints(save, f"save(store, {step}, ...) after a death", store, step, weights[step])
-    _judge_newest(newest, store, [(step, weights[step])], f"{where} after it was saved again")
-
-
-def _call_of_checkpoints(function: Callable[..., object], call: str, *given: object) -> object:
-    try:
-        return function(*(list(one) if isinstance(one, list) else one for one in given))
-    except NotImplementedError:
-        raise checks.NotDone(f"{call} raised NotImplementedError.") from None
-    except Exception as error:
-        raise checks.NotYet(f"{call} stopped with {type(error).__name__}: {error}") from None
-
-
-def _judge_newest(newest: Newest, store: Store, expected: Sequence[object], when: str) -> None:
-    answer = _call_of_checkpoints(newest, f"{when}, newest(store)", store)
-    if answer is ...:
-        raise checks.NotDone("newest(store) is `...`, as it was handed out.")
-    try:
-        came = None if answer is None else (int(answer[0]), [float(one) for one in answer[1]])
-    except (TypeError, ValueError, IndexError, KeyError):
-        raise checks.NotYet(f"{when}, newest(store) is {answer!r}; expected (step, weights) or None") from None
-    if came not in expected:
-        wanted = " or ".join(str(one) for one in expected)
-        raise checks.NotYet(f"{when}, newest(store): expected {wanted}, actual {came}")
-
 
 # --------------------------------------------------------------------------- what its processes have in common
 
@@ -588,7 +341,7 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
         batch: this process' images a step.
 
     Returns:
-        `alone`: seconds of a step without exchange; `together`: of the exchange of a step, nothing computed;
+        `alone`: seconds of a step without exchange; `together`: of exchanges of a step, nothing computed (a list);
         `exchange`: for each size in bytes the seconds of the all-reduces of one array (a list).
     """
     import keras
@@ -596,7 +349,7 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
     floats = {4 * count: [(count,)] for count in (1, model.count_params(), 4 * model.count_params())}
     floats[0] = [tuple(one.shape) for one in model.trainable_variables] + [(1,)]  # the gradients and the loss
     exchange = exchanges(floats)
-    together = float(np.median(exchange.pop(0)))
+    together = exchange.pop(0)
     keras.distribution.set_distribution(None)
     twin, steps = network(model.get_weights()), Steps()
     twin.fit(images, labels, batch_size=batch, epochs=2, shuffle=False, verbose=0, callbacks=[steps.callback()])
@@ -857,6 +610,19 @@ def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, 
     return drawn
 
 
+def panels(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str, float, float]]]:
+    """Return for each training a piece from its middle, under a name that says how many steps the piece has.
+
+    Args:
+        runs: what the parts of the parameter server's plan returned.
+    """
+    pieces = {}
+    for name, result in runs.items():
+        drawn = spans(result, 2 if "straggler" in name else 4)
+        pieces[f"{name}, {sum(what == 'read, compute' for _, what, _, _ in drawn)} steps"] = drawn
+    return pieces
+
+
 def staleness(notes: np.ndarray) -> np.ndarray:
     """Return for each step how many updates of others came between its reading and its writing; shape (steps,)."""
     return np.maximum(notes[:, WRITTEN] - notes[:, READ] - 1, 0).astype(int)
@@ -966,16 +732,20 @@ def what_takes_long(step: float, alone: float, together: float) -> str:
     told = f"The step takes {duration(rest)} more than without exchange; the exchange alone takes {duration(together)}."
     if together >= 1.5 * rest:
         return f"{told} Alone it took longer than in a step: this computer is too busy to tell."
+    if together >= rest:
+        return f"{told} So it is the exchange itself, as exactly as such times can tell."
     if together >= 0.5 * rest:
         return f"{told} So most of it is the exchange itself."
     return f"{told} So most of it comes only when the processes compute, too. Why, these numbers do not say."
 
 
-def link_told(least: Mapping[int, float]) -> str:
+def link_told(least: Mapping[int, float], together: Sequence[float], arrays: int = 7) -> str:
     """Return in lines the link that the smallest and the largest all-reduce give, and what follows for the middle one.
 
     Args:
-        least: of two processes: for three sizes in bytes the least seconds of an all-reduce.
+        least: of two processes: for three sizes in bytes the least seconds of an all-reduce of one array.
+        together: the seconds of exchanges of the middle size in several arrays.
+        arrays: how many.
     """
     from helpers import cluster
 
@@ -983,10 +753,15 @@ def link_told(least: Mapping[int, float]) -> str:
     if least[large] <= least[small]:
         return f"too noisy to tell here: {large / 1e6:.1f} MB took no longer than {small} bytes"
     rate, latency = cluster.link((small, least[small]), (large, least[large]))
-    seconds = cluster.exchange_seconds(middle, 2, rate, latency)
+    one = cluster.exchange_seconds(middle, 2, rate, latency)
+    several = one + 2 * (arrays - 1) * latency  # each array has two messages
+    size, median = f"{middle / 1e6:.1f} MB", float(np.median(together))
+    fits = "about" if median < 1.5 * several else f"{median / several:.2g} times"
     return (
         f"this computer: {rate / 1e9:.2f} GB/s, latency {duration(latency)}\n"
-        f"{middle / 1e6:.1f} MB: calculated {duration(seconds)}, measured {duration(least[middle])}"
+        f"one array, {size}: calculated {duration(one)}, the fastest {duration(least[middle])}\n"
+        f"{arrays} arrays, {size}: calculated {duration(several)}, the fastest {duration(min(together))}, "
+        f"the median {duration(median)}: {fits} what the formula says"
     )
 
 
@@ -1077,7 +852,7 @@ def multi_worker(process, addresses):  # noqa: ANN001, ANN201, D103  (the lesson
     try:
         model.fit(dataset, verbose=0)
     except ValueError as error:
-        print("fit failed:", str(error).split("(")[0], "(PerReplica ...")
+        print("fit failed:", str(error).split("(")[0].rstrip(), "(PerReplica ...")
 
     def one_worker(images, labels):  # noqa: ANN001, ANN202
         with tf.GradientTape() as tape:

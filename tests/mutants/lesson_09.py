@@ -158,6 +158,47 @@ MUTANTS = {
             ("max(whole, default=None)", "kept.get(0)"),
         ],
         "nothing is written": [('store.write(f"step {step}", [len(weights), step, *weights])', "return step, weights")],
+        "two places by the step's number": [('f"step {step}"', '"AB"[step % 2]')],
+        "three places by the step's number": [('f"step {step}"', '"ABC"[step % 3]')],
+        "all names but the last are deleted first": [
+            (
+                '    store.write(f"step {step}"',
+                '    for name in store.names()[:-1]:\n        store.delete(name)\n    store.write(f"{step:05d}"',
+            )
+        ],
+        "the last one is copied over the one before, whole or not": [
+            (
+                '    store.write(f"step {step}"',
+                '    if "now" in store.names():\n        store.write("before", store.read("now"))\n'
+                '    store.write("now"',
+            )
+        ],
+        "remembered for each store": [
+            ("def save", "kept = {}\n\n\ndef save"),
+            ("step, *weights])", "step, *weights])\n    kept[id(store)] = (step, list(weights))"),
+            ("max(whole, default=None)", "kept.get(id(store))"),
+        ],
+        "remembered, unless the store is empty": [
+            ("def save", "kept = {}\n\n\ndef save"),
+            ("step, *weights])", "step, *weights])\n    kept[0] = (step, list(weights))"),
+            ("max(whole, default=None)", "kept.get(0) if whole else None"),
+        ],
+        "whole if both halves are equal": [
+            ("[len(weights), step, *weights]", "[step, *weights, *weights]"),
+            (
+                "if numbers and len(numbers) == numbers[0] + 2",
+                "half = len(numbers) // 2\n        if half and numbers[1 : half + 1] == numbers[half + 1 :]",
+            ),
+            ("(numbers[1], numbers[2:])", "(numbers[0], numbers[1 : half + 1])"),
+        ],
+        "the caller's list is changed": [
+            (
+                '    store.write(f"step {step}", [len(weights), step, *weights])',
+                "    weights.insert(0, step)\n    weights.insert(0, len(weights) - 1)\n"
+                '    store.write(f"step {step}", weights)',
+            )
+        ],
+        "rounded": [("step, *weights]", "step, *[round(one, 2) for one in weights]]")],
     },
 }
 
@@ -228,7 +269,9 @@ def receive(server, number, gradient):
     4: {
         "two names in turn": """
 def save(store, step, weights):
-    store.write(str(step % 2), [step, *weights, "end"])
+    last = newest(store)
+    kept = [name for name in store.names() if last and store.read(name)[:1] == [last[0]]]
+    store.write("B" if kept == ["A"] else "A", [step, *weights, "end"])
 
 
 def newest(store):
@@ -248,6 +291,28 @@ def save(store, step, weights):
 def newest(store):
     steps = [int(name.split()[1]) for name in store.names() if name.startswith("whole")]
     return (max(steps), store.read(f"weights {max(steps)}")) if steps else None
+""",
+        "in float32": """
+def save(store, step, weights):
+    store.write(f"{step}", np.array([len(weights), *weights], "float32"))
+
+
+def newest(store):
+    whole = [int(one) for one in store.names() if store.read(one) and len(store.read(one)) == store.read(one)[0] + 1]
+    return (max(whole), store.read(str(max(whole)))[1:]) if whole else None
+""",
+        "all but the newest whole one are deleted first": """
+def save(store, step, weights):
+    last = newest(store)
+    for name in store.names():
+        if not last or name != str(last[0]):
+            store.delete(name)
+    store.write(str(step), [*weights, None])
+
+
+def newest(store):
+    whole = [int(name) for name in store.names() if store.read(name)[-1:] == [None]]
+    return (max(whole), store.read(str(max(whole)))[:-1]) if whole else None
 """,
         "old ones are deleted afterwards": """
 def save(store, step, weights):
