@@ -10,6 +10,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
+os.environ.setdefault("ANYGPU_PATIENCE", "6")  # lesson 09 limits its own seconds; a timing is never a test's failure
 # A shell lets what it starts in the background ignore Ctrl-C, with all its children: tests that press it would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
