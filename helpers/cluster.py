@@ -321,6 +321,8 @@ def _initialize(member: Member, own: str, lost_after: float) -> None:
         "heartbeat_timeout_seconds": max(1, round(lost_after)),
         "shutdown_timeout_seconds": max(1, round(lost_after)),
     }
+    if jax.__version_info__ < (0, 4, 36):  # took the word for the name of a kind of cluster; Intel Macs stay at 0.4.34
+        del options["cluster_detection_method"]
     known = inspect.signature(jax.distributed.initialize).parameters
     jax.distributed.initialize(
         member.coordinator, member.size, member.rank, **{name: options[name] for name in options if name in known}

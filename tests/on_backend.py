@@ -60,7 +60,7 @@ def small(optimizer="adam"):
 
 
 def small_data(n=100):
-    return rng.random((n, 16), np.float32), rng.integers(0, 10, n)
+    return rng.random((n, 16), np.float32), rng.integers(0, 10, n).astype(np.uint8)  # as MNIST's labels are
 
 
 def flat(model):

@@ -247,7 +247,7 @@ def test_a_name_from_outside_is_explained():
 
 def test_what_has_no_source_or_is_not_written_with_def_is_refused():
     names = {}
-    exec("def made():\n    return 1", names)
+    exec(compile("def made():\n    return 1", "<made>", "exec"), names)  # Python 3.13 finds what `python -c` was given
     refused(names["made"], "The source of made cannot be found.", "python -c")
     for function in (lambda: 1, len, Path, None):
         refused(function, "is not a function written with def")

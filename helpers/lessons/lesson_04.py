@@ -332,7 +332,7 @@ def fit_line(measured: dict[int, Measurement]) -> Line:
     sizes = np.array(sorted(measured), float)
     seconds = np.array([measured[size].median for size in sorted(measured)])
     columns = np.stack([np.ones_like(sizes), sizes], axis=1) / seconds[:, None]
-    overhead, per_image = np.maximum(np.linalg.lstsq(columns, np.ones_like(sizes))[0], 0).tolist()
+    overhead, per_image = np.maximum(np.linalg.lstsq(columns, np.ones_like(sizes), rcond=None)[0], 0).tolist()
     misses = (overhead + per_image * sizes) / seconds - 1
     return Line(overhead, per_image, dict(zip(sorted(measured), misses.tolist(), strict=True)))
 
