@@ -368,7 +368,7 @@ class Watch(threading.Thread):
 
 @pytest.fixture(scope="module")
 def binder(tmp_path_factory):
-    """A clean copy with postBuild done, its Python (3.12 with Binder's own packages, or ours), and how to name it."""
+    """A clean copy, a Python (3.12 with Binder's packages and postBuild done, or ours), its variables, the table."""
     try:
         Cgroup().close()
     except OSError as refused:
@@ -383,17 +383,19 @@ def binder(tmp_path_factory):
     failed = failed or uv("pip", "install", "--python", python, "--no-deps", "-r", IMAGE)
     failed = failed or uv("pip", "install", "--python", python, "-r", LOCK) or uv("pip", "check", "--python", python)
     if failed:  # no Python 3.12, or no network: our packages are the same but for Jupyter's
-        shutil.rmtree(folder / "env", ignore_errors=True)
-        python = environment_beside_ours(folder / "env")
-    done = post_build(project, python, folder / "home")
-    assert done.returncode == 0, done.stderr
+        python = Path(sys.executable)
+        theirs = variables(folder / "home", python, PYTHONPATH=str(project))
+    else:
+        done = post_build(project, python, folder / "home")
+        assert done.returncode == 0, done.stderr
+        theirs = variables(folder / "home", python)
     version = subprocess.run([python, "-c", "import platform as p; print(p.python_version())"], capture_output=True)
     which = (
         "the packages of this environment" if failed else "the packages of Binder's image and requirements/binder.txt"
     )
     said = f"Python {version.stdout.decode().strip()}, {which}, {'MNIST' if real else data.STAND_IN}"
     rows = {}
-    yield project, python, folder / "home", rows
+    yield project, python, theirs, rows
     shutil.rmtree(folder, ignore_errors=True)
     if rows:
         head = (
@@ -412,13 +414,13 @@ NUMBERS = [path.name[:2] for path in lesson_files.every()]
 @pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_lesson_completes_on_one_processor_and_in_2_gb(binder, number, tmp_path):
-    project, python, home, rows = binder
+    project, python, theirs, rows = binder
     (path,) = (project / "notebooks").glob(f"{number}-*.ipynb")
     cgroup = Cgroup()
     watch = Watch(cgroup)
     try:
         watch.start()
-        with server(project, python, home, cgroup, tmp_path) as (address, token):
+        with server(project, python, theirs, cgroup, tmp_path) as (address, token):
             began = time.monotonic()
             failure = run_lesson(address, token, path)
             seconds = time.monotonic() - began
@@ -434,7 +436,7 @@ def test_a_lesson_completes_on_one_processor_and_in_2_gb(binder, number, tmp_pat
 
 
 @contextlib.contextmanager
-def server(project, python, home, cgroup, folder):
+def server(project, python, theirs, cgroup, folder):
     """JupyterLab as Binder starts it, inside the cgroup and on one processor."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -444,7 +446,7 @@ def server(project, python, home, cgroup, folder):
     lab += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            ["bash", "-c", command, "bash", *lab], cwd=project, env=variables(home, python),
+            ["bash", "-c", command, "bash", *lab], cwd=project, env=theirs,
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
         try:
