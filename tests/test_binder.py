@@ -15,6 +15,7 @@ import time
 import uuid
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import requests
@@ -433,6 +434,22 @@ def test_a_lesson_completes_on_one_processor_and_in_2_gb(binder, number, tmp_pat
     assert killed == 0, f"{killed} processes ended for want of memory; {failure}"
     assert failure == ""
     assert 0 < watch.bytes < LIMIT
+
+
+@pytest.mark.slow
+def test_a_lesson_that_takes_more_is_noticed(binder, tmp_path):
+    project, python, theirs, _ = binder
+    path = project / "notebooks/98-take-too-much.ipynb"
+    cells = [nbformat.v4.new_code_cell(code) for code in (f"much = b'1' * {LIMIT}", "print('never here')")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    cgroup = Cgroup()
+    try:
+        with server(project, python, theirs, cgroup, tmp_path) as (address, token):
+            failure = run_lesson(address, token, path)
+        assert failure == "cell 0: the kernel died" and cgroup.killed() == 1
+    finally:
+        cgroup.close()
+        path.unlink()
 
 
 @contextlib.contextmanager
