@@ -367,6 +367,17 @@ class Watch(threading.Thread):
         self.join()
 
 
+def without_haste(project):
+    """Lift the limits of time that lesson 09 sets itself, with an error: a slow machine must not fail the test.
+
+    With more time it leaves nothing out, so it takes no less memory.
+    """
+    path = project / "helpers/lessons/lesson_09.py"
+    text, replaced = re.subn(r"(?m)^((?:PREVIEW_)?SECONDS) = 100\.0", rf"\1 = {LONG}.0", path.read_text("utf-8"))
+    assert replaced == 2
+    path.write_text(text, encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def binder(tmp_path_factory):
     """A clean copy, a Python (3.12 with Binder's packages and postBuild done, or ours), its variables, the table."""
@@ -378,11 +389,14 @@ def binder(tmp_path_factory):
         pytest.skip("no taskset here (Debian: util-linux)")
     folder = tmp_path_factory.mktemp("binder")
     project = copy_of_the_project(folder / "project")
+    without_haste(project)
     real = real_mnist(project / "data/cache/mnist.npz")
     python = folder / "env/bin/python"
-    failed = uv("venv", folder / "env", "--python", "3.12", "--no-python-downloads")
-    failed = failed or uv("pip", "install", "--python", python, "--no-deps", "-r", IMAGE)
-    failed = failed or uv("pip", "install", "--python", python, "-r", LOCK) or uv("pip", "check", "--python", python)
+    pyenvs = sorted(Path("~/.pyenv/versions").expanduser().glob("3.12.*/bin/python3.12"))
+    failed = uv("venv", folder / "env", "--python", pyenvs[-1] if pyenvs else "3.12", "--no-python-downloads")
+    for packages in (IMAGE, LOCK):
+        failed = failed or uv("pip", "install", "--python", python, "--no-deps", "-r", packages)
+    failed = failed or uv("pip", "check", "--python", python)
     if failed:  # no Python 3.12, or no network: our packages are the same but for Jupyter's
         python = Path(sys.executable)
         theirs = variables(folder / "home", python, PYTHONPATH=str(project))
@@ -399,12 +413,15 @@ def binder(tmp_path_factory):
     yield project, python, theirs, rows
     shutil.rmtree(folder, ignore_errors=True)
     if rows:
-        head = (
-            "| lesson | seconds | server, kernel and their children, MiB | with the files that the system kept, MiB |"
-        )
-        lines = [f"One processor, {LIMIT:,} bytes, profile preview. {said}.", "", head, "|---|---|---|---|"]
-        lines += [
-            f"| {number} | {' | '.join(f'{value:.0f}' for value in row)} |" for number, row in sorted(rows.items())
+        lines = [
+            f"One processor and {LIMIT:,} bytes for the server, the kernel and their children; profile preview.",
+            f"{said}. The limits of time that lesson 09 sets itself were lifted.",
+            "Seconds: by the clock, and of the processor (other programs of the machine lengthen the first).",
+            "MiB: the peak that its processes had in memory, and that of the cgroup, with files the system keeps.",
+            "",
+            "| lesson | seconds | processor's seconds | MiB | cgroup's MiB |",
+            "|---|---|---|---|---|",
+            *(f"| {number} | {' | '.join(f'{value:.0f}' for value in row)} |" for number, row in sorted(rows.items())),
         ]
         files.write(TABLE, "\n".join(lines) + "\n")
 
@@ -421,13 +438,16 @@ def test_a_lesson_completes_on_one_processor_and_in_2_gb(binder, number, tmp_pat
     watch = Watch(cgroup)
     try:
         watch.start()
+        before = os.times()
         with server(project, python, theirs, cgroup, tmp_path) as (address, token):
             began = time.monotonic()
             failure = run_lesson(address, token, path)
             seconds = time.monotonic() - began
+        after = os.times()
+        worked = sum(getattr(after, of) - getattr(before, of) for of in ("children_user", "children_system"))
         watch.close()
         killed = cgroup.killed()
-        rows[number] = (seconds, watch.bytes / 2**20, cgroup.peak() / 2**20)
+        rows[number] = (seconds, worked, watch.bytes / 2**20, cgroup.peak() / 2**20)
     finally:
         watch.close()
         cgroup.close()
