@@ -409,21 +409,23 @@ def binder(tmp_path_factory):
         "the packages of this environment" if failed else "the packages of Binder's image and requirements/binder.txt"
     )
     said = f"Python {version.stdout.decode().strip()}, {which}, {'MNIST' if real else data.STAND_IN}"
-    rows = {}
-    yield project, python, theirs, rows
+    yield project, python, theirs, (said, {})
     shutil.rmtree(folder, ignore_errors=True)
-    if rows:
-        lines = [
-            f"One processor and {LIMIT:,} bytes for the server, the kernel and their children; profile preview.",
-            f"{said}. The limits of time that lesson 09 sets itself were lifted.",
-            "Seconds: by the clock, and of the processor (other programs of the machine lengthen the first).",
-            "MiB: the peak that its processes had in memory, and that of the cgroup, with files the system keeps.",
-            "",
-            "| lesson | seconds | processor's seconds | MiB | cgroup's MiB |",
-            "|---|---|---|---|---|",
-            *(f"| {number} | {' | '.join(f'{value:.0f}' for value in row)} |" for number, row in sorted(rows.items())),
-        ]
-        files.write(TABLE, "\n".join(lines) + "\n")
+
+
+def write_table(said, rows):
+    """Write what is known so far."""
+    lines = [
+        f"One processor and {LIMIT:,} bytes for the server, the kernel and their children; profile preview.",
+        f"{said}. The limits of time that lesson 09 sets itself were lifted.",
+        "Seconds: by the clock, and of the processor (other programs of the machine lengthen the first).",
+        "MiB: the peak that its processes had in memory, and that of the cgroup, with files the system keeps.",
+        "",
+        "| lesson | seconds | processor's seconds | MiB | cgroup's MiB |",
+        "|---|---|---|---|---|",
+        *(f"| {number} | {' | '.join(f'{value:.0f}' for value in row)} |" for number, row in sorted(rows.items())),
+    ]
+    files.write(TABLE, "\n".join(lines) + "\n")
 
 
 NUMBERS = [path.name[:2] for path in lesson_files.every()]
@@ -432,7 +434,7 @@ NUMBERS = [path.name[:2] for path in lesson_files.every()]
 @pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_lesson_completes_on_one_processor_and_in_2_gb(binder, number, tmp_path):
-    project, python, theirs, rows = binder
+    project, python, theirs, (said, rows) = binder
     (path,) = (project / "notebooks").glob(f"{number}-*.ipynb")
     cgroup = Cgroup()
     watch = Watch(cgroup)
@@ -448,6 +450,7 @@ def test_a_lesson_completes_on_one_processor_and_in_2_gb(binder, number, tmp_pat
         watch.close()
         killed = cgroup.killed()
         rows[number] = (seconds, worked, watch.bytes / 2**20, cgroup.peak() / 2**20)
+        write_table(said, rows)
     finally:
         watch.close()
         cgroup.close()
