@@ -145,11 +145,20 @@ def copy_of_the_project(folder):
 
 def variables(home, python, **more):
     """What a build or a launch finds: a home of its own, its Python first on the path, none of ours."""
-    theirs = {
-        k: v for k, v in os.environ.items() if not k.startswith(("ANYGPU_", "JUPYTER", "KERAS", "OPENBLAS", "OCL"))
-    }
-    for name in ("PYTHONPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME", "MPLBACKEND", "GLIBC_TUNABLES", "POCL_AFFINITY"):
-        theirs.pop(name, None)
+    ours = (
+        "ANYGPU_",
+        "GLIBC_",
+        "JUPYTER",
+        "KERAS_",
+        "MPL",
+        "OCL_",
+        "OPENBLAS_",
+        "POCL_",
+        "PYTHON",
+        "VIRTUAL_ENV",
+        "XDG_",
+    )
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
     return theirs | {"HOME": str(home), "PATH": path, "BINDER_LAUNCH_HOST": "https://mybinder.org/"} | more
 
@@ -395,7 +404,7 @@ def binder(tmp_path_factory):
     pyenvs = sorted(Path("~/.pyenv/versions").expanduser().glob("3.12.*/bin/python3.12"))
     failed = uv("venv", folder / "env", "--python", pyenvs[-1] if pyenvs else "3.12", "--no-python-downloads")
     for packages in (IMAGE, LOCK):
-        failed = failed or uv("pip", "install", "--python", python, "--no-deps", "-r", packages)
+        failed = failed or uv("pip", "install", "--python", python, "--no-deps", "--compile-bytecode", "-r", packages)
     failed = failed or uv("pip", "check", "--python", python)
     if failed:  # no Python 3.12, or no network: our packages are the same but for Jupyter's
         python = Path(sys.executable)
