@@ -261,8 +261,6 @@ ONE_THREAD = {
 import numpy, scipy.linalg, sklearn, threadpoolctl
 print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()})
 """,
-    "TensorFlow": "import tensorflow as tf; tf.ones((500, 500)) @ tf.ones((500, 500))"
-    + NAMES.replace("NAME", "'tf_Compute'"),
     "JAX": "import jax.numpy as j; (j.ones((500, 500)) @ j.ones((500, 500))).block_until_ready()"
     + NAMES.replace("NAME", "'tf_XLAEigen'"),
     "PoCL": """
