@@ -19,6 +19,7 @@ HASHED = ("--universal", "--generate-hashes")
 ENVIRONMENTS = re.compile(r"^environments = \[.*?^\]", re.DOTALL | re.MULTILINE)
 LIKE_CPU = ("--constraint", "requirements/cpu.txt")
 CPU = ("pyproject.toml", "--extra", "cpu")
+PIN = re.compile(r"^([a-z0-9.-]+)==\S+(?: ; [^\\\n]+)?", re.MULTILINE)
 
 
 class Lock(NamedTuple):
@@ -28,6 +29,7 @@ class Lock(NamedTuple):
     arguments: tuple[str, ...]  # what `uv pip compile` is told, besides what all locks share
     machines: tuple[str, ...] | None = None  # markers; None takes those of pyproject.toml, empty means all
     python: str = "3.11"  # the oldest
+    beside: str = ""  # a list of what is there before: left out, and agreed with
 
 
 # cpu comes first: the others are held to its versions wherever they can be.
@@ -68,7 +70,11 @@ LOCKS = (
         ("sys_platform == 'darwin' and platform_machine == 'x86_64' and python_full_version < '3.13'",),
     ),
     Lock(
-        "binder.txt", (*CPU, *LIKE_CPU, "--python-platform", "x86_64-manylinux_2_28", "--generate-hashes"), (), "3.12"
+        "binder.txt",
+        (*CPU, "--python-platform", "x86_64-manylinux_2_28", "--generate-hashes"),
+        (),
+        "3.12",
+        "requirements/binder-image.in",
     ),
     Lock(
         "conda-opencl.txt",
@@ -149,6 +155,7 @@ def mark(lock: Lock) -> str:
         [project["dependency-groups"][name] for name in _values(lock, "--group")],
         [project["project"]["optional-dependencies"][name] for name in _values(lock, "--extra")],
         project["project"]["dependencies"] if "pyproject.toml" in lock.arguments else [],
+        *([_read(lock.beside)] if lock.beside else []),
     ]
     return f"#    inputs: {hashlib.sha256(json.dumps(inputs).encode()).hexdigest()}"
 
@@ -173,7 +180,8 @@ def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
         output = f"requirements/{lock.name}"  # uv keeps the versions that it finds there
         uv.run(
             f"Compiling {output}",
-            *("pip", "compile", *lock.arguments, "--python-version", lock.python, *["--upgrade"] * upgrade),
+            *("pip", "compile", *lock.arguments, *_agree(lock, folder), "--python-version", lock.python),
+            *["--upgrade"] * upgrade,
             *("--custom-compile-command", "python3 workshop.py lock", "--output-file", output),
             cwd=folder,
             next="No lock was changed. Mend pyproject.toml (or the network), then repeat: python3 workshop.py lock",
@@ -181,3 +189,15 @@ def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
         first, second, rest = (folder / output).read_text(encoding="utf-8").split("\n", 2)
         texts[output] = "\n".join([first, second, mark(lock), rest])
     return texts
+
+
+def _agree(lock: Lock, folder: Path) -> list[str]:
+    """Return what lets uv leave out what is there before, agree with it, and hold the rest to cpu.txt's versions."""
+    if not lock.beside:
+        return []
+    there = {pin[1] for pin in PIN.finditer(_read(lock.beside))}
+    cpu = PIN.finditer((folder / "requirements/cpu.txt").read_text(encoding="utf-8"))
+    rest = "requirements/cpu-without-image.in"
+    (folder / rest).write_text("\n".join(pin[0] for pin in cpu if pin[1] not in there), encoding="utf-8")
+    left_out = [part for name in sorted(there) for part in ("--no-emit-package", name)]
+    return ["--constraint", lock.beside, "--constraint", rest, *left_out]
