@@ -101,7 +101,7 @@ def prepare(folder: Path, executed: Path | None = None) -> list[Path]:
     stored = [path for path in every if not path.stem.startswith(of_copies)]
     found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
     lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
-    places = ("docs/*.md", "docs/*/*.md", "data/README.md", "*.md")
+    places = ("docs/*.md", "docs/*/*.md", "data/README.md", "requirements/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
     shipped: list[Path] = []
     for path, notebook in lessons.items():
