@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from helpers import workload
-from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 
 
@@ -65,21 +64,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(path: Path) -> int:
     """Print what is wrong with a file, or how to send it in."""
-    import json
-
     from helpers import ranking
 
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WorkshopError(f"{path.name} cannot be read.", str(error.strerror), "Check its name.") from None
-    except ValueError as error:
-        raise WorkshopError(f"{path.name} is not JSON.", f"{error}.") from None
+    held = ranking.files.load(path)
     problems = ranking.problems_of(held)
     if problems:
         print(f"{path.name} may not be sent in:\n" + "\n".join(f"  {problem}" for problem in problems))
         return 1
-    result = ranking.read(path)
+    result = ranking.files.from_json(held, path.stem)
     print(f"{path.name}: right in form, no names, no paths. Noise: {result.noise}.")
     if not result.noise.quiet:
         note = f" --note {shlex.quote(result.machine.note)}" if result.machine.note else ""

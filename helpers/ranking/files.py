@@ -157,6 +157,20 @@ def save(result: Result, name: str, folder: Path | None = None) -> Path:
     return path
 
 
+def load(path: Path) -> Any:  # noqa: ANN401 (whatever a file holds)
+    """Return what a JSON file holds, a result or not.
+
+    Raises:
+        WorkshopError: it cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WorkshopError(f"{path.name} cannot be read.", str(error.strerror), "Check its name.") from None
+    except ValueError as error:
+        raise WorkshopError(f"{path.name} is not JSON.", f"{error}.", "Write it anew with bench --save.") from None
+
+
 def read(path: Path | str) -> Result:
     """Read a result's file.
 
@@ -164,12 +178,7 @@ def read(path: Path | str) -> Result:
         WorkshopError: it cannot be read, or is no result.
     """
     path = Path(path)
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WorkshopError(f"{path.name} cannot be read.", str(error.strerror), "Check its name.") from None
-    except ValueError as error:
-        raise WorkshopError(f"{path.name} is not JSON.", f"{error}.", "Write it anew with bench --save.") from None
+    held = load(path)
     if problems := problems_of(held):
         raise WorkshopError(
             f"{path.name} is no result of this benchmark.",
