@@ -374,17 +374,6 @@ class Watch(threading.Thread):
         self.join()
 
 
-def without_haste(project):
-    """Lift the limits of time that lesson 09 sets itself, with an error: a slow machine must not fail the test.
-
-    With more time it leaves nothing out, so it takes no less memory.
-    """
-    path = project / "helpers/lessons/lesson_09.py"
-    text, replaced = re.subn(r"(?m)^((?:PREVIEW_)?SECONDS) = 100\.0", r"\1 = 600.0", path.read_text("utf-8"))
-    assert replaced == 2
-    path.write_text(text, encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def binder(tmp_path_factory):
     """A clean copy, a Python (3.12 with Binder's packages and postBuild done, or ours), its variables, the table."""
@@ -396,7 +385,6 @@ def binder(tmp_path_factory):
         pytest.skip("no taskset here (Debian: util-linux)")
     folder = tmp_path_factory.mktemp("binder")
     project = copy_of_the_project(folder / "project")
-    without_haste(project)
     real = real_mnist(project / "data/cache/mnist.npz")
     python = folder / "env/bin/python"
     pyenvs = sorted(Path("~/.pyenv/versions").expanduser().glob("3.12.*/bin/python3.12"))
@@ -416,7 +404,8 @@ def binder(tmp_path_factory):
         "the packages of this environment" if failed else "the packages of Binder's image and requirements/binder.txt"
     )
     said = f"Python {version.stdout.decode().strip()}, {which}, {'MNIST' if real else data.STAND_IN}"
-    yield project, python, theirs, (said, {})
+    # A slow machine must not fail the test by lesson 09's own limits; with more time it takes no less memory.
+    yield project, python, theirs | {"ANYGPU_PATIENCE": "6"}, (said, {})
     shutil.rmtree(folder, ignore_errors=True)
 
 
