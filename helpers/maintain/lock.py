@@ -37,6 +37,20 @@ LOCKS = (
     Lock("cpu.txt", (*CPU, *HASHED)),
     Lock("test.txt", ("--group", "test", *LIKE_CPU, *HASHED), ()),
     Lock("book.txt", ("--group", "book", *LIKE_CPU, "--constraint", "requirements/test.txt", *HASHED), ()),
+    Lock(
+        "classroom.txt",
+        (
+            "--group",
+            "classroom",
+            *LIKE_CPU,
+            "--constraint",
+            "requirements/test.txt",
+            "--constraint",
+            "requirements/book.txt",
+            *HASHED,
+        ),
+        (),
+    ),
     Lock("openvino.txt", ("--group", "openvino", *LIKE_CPU, "--no-emit-package", "numpy", *HASHED)),  # the family's
     Lock("tinygrad.txt", ("--group", "tinygrad", *HASHED)),
     Lock(
