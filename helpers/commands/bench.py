@@ -13,11 +13,11 @@ from helpers.machine.host import Host, command
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    from helpers.ranking import works
+    from helpers.ranking.worker import FRAMEWORKS
 
     parser.add_argument("--profile", choices=workload.WORKLOADS, help="preview: 30 s, lab: 3 minutes, full: 10 minutes")
-    parser.add_argument("--only", action="append", choices=works.FRAMEWORKS, metavar="FRAMEWORK",
-                        help=f"measure it alone; repeat it for several: {', '.join(works.FRAMEWORKS)}")  # fmt: skip
+    parser.add_argument("--only", action="append", choices=FRAMEWORKS, metavar="FRAMEWORK",
+                        help=f"measure it alone; repeat it for several: {', '.join(FRAMEWORKS)}")  # fmt: skip
     parser.add_argument("--save", metavar="NAME", help="keep the result as data/results/machines/NAME.json")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep it in this folder instead")
     parser.add_argument("--note", default="", help="what is particular about the machine, kept with the result")
@@ -68,6 +68,8 @@ def _check(path: Path) -> int:
 
     held = ranking.files.load(path)
     problems = ranking.problems_of(held)
+    if not problems and held["workshop"]["edition"] != ranking.EDITION:
+        problems = [f"edition {held['workshop']['edition']}: edition {ranking.EDITION} is measured now; measure again"]
     if problems:
         print(f"{path.name} may not be sent in:\n" + "\n".join(f"  {problem}" for problem in problems))
         return 1
