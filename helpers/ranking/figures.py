@@ -100,11 +100,7 @@ def _network(panel: Axes, place: int, result: Result, scored: Score) -> str:
 
 
 def draw_tasks(result: Result) -> None:
-    """Draw what each framework reached in each task, in percent of its device's measured ceiling.
-
-    Args:
-        result: of `measure` or `read`.
-    """
+    """Draw what each framework reached in each task, in percent of its device's measured ceiling."""
     measured = [row for row in result.rows if row.percent is not None and TASKS[row.task].group != "ceiling"]
     names = [name for name in TASKS if any(row.task == name for row in measured)]
     words = []

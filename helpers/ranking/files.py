@@ -121,12 +121,7 @@ def check_name(name: str) -> None:
 
 
 def save(result: Result, name: str, folder: Path | None = None) -> Path:
-    """Write a result into the gallery.
-
-    Args:
-        result: of `measure`.
-        name: of the file: small letters, digits and hyphens, what the machine is, such as "amd-zen-5-2-cores".
-        folder: another one than the gallery's.
+    """Write a result into the gallery, or another folder, as NAME.json.
 
     Raises:
         WorkshopError: the name cannot be one, or nothing was measured.
@@ -239,14 +234,10 @@ def _personal(text: str) -> bool:
 
 
 def compare(one: Result, other: Result) -> str:
-    """Return pyperf's comparison of two results; it claims nothing that may be chance.
+    """Return pyperf's comparison of a result with another one; it claims nothing that may be chance.
 
     Of one machine it compares what the same framework did on the same device; of two machines the best of each for each
     task. Its values are the seconds for each GB, GFLOP or image.
-
-    Args:
-        one: the baseline.
-        other: what is compared with it.
 
     Raises:
         WorkshopError: they have no task in common, or their tasks are of different editions.

@@ -43,7 +43,7 @@ WORKER = ("-m", "helpers.ranking.worker")
 WHOLE = 0.6  # of the time is for the whole rounds, where others follow
 CONTENDS = 0.7  # of the best speed a row must reach after the whole rounds to be measured again
 PATIENCE = 3  # times its share a process may take before it is killed, and never less than
-LEAST_PATIENCE = 60.0  # seconds
+LEAST_PATIENCE = 90.0  # seconds
 
 
 class Place(NamedTuple):

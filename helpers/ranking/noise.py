@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -145,26 +144,23 @@ class Watch:
     def end(self) -> Noise:
         """Return what was seen."""
         seconds = time.perf_counter() - self._began
-        busy, own, *rest = _system()
-        others, steal = _between(self._at_first, (busy, own + self._children, *rest), seconds)
-        return Noise(tuple(self.moments), usable_cpus(), others, steal)
+        busy, own, stolen, whole = np.subtract(_system(), self._at_first)
+        others = float(max(0.0, busy - own - self._children) / seconds)
+        return Noise(tuple(self.moments), usable_cpus(), others, None if math.isnan(stolen) else float(stolen / whole))
 
 
 def _system() -> tuple[float, float, float, float]:
-    """Seconds of processor time since the start: used by all, by this process and its ended children, stolen, all."""
+    """Seconds of processor time since the start: used by all, by this process and its ended children, stolen, all.
+
+    What the system does not tell (stolen time, on Windows and macOS) is not a number.
+    """
     import psutil
 
     times, own = psutil.cpu_times(), os.times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    steal = getattr(times, "steal", math.nan)
-    counted = [getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "interrupt", "dpc")]
-    busy = sum(counted)
-    return busy, own.user + own.system + own.children_user + own.children_system, steal, busy + idle
-
-
-def _between(first: Sequence[float], last: Sequence[float], seconds: float) -> tuple[float | None, float | None]:
-    """The cores that others used, and the share of stolen time; None where the system does not tell."""
-    busy, own, stolen, whole = (late - early for early, late in zip(first, last, strict=True))
-    if seconds <= 0 or whole <= 0:
-        return None, None
-    return max(0.0, busy - own) / seconds, None if math.isnan(stolen) else stolen / (whole + stolen)
+    # Linux counts guests as user time as well, and neither they nor stolen time are work of this machine.
+    busy = (
+        sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "steal", "guest", "guest_nice"))
+    )
+    stolen = getattr(times, "steal", math.nan)
+    whole = busy + times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    return busy, own.user + own.system + own.children_user + own.children_system, stolen, whole

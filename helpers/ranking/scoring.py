@@ -40,11 +40,7 @@ class Score:
     provisional: str = ""  # why the reference machine's result will be replaced; empty if it will not
 
     def whole(self, kind: str) -> bool:
-        """Return whether one of the three numbers is over every task that belongs to it.
-
-        Args:
-            kind: inference, training or overall.
-        """
+        """Return whether one of the three numbers (inference, training, overall) is over every task of its kind."""
         return not any(kind in ("overall", TASKS[task].group) for task in self.missing)
 
     @property
@@ -54,10 +50,10 @@ class Score:
 
     @property
     def differs(self) -> float | None:
-        """How far a second run's overall score may lie off: 19 of 20 runs come nearer. None with one process a task.
+        """How far a second run's overall score may lie off, as a share of it; None with one process a task.
 
-        Each task's part is the standard error of its row, from the spread between processes; the errors add up as
-        squares, over n tasks they count 1/n each, and two runs differ by the root of 2 more than one is uncertain.
+        The errors of the n rows add up as squares and count 1/n each; two runs differ by the root of 2 more than one is
+        uncertain; and of 20 runs about 19 are nearer than twice that, where there are many processes.
         """
         errors = [best.row.error for best in self.tasks.values()]
         if not errors or None in errors:
@@ -115,13 +111,7 @@ def score(result: Result, reference: Result | None = None, tasks: Collection[str
 
 
 def comparable(one: Score, other: Score, names: tuple[str, str] = ("yours", "theirs")) -> str:
-    """Return why two scores cannot be compared; an empty text if they can.
-
-    Args:
-        one: the first score.
-        other: the second.
-        names: of the two, for people.
-    """
+    """Return why two scores, named so for people, cannot be compared; an empty text if they can."""
     if one.edition != other.edition:
         return f"the tasks differ: edition {one.edition} against {other.edition}"
     differ = [task for task in TASKS if (task in one.tasks) != (task in other.tasks)]

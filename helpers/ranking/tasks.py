@@ -63,14 +63,10 @@ OPERATIONS = {  # for each image
 
 
 def size_for(kind: str, by_library: bool) -> int:
-    """Return the rows and columns of the matrices: fixed for each kind of device.
+    """Return the rows and columns of the matrices: more where a library multiplies, which is faster than our kernels.
 
     A product that keeps a GPU busy takes a processor long, and one that suits a processor is over before a GPU's parts
     have all begun. So the two are not the same work: no score takes products, and `files.compare` leaves them out.
-
-    Args:
-        kind: of the device, one of helpers.frameworks.KINDS.
-        by_library: whether a library multiplies; our own kernels are slower and get smaller matrices.
     """
     if kind in ("gpu", "accelerator"):
         return 4096 if by_library else 2048
@@ -177,11 +173,7 @@ class Layer(NamedTuple):
 
 @functools.cache
 def weights(network: str) -> tuple[Layer, ...]:
-    """Return the weights that every framework gets, drawn by He's rule so that the numbers stay in range.
-
-    Args:
-        network: "mlp" or "cnn".
-    """
+    """Return the weights that every framework gets, for "mlp" or "cnn", by He's rule so that numbers stay in range."""
     rng = np.random.default_rng(1)
     shapes: Mapping[str, Sequence[tuple[int, ...]]] = {
         "mlp": ((784, 512), (512, 512), (512, 10)),
@@ -203,12 +195,7 @@ def images(count: int = BATCH) -> tuple[np.ndarray, np.ndarray]:
 
 
 def forward(network: str, pixels: np.ndarray) -> np.ndarray:
-    """Compute what a network answers, in float64 and with NumPy alone: ten probabilities for each image.
-
-    Args:
-        network: "mlp" or "cnn".
-        pixels: uint8 of shape (n, 28, 28, 1).
-    """
+    """Compute ten probabilities for each image (uint8, (n, 28, 28, 1)), in float64 and with NumPy alone."""
     layers = [Layer(*(one.astype(np.float64) for one in layer)) for layer in weights(network)]
     x = pixels / 255
     if network == "cnn":
@@ -231,11 +218,7 @@ FEW = 4  # images of which NumPy computes the answer: its convolution is slow
 
 
 def check_answers(network: str, actual: np.ndarray) -> str:
-    """Hold what a network answered for the first of `images` against NumPy's answers.
-
-    Args:
-        network: "mlp" or "cnn".
-        actual: probabilities, float32 of shape (n, 10); the first FEW of them are compared.
+    """Hold what a network answered for the first FEW of `images` (float32, (n, 10)) against NumPy's answers.
 
     Raises:
         products.Refused: they are wrong. A framework may round the factors to ten bits (TF32) or to seven (TPUs).
@@ -250,10 +233,6 @@ def check_training(network: str, losses: Sequence[float]) -> str:
 
     The first loss must be near what NumPy computes with the same weights: dropout, which is random, moves it a little.
     The mean of the last three must be lower.
-
-    Args:
-        network: "mlp" or "cnn".
-        losses: of the steps, in order.
 
     Raises:
         products.Refused: it did not.
