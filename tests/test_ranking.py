@@ -198,7 +198,7 @@ def test_works_are_timed_in_turn_and_the_first_call_of_a_turn_counts_nowhere():
     clock, order, told = FakeClock(), [], []
     there = {name: (timed(name, clock, order, 1.0), 2) for name in ("MLP training", "CNN training")}
     worker.take_turns(there, 1e9, told.append, clock)
-    assert order[:6] == ["MLP training"] * 3 + ["CNN training"] * 3
+    assert order[:8] == ["MLP training"] * 4 + ["CNN training"] * 4
     assert [one["task"] for one in told] == list(there) * worker.MOST_VALUES
     assert {one["seconds"] for one in told} == {1.0}
 

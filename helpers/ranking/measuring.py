@@ -18,7 +18,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -89,48 +89,62 @@ def measure(
     seconds = workload.pick(preview=30.0, lab=180.0, full=600.0) if seconds is None else seconds
     rounds = workload.pick(preview=1, lab=2, full=4) if rounds is None else rounds
     again = workload.pick(preview=0, lab=6, full=12) if again is None else again
-    tell = tell or partial(print, flush=True)
     began = time.perf_counter()
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()
     places, answers = find_places(only)
-    watch = Watch()
-    watch.look("before")
-    timed = [place for place in places if not place.why_not]
-    told: dict[Place, list[_Told]] = {place: [] for place in timed}
-
-    def run(todo: Sequence[tuple[Place, tuple[str, ...]]], label: str, end: float) -> None:
-        """Run one process after the other, and share the time that is left among them."""
-        for done, (place, tasks) in enumerate(todo):
-            ahead = sum(SHARES[one.framework] for one, _ in todo[done:])
-            share = max(1.0, (end - time.perf_counter()) * SHARES[place.framework] / ahead)
-            told[place].append(_in_process(place, tasks, share))
-            watch.own(told[place][-1].used)
-            watch.look(f"after {place.framework}")
-            for row in _rows(place, told[place]):
-                if row.task in tasks:
-                    tell(f"{label}{row}")
-
-    whole = [(place, DOES[place.framework]) for place in timed]
+    bench = _Bench([place for place in places if not place.why_not], tell or partial(print, flush=True))
+    whole = {place: DOES[place.framework] for place in bench.told}
     for number in range(rounds):
-        label = f"round {number + 1} of {rounds}: " if rounds > 1 else ""
-        run(whole, label, began + seconds * (WHOLE if again else 1) * (number + 1) / rounds)
-    contend = contenders([row for place in timed for row in _rows(place, told[place])])
-    todo = [(place, contend[place[:2]]) for place in timed if place[:2] in contend]
+        end = began + seconds * (WHOLE if again else 1) * (number + 1) / rounds
+        bench.run(whole, end, f"round {number + 1} of {rounds}: " if rounds > 1 else "")
+    contend = contenders(bench.rows())
     for number in range(again):
-        if time.perf_counter() < began + seconds:
-            left = began + seconds - time.perf_counter()
-            run(todo, f"again, {number + 1} of {again}: ", time.perf_counter() + left / (again - number))
-    not_timed = [_not_timed(place) for place in places if place.why_not]
+        left = began + seconds - time.perf_counter()
+        if left > 0:
+            todo = {place: contend[place[:2]] for place in bench.told if place[:2] in contend}
+            bench.run(todo, time.perf_counter() + left / (again - number), f"again, {number + 1} of {again}: ")
+    not_timed = [Row(DOES[place.framework][0], *place[:5], why_not=place.why_not) for place in places if place.why_not]
     for row in not_timed:
-        tell(str(row))
+        bench.tell(str(row))
     order = list(TASKS)
-    rows = [row for place in timed for row in _rows(place, told[place])] + not_timed
-    rows = with_ceilings(sorted(rows, key=lambda row: order.index(row.task)))
-    versions = {answer.framework: answer.version for answer in answers if answer.version}
-    versions |= {place.framework: one.version for place in timed for one in told[place] if one.version}
+    rows = with_ceilings(sorted([*bench.rows(), *not_timed], key=lambda row: order.index(row.task)))
+    versions = {answer.framework: answer.version for answer in answers if answer.version} | bench.versions()
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return Result(rows, watch.end(), here(answers), workload.current(), today, time.perf_counter() - began, versions)
+    seconds = time.perf_counter() - began
+    return Result(rows, bench.watch.end(), here(answers), workload.current(), today, seconds, versions)
+
+
+class _Bench:
+    """What the processes of each place told so far, and how quiet the machine was between them."""
+
+    def __init__(self, places: Sequence[Place], tell: Callable[[str], object]) -> None:
+        self.told: dict[Place, list[_Told]] = {place: [] for place in places}
+        self.tell = tell
+        self.watch = Watch()
+        self.watch.look("before")
+
+    def run(self, todo: Mapping[Place, tuple[str, ...]], end: float, label: str) -> None:
+        """Run a process for each place and its tasks, and share the time until `end` among them."""
+        ahead = sum(SHARES[place.framework] for place in todo)
+        for place, tasks in todo.items():
+            left = end - time.perf_counter()
+            told = _in_process(place, tasks, max(1.0, left * SHARES[place.framework] / ahead))
+            ahead -= SHARES[place.framework]
+            self.told[place].append(told)
+            self.watch.own(told.used)
+            self.watch.look(f"after {place.framework}")
+            for row in _rows(place, self.told[place]):
+                if row.task in tasks:
+                    self.tell(f"{label}{row}")
+
+    def rows(self) -> list[Row]:
+        """Return every row of every place."""
+        return [row for place, told in self.told.items() for row in _rows(place, told)]
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of each framework that told it."""
+        return {place.framework: one.version for place, told in self.told.items() for one in told if one.version}
 
 
 def contenders(rows: Sequence[Row]) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -225,10 +239,6 @@ def _fate(done: processes.Finished, patience: float) -> str:
     if done.status < 0:
         return f"its process was ended by {signal.Signals(-done.status).name}{last}"
     return f"its process ended with status {done.status}{last}"
-
-
-def _not_timed(place: Place) -> Row:
-    return Row(DOES[place.framework][0], *place[:5], why_not=place.why_not)
 
 
 def _rows(place: Place, processes_told: Sequence[_Told]) -> list[Row]:

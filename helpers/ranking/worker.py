@@ -90,8 +90,8 @@ def take_turns(
 ) -> None:
     """Time all works once a round until the time is up: a slow minute must not hit one of them alone.
 
-    Each is called once before its clock starts: the one before it left other data in the caches, and perhaps threads
-    that still wait for more work, and so keep a core busy.
+    Each is done once before its clock starts: the one before it left other data in the caches, and perhaps threads that
+    still wait for more work, and so keep a core busy.
 
     Args:
         works: for each task its work, and how often for one value.
@@ -103,7 +103,7 @@ def take_turns(
         for task, (work, loops) in works.items():
             if number >= LEAST_VALUES and clock() >= end:
                 return
-            work.do(1)
+            work.do(loops)
             begin = clock()
             work.do(loops)
             tell({"task": task, "seconds": (clock() - begin) / loops})
