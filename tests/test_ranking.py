@@ -647,6 +647,7 @@ def test_the_command_measures_saves_and_compares(monkeypatch, tmp_path, capsys):
     assert main(["bench", "--save", "now", "--note", "a test", "--compare", str(before)]) == 0
     out = capsys.readouterr().out
     assert "overall 200" in out and "faster" in out and "Then: Score: overall 100" in out
+    assert "From then to this run: overall +100.0%, training +100.0%, inference +100.0%." in out
     assert ranking.read(tmp_path / "now.json").machine.note == "a test"
 
 

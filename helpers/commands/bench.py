@@ -6,9 +6,13 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers import workload
 from helpers.machine.host import Host, command
+
+if TYPE_CHECKING:
+    from helpers.ranking import Score
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +61,19 @@ def run(args: argparse.Namespace) -> int:
     if before:
         print(f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image, by pyperf:")
         print(ranking.compare(before, result))
-        why_not = ranking.comparable(ranking.score(before), ranking.score(result), (args.compare.stem, "this run"))
-        print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
+        print(f"\n{_scores_apart(ranking.score(before), ranking.score(result), args.compare.stem)}")
     return status
+
+
+def _scores_apart(then: Score, now: Score, name: str) -> str:
+    """Return how far two scores lie apart, or why they cannot be compared."""
+    from helpers import ranking
+
+    if why_not := ranking.comparable(then, now, (name, "this run")):
+        return f"The scores cannot be compared: {why_not}."
+    pairs = {kind: (getattr(then, kind), getattr(now, kind)) for kind in ("overall", "training", "inference")}
+    apart = [f"{kind} {late / early - 1:+.1%}" for kind, (early, late) in pairs.items() if early and late]
+    return f"Then: {then}\nFrom then to this run: {', '.join(apart)}."
 
 
 def _check(path: Path) -> int:
