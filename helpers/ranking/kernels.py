@@ -79,8 +79,8 @@ __kernel void peak(__global VECTOR *out, const float factor) {
 """
 PEAK_RESULT = 72.0
 PEAK_WIDTHS = (1, 4, 8, 16)  # floats of a vector; the fastest is the peak
-# Of the peak's kernel. Without a size PoCL on two cores made two groups, one a core: a core that came late made the
-# call twice as long, and half the peak was measured. With many groups the other core takes more of them.
+# Work-items of a group of the peak's kernel. Without a size PoCL on two cores made two groups, and a thread that came
+# first could take both: the other one had nothing to do, and the call took twice as long.
 PEAK_GROUP = 64
 
 
