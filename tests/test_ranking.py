@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import ROOT, products, ranking
@@ -63,6 +63,7 @@ def test_a_score_takes_the_four_networks_and_nothing_that_differs_between_device
     assert ranking.score(other, usual).overall == pytest.approx(100)
 
 
+@settings(deadline=None)  # of a busy machine
 @given(st.lists(st.floats(0.01, 100), min_size=len(ranking.SCORED), max_size=len(ranking.SCORED)))
 def test_a_score_is_the_geometric_mean_of_the_ratios(ratios):
     mine = result(rows=tuple(row(task, 3 * ratio) for task, ratio in zip(ranking.SCORED, ratios, strict=True)))
@@ -72,6 +73,7 @@ def test_a_score_is_the_geometric_mean_of_the_ratios(ratios):
     assert scored.training == pytest.approx(100 * math.prod(training) ** (1 / len(training)))
 
 
+@settings(deadline=None)  # of a busy machine
 @given(st.floats(0.01, 100), st.floats(0.01, 100))
 def test_which_machine_is_the_reference_changes_no_ratio(first, second):
     one, other = result(first), result(second)
@@ -637,6 +639,15 @@ def test_a_file_is_checked_by_the_command(tmp_path, capsys):
 def test_a_wrong_name_is_refused_before_anything_is_measured(monkeypatch):
     monkeypatch.setattr(ranking, "measure", lambda **_: pytest.fail("measured"))
     assert main(["bench", "--save", "Mein Rechner"]) == 2
+
+
+def test_a_file_of_another_edition_is_refused_before_anything_is_measured(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ranking, "measure", lambda **_: pytest.fail("measured"))
+    old = ranking.save(result(edition=1), "old", tmp_path)
+    assert main(["bench", "--compare", str(old)]) == 2
+    assert "edition 1, and edition 2 is measured now" in capsys.readouterr().err
+    assert main(["bench", "--check", str(old)]) == 1
+    assert "edition 1: edition 2 is measured now" in capsys.readouterr().out
 
 
 def test_the_command_measures_saves_and_compares(monkeypatch, tmp_path, capsys):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import workload
+from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ def run(args: argparse.Namespace) -> int:
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
     before = ranking.read(args.compare) if args.compare else None
+    if before and before.edition != ranking.EDITION:  # before anything is measured
+        raise WorkshopError(
+            f"{args.compare.name} cannot be compared with a new run.",
+            f"It is of edition {before.edition}, and edition {ranking.EDITION} is measured now: other tasks or timing.",
+            "Measure that machine again.",
+        )
     if args.save:
         ranking.files.check_name(args.save)
     print(

@@ -255,7 +255,9 @@ def compare(one: Result, other: Result) -> str:
     sizes = [name for name in shared if _is_other_work(sides[0][name], sides[1][name])]
     common = [name for name in shared if name not in (*memory, *sizes)]
     if not common:
-        raise WorkshopError("These two results have nothing in common.", "They measured different tasks.")
+        raise WorkshopError(
+            "These two results have nothing in common.", "They measured different tasks, or memory varied."
+        )
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for name, side in zip((one.name or "before", other.name or "now"), sides, strict=True):
