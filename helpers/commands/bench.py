@@ -6,18 +6,23 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers import workload
+from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
+
+if TYPE_CHECKING:
+    from helpers.ranking import Score
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    from helpers.ranking import works
+    from helpers.ranking.worker import FRAMEWORKS
 
     parser.add_argument("--profile", choices=workload.WORKLOADS, help="preview: 30 s, lab: 3 minutes, full: 10 minutes")
-    parser.add_argument("--only", action="append", choices=works.FRAMEWORKS, metavar="FRAMEWORK",
-                        help=f"measure it alone; repeat it for several: {', '.join(works.FRAMEWORKS)}")  # fmt: skip
+    parser.add_argument("--only", action="append", choices=FRAMEWORKS, metavar="FRAMEWORK",
+                        help=f"measure it alone; repeat it for several: {', '.join(FRAMEWORKS)}")  # fmt: skip
     parser.add_argument("--save", metavar="NAME", help="keep the result as data/results/machines/NAME.json")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep it in this folder instead")
     parser.add_argument("--note", default="", help="what is particular about the machine, kept with the result")
@@ -36,6 +41,12 @@ def run(args: argparse.Namespace) -> int:
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
     before = ranking.read(args.compare) if args.compare else None
+    if before and before.edition != ranking.EDITION:  # before anything is measured
+        raise WorkshopError(
+            f"{args.compare.name} cannot be compared with a new run.",
+            f"It is of edition {before.edition}, and edition {ranking.EDITION} is measured now: other tasks or timing.",
+            "Measure that machine again.",
+        )
     if args.save:
         ranking.files.check_name(args.save)
     print(
@@ -57,9 +68,19 @@ def run(args: argparse.Namespace) -> int:
     if before:
         print(f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image, by pyperf:")
         print(ranking.compare(before, result))
-        why_not = ranking.comparable(ranking.score(before), ranking.score(result), (args.compare.stem, "this run"))
-        print(f"\nThe scores cannot be compared: {why_not}." if why_not else f"\nThen: {ranking.score(before)}")
+        print(f"\n{_scores_apart(ranking.score(before), ranking.score(result), args.compare.stem)}")
     return status
+
+
+def _scores_apart(then: Score, now: Score, name: str) -> str:
+    """Return how far two scores lie apart, or why they cannot be compared."""
+    from helpers import ranking
+
+    if why_not := ranking.comparable(then, now, (name, "this run")):
+        return f"The scores cannot be compared: {why_not}."
+    pairs = {kind: (getattr(then, kind), getattr(now, kind)) for kind in ("overall", "training", "inference")}
+    apart = [f"{kind} {late / early - 1:+.1%}" for kind, (early, late) in pairs.items() if early and late]
+    return f"Then: {then}\nFrom then to this run: {', '.join(apart)}."
 
 
 def _check(path: Path) -> int:
@@ -68,6 +89,8 @@ def _check(path: Path) -> int:
 
     held = ranking.files.load(path)
     problems = ranking.problems_of(held)
+    if not problems and held["workshop"]["edition"] != ranking.EDITION:
+        problems = [f"edition {held['workshop']['edition']}: edition {ranking.EDITION} is measured now; measure again"]
     if problems:
         print(f"{path.name} may not be sent in:\n" + "\n".join(f"  {problem}" for problem in problems))
         return 1

@@ -219,7 +219,7 @@ def your_speeds(rows: Sequence[Row]) -> list[Placed]:
     for task in COMPARED:
         if row := fastest.get(task):
             ceiling = row.ceiling.value if row.ceiling else None
-            speed = row.median * OPERATIONS[task] / 1e9 if row.unit == "images/s" else row.median
+            speed = row.speed * OPERATIONS[task] / 1e9 if row.unit == "images/s" else row.speed
             found.append(Placed(f"yours: {row.chip}", f"{task}, {row.title}", speed, ceiling, True))
     return found
 
@@ -263,7 +263,7 @@ def comparable_table(rows: Sequence[Row]) -> Table:
 
     def fastest(task: str, cpu: tuple[bool, ...] = (False, True)) -> float | None:
         row = best([row for row in rows if (row.kind == "cpu") in cpu]).get(task)
-        return row.median if row else None
+        return row.speed if row else None
 
     product, mlp, cnn = map(fastest, COMPARED)
     kinds = [fastest("CNN training", (cpu,)) for cpu in (False, True)]

@@ -40,7 +40,7 @@ def draw_gallery(yours: Result | None = None, others: Sequence[Result] | None = 
             if result is yours:
                 for panel in (left, right):
                     panel.axhspan(place - 0.42, place + 0.42, color=ORANGE, alpha=0.25, lw=0)
-            short = "" if scored.complete else f"\n{len(scored.tasks)} of {scored.of_how_many} tasks"
+            short = f"\n{len(scored.tasks)} of {scored.of_how_many} tasks" if scored.missing else ""
             names.append(f"{name}{'' if scored.reproducible else ' (noisy)'}{short}")
             for kind, (colour, marker, above) in SCORES.items():
                 value = getattr(scored, kind)
@@ -91,20 +91,16 @@ def _network(panel: Axes, place: int, result: Result, scored: Score) -> str:
         return ""
     row = scored.tasks[NETWORK].row
     panel.plot(row.quartiles, [place, place], color=BLUE, lw=2)
-    panel.plot(row.median, place, marker="s", color=BLUE, mfc=BLUE if scored.reproducible else "white", ms=8)
+    panel.plot(row.speed, place, marker="s", color=BLUE, mfc=BLUE if scored.reproducible else "white", ms=8)
     limit = row.ceiling.value * 1e9 / OPERATIONS[NETWORK] if row.ceiling else None
     if limit:
         panel.plot([limit, limit], [place - 0.35, place + 0.35], color="black", lw=2)
     below = f", limit {digits(limit)}" if limit else ""
-    return f", {NETWORK} {digits(row.median)} images/s with {row.title}{below}"
+    return f", {NETWORK} {digits(row.speed)} images/s with {row.title}{below}"
 
 
 def draw_tasks(result: Result) -> None:
-    """Draw what each framework reached in each task, in percent of its device's measured ceiling.
-
-    Args:
-        result: of `measure` or `read`.
-    """
+    """Draw what each framework reached in each task, in percent of its device's measured ceiling."""
     measured = [row for row in result.rows if row.percent is not None and TASKS[row.task].group != "ceiling"]
     names = [name for name in TASKS if any(row.task == name for row in measured)]
     words = []
@@ -112,8 +108,9 @@ def draw_tasks(result: Result) -> None:
         for row in measured:
             colour, marker = LOOKS[row.framework]
             place = len(names) - 1 - names.index(row.task)
-            axes.plot(row.percent, place, marker=marker, color=colour, ms=8, ls="", alpha=0.9)
-            words.append(f"{row.task} with {row.title} {row.percent:.3g} %")
+            unsteady = row.unit == "GB/s" and result.noise.memory
+            axes.plot(row.percent, place, marker=marker, color=colour, mfc="white" if unsteady else colour, ms=8, ls="")
+            words.append(f"{row.task} with {row.title} {row.percent:.3g} %{' (memory varied)' if unsteady else ''}")
         axes.axvline(100, color="black", lw=1.5)
         axes.set(yticks=range(len(names)), yticklabels=names[::-1], xscale="log", ylim=(-0.6, len(names) - 0.4))
         axes.set_title(f"How near each comes to the ceilings of {' and '.join(sorted({one.chip for one in measured}))}")
@@ -124,5 +121,8 @@ def draw_tasks(result: Result) -> None:
             axes.plot([], [], marker=LOOKS[name][1], color=LOOKS[name][0], ls="", label=title)[0]
             for name, title in titles.items()
         ]
+        if result.noise.memory:
+            handles.append(axes.plot([], [], marker="o", color=GREY, mfc="white", ls="",
+                                     label="hollow: memory varied")[0])  # fmt: skip
         drawn.legend(handles=handles, loc="outside lower center", ncols=4)
     show(drawn, f"Percent of the measured ceiling. {'; '.join(words)}.")

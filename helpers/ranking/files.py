@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import re
 import sys
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from helpers import ROOT, processes
 from helpers.errors import WorkshopError
 from helpers.ranking.noise import Moment, Noise
-from helpers.ranking.results import EDITION, Machine, Result, Row, best, with_ceilings
+from helpers.ranking.results import Machine, Result, Row, best, with_ceilings
 from helpers.ranking.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -60,59 +61,41 @@ def to_json(result: Result) -> dict[str, Any]:
         raise WorkshopError(
             "There is nothing to keep.", "No task could be measured; each row says why.", "Mend the first reason."
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "suite.json")
-        suite(result).dump(str(path))
-        held = json.loads(path.read_text(encoding="utf-8"))
-    held["workshop"] = {
+    held = io.StringIO()
+    suite(result).dump(held)
+    lost = [{name: getattr(row, name) for name in (*PLACE, "why_not")} for row in result.rows if row.why_not]
+    workshop = {
         "edition": result.edition,
         "date": result.date,
         "profile": result.profile,
         "seconds": round(result.seconds, 1),
-        "machine": json.loads(json.dumps(asdict(result.machine))),
+        "machine": asdict(result.machine),
         "versions": dict(result.versions),
-        "noise": {
-            "cores": result.noise.cores,
-            "others": result.noise.others,
-            "steal": result.noise.steal,
-            "moments": [
-                {"when": one.when, "integer": list(one.integer), "memory": list(one.memory)}
-                for one in result.noise.moments
-            ],
-        },
-        "not_measured": [
-            {name: getattr(row, name) for name in PLACE} | {"why_not": without_paths(row.why_not)}
-            for row in result.rows
-            if row.why_not
-        ],
+        "noise": asdict(result.noise),
+        "not_measured": [row | {"why_not": without_paths(row["why_not"])} for row in lost],
     }
-    return held
+    return json.loads(held.getvalue()) | {"workshop": json.loads(json.dumps(workshop))}  # tuples become lists
 
 
 def from_json(held: dict[str, Any], name: str = "") -> Result:
     """Return the result that a file holds; the ceilings are computed anew from its rows."""
     import pyperf
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "suite.json")
-        path.write_text(json.dumps({key: value for key, value in held.items() if key != "workshop"}), encoding="utf-8")
-        measured = pyperf.BenchmarkSuite.load(str(path))
+    measured = pyperf.BenchmarkSuite.loads(json.dumps({key: held[key] for key in held if key != "workshop"}))
     rows = []
     for one in measured.get_benchmarks():
         about, runs = one.get_metadata(), one.get_runs()
-        rows.append(
-            Row(*(about.get(key, "") for key in PLACE), about["what"], about["amount"],
-                max(seconds for run in runs for _, seconds in run.warmups), tuple(run.values for run in runs),
-                about.get("loops", 1), about["checked"])
-        )  # fmt: skip
+        first = max(seconds for run in runs for _, seconds in run.warmups)
+        rows.append(Row(*(about.get(key, "") for key in PLACE), about["what"], about["amount"], first,
+                        tuple(run.values for run in runs), about.get("loops", 1), about["checked"]))  # fmt: skip
     more = held["workshop"]
-    rows += [Row(*(row[key] for key in PLACE), why_not=row["why_not"]) for row in more["not_measured"]]
+    rows += [Row(**row) for row in more["not_measured"]]
     order = list(TASKS)
     noise, machine = more["noise"], more["machine"]
     moments = tuple(Moment(one["when"], tuple(one["integer"]), tuple(one["memory"])) for one in noise["moments"])
     return Result(
         with_ceilings(sorted(rows, key=lambda row: order.index(row.task))),
-        Noise(moments, noise["cores"], noise["others"], noise["steal"]),
+        Noise(**noise | {"moments": moments}),
         Machine(**machine | {name: tuple(machine[name]) for name in ("gpus", "variables")}),
         more["profile"], more["date"], more["seconds"], more["versions"], name, more["edition"],
     )  # fmt: skip
@@ -138,12 +121,7 @@ def check_name(name: str) -> None:
 
 
 def save(result: Result, name: str, folder: Path | None = None) -> Path:
-    """Write a result into the gallery.
-
-    Args:
-        result: of `measure`.
-        name: of the file: small letters, digits and hyphens, what the machine is, such as "amd-zen-5-2-cores".
-        folder: another one than the gallery's.
+    """Write a result into the gallery, or another folder, as NAME.json.
 
     Raises:
         WorkshopError: the name cannot be one, or nothing was measured.
@@ -211,14 +189,12 @@ def problems_of(held: Any) -> list[str]:  # noqa: ANN401 (whatever a file holds)
         result = from_json(held)
     except (ValueError, TypeError, KeyError) as error:
         return [f"pyperf cannot read it: {type(error).__name__}: {error}"]
-    if held["workshop"]["edition"] != EDITION:
-        found.append(f"edition {held['workshop']['edition']}: the tasks are of edition {EDITION} now, measure again")
     found += [f"{text!r} names the owner or a folder" for text in _texts(held) if _personal(text)]
     for row in result.rows:
         if row.why_not:
             continue
-        if row.median > IMPOSSIBLE[row.unit]:
-            found.append(f"{row.task}, {row.device}: {row.median:.3g} {row.unit} is more than any machine can")
+        if row.speed > IMPOSSIBLE[row.unit]:
+            found.append(f"{row.task}, {row.device}: {row.speed:.3g} {row.unit} is more than any machine can")
         elif row.unit == "images/s" and (row.percent or 0) > 100 * SHORTER:
             found.append(f"{row.task}, {row.device}: {row.percent:.0f} % of what its arithmetic was measured to reach")
         if any(row.first < 0.5 * min(run) for run in row.runs):
@@ -258,14 +234,10 @@ def _personal(text: str) -> bool:
 
 
 def compare(one: Result, other: Result) -> str:
-    """Return pyperf's comparison of two results; it claims nothing that may be chance.
+    """Return pyperf's comparison of a result with another one; it claims nothing that may be chance.
 
     Of one machine it compares what the same framework did on the same device; of two machines the best of each for each
     task. Its values are the seconds for each GB, GFLOP or image.
-
-    Args:
-        one: the baseline.
-        other: what is compared with it.
 
     Raises:
         WorkshopError: they have no task in common, or their tasks are of different editions.
@@ -273,16 +245,19 @@ def compare(one: Result, other: Result) -> str:
     if one.edition != other.edition:
         raise WorkshopError(
             "These two results cannot be compared.",
-            f"Their tasks are of the editions {one.edition} and {other.edition}: sizes or networks differ.",
+            f"They are of the editions {one.edition} and {other.edition}: tasks, or how they are timed, differ.",
         )
     sides = [{f"{row.task}, {row.device}": row for row in side.rows if not row.why_not} for side in (one, other)]
     if not set(sides[0]) & set(sides[1]):
         sides = [best(side.rows) for side in (one, other)]
     shared = [name for name in sides[0] if name in sides[1]]
-    other_work = [name for name in shared if _is_other_work(sides[0][name], sides[1][name])]
-    common = [name for name in shared if name not in other_work]
+    memory = [name for name in shared if sides[0][name].unit == "GB/s" and (one.noise.memory or other.noise.memory)]
+    sizes = [name for name in shared if _is_other_work(sides[0][name], sides[1][name])]
+    common = [name for name in shared if name not in (*memory, *sizes)]
     if not common:
-        raise WorkshopError("These two results have nothing in common.", "They measured different tasks.")
+        raise WorkshopError(
+            "These two results have nothing in common.", "They measured different tasks, or memory varied."
+        )
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for name, side in zip((one.name or "before", other.name or "now"), sides, strict=True):
@@ -293,8 +268,10 @@ def compare(one: Result, other: Result) -> str:
         done = processes.run_command(command, 60, env=processes.environment({"COLUMNS": "120"}))
     if done.status != 0:
         raise WorkshopError("pyperf could not compare these two results.", done.stderr.strip()[-300:])
-    said = done.stdout.strip() or "pyperf sees no difference that could not be chance."
-    return said + (f"\nLeft out, matrices of other sizes or types: {', '.join(other_work)}." if other_work else "")
+    said = [done.stdout.strip() or "pyperf sees no difference that could not be chance."]
+    said += [f"Left out, matrices of other sizes or types: {', '.join(sizes)}."] if sizes else []
+    said += [f"Left out, memory varied in one of the two runs: {', '.join(memory)}."] if memory else []
+    return "\n".join(said)
 
 
 def _is_other_work(one: Row, other: Row) -> bool:
@@ -306,14 +283,11 @@ def _each_unit(rows: Mapping[str, Row]) -> pyperf.BenchmarkSuite:
     """The rows by their names for pyperf, with the seconds for each GB, GFLOP or image."""
     import pyperf
 
-    return pyperf.BenchmarkSuite(
-        [
-            pyperf.Benchmark(
-                [pyperf.Run([1 / speed for speed in row.values], metadata={"name": name}, collect_metadata=False)]
-            )
-            for name, row in rows.items()
-        ]
-    )
+    def benchmark(name: str, row: Row) -> pyperf.Benchmark:
+        return pyperf.Benchmark([pyperf.Run([1 / one for one in row.values], metadata={"name": name},
+                                            collect_metadata=False)])  # fmt: skip
+
+    return pyperf.BenchmarkSuite([benchmark(name, row) for name, row in rows.items()])
 
 
 def gallery(folder: Path | None = None) -> list[Result]:

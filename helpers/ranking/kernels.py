@@ -9,35 +9,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers import products
-from helpers.ranking import tasks, work
-from helpers.ranking.tasks import ADDED, COPIED, MEMORY, PEAK, PRODUCT
-from helpers.ranking.work import Prepare, Work
+from helpers.ranking import tasks
+from helpers.ranking.tasks import ADDED, COPIED, MEMORY, PEAK, PRODUCT, Prepare, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyopencl as cl
 
 
 def by_numpy(identifier: str, kind: str) -> dict[str, Prepare]:
-    """NumPy: a copy on one core, and the product of its BLAS on all.
-
-    Args:
-        identifier: "cpu".
-        kind: "cpu".
-    """
+    """NumPy: a copy on one core, and the product of its BLAS on all."""
 
     def copy() -> Work:
         source, target = np.arange(COPIED, dtype=np.float32), np.zeros(COPIED, np.float32)
-        call = work.repeat(lambda: np.copyto(target, source), lambda _: None)
-        return work.vector("64 MiB, one core", 8.0 * COPIED, call, lambda: target, source)
+        return tasks.vector_work("64 MiB, one core", 8.0 * COPIED, lambda: np.copyto(target, source), tasks.no_wait,
+                                 lambda: target, source)  # fmt: skip
 
     def product() -> Work:
         size = tasks.size_for(kind, by_library=True)
         a, b = tasks.matrices(size)
         c = np.empty_like(a)
-        call = work.repeat(lambda: np.matmul(a, b, out=c), lambda _: None)
-        return work.product(size, call, lambda: c)
+        return tasks.product_work(size, lambda: np.matmul(a, b, out=c), tasks.no_wait, lambda: c)
 
     return {MEMORY: copy, PRODUCT: product}
 
@@ -88,15 +79,13 @@ __kernel void peak(__global VECTOR *out, const float factor) {
 """
 PEAK_RESULT = 72.0
 PEAK_WIDTHS = (1, 4, 8, 16)  # floats of a vector; the fastest is the peak
+# Work-items of a group of the peak's kernel. Without a size PoCL on two cores made two groups, and a thread that came
+# first could take both: the other one had nothing to do, and the call took twice as long.
+PEAK_GROUP = 64
 
 
 def by_opencl(identifier: str, kind: str) -> dict[str, Prepare]:
-    """OpenCL: the peak, a copy, lesson 01's addition, and one kernel for the product on every device.
-
-    Args:
-        identifier: platform and device, such as "0:1".
-        kind: of the device.
-    """
+    """OpenCL: the peak, a copy, lesson 01's addition, and one kernel for the product; on platform:device."""
     import pyopencl as cl
 
     platform, number = map(int, identifier.split(":"))
@@ -122,48 +111,48 @@ def by_opencl(identifier: str, kind: str) -> dict[str, Prepare]:
         cl.enqueue_copy(queue, result, buffer)
         return result
 
-    def queued(launch: Callable[[], object]) -> Callable[[int], None]:
-        return work.repeat(launch, lambda _: queue.finish())
+    def finish(_: object) -> None:
+        queue.finish()
 
     def peak() -> Work:
-        found = [peak_of(width) for width in PEAK_WIDTHS]
-        speeds = []
-        for one in found:
-            one.call(1)  # the first call of a kernel finishes its compilation
+        def seconds(one: Work) -> float:
+            one.do(1)  # the first call of a kernel finishes its compilation
             begin = time.perf_counter()
-            one.call(2)
-            speeds.append(one.amount / (time.perf_counter() - begin))
-        return found[int(np.argmax(speeds))]
+            one.do(2)
+            return time.perf_counter() - begin
+
+        return min((peak_of(width) for width in PEAK_WIDTHS), key=seconds)  # all do the same number of operations
 
     def peak_of(width: int) -> Work:
-        items = (2**14 if kind == "cpu" else 2**20) // width
+        items = (2**16 if kind == "cpu" else 2**20) // width
         numbers = f"float{width}" if width > 1 else "float"
         program = products.build_quietly(context, f"#define VECTOR {numbers}\n{OPENCL_PEAK}")
         out = np.arange(items * width, dtype=np.float32)
         there, one = upload(out), cl.Kernel(program, "peak")
-        call = queued(partial(one, queue, (items,), None, there, np.float32(0.5)))
-        expected = np.full_like(out, PEAK_RESULT)
-        amount = 2.0 * 8 * 1000 * len(out)
-        return work.vector(f"8 chains of {numbers}", amount, call, lambda: download(there, out), expected)
+        launch = partial(one, queue, (items,), (PEAK_GROUP,), there, np.float32(0.5))
+        return tasks.vector_work(f"8 chains of {numbers}", 2.0 * 8 * 1000 * len(out), launch, finish,
+                                 lambda: download(there, out), np.full_like(out, PEAK_RESULT))  # fmt: skip
 
     def copy() -> Work:
         source = np.arange(COPIED, dtype=np.float32)
         there, back, one = upload(source), empty(source), kernel("copy")
-        call = queued(lambda: one(queue, (COPIED,), None, there, back))
-        return work.vector("64 MiB, by a kernel", 8.0 * COPIED, call, lambda: download(back, source), source)
+        launch = partial(one, queue, (COPIED,), None, there, back)
+        return tasks.vector_work("64 MiB, by a kernel", 8.0 * COPIED, launch, finish,
+                                 lambda: download(back, source), source)  # fmt: skip
 
     def add() -> Work:
         a, b = added()
         buffers, one = [upload(a), upload(b), empty(a)], kernel("add")
-        call = queued(lambda: one(queue, (ADDED,), None, *buffers))
-        return work.vector(f"{ADDED:,} floats", 12.0 * ADDED, call, lambda: download(buffers[2], a), a + b)
+        launch = partial(one, queue, (ADDED,), None, *buffers)
+        return tasks.vector_work(f"{ADDED:,} floats", 12.0 * ADDED, launch, finish,
+                                 lambda: download(buffers[2], a), a + b)  # fmt: skip
 
     def product() -> Work:
         size = tasks.size_for(kind, by_library=False)
         a, b = tasks.matrices(size)
         buffers, one = [upload(a), upload(b), empty(a)], kernel("product")
-        call = queued(lambda: one(queue, (size // 4, size // 4), None, *buffers, np.int32(size)))
-        return work.product(size, call, lambda: download(buffers[2], a))
+        launch = partial(one, queue, (size // 4, size // 4), None, *buffers, np.int32(size))
+        return tasks.product_work(size, launch, finish, lambda: download(buffers[2], a))
 
     return {PEAK: peak, MEMORY: copy, "OpenCL vector add": add, "OpenCL product": product}
 
@@ -215,49 +204,38 @@ GROUPS_A_ROW = 2**14  # of a launch: no device has to take more than 65,535 in o
 
 
 def by_webgpu(identifier: str, kind: str) -> dict[str, Prepare]:
-    """WebGPU: a copy, an addition, and one shader for the product on every device.
-
-    Args:
-        identifier: the number of the adapter.
-        kind: of the device.
-    """
+    """WebGPU: a copy, an addition, and one shader for the product; on the adapter with that number."""
     from helpers import webgpu
 
     adapter = webgpu.adapters()[int(identifier)]
     size_limits = ("max-storage-buffer-binding-size", "max-buffer-size")
     device = webgpu.request_device(adapter, limits={name: adapter.limits[name] for name in size_limits})
+    vector_groups = (GROUPS_A_ROW, COPIED // 64 // GROUPS_A_ROW)
 
-    def queued(source: str, arrays: list[np.ndarray], groups: tuple[int, int]) -> tuple[Callable, Callable]:
-        """Return what launches so often and waits, and what reads the last array."""
+    def prepared(source: str, arrays: list[np.ndarray], groups: tuple[int, int]) -> tuple:
+        """Return what launches, what waits, and what reads the last array."""
         kernel = webgpu.Kernel(device, source)
         buffers = [webgpu.buffer(device, array) for array in arrays]
         bound = kernel.bind(dict(enumerate(buffers)))
-
-        def call(loops: int) -> None:
-            kernel.submit(bound, groups, loops)
-            webgpu.wait(device)
-
-        return call, lambda: webgpu.read(device, buffers[-1], arrays[-1])
+        launch = partial(kernel.submit, bound, groups)
+        return launch, lambda _: webgpu.wait(device), lambda: webgpu.read(device, buffers[-1], arrays[-1])
 
     def copy() -> Work:
         source = np.arange(COPIED, dtype=np.float32)
         text = WGSL_VECTOR.replace(" EXPRESSION", "").replace("@group(0) @binding(1)", "// ").replace("2)", "1)")
-        call, result = queued(
-            text, [source, np.full_like(source, np.nan)], (GROUPS_A_ROW, COPIED // 64 // GROUPS_A_ROW)
-        )
-        return work.vector("64 MiB, by a shader", 8.0 * COPIED, call, result, source)
+        parts = prepared(text, [source, np.full_like(source, np.nan)], vector_groups)
+        return tasks.vector_work("64 MiB, by a shader", 8.0 * COPIED, *parts, source)
 
     def add() -> Work:
         a, b = added()
         text = WGSL_VECTOR.replace("EXPRESSION", "+ b[i]")
-        call, result = queued(text, [a, b, np.full_like(a, np.nan)], (GROUPS_A_ROW, ADDED // 64 // GROUPS_A_ROW))
-        return work.vector(f"{ADDED:,} floats", 12.0 * ADDED, call, result, a + b)
+        parts = prepared(text, [a, b, np.full_like(a, np.nan)], vector_groups)
+        return tasks.vector_work(f"{ADDED:,} floats", 12.0 * ADDED, *parts, a + b)
 
     def product() -> Work:
         size = tasks.size_for(kind, by_library=False)
         a, b = tasks.matrices(size)
         text = WGSL_PRODUCT.replace("SIZE", str(size))
-        call, result = queued(text, [a, b, np.full_like(a, np.nan)], (size // 32, size // 32))
-        return work.product(size, call, result)
+        return tasks.product_work(size, *prepared(text, [a, b, np.full_like(a, np.nan)], (size // 32, size // 32)))
 
     return {MEMORY: copy, "WebGPU vector add": add, "WebGPU product": product}

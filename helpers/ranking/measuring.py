@@ -1,8 +1,12 @@
 """Run the benchmark: each framework on each device in a fresh process, one after the other, within a budget of seconds.
 
+First come whole rounds: every framework does all its works. Then what may count for the score gets more processes, as
+long as there is time: from process to process a speed differs by more than within one, so more processes make a score
+sure, and more values do not.
+
 Why not pyperf's Runner: it starts every benchmark in processes of its own. Seven works of TensorFlow would import it
-seven times for each repeat (4 s each), and nothing would be interleaved. Here a process does all works of its framework
-in turn. pyperf keeps and compares the values (`helpers.ranking.files`).
+seven times for each repeat (4 s each), and nothing would be interleaved. pyperf keeps and compares the values
+(`helpers.ranking.files`).
 """
 
 from __future__ import annotations
@@ -14,19 +18,19 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from helpers import devices, processes, workarounds, workload
 from helpers.frameworks import FRAMEWORKS, Device
 from helpers.machine.host import Host, cpu_name, usable_cpus
-from helpers.ranking import works
 from helpers.ranking.files import without_paths
 from helpers.ranking.noise import Watch
-from helpers.ranking.results import Machine, Result, Row, with_ceilings
-from helpers.ranking.tasks import TASKS
-from helpers.ranking.worker import LEAST_VALUES
+from helpers.ranking.results import Machine, Result, Row, best, with_ceilings
+from helpers.ranking.tasks import SCORED, TASKS
+from helpers.ranking.worker import DOES, LEAST_VALUES, variables
+from helpers.ranking.worker import FRAMEWORKS as WORKERS
 
 # Seconds that a process needs more or less than another one: to import its framework, to compile, and for its works.
 SHARES = {"numpy": 1.5, "opencl": 2.5, "webgpu": 2, "tensorflow": 5, "jax": 7, "torch": 5, "onnxruntime": 1.5}
@@ -36,8 +40,10 @@ VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS", "POCL_MAX_PTHREAD_COUNT", "POCL_MAX_COMPUTE_UNITS", "PYOPENCL_CTX",
 )  # fmt: skip
 WORKER = ("-m", "helpers.ranking.worker")
+WHOLE = 0.6  # of the time is for the whole rounds, where others follow
+CONTENDS = 0.7  # of the best speed a row must reach after the whole rounds to be measured again
 PATIENCE = 3  # times its share a process may take before it is killed, and never less than
-LEAST_PATIENCE = 60.0  # seconds
+LEAST_PATIENCE = 90.0  # seconds
 
 
 class Place(NamedTuple):
@@ -64,6 +70,7 @@ def measure(
     seconds: float | None = None,
     only: Iterable[str] | None = None,
     rounds: int | None = None,
+    again: int | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Result:
     """Benchmark this machine.
@@ -72,51 +79,89 @@ def measure(
         seconds: for all of it; None takes 30 under preview, 180 under lab, 600 under full. A slow machine takes longer,
             because every work is done at least three times.
         only: frameworks, numpy among them; all that are here if None.
-        rounds: processes for each framework and device: what differs from start to start shows only between them. None
-            takes 1 under preview, 2 under lab, 4 under full.
+        rounds: of all works, in a fresh process for each framework and device; None takes 1, 2 and 4.
+        again: processes more, at most, for what may count for the score; None takes 0, 6 and 12.
         tell: takes a line for each row as soon as it is known; None prints it.
 
     Returns:
         Every row; where a device failed its row says why.
     """
-    if seconds is None:
-        seconds = workload.pick(preview=30.0, lab=180.0, full=600.0)
+    seconds = workload.pick(preview=30.0, lab=180.0, full=600.0) if seconds is None else seconds
     rounds = workload.pick(preview=1, lab=2, full=4) if rounds is None else rounds
-    tell = tell or partial(print, flush=True)
+    again = workload.pick(preview=0, lab=6, full=12) if again is None else again
     began = time.perf_counter()
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()
     places, answers = find_places(only)
-    watch = Watch()
-    watch.look("before")
-    timed = [place for place in places if not place.why_not]
-    told: dict[Place, list[_Told]] = {place: [] for place in timed}
-    todo = [(place, number) for number in range(rounds) for place in timed]
-    for done, (place, number) in enumerate(todo):
-        left = seconds - (time.perf_counter() - began)
-        ahead = sum(SHARES.get(one.framework, 3) for one, _ in todo[done:])
-        share = max(1.0, left * SHARES.get(place.framework, 3) / ahead)
-        told[place].append(_in_process(place, share))
-        watch.own(told[place][-1].used)
-        for row in _rows(place, told[place]):
-            tell(f"round {number + 1} of {rounds}: {row}" if rounds > 1 else str(row))
-        watch.look(f"after {place.framework}")
-    rows = [_not_timed(place) for place in places if place.why_not]
-    for row in rows:
-        tell(str(row))
-    rows = [row for place in timed for row in _rows(place, told[place])] + rows
+    bench = _Bench([place for place in places if not place.why_not], tell or partial(print, flush=True))
+    whole = {place: DOES[place.framework] for place in bench.told}
+    for number in range(rounds):
+        end = began + seconds * (WHOLE if again else 1) * (number + 1) / rounds
+        bench.run(whole, end, f"round {number + 1} of {rounds}: " if rounds > 1 else "")
+    contend = contenders(bench.rows())
+    for number in range(again):
+        left = began + seconds - time.perf_counter()
+        if left > 0:
+            todo = {place: contend[place[:2]] for place in bench.told if place[:2] in contend}
+            bench.run(todo, time.perf_counter() + left / (again - number), f"again, {number + 1} of {again}: ")
+    not_timed = [Row(DOES[place.framework][0], *place[:5], why_not=place.why_not) for place in places if place.why_not]
+    for row in not_timed:
+        bench.tell(str(row))
     order = list(TASKS)
-    rows = with_ceilings(sorted(rows, key=lambda row: order.index(row.task)))
-    versions = {answer.framework: answer.version for answer in answers if answer.version}
-    versions |= {place.framework: one.version for place in timed for one in told[place] if one.version}
+    rows = with_ceilings(sorted([*bench.rows(), *not_timed], key=lambda row: order.index(row.task)))
+    versions = {answer.framework: answer.version for answer in answers if answer.version} | bench.versions()
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return Result(rows, watch.end(), here(answers), workload.current(), today, time.perf_counter() - began, versions)
+    seconds = time.perf_counter() - began
+    return Result(rows, bench.watch.end(), here(answers), workload.current(), today, seconds, versions)
+
+
+class _Bench:
+    """What the processes of each place told so far, and how quiet the machine was between them."""
+
+    def __init__(self, places: Sequence[Place], tell: Callable[[str], object]) -> None:
+        self.told: dict[Place, list[_Told]] = {place: [] for place in places}
+        self.tell = tell
+        self.watch = Watch()
+        self.watch.look("before")
+
+    def run(self, todo: Mapping[Place, tuple[str, ...]], end: float, label: str) -> None:
+        """Run a process for each place and its tasks, and share the time until `end` among them."""
+        ahead = sum(SHARES[place.framework] for place in todo)
+        for place, tasks in todo.items():
+            left = end - time.perf_counter()
+            told = _in_process(place, tasks, max(1.0, left * SHARES[place.framework] / ahead))
+            ahead -= SHARES[place.framework]
+            self.told[place].append(told)
+            self.watch.own(told.used)
+            self.watch.look(f"after {place.framework}")
+            for row in _rows(place, self.told[place]):
+                if row.task in tasks:
+                    self.tell(f"{label}{row}")
+
+    def rows(self) -> list[Row]:
+        """Return every row of every place."""
+        return [row for place, told in self.told.items() for row in _rows(place, told)]
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of each framework that told it."""
+        return {place.framework: one.version for place, told in self.told.items() for one in told if one.version}
+
+
+def contenders(rows: Sequence[Row]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return for each framework and device the scored tasks in which it is the best, or so near that it may be."""
+    fastest = best(rows)
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for row in rows:
+        if row.task in SCORED and not row.why_not and row.speed >= CONTENDS * fastest[row.task].speed:
+            place = row.framework, row.identifier
+            found[place] = (*found.get(place, ()), row.task)
+    return found
 
 
 def find_places(only: Iterable[str] | None = None) -> tuple[list[Place], list[devices.Answer]]:
     """Return every framework on every device, NumPy first, and what the frameworks answered."""
     wanted = None if only is None else set(only)
-    asked = [name for name in FRAMEWORKS if name in works.FRAMEWORKS and (wanted is None or name in wanted)]
+    asked = [name for name in FRAMEWORKS if name in WORKERS and (wanted is None or name in wanted)]
     answers = devices.find(asked) if asked else []
     places = [Place("numpy", "cpu", f"{cpu_name()} (NumPy, CPU)", cpu_name(), "cpu")]
     places = [place for place in places if wanted is None or place.framework in wanted]
@@ -154,6 +199,7 @@ def here(answers: Sequence[devices.Answer]) -> Machine:
 class _Told(NamedTuple):
     """What one process told before it ended."""
 
+    asked: tuple[str, ...]  # the tasks
     version: str
     works: dict[str, dict]  # by task
     seconds: dict[str, list[float]]  # by task
@@ -161,28 +207,24 @@ class _Told(NamedTuple):
     fate: str  # why it ended before it was through; empty if it was through
 
 
-def _in_process(place: Place, seconds: float) -> _Told:
-    variables = works.variables(place.framework, place.identifier, place.kind)
-    command = [sys.executable, "-P", *WORKER, *place[:2], place.kind, str(seconds)]
+def _in_process(place: Place, tasks: tuple[str, ...], seconds: float) -> _Told:
+    command = [sys.executable, "-P", *WORKER, *place[:2], place.kind, str(seconds), *tasks]
     patience = max(LEAST_PATIENCE, PATIENCE * seconds)
-    done = processes.run_command(command, patience, env=processes.environment(variables))
-    version, used, found, values = "", 0.0, {}, {}
+    needed = processes.environment(variables(place.framework, place.identifier, place.kind))
+    done = processes.run_command(command, patience, env=needed)
+    told, found, values = {"version": "", "used": 0.0}, {}, {}
     for line in done.stdout.splitlines():
         try:
-            said = json.loads(line)
-        except ValueError:  # half a line: the process was ended
+            said = dict(json.loads(line))
+        except (ValueError, TypeError):  # half a line: the process was ended
             continue
-        if not isinstance(said, dict):
-            continue
-        if "version" in said:
-            version = said["version"]
-        elif "used" in said:
-            used = said["used"]
+        if "task" not in said:
+            told |= said
         elif "seconds" in said:
             values.setdefault(said["task"], []).append(said["seconds"])
         else:
             found[said["task"]] = said
-    return _Told(version, found, values, used, _fate(done, patience))
+    return _Told(tasks, told["version"], found, values, told["used"], _fate(done, patience))
 
 
 def _fate(done: processes.Finished, patience: float) -> str:
@@ -199,31 +241,20 @@ def _fate(done: processes.Finished, patience: float) -> str:
     return f"its process ended with status {done.status}{last}"
 
 
-def _not_timed(place: Place) -> Row:
-    task = next(iter(tasks_of(place.framework)))
-    return Row(task, place.framework, place.identifier, place.name, place.chip, place.kind, why_not=place.why_not)
-
-
-def tasks_of(framework: str) -> tuple[str, ...]:
-    """Return the tasks that a framework does, in the order of TASKS."""
-    return tuple(task for task in TASKS if task in works.DOES[framework])
-
-
-def _rows(place: Place, told: Sequence[_Told]) -> list[Row]:
+def _rows(place: Place, processes_told: Sequence[_Told]) -> list[Row]:
     """Join what several processes of one place told."""
     rows = []
-    for task in tasks_of(place.framework):
+    for task in DOES[place.framework]:
+        told = [one for one in processes_told if task in one.asked]
         runs = tuple(tuple(one.seconds[task]) for one in told if len(one.seconds.get(task, ())) >= LEAST_VALUES)
         said = [one.works[task] for one in told if task in one.works]
+        bad = [one["why_not"] for one in said if "why_not" in one] or [one.fate for one in told if one.fate]
         good = [one for one in said if "why_not" not in one]
-        fates = [one.fate for one in told if one.fate]
-        bad = [one["why_not"] for one in said if "why_not" in one]
-        if runs and good and not bad:
-            one = good[0]
+        if runs and len(good) == len(said):
             failed = f"; {len(told) - len(runs)} of {len(told)} processes failed" if len(runs) < len(told) else ""
-            rows.append(Row(task, *place[:5], one["what"], one["amount"], max(each["first"] for each in good), runs,
-                            one["loops"], one["checked"] + failed))  # fmt: skip
+            rows.append(Row(task, *place[:5], good[0]["what"], good[0]["amount"], max(one["first"] for one in good),
+                            runs, good[0]["loops"], good[0]["checked"] + failed))  # fmt: skip
         else:
-            why = (bad or fates or ["its process ended without a value"])[0]
+            why = (bad or ["its process ended without a value"])[0]
             rows.append(Row(task, *place[:5], why_not=why))
     return rows

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from helpers import products, timing
-from helpers.ranking import tasks, work
-from helpers.ranking.tasks import BATCH, COPIED, MEMORY, PRODUCT
-from helpers.ranking.work import Prepare, Work
+from helpers.ranking import tasks
+from helpers.ranking.tasks import BATCH, COPIED, MEMORY, PRODUCT, Prepare, Work
 
 if TYPE_CHECKING:
     import keras
@@ -82,13 +81,7 @@ LIBRARIES = {"tensorflow": tensorflow_library, "jax": jax_library, "torch": torc
 
 
 def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
-    """One of Keras' backends: its own products and copy, and the articles' networks through Keras.
-
-    Args:
-        framework: "tensorflow", "jax" or "torch"; KERAS_BACKEND says the same.
-        identifier: of the device, as the framework calls it.
-        kind: of the device.
-    """
+    """One of Keras' backends (KERAS_BACKEND names the same): its own products and copy, the articles' networks."""
     from helpers import models, training
 
     library = LIBRARIES[framework](identifier)
@@ -103,8 +96,8 @@ def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
             last.append(library.increment(x))
             return last[0]
 
-        call = work.repeat(once, timing.synchronise)
-        return work.vector("64 MiB, x + 1", 8.0 * COPIED, call, lambda: library.download(last[0]), source + 1)
+        return tasks.vector_work("64 MiB, x + 1", 8.0 * COPIED, once, timing.synchronise,
+                                 lambda: library.download(last[0]), source + 1)  # fmt: skip
 
     def product(dtype: str) -> Work:
         size = tasks.size_for(kind, by_library=True)
@@ -115,12 +108,12 @@ def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
             last[:] = [library.multiply(a, b)]
             return last[0]
 
-        return work.product(size, work.repeat(once, timing.synchronise), lambda: library.download(last[0]), dtype)
+        return tasks.product_work(size, once, timing.synchronise, lambda: library.download(last[0]), dtype)
 
     def short_product() -> Work:
         try:
             made = product("bfloat16")
-            made.call(1)
+            made.do(1)
             made.check()
         except products.Refused:
             raise
@@ -148,8 +141,7 @@ def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
                 once()
             return tasks.check_training(network, losses)
 
-        call = work.repeat(once, lambda _: timing.synchronise(None))
-        return Work(f"batches of {BATCH}, random bytes in MNIST's shape", BATCH, call, check)
+        return Work(_said(BATCH), BATCH, once, timing.synchronise, check)
 
     def infer(images: int) -> Work:
         model = ours(models.cnn(), "cnn")
@@ -158,8 +150,8 @@ def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
         def once() -> None:
             last[:] = [model.predict_on_batch(pixels)]
 
-        call = work.repeat(once, lambda _: timing.synchronise(None))  # the answers are NumPy's already
-        return Work(_said(images), images, call, lambda: tasks.check_answers("cnn", last[0]))
+        # The answers are NumPy's already: nothing is left to wait for.
+        return Work(_said(images), images, once, timing.synchronise, lambda: tasks.check_answers("cnn", last[0]))
 
     return {
         MEMORY: copy,
@@ -224,12 +216,7 @@ def cnn_as_onnx() -> bytes:
 
 
 def by_onnxruntime(identifier: str, kind: str) -> dict[str, Prepare]:
-    """ONNX Runtime: a product and article C's network, with one provider and without the processor behind it.
-
-    Args:
-        identifier: the provider, such as "CUDAExecutionProvider".
-        kind: of the device.
-    """
+    """ONNX Runtime: a product and article C's network, with one provider and without the processor behind it."""
 
     def product() -> Work:
         size, last = tasks.size_for(kind, by_library=True), []
@@ -239,7 +226,7 @@ def by_onnxruntime(identifier: str, kind: str) -> dict[str, Prepare]:
         def once() -> None:
             last[:] = session.run(None, {"a": a, "b": b})
 
-        return work.product(size, work.repeat(once, lambda _: None), lambda: last[0])
+        return tasks.product_work(size, once, tasks.no_wait, lambda: last[0])
 
     def infer(images: int) -> Work:
         pixels, last = tasks.images()[0][:images], []
@@ -248,7 +235,6 @@ def by_onnxruntime(identifier: str, kind: str) -> dict[str, Prepare]:
         def once() -> None:
             last[:] = session.run(None, {"pixels": pixels})
 
-        return Work(_said(images), images, work.repeat(once, lambda _: None),
-                    lambda: tasks.check_answers("cnn", last[0]))  # fmt: skip
+        return Work(_said(images), images, once, tasks.no_wait, lambda: tasks.check_answers("cnn", last[0]))
 
     return {PRODUCT: product, "CNN inference": lambda: infer(BATCH), "CNN, one image": lambda: infer(1)}

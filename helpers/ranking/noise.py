@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -25,10 +24,9 @@ REPEATS = 15  # of each work at each moment
 HASHED = 2**24  # bytes
 COPIED = 2**25  # bytes of each thread, there and back
 # How far the moments may lie apart, as a share of the fastest. On a virtual machine, at moments when it had its cores
-# to itself, the middle half of the hashes lay within 1.5 %: 5 % is three times that. A copy shares memory, and the last
-# cache, with the other machines of its host, whom no counter here shows: copies of 16 MiB were a third apart while the
-# hash agreed. So they are longer now, and may be 20 % apart: that moves a score over seven tasks, three of them copies,
-# by 8 % at most.
+# to itself, the hashes lay within 1.5 %. A copy shares memory, and the last cache, with the other machines of the host,
+# whom no counter here shows: while the hashes agreed, copies were up to 1.8 times as slow at one moment as at another.
+# So the hash speaks for the machine and its score, and the copy for the rows in GB/s alone.
 QUIET = {"integer": 0.05, "memory": 0.20}
 OTHERS = 0.10  # cores that other programs may use on average, for each core that the benchmark may use
 STEAL = 0.01  # of the time, for which a virtual machine may wait
@@ -60,25 +58,26 @@ class Noise:
         return max(medians) / min(medians) - 1
 
     @property
-    def spread(self) -> float:
-        """The larger ratio of the two works."""
-        return max(self.ratio(work) for work in WORKS)
-
-    @property
     def reasons(self) -> list[str]:
-        """Why the machine was too noisy; empty if it was quiet."""
+        """Why the machine was too noisy; empty if it was quiet. Memory is no reason: `memory` speaks of it."""
         if not self.moments:
             return ["the noise was not measured"]
-        found = [
-            f"the same small work ({work}) took {1 + self.ratio(work):.2f} times as long at one moment as at another"
-            for work in WORKS
-            if self.ratio(work) > QUIET[work]
-        ]
+        found = []
+        if self.ratio("integer") > QUIET["integer"]:
+            times = 1 + self.ratio("integer")
+            found.append(f"the same hash took {times:.2f} times as long at one moment as at another")
         if self.others is not None and self.others > OTHERS * self.cores:
             found.append(f"other programs kept {self.others:.2f} cores busy, and the benchmark had {self.cores:g}")
         if self.steal is not None and self.steal > STEAL:
             found.append(f"the host of this virtual machine took {self.steal:.1%} of its time")
         return found
+
+    @property
+    def memory(self) -> str:
+        """Why rows in GB/s may not be compared; empty if they may."""
+        if not self.moments or self.ratio("memory") <= QUIET["memory"]:
+            return ""
+        return f"memory varied by {self.ratio('memory'):.0%}: rows in GB/s may not be compared"
 
     @property
     def quiet(self) -> bool:
@@ -96,10 +95,12 @@ class Noise:
         return Table(rows, ("moment", "hash on all cores", "copy on all cores"), [f"{self}."])
 
     def __str__(self) -> str:
+        memory = f"; {self.memory}" if self.memory else ""
         if not self.quiet:
-            return self.verdict
+            return self.verdict + memory
         others = "" if self.others is None else f", other programs kept {self.others:.2f} cores busy"
-        return f"quiet (the same small work within {self.spread:.1%} at {len(self.moments)} moments{others})"
+        apart = f"the same hash within {self.ratio('integer'):.1%} at {len(self.moments)} moments"
+        return f"quiet ({apart}{others}){memory}"
 
     __repr__ = __str__
 
@@ -143,26 +144,23 @@ class Watch:
     def end(self) -> Noise:
         """Return what was seen."""
         seconds = time.perf_counter() - self._began
-        busy, own, *rest = _system()
-        others, steal = _between(self._at_first, (busy, own + self._children, *rest), seconds)
-        return Noise(tuple(self.moments), usable_cpus(), others, steal)
+        busy, own, stolen, whole = np.subtract(_system(), self._at_first)
+        others = float(max(0.0, busy - own - self._children) / seconds)
+        return Noise(tuple(self.moments), usable_cpus(), others, None if math.isnan(stolen) else float(stolen / whole))
 
 
 def _system() -> tuple[float, float, float, float]:
-    """Seconds of processor time since the start: used by all, by this process and its ended children, stolen, all."""
+    """Seconds of processor time since the start: used by all, by this process and its ended children, stolen, all.
+
+    What the system does not tell (stolen time, on Windows and macOS) is not a number.
+    """
     import psutil
 
     times, own = psutil.cpu_times(), os.times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    steal = getattr(times, "steal", math.nan)
-    counted = [getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "interrupt", "dpc")]
-    busy = sum(counted)
-    return busy, own.user + own.system + own.children_user + own.children_system, steal, busy + idle
-
-
-def _between(first: Sequence[float], last: Sequence[float], seconds: float) -> tuple[float | None, float | None]:
-    """The cores that others used, and the share of stolen time; None where the system does not tell."""
-    busy, own, stolen, whole = (late - early for early, late in zip(first, last, strict=True))
-    if seconds <= 0 or whole <= 0:
-        return None, None
-    return max(0.0, busy - own) / seconds, None if math.isnan(stolen) else stolen / (whole + stolen)
+    # Linux counts guests as user time as well, and neither they nor stolen time are work of this machine.
+    busy = (
+        sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "steal", "guest", "guest_nice"))
+    )
+    stolen = getattr(times, "steal", math.nan)
+    whole = busy + times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    return busy, own.user + own.system + own.children_user + own.children_system, stolen, whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from helpers.ranking.tasks import MEMORY, OPERATIONS, PEAK, PRODUCT, TASKS
 from helpers.tables import Table
 from helpers.timing import duration
 
-EDITION = 1  # of the tasks, sizes and networks: results of different editions are not comparable
+EDITION = 2  # of tasks, sizes, networks, and how they are timed: results of different editions are not comparable
 SCALE = {"GB/s": 1e9, "GFLOP/s": 1e9, "images/s": 1.0}  # of what a row counts, for one of its unit
 DRIFT = 0.05  # of the speed between the first and the last third of the values: more is shown
 
@@ -71,9 +72,23 @@ class Row:
         return sum(map(len, self.runs))
 
     @property
-    def median(self) -> float:
-        """The median of the values; the score takes it, and never the best."""
-        return float(np.median(self.values))
+    def medians(self) -> tuple[float, ...]:
+        """The median speed of each process."""
+        return tuple(self.amount / float(np.median(run)) / SCALE[self.unit] for run in self.runs)
+
+    @property
+    def speed(self) -> float:
+        """The geometric mean of the processes' medians; the score takes it, and never the best.
+
+        Late values move no process's median. Processes differ without being late: where a process happens to run and
+        what memory it gets makes it fast or slow as a whole. Their median would jump between the two kinds.
+        """
+        return statistics.geometric_mean(self.medians)
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the speed as a share of it, by how far the processes lie apart; None with one."""
+        return float(np.std(np.log(self.medians), ddof=1) / len(self.runs) ** 0.5) if len(self.runs) > 1 else None
 
     @property
     def quartiles(self) -> tuple[float, float]:
@@ -82,36 +97,22 @@ class Row:
         return float(low), float(high)
 
     @property
-    def spread(self) -> float:
-        """The distance between the quartiles as a share of the median."""
-        low, high = self.quartiles
-        return (high - low) / self.median
-
-    @property
-    def drift(self) -> float:
-        """The speed of the last third of the values over that of the first: below 1 the device became slower."""
-        first, last = self._thirds()
-        return float(np.median(last) / np.median(first))
-
-    @property
-    def drifts(self) -> bool:
-        """Whether that is more than DRIFT, and more than the values of either third vary."""
-        if self.repeats < 6:
-            return False
-        first, last = self._thirds()
-        varies = max(float(np.subtract(*np.percentile(third, [75, 25]))) for third in (first, last))
-        return abs(np.median(last) - np.median(first)) > max(varies, DRIFT * np.median(first))
-
-    def _thirds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        third = max(1, self.repeats // 3)
-        return self.values[:third], self.values[-third:]
+    def drift(self) -> float | None:
+        """The last third's speed over the first third's, where that is more than DRIFT and than either third varies."""
+        third = self.repeats // 3
+        if third < 2:
+            return None
+        first, last = self.values[:third], self.values[-third:]
+        early, late = np.median(first), np.median(last)
+        varies = max(float(np.subtract(*np.percentile(one, [75, 25]))) for one in (first, last))
+        return float(late / early) if abs(late - early) > max(varies, DRIFT * early) else None
 
     @property
     def percent(self) -> float | None:
         """Of the device's measured ceiling; None without one."""
         if self.ceiling is None or self.why_not:
             return None
-        done = self.median
+        done = self.speed
         if self.unit == "images/s":
             done *= OPERATIONS[self.task] / 1e9  # GFLOP/s that the layers' arithmetic takes
         return 100 * done / self.ceiling.value
@@ -122,7 +123,7 @@ class Row:
         low, high = self.quartiles
         percent = "" if self.percent is None else f", {self.percent:.0f} % of the ceiling"
         return (
-            f"{self.task}, {self.device}: {digits(self.median)} {self.unit} "
+            f"{self.task}, {self.device}: {digits(self.speed)} {self.unit} "
             f"(middle half {digits(low)} to {digits(high)}, {self.repeats} values{percent})"
         )
 
@@ -169,18 +170,17 @@ class Result:
 
     def table(self) -> Table:
         """Return every measured row; below it those that failed, the ceilings, and how quiet the machine was."""
-        headers = ("task", "device", "median", "middle half", "values", "of its ceiling", "first call")
+        headers = ("task", "device", "speed", "middle half", "values", "processes", "of its ceiling", "first call")
         rows = []
         for row in (row for row in self.rows if not row.why_not):
-            low, high = row.quartiles
-            percent = (
-                "" if row.percent is None else f"{row.percent:.2g} %" if row.percent < 10 else f"{row.percent:.0f} %"
-            )
-            rows.append((row.task, row.device, f"{digits(row.median)} {row.unit}", f"{digits(low)} to {digits(high)}",
-                         row.repeats, percent, duration(row.first)))  # fmt: skip
+            share = row.percent
+            percent = "" if share is None else f"{share:.2g} %" if share < 10 else f"{share:.0f} %"
+            half = " to ".join(map(digits, row.quartiles))
+            rows.append((row.task, row.device, f"{digits(row.speed)} {row.unit}", half, row.repeats, len(row.runs),
+                         percent, duration(row.first)))  # fmt: skip
         below = [str(row) for row in self.rows if row.why_not]
-        found = {(row.chip, row.ceiling): None for row in self.rows if row.ceiling}
-        below += [f"Ceiling of {chip}: {one}." for chip, one in found]
+        ceilings = dict.fromkeys((row.chip, row.ceiling) for row in self.rows if row.ceiling)
+        below += [f"Ceiling of {chip}: {ceiling}." for chip, ceiling in ceilings]
         return Table(rows, headers if rows else (), [*below, f"Noise: {self.noise}.", *self.drifts()])
 
     def failures(self) -> list[Row]:
@@ -196,7 +196,7 @@ class Result:
 
         On a noisy machine there is one line: nobody can tell then what the clock did and what the neighbours.
         """
-        found = [row for row in self.rows if row.drifts]
+        found = [row for row in self.rows if row.drift]
         if found and not self.noise.quiet:
             return [f"{len(found)} row{'s' * (len(found) > 1)} became slower or faster while measured."]
         return [
@@ -238,9 +238,9 @@ def _fastest(rows: Sequence[Row], chip: str, tasks: Sequence[str]) -> Ceiling | 
 
 
 def best(rows: Sequence[Row]) -> dict[str, Row]:
-    """Return for each task that was measured the row with the highest median."""
+    """Return for each task that was measured the row with the highest speed."""
     found: dict[str, Row] = {}
     for row in rows:
-        if not row.why_not and (row.task not in found or row.median > found[row.task].median):
+        if not row.why_not and (row.task not in found or row.speed > found[row.task].speed):
             found[row.task] = row
     return found

@@ -1,4 +1,4 @@
-"""The score: for each task the best device's median over the reference machine's, and the geometric mean of these.
+"""The score: for each network the best device's speed over the reference machine's, and the geometric mean of these.
 
 The reference machine's file is in the gallery (data/results, REFERENCE), and its scores are 100. A geometric mean,
 because it is the one mean of ratios that does not depend on which machine is the reference, only scaled by it
@@ -8,6 +8,7 @@ because it is the one mean of ratios that does not depend on which machine is th
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +22,7 @@ class Best(NamedTuple):
     """The device that counts for a task."""
 
     row: Row
-    ratio: float  # its median over the reference machine's best
+    ratio: float  # its speed over the reference machine's best
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,25 +37,28 @@ class Score:
     of_how_many: int  # tasks that a whole score is over
     noise: str  # the verdict on the machine
     edition: int
-    steady_reference: bool = True  # whether the reference machine was quiet, too
+    provisional: str = ""  # why the reference machine's result will be replaced; empty if it will not
 
     def whole(self, kind: str) -> bool:
-        """Return whether one of the three numbers is over every task that belongs to it.
-
-        Args:
-            kind: inference, training or overall.
-        """
+        """Return whether one of the three numbers (inference, training, overall) is over every task of its kind."""
         return not any(kind in ("overall", TASKS[task].group) for task in self.missing)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every task was measured."""
-        return not self.missing
 
     @property
     def reproducible(self) -> bool:
         """Whether the machine was quiet while it was measured."""
         return self.noise == "quiet"
+
+    @property
+    def differs(self) -> float | None:
+        """How far a second run's overall score may lie off, as a share of it; None with one process a task.
+
+        The errors of the n rows add up as squares and count 1/n each; two runs differ by the root of 2 more than one is
+        uncertain; and of 20 runs about 19 are nearer than twice that, where there are many processes.
+        """
+        errors = [best.row.error for best in self.tasks.values()]
+        if not errors or None in errors:
+            return None
+        return 2 * math.sqrt(2) * math.hypot(*errors) / len(errors)
 
     def __str__(self) -> str:
         """The three numbers in a line, and what keeps them from being compared."""
@@ -68,8 +72,12 @@ class Score:
                 lines.append(f"So {' and '.join(parts)} may not be compared with scores over all tasks.")
         if not self.reproducible:
             lines.append(f"Not reproducible: the machine was {self.noise}.")
-        if not self.steady_reference:
-            lines.append("Provisional: the reference machine was too noisy when it was measured.")
+        elif self.differs is None:
+            lines.append("How far a second run would differ is unknown: each task ran in one process alone.")
+        else:
+            lines.append(f"A second run may differ by {self.differs:.1%}, as far as the processes of this one tell.")
+        if self.provisional:
+            lines.append(f"Provisional: the reference machine's result {self.provisional}.")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -87,26 +95,23 @@ def score(result: Result, reference: Result | None = None, tasks: Collection[str
     reference = files.reference() if reference is None else reference
     theirs, ours = best(reference.rows), best(result.rows)
     asked = [task for task in SCORED if task in theirs and task in tasks]
-    counted = {task: Best(ours[task], ours[task].median / theirs[task].median) for task in asked if task in ours}
+    counted = {task: Best(ours[task], ours[task].speed / theirs[task].speed) for task in asked if task in ours}
 
     def mean(group: Iterable[str]) -> float | None:
         ratios = [counted[task].ratio for task in group if task in counted]
-        return 100 * math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        return 100 * statistics.geometric_mean(ratios) if ratios else None
 
     groups = {name: [task for task in asked if TASKS[task].group == name] for name in ("inference", "training")}
     missing = tuple(task for task in asked if task not in counted)
+    provisional = "" if reference.noise.quiet else "was measured while it was too noisy"
+    if reference.edition != result.edition:
+        provisional = f"is of edition {reference.edition}, this one of edition {result.edition}"
     return Score(mean(groups["inference"]), mean(groups["training"]), mean(asked), counted, missing, len(asked),
-                 result.noise.verdict, result.edition, reference.noise.quiet)  # fmt: skip
+                 result.noise.verdict, result.edition, provisional)  # fmt: skip
 
 
 def comparable(one: Score, other: Score, names: tuple[str, str] = ("yours", "theirs")) -> str:
-    """Return why two scores cannot be compared; an empty text if they can.
-
-    Args:
-        one: the first score.
-        other: the second.
-        names: of the two, for people.
-    """
+    """Return why two scores, named so for people, cannot be compared; an empty text if they can."""
     if one.edition != other.edition:
         return f"the tasks differ: edition {one.edition} against {other.edition}"
     differ = [task for task in TASKS if (task in one.tasks) != (task in other.tasks)]

@@ -1,4 +1,4 @@
-"""What the benchmark asks of a machine: the tasks, the articles' networks in numbers, and what the results must be.
+"""What the benchmark asks of a machine: tasks, works to be timed, the articles' networks, what results must be.
 
 Nothing here needs a framework: each of them gets the same numbers, and is held against NumPy's result before a clock
 starts. Speed does not depend on what an image shows, so the images are random bytes in MNIST's shape.
@@ -7,7 +7,7 @@ starts. Speed does not depend on what an image shows, so the images are random b
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class Task:
     """One thing that the benchmark asks for; of its speed more is better."""
 
     unit: str  # of the speed
-    group: str  # memory, training or inference, which scores take; ceiling or product, which none takes
+    group: str  # training or inference, which scores take; ceiling, memory or product, which none takes
     about: str  # one line for people
 
 
@@ -42,8 +42,9 @@ TASKS = {
     "CNN inference": Task("images/s", "inference", "article C's network, batches of 128"),
     "CNN, one image": Task("images/s", "inference", "article C's network, one image at a time, as an app asks"),
 }
-# Products have other sizes on a GPU than on a processor: other work, which no score may divide.
-SCORED = tuple(name for name, task in TASKS.items() if task.group not in ("ceiling", "product"))
+# No score takes products, which have other sizes on a GPU than on a processor; nor what memory limits: in a virtual
+# machine that depends on the other machines of its host, which nothing here can see.
+SCORED = tuple(name for name, task in TASKS.items() if task.group in ("training", "inference"))
 
 COPIED = 2**24  # floats of the copy: 64 MiB there and 64 MiB back, more than caches hold
 ADDED = 2**24  # floats of each vector
@@ -62,14 +63,10 @@ OPERATIONS = {  # for each image
 
 
 def size_for(kind: str, by_library: bool) -> int:
-    """Return the rows and columns of the matrices: fixed for each kind of device.
+    """Return the rows and columns of the matrices: more where a library multiplies, which is faster than our kernels.
 
     A product that keeps a GPU busy takes a processor long, and one that suits a processor is over before a GPU's parts
     have all begun. So the two are not the same work: no score takes products, and `files.compare` leaves them out.
-
-    Args:
-        kind: of the device, one of helpers.frameworks.KINDS.
-        by_library: whether a library multiplies; our own kernels are slower and get smaller matrices.
     """
     if kind in ("gpu", "accelerator"):
         return 4096 if by_library else 2048
@@ -84,16 +81,60 @@ def matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
+# ------------------------------------------------------------------------------------------------ works to be timed
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task on one device, ready to be timed."""
+
+    what: str  # sizes and types, for people
+    amount: float  # bytes, operations or images of one call
+    once: Callable[[], object]  # does it, or queues it
+    finish: Callable[[object], object]  # takes what the last `once` returned, and returns when the device has finished
+    check: Callable[[], str]  # compares with NumPy after a call; returns what was compared, raises Refused
+
+    def do(self, loops: int) -> None:
+        """Do it so often, and wait for the device once at the end."""
+        last: object = None
+        for _ in range(loops):
+            last = self.once()
+        self.finish(last)
+
+
+Prepare = Callable[[], Work]
+
+
+def no_wait(result: object) -> None:
+    """Finish what was done when the call returned."""
+
+
+def product_work(
+    size: int, once: Callable, finish: Callable, result: Callable[[], np.ndarray], dtype: str = "float32"
+) -> Work:
+    """Return the work of a product of `matrices`; `result` returns the last one as float32.
+
+    A device that multiplies in 16 bits (`dtype`) rounds the product to 8 bits, or 11.
+    """
+    tolerance = 1e-3 if dtype == "float32" else 0.01
+    what = f"{size:,} x {size:,}, {dtype}"
+    return Work(what, 2.0 * size**3, once, finish, lambda: check_product(result(), size, tolerance))
+
+
+def vector_work(
+    what: str, amount: float, once: Callable, finish: Callable, result: Callable[[], np.ndarray], expected: np.ndarray
+) -> Work:
+    """Return a work whose result, a vector, is known to the last bit."""
+    return Work(what, amount, once, finish, lambda: check_vector(result(), expected))
+
+
 def check_product(actual: np.ndarray, size: int, tolerance: float = 1e-3) -> str:
-    """Hold some rows of a product of `matrices` against NumPy's.
+    """Hold some rows of a product of `matrices` (float32, size x size) against NumPy's; return what was compared.
 
     Args:
-        actual: what the device computed, float32 of shape (size, size).
+        actual: what the device computed.
         size: of the matrices.
         tolerance: how far a number may be off, as a share of the largest.
-
-    Returns:
-        What was compared, for people.
 
     Raises:
         products.Refused: it is wrong.
@@ -104,11 +145,7 @@ def check_product(actual: np.ndarray, size: int, tolerance: float = 1e-3) -> str
 
 
 def check_vector(actual: np.ndarray, expected: np.ndarray) -> str:
-    """Hold a vector against what NumPy computed, to the last bit.
-
-    Raises:
-        products.Refused: it is wrong.
-    """
+    """Hold a vector against what NumPy computed, to the last bit; raise Refused if it is wrong."""
     if not np.array_equal(actual, expected):  # which needs no copies, as _close does
         raise products.Refused(f"wrong: {np.count_nonzero(actual != expected):,} of {expected.size:,} numbers differ")
     return f"{expected.size:,} numbers as NumPy has them"
@@ -136,11 +173,7 @@ class Layer(NamedTuple):
 
 @functools.cache
 def weights(network: str) -> tuple[Layer, ...]:
-    """Return the weights that every framework gets, drawn by He's rule so that the numbers stay in range.
-
-    Args:
-        network: "mlp" or "cnn".
-    """
+    """Return the weights that every framework gets, for "mlp" or "cnn", by He's rule so that numbers stay in range."""
     rng = np.random.default_rng(1)
     shapes: Mapping[str, Sequence[tuple[int, ...]]] = {
         "mlp": ((784, 512), (512, 512), (512, 10)),
@@ -162,12 +195,7 @@ def images(count: int = BATCH) -> tuple[np.ndarray, np.ndarray]:
 
 
 def forward(network: str, pixels: np.ndarray) -> np.ndarray:
-    """Compute what a network answers, in float64 and with NumPy alone: ten probabilities for each image.
-
-    Args:
-        network: "mlp" or "cnn".
-        pixels: uint8 of shape (n, 28, 28, 1).
-    """
+    """Compute ten probabilities for each image (uint8, (n, 28, 28, 1)), in float64 and with NumPy alone."""
     layers = [Layer(*(one.astype(np.float64) for one in layer)) for layer in weights(network)]
     x = pixels / 255
     if network == "cnn":
@@ -190,11 +218,7 @@ FEW = 4  # images of which NumPy computes the answer: its convolution is slow
 
 
 def check_answers(network: str, actual: np.ndarray) -> str:
-    """Hold what a network answered for the first of `images` against NumPy's answers.
-
-    Args:
-        network: "mlp" or "cnn".
-        actual: probabilities, float32 of shape (n, 10); the first FEW of them are compared.
+    """Hold what a network answered for the first FEW of `images` (float32, (n, 10)) against NumPy's answers.
 
     Raises:
         products.Refused: they are wrong. A framework may round the factors to ten bits (TF32) or to seven (TPUs).
@@ -209,10 +233,6 @@ def check_training(network: str, losses: Sequence[float]) -> str:
 
     The first loss must be near what NumPy computes with the same weights: dropout, which is random, moves it a little.
     The mean of the last three must be lower.
-
-    Args:
-        network: "mlp" or "cnn".
-        losses: of the steps, in order.
 
     Raises:
         products.Refused: it did not.
