@@ -47,8 +47,7 @@ c.JupyterHub.default_url = f"/hub/user-redirect/git-pull?{urlencode(LINK)}"
 start = f'export PYTHONPATH="$HOME/{COPY}"; exec "$0" "$@"'
 c.Spawner.cmd = ["/bin/sh", "-c", start, str(PROGRAMS / "jupyterhub-singleuser")]
 c.Spawner.args = ["--KernelManager.transport_encryption=auto"]  # or other accounts could read what a kernel prints
-c.Spawner.start_timeout = c.Spawner.http_timeout = 120  # seconds: thirty servers that start together are slow
-c.JupyterHub.concurrent_spawn_limit = 10  # further students wait for a moment
+c.Spawner.start_timeout = c.Spawner.http_timeout = 300  # seconds: servers that all start at once are slow
 
 # --- What a student may take. Without jupyterhub-systemdspawner the limits of memory and processors are NOT enforced.
 c.Spawner.mem_limit = "2G"

@@ -109,8 +109,10 @@ def answers(port):
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
     """The teacher's clone of the course: what stands here, in a git repository of its own."""
-    if not shutil.which(PROXY):
-        pytest.skip(f"no {PROXY} here: npm install --global {PROXY} (needs Node 20 or newer)")
+    try:
+        subprocess.run([PROXY, "--version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip(f"no {PROXY} that starts: npm install --global {PROXY} (needs Node 20 or newer)")
     folder = tmp_path_factory.mktemp("teacher") / "course"
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED, ".classroom*"), symlinks=True)
     for command in ("init --quiet --initial-branch=main", "add .", "commit --quiet --message=Course"):
