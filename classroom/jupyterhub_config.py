@@ -26,13 +26,15 @@ c = get_config()  # noqa: F821 - JupyterHub puts it here
 c.JupyterHub.authenticator_class = "pam"
 
 
-def refuse_made_up_names(authenticator, handler, user):
+def refuse_made_up_names(authenticator: object, handler: object, user: dict) -> dict:
     """Let nobody in where any name is believed: DummyAuthenticator is for tests."""
     from jupyterhub.auth import DummyAuthenticator
     from tornado.web import HTTPError
 
     if type(authenticator) is DummyAuthenticator:
-        raise HTTPError(403, "This room's hub refuses DummyAuthenticator, with which anybody is whoever they say.")
+        why = "It believes any name, so anybody could open anybody's work."
+        todo = "Teacher: set c.JupyterHub.authenticator_class to pam, or to your school's log-in, and start the hub again."
+        raise HTTPError(403, f"DummyAuthenticator is refused. {why} {todo}")
     return user
 
 
@@ -69,10 +71,12 @@ c.Spawner.environment = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+# A full room is slow: lesson 09 may take longer than it allows itself elsewhere.
+c.Spawner.environment["ANYGPU_PATIENCE"] = "6"
 if MNIST.is_file():  # one for all; else each student's lesson looks for it, and takes the stand-in where it finds none
     c.Spawner.environment["ANYGPU_MNIST"] = str(MNIST)
 
-# --- Servers live on when the hub is restarted; one that nobody has used for an hour is stopped. Files stay in the home.
+# --- Servers live on when the hub is restarted; one that nobody used for an hour is stopped. Files stay in the home.
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.services = [
     {"name": "culler", "command": [sys.executable, "-m", "jupyterhub_idle_culler", "--timeout=3600"]}
