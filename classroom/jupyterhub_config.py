@@ -33,7 +33,7 @@ def refuse_made_up_names(authenticator: object, handler: object, user: dict) -> 
 
     if type(authenticator) is DummyAuthenticator:
         why = "It believes any name, so anybody could open anybody's work."
-        todo = "Teacher: set c.JupyterHub.authenticator_class to pam, or to your school's log-in, and start the hub again."
+        todo = "Teacher: set c.JupyterHub.authenticator_class to pam, or to your school's log-in, and restart the hub."
         raise HTTPError(403, f"DummyAuthenticator is refused. {why} {todo}")
     return user
 

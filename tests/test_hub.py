@@ -93,6 +93,18 @@ def test_after_log_in_a_student_gets_the_course_and_lesson_00():
     assert asked == {"repo": f"file://{ROOT}", "branch": "main"}
 
 
+def test_the_guides_link_is_one_that_nbgitpuller_reads():
+    (link,) = set(
+        re.findall(r"https://\S+/git-pull\?\S+(?=\n)", (ROOT / "docs/teaching.md").read_text(encoding="utf-8"))
+    )
+    parts = urlsplit(link)
+    asked = {name: value for name, (value,) in parse_qs(parts.query, strict_parsing=True).items()}
+    assert parts.path == "/hub/user-redirect/git-pull" and asked.keys() == {"repo", "targetpath", "branch", "urlpath"}
+    page, tree, folder, lesson = asked["urlpath"].split("/", 3)
+    assert (page, tree) == ("lab", "tree") and folder == asked["targetpath"] and (ROOT / lesson).is_file()
+    assert lesson == host.LESSONS_ON_BINDER.partition("lab/tree/")[2]
+
+
 # ---------------------------------------------------------------------------------------------------------- a real hub
 
 

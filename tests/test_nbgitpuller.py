@@ -8,8 +8,6 @@ import random
 import re
 import shutil
 import subprocess
-from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import nbformat
 import pytest
@@ -19,7 +17,8 @@ from nbformat import v4
 from helpers import ROOT
 from helpers.commands import lesson_files
 
-GUIDE = ROOT / "docs" / "teaching.md"
+pytestmark = pytest.mark.slow  # the first test builds the environment of a room
+
 LESSONS = [path.name for path in lesson_files.every()]
 ANSWER, UPDATE = "# the learner's answer", "the teacher's update"
 
@@ -228,13 +227,3 @@ def test_a_pull_without_news_changes_nothing(course):
     course.pull()
     course.pull()
     assert course.lessons() == mine
-
-
-def test_the_guides_link_is_one_that_nbgitpuller_reads():
-    (link,) = set(re.findall(r"https://\S+/git-pull\?\S+(?=\n)", GUIDE.read_text(encoding="utf-8")))
-    parts = urlsplit(link)
-    asked = {name: value for name, (value,) in parse_qs(parts.query, strict_parsing=True).items()}
-    assert parts.path == "/hub/user-redirect/git-pull" and asked.keys() == {"repo", "targetpath", "branch", "urlpath"}
-    page, tree, folder, lesson = asked["urlpath"].split("/", 3)
-    assert (page, tree) == ("lab", "tree") and folder == asked["targetpath"] and (ROOT / lesson).is_file()
-    assert Path(lesson).name == LESSONS[0]
