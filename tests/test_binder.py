@@ -40,6 +40,7 @@ NOT_COPIED = (
     ".venv*",
     ".uv",
     ".plaidml*",
+    ".classroom*",
     "build",
     "cache",
     "models",

@@ -127,7 +127,7 @@ def course(tmp_path_factory):
     except (OSError, subprocess.CalledProcessError):
         pytest.skip(f"no {PROXY} that starts: npm install --global {PROXY} (needs Node 20 or newer)")
     folder = tmp_path_factory.mktemp("teacher") / "course"
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED, ".classroom*"), symlinks=True)
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
     commit(folder)
     yield folder

@@ -410,7 +410,7 @@ def trained_network(mnist: Dataset, images: int, seconds: float) -> Network:
         "budget": min(seconds, 600.0),
     }
     given["file"] = kept(mnist.name)
-    made = processes.run(_train_or_load, seconds=120 + given["budget"], arguments=given)
+    made = processes.run(_train_or_load, seconds=600 + given["budget"], arguments=given)  # a full room
     origin = "kept in data/models" if given["file"] else "trained here and now"
     print(*filter(None, [str(made).strip(), f"lesson 04's network: {origin}"]), sep="\n")
     return Network(made.result["weights"], test, mnist.y_test[:images], made.result["probabilities"], origin)
