@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teach
 POINTS = "points-"  # a check with the tag points-2 gives two points
 
 CONFIG = '''\
-"""How nbgrader grades the lessons of the Any GPU workshop. nbgrader reads this file when it is called in this folder."""
+"""How nbgrader grades the lessons of the Any GPU workshop: it reads this file when it is called in this folder."""
 
 import os
 
@@ -43,7 +43,7 @@ c.CourseDirectory.course_id = "any-gpu-workshop"
 # These lessons come without solutions. nbgrader would replace the starters, too, by `raise NotImplementedError()`.
 c.ClearSolutions.enabled = False
 
-# Seconds. A cell that takes longer, such as an endless loop, is stopped and gets 0 points; then the next cell runs.
+# Seconds. A cell that takes longer, such as an endless loop, is stopped and gets 0 points; the next cells still run.
 c.Execute.timeout = 120
 
 # The lessons do the least work: no exercise depends on it.
@@ -65,9 +65,9 @@ in `helpers` compare with right answers: points are for learning, not for an exa
 
 Send this with the folder:
 
-> Open a terminal in the folder `{students}`, and type `python3 workshop.py lab` (on Windows `py workshop.py lab`). The first
-> call downloads 0.6 GB. Work in the lessons in `notebooks`; below each exercise, a check says whether it is right. Save,
-> and send me the lesson's file. Keep its name.
+> Open a terminal in the folder `{students}`, and type `python3 workshop.py lab` (on Windows `py workshop.py lab`). The
+> first call downloads 0.6 GB. Work in the lessons in `notebooks`. Below each exercise, a check says if it is right.
+> Save, and send me the lesson's file. Keep its name.
 
 ## How a teacher grades
 
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         copies = tuple(f"{path.stem}-" for path in paths)  # how the names of learners' copies begin
         paths = [path for path in paths if not path.stem.startswith(copies)]
     write_bundle(paths, args.into.resolve())
-    print(f"{short(args.into.resolve())}: {len(paths)} lessons, without solutions.")
+    print(f"{short(args.into.resolve())}: {_count(paths)}, without solutions.")
     print(f"For each student: the folder {STUDENTS}. For nbgrader: the folder {COURSE}. How to go on: README.md.")
     return 0
 
@@ -152,12 +152,15 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
             write(students / "notebooks" / f"{stem}.ipynb", text)
             write(course / "source" / stem / f"{stem}.ipynb", text)
         write(course / "nbgrader_config.py", CONFIG)
-        names = "one lesson" if len(written) == 1 else f"{len(written)} lessons"
-        words = {"students": STUDENTS, "course": COURSE, "install": INSTALL, "lessons": names}
+        words = {"students": STUDENTS, "course": COURSE, "install": INSTALL, "lessons": _count(written)}
         write(bundle / "README.md", README.format(example=next(iter(written)), **words))
         if folder.exists():
             folder.rmdir()  # it is empty
         bundle.replace(folder)
+
+
+def _count(lessons: Collection[object]) -> str:
+    return "one lesson" if len(lessons) == 1 else f"{len(lessons)} lessons"
 
 
 def _check(folder: Path) -> None:
