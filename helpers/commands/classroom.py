@@ -85,8 +85,8 @@ Then in the folder `{course}`, once for each lesson:
 nbgrader generate_assignment {example}
 ```
 
-WORKSHOP stands for the path of the workshop's folder. Put what a student sent into a folder with the student's name and
-the lesson's, then let nbgrader run it:
+WORKSHOP stands for the path of the workshop's folder. Put what a student sent, here `ann.ipynb`, into a folder with the
+student's name and the lesson's, then let nbgrader run it:
 
 ```sh
 mkdir -p submitted/ann/{example}
@@ -97,7 +97,8 @@ nbgrader generate_feedback {example}
 ```
 
 `grades.csv` then has the points, one for each exercise. `feedback/ann/` has a page for Ann with what each check said.
-A lesson that was graded is not graded again: `nbgrader autograde {example} --student ann --force` does.
+`autograde` leaves out who was graded before; `--student ann --force` grades Ann again. Its lines with `SAWarning` are about
+nbgrader's own database. The guide for teachers, `docs/teaching.md` in the workshop, says what each submission gets.
 
 *A student's notebook is a program, and runs with your rights.* Use an account or a machine that has nothing to lose.
 """
