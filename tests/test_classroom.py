@@ -26,7 +26,7 @@ QUICK = ("01",)  # those that every run executes; --all executes all
 # With --all nbgrader grades these students' answers, each of which runs the whole lesson.
 GRADED = {"01": ("good", "wrong", "empty", "endless"), "07": ("good", "empty")}
 ENDLESS = "while True:\n    pass"
-SECONDS = 30  # the longest that one cell may take while nbgrader grades an endless answer
+SECONDS = 60  # the longest that one cell may take while nbgrader grades an endless answer
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def test_nbgrader_gives_right_answers_all_points_and_wrong_empty_and_endless_one
     (output,) = course.outputs("empty", lesson, f"check-{last}")
     assert output.ename == "CheckFailed" and output.evalue.startswith("not done yet: ") and len(output.traceback) == 1
     if "endless" in given:
-        assert said["endless"].count(f"Timeout waiting for execute reply ({SECONDS}s)") == 1
+        assert f"Timeout waiting for execute reply ({SECONDS}s)" in said["endless"]
         assert "CellTimeoutError" in [
             output.get("ename") for output in course.outputs("endless", lesson, f"exercise-{last}")
         ]

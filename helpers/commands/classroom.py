@@ -97,8 +97,8 @@ nbgrader generate_feedback {example}
 ```
 
 `grades.csv` then has the points, one for each exercise. `feedback/ann/` has a page for Ann with what each check said.
-`autograde` leaves out who was graded before; `--student ann --force` grades Ann again. Its lines with `SAWarning` are about
-nbgrader's own database. The guide for teachers, `docs/teaching.md` in the workshop, says what each submission gets.
+`autograde` leaves out who was graded before; `--student ann --force` grades Ann again. Its lines with `SAWarning` are
+about its own database. The guide for teachers, `docs/teaching.md` in the workshop, says what each submission gets.
 
 *A student's notebook is a program, and runs with your rights.* Use an account or a machine that has nothing to lose.
 """
