@@ -1,8 +1,9 @@
 """Judge exercises: random data, awkward sizes, canaries around output buffers, any order of work-items, repeats.
 
 Every check prints a verdict: "right", "not yet: ..." or "not done yet". It never raises for a learner. With
-ANYGPU_GRADE=1 (tests, autograding) a wrong and an untouched exercise raise `CheckFailed` instead, because an autograder
-gives full points to a cell that merely prints "wrong"; nothing is ever written to standard error.
+ANYGPU_GRADE=1 (tests, `run --grade`), and while nbgrader grades or validates, a wrong and an untouched exercise raise
+`CheckFailed` instead, because nbgrader gives full points to a cell that merely prints "wrong", and none to one that
+writes to standard error, which no check ever does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 GRADE = "ANYGPU_GRADE"
+NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
 
 
 class CheckFailed(Exception):
@@ -57,7 +59,7 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
         else:
             print(f"right ({tried})")
             return
-        if os.environ.get(GRADE) == "1":
+        if os.environ.get(GRADE) == "1" or NBGRADER in os.environ:
             raise CheckFailed(message)
         print(message)
 
