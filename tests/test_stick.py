@@ -52,7 +52,8 @@ def call(folder, *arguments, python=PYTHON):
         alone.write_text("#!/bin/sh\nexec " + shlex.join([*ALONE, str(python)]) + ' "$@"\n', encoding="utf-8")
         alone.chmod(0o755)
         python = alone
-    process = start(folder, *(arguments or ("lock", "--check")), python=python, env=offline(folder.parent))
+    env = {name: value for name, value in offline(folder.parent).items() if name != data.VARIABLE}
+    process = start(folder, *(arguments or ("lock", "--check")), python=python, env=env)
     said, _ = process.communicate(timeout=LONG)
     assert "Traceback" not in said, said
     return process.returncode, said
