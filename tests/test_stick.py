@@ -160,9 +160,18 @@ def test_a_stick_is_not_made_into_the_course_or_over_other_files_or_without_mnis
     assert "not from this command" in refused(tmp_path)
     assert (tmp_path / HERE / "thesis.txt").exists()
     assert "invalid choice" in refused(tmp_path, "--python-version", "3.10")
+    assert "not made for linux-arm" in refused(tmp_path / "new", "--platform", "linux-arm", "--packages", "metal")
+    assert "with Python 3.13" in refused(tmp_path / "new", "--platform", "intel-mac", "--python-version", "3.13")
+    assert not (tmp_path / "new").exists()
     monkeypatch.setattr(data, "load_mnist", data._stand_in)
     with pytest.raises(stick.WorkshopError, match="MNIST is missing"):
         stick.dataset()
+
+
+def test_the_note_types_what_was_asked_for():
+    note = stick.note(["linux"], ["3.12"], ["cuda", "openvino"])
+    assert "workshop.py lab --accel cuda --with openvino\n" in note and "tinygrad (06)" in note
+    assert "OpenVINO (10)" not in note and stick.LAPTOPS["macos"].words not in note
 
 
 @pytest.mark.parametrize("name", stick.LAPTOPS)

@@ -80,13 +80,13 @@ THE ANY GPU WORKSHOP, WITHOUT A NETWORK
 
 3. Open a terminal in the copied folder, the one with workshop.py in it, and type
 
-     Windows:  py workshop.py lab
-     others:   python3 workshop.py lab
+     Windows:  py workshop.py lab{options}
+     others:   python3 workshop.py lab{options}
 
    It installs the packages from its own folder wheels, which takes some minutes once, and asks no network.
    Then your browser opens at lesson 00. The next time it starts in seconds.
 
-Something odd? Type `doctor` for `lab`: it says what is wrong, why, and what to type next.
+Something odd? Type `doctor` for `lab`. It says what is wrong, why, and what to type next.
 
 Not here: PyTorch (lesson 06), PlaidML (03){more}. The lessons say what they leave out without them.
 Later, with a network: delete the folder wheels. Then workshop.py takes packages from the network again.
@@ -125,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
                 "It would be mixed with the workshop's files.",
                 "Move it away, or name another folder.",
             )
+    for name in args.platform:
+        check(name, args.python_version, packages_for(name, args.packages))
     mnist = dataset()
     for name, place in places.items():
         fill(place, LAPTOPS[name], args.python_version, packages_for(name, args.packages), mnist)
@@ -143,13 +145,34 @@ def packages_for(name: str, asked: list[str]) -> list[str]:
     return ["intel-mac" if name == "intel-mac" and lock == "cpu" else lock for lock in asked]
 
 
+def check(name: str, pythons: list[str], packages: list[str]) -> None:
+    """Refuse what has no packages at all, before anything is fetched.
+
+    Raises:
+        WorkshopError: such as CUDA's for Windows.
+    """
+    for version in pythons:
+        for lock in packages:
+            if not needed([REQUIREMENTS / f"{lock}.txt"], LAPTOPS[name].markers(f"{version}.99")):
+                raise WorkshopError(
+                    f"The packages {lock} are not made for {name} with Python {version}.",
+                    f"requirements/{lock}.txt names none for it.",
+                    "Ask for others, or make the sticks in several calls: each adds to the folder.",
+                )
+
+
 def note(names: Iterable[str], pythons: list[str], packages: list[str]) -> str:
     """Return the text for the room."""
     folders = "\n".join(f"     {name:<10} {LAPTOPS[name].words}" for name in names)
     missing = [name for name in ("OpenVINO", "tinygrad") if name.lower() not in packages]
+    chosen = [f" --accel {name}" for name in packages if name in ("cuda", "metal")]
+    chosen += [f" --with {name}" for name in packages if name in ("openvino", "tinygrad", "intel-opencl")]
     more = {"OpenVINO": ", OpenVINO (10)", "tinygrad": ", tinygrad (06)"}
     return INSTALL.format(
-        python="Python " + " or ".join(pythons), folders=folders, more="".join(more[name] for name in missing)
+        python="Python " + " or ".join(pythons),
+        folders=folders,
+        options="".join(chosen),
+        more="".join(more[name] for name in missing),
     )
 
 
