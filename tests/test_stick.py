@@ -2,16 +2,18 @@
 
 import functools
 import json
+import os
 import platform
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from test_dependencies import pins
-from test_workshop import LIMIT, PYTHON, copy, environment, inner, offline, processes, start
+from test_workshop import LIMIT, PYTHON, copy, environment, inner, offline, other_python, processes, start
 
 from helpers import ROOT, data
 from helpers.commands import stick
@@ -53,6 +55,7 @@ def call(folder, *arguments, python=PYTHON):
         alone.chmod(0o755)
         python = alone
     env = {name: value for name, value in offline(folder.parent).items() if name != data.VARIABLE}
+    env["PATH"] = os.pathsep.join([str(Path(PYTHON).parent), env["PATH"]])
     process = start(folder, *(arguments or ("lock", "--check")), python=python, env=env)
     said, _ = process.communicate(timeout=LONG)
     assert "Traceback" not in said, said
@@ -84,7 +87,7 @@ def test_a_stick_has_packages_dataset_course_and_a_note(small):
     folder, other, said = small
     assert re.search(r"Ready after \d+ s: .*, 0\.\d GB\.", said) and "installers of Python" in said
     note = (folder / "INSTALL.txt").read_text(encoding="utf-8")
-    assert f"Python {MINE}" in note and "workshop.py lab" in note and "tinygrad (06)" in note
+    assert MINE in note and "workshop.py lab" in note and "tinygrad (06)" in note
     for name in (HERE, other):
         assert stick.LAPTOPS[name].words in note
         place = folder / name
@@ -114,6 +117,14 @@ def test_a_python_without_pip_takes_the_wheel_of_pip(laptop, tmp_path):
     bare.chmod(0o755)
     status, said = call(laptop, python=bare)
     assert status == 0 and "Set-up finished" in said, said
+
+
+def test_another_python_finds_the_one_that_the_wheels_are_for(laptop):
+    """On Windows `py` starts the newest; on a Mac python3 may be the system's."""
+    other = other_python(*(version for version in ("3.13", "3.12", "3.10", "3.9") if version != MINE))
+    status, said = call(laptop, python=other)
+    assert status == 0 and "Set-up finished" in said, said
+    assert inner(laptop, "import sys; print('{}.{}'.format(*sys.version_info))") == f"{MINE}\n"
 
 
 def missing(folder):
@@ -168,10 +179,18 @@ def test_a_stick_is_not_made_into_the_course_or_over_other_files_or_without_mnis
         stick.dataset()
 
 
-def test_the_note_types_what_was_asked_for():
-    note = stick.note(["linux"], ["3.12"], ["cuda", "openvino"])
-    assert "workshop.py lab --accel cuda --with openvino\n" in note and "tinygrad (06)" in note
-    assert "OpenVINO (10)" not in note and stick.LAPTOPS["macos"].words not in note
+def test_the_note_has_a_line_for_each_kind_of_laptop_with_what_to_type(tmp_path):
+    for name, packages in (("windows", ["cpu"]), ("linux", ["cuda", "openvino"])):
+        (tmp_path / name / "wheels").mkdir(parents=True)
+        (tmp_path / name / stick.MADE_FOR).write_text("{}", encoding="utf-8")
+        change(tmp_path / name, pythons=["3.11", "3.12"], packages=packages)
+    note = stick.note(tmp_path)
+    rows = [re.split("  +", line.strip()) for line in note.splitlines() if "workshop.py lab" in line]
+    assert rows == [
+        ["windows", stick.LAPTOPS["windows"].words, "3.11 or 3.12", "py workshop.py lab"],
+        ["linux", stick.LAPTOPS["linux"].words, "3.11 or 3.12", "python3 workshop.py lab --accel cuda --with openvino"],
+    ]
+    assert all(len(line) <= 120 for line in note.splitlines())
 
 
 @pytest.mark.parametrize("name", stick.LAPTOPS)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from packaging.requirements import Requirement
+from tabulate import tabulate
 
 from helpers import ROOT, data
 from helpers.commands import files
@@ -24,6 +26,7 @@ from helpers.errors import WorkshopError
 from helpers.machine.host import Host, command
 
 REQUIREMENTS = ROOT / "requirements"
+MADE_FOR = Path("wheels", "made-for.json")  # what workshop.py reads
 NOT_COPIED = {"build", "wheels", "cache", "models", "__pycache__"}  # and what is hidden: .venv, .git
 
 
@@ -59,10 +62,14 @@ def manylinux(machine: str) -> tuple[str, ...]:
 LAPTOPS = {
     "windows": Laptop("Windows, Intel or AMD processor", "Windows", "AMD64", "win32", ("win_amd64",)),
     # ONNX Runtime 1.31 has no wheel for an older macOS.
-    "macos": Laptop("Mac with Apple M1 or newer, macOS 14", "Darwin", "arm64", "darwin", ("macosx_14_0_arm64",)),
+    "macos": Laptop(
+        "Mac with Apple M1 or newer, macOS 14 or newer", "Darwin", "arm64", "darwin", ("macosx_14_0_arm64",)
+    ),
     "linux": Laptop("Linux, Intel or AMD processor", "Linux", "x86_64", "linux", manylinux("x86_64")),
     "linux-arm": Laptop("Linux, Arm processor", "Linux", "aarch64", "linux", manylinux("aarch64")),
-    "intel-mac": Laptop("Mac with Intel processor, macOS 14", "Darwin", "x86_64", "darwin", ("macosx_14_0_x86_64",)),
+    "intel-mac": Laptop(
+        "Mac with Intel processor, macOS 14 or newer", "Darwin", "x86_64", "darwin", ("macosx_14_0_x86_64",)
+    ),
 }
 PYTHONS = ("3.11", "3.12", "3.13")
 STARTERS = ("3.8", "3.9", "3.10", *PYTHONS)  # workshop.py starts with these, and brings uv with the pip for each
@@ -71,25 +78,24 @@ PACKAGES = ("cpu", "cuda", "metal", "intel-mac", "openvino", "tinygrad", "intel-
 INSTALL = """\
 THE ANY GPU WORKSHOP, WITHOUT A NETWORK
 
-1. Python. You need {python} (64 bits). Have you got it? On Windows `py --list` says so, elsewhere `python3 --version`.
+1. Find your line.
+
+{table}
+
+2. Have you got that Python (64 bits)? On Windows `py --list` says so, elsewhere `python3 --version`.
    No? Take the installer that your teacher has put here, or ask.
 
-2. Copy one folder from here to your computer. It must stay there; do not work on the stick itself.
-{folders}
-   On Windows copy it to a short path such as C:\\gpu. It needs 4 GB of free disk.
+3. Copy the folder of your line to your computer, on Windows to a short path such as C:\\gpu.
+   It needs 4 GB of free disk, and must stay there. Do not work on the stick itself.
 
-3. Open a terminal in the copied folder, the one with workshop.py in it, and type
-
-     Windows:  py workshop.py lab{options}
-     others:   python3 workshop.py lab{options}
-
-   It installs the packages from its own folder wheels, which takes some minutes once, and asks no network.
+4. Open a terminal in the copied folder, the one with workshop.py in it, and type what your line says.
+   The packages come from the folder wheels in it, which takes some minutes once. No network is asked.
    Then your browser opens at lesson 00. The next time it starts in seconds.
 
 Something odd? Type `doctor` for `lab`. It says what is wrong, why, and what to type next.
 
-Not here: PyTorch (lesson 06), PlaidML (03){more}. The lessons say what they leave out without them.
-Later, with a network: delete the folder wheels. Then workshop.py takes packages from the network again.
+Not here: PyTorch (lesson 06) and PlaidML (03), and OpenVINO (10) and tinygrad (06) unless your line names them.
+The lessons say what they leave out. Later, with a network, delete the folder wheels: packages then come from it.
 """
 
 
@@ -119,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         )
     places = {name: root / name for name in args.platform}
     for place in places.values():
-        if place.exists() and not (place / "wheels" / "made-for.json").exists():
+        if place.exists() and not (place / MADE_FOR).exists():
             raise WorkshopError(
                 f"{place} is there already, and not from this command.",
                 "It would be mixed with the workshop's files.",
@@ -130,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     mnist = dataset()
     for name, place in places.items():
         fill(place, LAPTOPS[name], args.python_version, packages_for(name, args.packages), mnist)
-    files.write(root / "INSTALL.txt", note(places, args.python_version, args.packages))
+    files.write(root / "INSTALL.txt", note(root))
     size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) / 1e9
     print(
         f"Ready after {time.monotonic() - began:.0f} s: {root}, {size:.1f} GB.\n"
@@ -161,19 +167,19 @@ def check(name: str, pythons: list[str], packages: list[str]) -> None:
                 )
 
 
-def note(names: Iterable[str], pythons: list[str], packages: list[str]) -> str:
-    """Return the text for the room."""
-    folders = "\n".join(f"     {name:<10} {LAPTOPS[name].words}" for name in names)
-    missing = [name for name in ("OpenVINO", "tinygrad") if name.lower() not in packages]
-    chosen = [f" --accel {name}" for name in packages if name in ("cuda", "metal")]
-    chosen += [f" --with {name}" for name in packages if name in ("openvino", "tinygrad", "intel-opencl")]
-    more = {"OpenVINO": ", OpenVINO (10)", "tinygrad": ", tinygrad (06)"}
-    return INSTALL.format(
-        python="Python " + " or ".join(pythons),
-        folders=folders,
-        options="".join(chosen),
-        more="".join(more[name] for name in missing),
-    )
+def note(root: Path) -> str:
+    """Return the text for the room: a line for each kind of laptop that the folder serves."""
+    rows = []
+    for name, laptop in LAPTOPS.items():
+        if not (root / name / MADE_FOR).exists():
+            continue
+        held = json.loads((root / name / MADE_FOR).read_text(encoding="utf-8"))
+        typed = ["py" if laptop.system == "Windows" else "python3", "workshop.py lab"]
+        typed += [f"--accel {lock}" for lock in held["packages"] if lock in ("cuda", "metal")]
+        typed += [f"--with {lock}" for lock in held["packages"] if lock in ("openvino", "tinygrad", "intel-opencl")]
+        rows.append([name, laptop.words, " or ".join(held["pythons"]), " ".join(typed)])
+    table = tabulate(rows, ["folder", "your computer", "Python", "type in the folder"], "simple", disable_numparse=True)
+    return INSTALL.format(table=textwrap.indent(table, "     "))
 
 
 def dataset() -> dict[str, np.ndarray]:
@@ -196,7 +202,7 @@ def fill(place: Path, laptop: Laptop, pythons: list[str], packages: list[str], m
     """Put the course, MNIST and the packages for one kind of laptop into a folder."""
     held = {"words": laptop.words, "system": laptop.system, "machine": laptop.machine}
     held |= {"pythons": pythons, "packages": packages}
-    files.write(place / "wheels" / "made-for.json", json.dumps(held) + "\n")  # what workshop.py reads there
+    files.write(place / MADE_FOR, json.dumps(held) + "\n")
     copy_course(place)
     (place / "data" / "cache").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(place / "data" / "cache" / "mnist.npz", **mnist)
