@@ -33,6 +33,8 @@ MACHINE = f"{platform.system()}-{platform.machine()}"  # a folder may be copied 
 FETCHED = os.path.join(ROOT, ".uv", MACHINE)  # uv, and a Python that it fetched
 UV = os.path.join(FETCHED, "bin", "uv")
 UV_LOCK, UV_HERE = os.path.join(ROOT, "requirements", "uv.txt"), os.path.join(FETCHED, "uv.txt")  # wanted, installed
+WHEELS = "wheels"  # in ROOT: packages for a room without a network, from `workshop.py stick`
+MADE_FOR = os.path.join(ROOT, WHEELS, "made-for.json")
 WINDOWS = os.name == "nt"
 if WINDOWS:
     import msvcrt
@@ -87,9 +89,14 @@ TensorFlow for Radeon RX 7000 and 9000 and Instinct MI300 and newer, if you want
 
 
 NETWORK = "Check the network (behind a proxy set HTTPS_PROXY)"
+CHANGED = "A download differs from the lock: look for a proxy that changes files"
+FROM_WHEELS = (
+    "A file in the folder wheels is missing or damaged: copy that folder from the stick again, then repeat the command "
+    "(where a network is, you can delete the folder instead)."
+)
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
-    ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
+    ("hash mismatch|not match the hashes", CHANGED),
     ("not a virtual environment", "Move .venv away: the set-up would have to delete what is in it"),
     ("access is denied|used by another process", "Stop what runs from .venv (JupyterLab?)"),
     ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
@@ -190,7 +197,9 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
             return wanted
         began = time.monotonic()
         size = FAMILIES[wanted["family"]].download
-        first = f"Setting up: this takes some minutes once, and downloads about {size}."
+        check_wheels(wanted, command)
+        source = "asks no network: the folder wheels has the packages" if made_for() else f"downloads about {size}"
+        first = f"Setting up: this takes some minutes once, and {source}."
         print("Setting up." if os.path.exists(STAMP) else first, flush=True)
         bring_uv()
         build(wanted, command, options)
@@ -232,6 +241,34 @@ def is_there(wanted: Dict[str, Any], command: str) -> bool:
     return True
 
 
+def made_for() -> Dict[str, Any]:
+    """Return what the packages in the folder wheels are for; empty where there are none, and the network serves."""
+    with contextlib.suppress(OSError, ValueError), open(MADE_FOR, encoding="utf-8") as file:
+        return json.load(file)
+    return {}
+
+
+def from_wheels() -> List[str]:
+    """Return what lets pip and uv, both called in ROOT, take packages from the folder wheels alone, if it is there."""
+    return ["--no-index", "--find-links", WHEELS] if made_for() else []
+
+
+def check_wheels(wanted: Dict[str, Any], command: str) -> None:
+    """Stop if the folder wheels is for another kind of computer, or lacks packages that are asked for."""
+    held = made_for()
+    if not held:
+        return
+    here = (held["system"], held["machine"]) == (platform.system(), platform.machine())
+    asked = [wanted["family"], *wanted["extras"], *tools_for(command)]
+    missing = [name for name in asked if name not in held["packages"]] if here else ["this computer"]
+    if missing:
+        raise Stop(
+            f"The folder wheels has no packages for {', '.join(missing)}.",
+            f"It has {', '.join(held['packages'])} for: {held['words']}. While it is here, nothing else is asked.",
+            "Copy this computer's folder from the stick, or, where a network is, delete the folder wheels; repeat.",
+        )
+
+
 def uv_is_there() -> bool:
     """Say whether .uv holds the uv of the lock."""
     return os.path.exists(UV_HERE) and filecmp.cmp(UV_LOCK, UV_HERE, shallow=False)
@@ -242,7 +279,12 @@ def bring_uv() -> None:
     if uv_is_there():
         return
     python = sys.executable
-    if not importlib.util.find_spec("pip"):
+    pip = [python, "-m", "pip"]
+    # pip's wheel can be run as it is. The oldest here runs on every Python that starts this file.
+    wheels = sorted(glob.glob(os.path.join(glob.escape(ROOT), WHEELS, "pip-*.whl")))
+    if not importlib.util.find_spec("pip") and made_for() and wheels:
+        pip = [python, os.path.join(wheels[0], "pip")]
+    elif not importlib.util.find_spec("pip"):
         if not importlib.util.find_spec("ensurepip"):
             sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
             package = "python{}.{}-venv".format(*sys.version_info)
@@ -253,8 +295,8 @@ def bring_uv() -> None:
             )
         folder = os.path.join(FETCHED, "venv")
         run("Making room for pip", [python, "-m", "venv", "--clear", folder])
-        python = python_in(folder)
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        pip[0] = python_in(folder)
+    pip += ["install", "--quiet", "--no-input", "--disable-pip-version-check", *from_wheels()]
     lock = ["--require-hashes", "--only-binary", ":all:", "-r", UV_LOCK]
     run("Installing uv", [*pip, "--upgrade", "--target", FETCHED, *lock])
     shutil.copy(UV_LOCK, UV_HERE)
@@ -300,15 +342,19 @@ def last_change() -> int:
     return os.stat(site_packages()).st_mtime_ns if site_packages() else 0
 
 
+def tools_for(command: str) -> List[str]:
+    """Return the locks that a command needs beside the lessons' own."""
+    return ["test"] * (command in NEED_TEST_TOOLS) + ["book"] * (command in NEED_BOOK_TOOLS)
+
+
 def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]]:
     """Return the calls of uv, with their titles, that bring into .venv what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
-    tools = ["test"] * (command in NEED_TEST_TOOLS) + ["book"] * (command in NEED_BOOK_TOOLS)
-    names = ["uv", family, *tools] + [name for name in extras if name != "torch"]
+    names = ["uv", family, *tools_for(command)] + [name for name in extras if name != "torch"]
     locks = [os.path.join("requirements", name + ".txt") for name in names]
     # Compiled once, here: a process that compiles TensorFlow anew, as where .venv may not be written to, imports it in
     # 9 s instead of 3.5, and lessons start many processes.
-    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(VENV)]
+    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(VENV), *from_wheels()]
     locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]
     # PyTorch's builds for CPU and CUDA share a version, so no lock names it: the pin of pyproject.toml, and elsewhere
     # than on CUDA the locks as limits. There it names its own CUDA libraries, of the same generation.
@@ -430,6 +476,8 @@ def run(title: str, command: Sequence[str]) -> None:
     if status:
         step = next(step for pattern, step in STEPS if re.search(pattern, "".join(said), re.IGNORECASE))
         again = ", then repeat the same command; what was downloaded is kept."
+        if made_for() and step in (NETWORK, CHANGED):
+            step, again = FROM_WHEELS, ""
         raise Stop(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
 
 
@@ -481,17 +529,27 @@ def suggest_gpu(family: str, asked: bool, command: str) -> None:
 
 def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
     """Return a Python that fits the family: a path, or a version for uv; Stop if there is none."""
-    newest = FAMILIES[wanted["family"]].newest
+    newest, held = FAMILIES[wanted["family"]].newest, made_for().get("pythons", [])
     needs = f"The {wanted['family']} lessons need Python 3.11 to {newest[0]}.{newest[1]}."
+    if held:
+        needs = f"The packages in the folder wheels need Python {' or '.join(held)}."
     this_one = sys.executable if sys.maxsize > 2**32 else None  # there are no packages for 32 bits
-    requests = [options.python] if options.python else [wanted["python"], this_one, f"cpython>=3.11,<3.{newest[1] + 1}"]
+    ranges = [f"cpython{version}" for version in held] or [f"cpython>=3.11,<3.{newest[1] + 1}"]
+    requests = [options.python] if options.python else [wanted["python"], this_one, *ranges]
     for request in filter(None, requests):
         version = version_of(request)
-        if version and OLDEST <= version[:2] <= newest:
+        fits = "{}.{}".format(*version) in held if version and held else OLDEST <= version[:2] <= newest
+        if version and fits:
             return request
     if options.python:
         found = "it is Python " + ".".join(map(str, version)) if version else "it was not found, or does not start"
         raise Stop(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
+    if held:
+        raise Stop(
+            f"No fitting Python was found; this one is {platform.python_version()}.",
+            needs,
+            "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command.",
+        )
     if not (options.yes or agreed(f"{needs} None was found. Fetch Python 3.12 with uv into this folder (30 MB)?")):
         raise Stop(
             f"No fitting Python was found; this one is {platform.python_version()}.",

@@ -95,10 +95,10 @@ def test_the_front_page_is_readmes_with_a_device_for_each_lesson(prepared):
 
 
 def test_nothing_is_launched_from_a_folder_that_does_not_know_where_it_is_published(prepared, monkeypatch, tmp_path):
-    launched = re.compile(r"\]\(https://mybinder")
+    launched = re.compile(rb"\]\(https://mybinder")
     monkeypatch.setattr(book, "binder_link", lambda: "https://mybinder.org   (give it the address)")
     book.prepare(tmp_path / "without")
-    assert not [path for path in (tmp_path / "without").rglob("*.*") if launched.search(path.read_text("utf-8"))]
+    assert not [path for path in (tmp_path / "without").rglob("*.*") if launched.search(path.read_bytes())]
     monkeypatch.setattr(book, "binder_link", lambda: BINDER)
     book.prepare(tmp_path / "with")
     assert f"[Open on Binder]({BINDER})" in (tmp_path / "with" / "index.md").read_text(encoding="utf-8")

@@ -20,6 +20,7 @@ COMMANDS = {
     "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
     "book": "build a site of all lessons, from their stored outputs, in build/book",
     "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",
+    "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
     "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
     "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
     "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",
