@@ -80,6 +80,7 @@ def test_a_function_that_returns_only_sometimes_is_told_so(capsys):
         (lambda x: None, "not done yet: "),
         (lambda x: ..., "not done yet: "),
         (lambda x: None if x != 2 else x, "not yet: <lambda>(3) returned None; expected 3."),
+        (lambda x: None if x != 3 else x, "not yet: <lambda>(2) returned None; expected 2."),
     ],
 )
 def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected):
