@@ -72,6 +72,28 @@ def test_a_function_that_returns_only_sometimes_is_told_so(capsys):
     assert re.fullmatch(r"not yet: .* returned None; expected \d+\.", said(capsys))
 
 
+@pytest.mark.parametrize(
+    ("learner", "expected"),
+    [
+        (lambda x: None if x < 2 else x, "right (3 cases)"),
+        (lambda x: x, "not yet: for <lambda>(1) expected None, came 1"),
+        (lambda x: None, "not done yet: "),
+        (lambda x: ..., "not done yet: "),
+        (lambda x: None if x != 2 else x, "not yet: <lambda>(3) returned None; expected 3."),
+        (lambda x: None if x != 3 else x, "not yet: <lambda>(2) returned None; expected 2."),
+    ],
+)
+def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected):
+    function(learner, lambda x: None if x < 2 else x, lambda rng: [(1,), (2,), (3,)])
+    assert said(capsys).startswith(expected)
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [((None, 3), "right"), ((0, 3), "not yet"), ((None, 3, 4), "not yet")])
+def test_none_may_stand_among_several_values(capsys, answer, verdict):
+    function(lambda x: answer, lambda x: (None, 3), lambda rng: [(1,)])
+    assert said(capsys).startswith(verdict)
+
+
 def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
     def triple(x):
         return 3 * x

@@ -488,7 +488,7 @@ def test_no_driver_at_all_is_another_finding_with_the_way_to_one(tmp_path, monke
     monkeypatch.setattr(facts, "LOADER_VARIABLES", ())  # so that nothing is left that could be blamed
     found = one(drivers)
     assert found.severity == "limits" and found.what.startswith("There is no OpenCL device here: no OpenCL platform")
-    assert "Lessons 01, 02, 03 and 12" in found.why and found.next == opencl.get_driver(HERE)
+    assert "The lessons on OpenCL" in found.why and found.next == opencl.get_driver(HERE)
 
 
 def test_a_driver_that_hangs_is_said_so(monkeypatch):

@@ -17,6 +17,7 @@ from helpers.commands import lesson_files
 from helpers.maintain import format as formatting
 from helpers.maintain import rules
 
+AUTHOR = "<details><summary>For the author: delete this</summary>\n\nten words\n</details>"
 PNG = base64.b64encode(b"\x89PNG" + bytes(1000)).decode()
 
 
@@ -108,6 +109,11 @@ def long_cells(notebook):
             one.source = "x = 1\n" * 6
 
 
+def test_notes_for_the_author_are_no_words_of_the_lesson():
+    with_note = changed(lambda notebook: notebook.cells.append(markdown(AUTHOR)))
+    assert rules.count_words(with_note) == rules.count_words(GOOD)
+
+
 def test_the_good_lesson_has_no_problem(tmp_path):
     assert found(tmp_path, GOOD) == []
 
@@ -122,6 +128,8 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (lambda n: n.cells.extend(markdown("x") for _ in range(20)), "47 cells, and a lesson has 25 to 40"),
         (cell(4, WORDS * 12), "words of prose, and a lesson has 800 to 1300"),
         (cell(4, "few"), "note: "),
+        (cell(4, f"{AUTHOR} {WORDS}"), "note: a draft: a note for the author is left in cell 5; follow it"),
+        (lambda n: n.cells.extend([markdown(AUTHOR), markdown(AUTHOR)]), "left in 2 cells, the first is cell "),
         (cell(5, "WANTED = [2, 3, 6, 101]\n" + "x = 1\n" * 25), "cell 6 (WANTED = [2, 3, 6, 101]): 26 lines of code"),
         (long_cells, "half of the code cells have 6 lines or more, and 5 is the aim"),
         (lambda n: setattr(n.cells[5], "execution_count", None), "outputs are missing or come from several runs"),

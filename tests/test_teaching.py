@@ -15,7 +15,7 @@ from test_docs import check_call, typed
 
 from helpers import ROOT
 from helpers.commands import lesson_files
-from helpers.maintain import docs, new_lesson, rules
+from helpers.maintain import docs, new_lesson, on_gpu, rules
 
 GUIDE, SCRIPTS, EXAM = (ROOT / "docs" / name for name in ("teaching.md", "teaching/lessons.md", "teaching/exam.md"))
 ROOT_PAGES = [ROOT / name for name in ("CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md")]
@@ -228,11 +228,30 @@ def python(folder, *arguments):
 
 
 def test_a_lesson_from_the_template_keeps_the_rules_and_so_do_its_neighbours(tree):
-    found = [str(one) for number in ("14", "99") for path in (tree / "notebooks").glob(f"{number}-*")
-             for one in rules.problems(path) if one.serious or number == "99"]  # fmt: skip
-    assert found == []
-    last = lesson_files.read(next((tree / "notebooks").glob("99-*"))).cells[-1].source.splitlines()[-1]
+    (before,), (path,) = ((tree / "notebooks").glob(f"{number}-*") for number in ("14", "99"))
+    assert [str(one) for one in rules.problems(before) if one.serious] == []
+    draft, short = sorted((one.what for one in rules.problems(path)), key=len, reverse=True)
+    assert draft.startswith("note: a draft: a note for the author is left in 8 cells, the first is cell 1;")
+    assert short.startswith("note: ") and "words of prose" in short
+    last = lesson_files.read(path).cells[-1].source.splitlines()[-1]
     assert last == "[Previous: Compute on any GPU with WebGPU](14-compute-on-any-gpu.ipynb)"
+
+
+def test_without_its_notes_a_new_lesson_keeps_the_rules_and_gets_its_row_and_column(tree, tmp_path, monkeypatch):
+    (path,) = (tree / "notebooks").glob("99-*")
+    copy = shutil.copytree(tree / "notebooks", tmp_path / "notebooks") / path.name
+    monkeypatch.setattr(lesson_files, "every", lambda folder=copy.parent: sorted(folder.glob("*.ipynb")))
+    text = read(ROOT / "README.md").replace("| 99 |", "| 98 |")
+    assert "| 99 |" not in docs.with_rows(text)
+    notebook = lesson_files.read(copy)
+    for cell in notebook.cells:
+        cell.source = re.sub("<details><summary>For the author.*?</details>", "", cell.source, flags=re.DOTALL).strip()
+    notebook.cells[4].source += "\n\ndevice = opencl.pick_device()"
+    copy.write_text(rules.dump(notebook), encoding="utf-8")
+    assert [one.what for one in rules.problems(copy) if one.serious or "draft" in one.what] == []
+    row = f"| 99 | [Add the squares](notebooks/{path.name}) | add up many squares, and say how much faster "
+    assert row + "one way is than another | 30 |\n" in docs.with_rows(text)
+    assert on_gpu.lessons()["OpenCL"] == ["99"]
 
 
 def test_a_lesson_from_the_template_passes_the_linters(tree):

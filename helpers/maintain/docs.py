@@ -1,4 +1,7 @@
-"""Keep the pages under docs/: write into them the doctor's findings and what computes on a GPU, and follow links."""
+"""Keep the pages: write the doctor's findings and what computes on a GPU into docs/, new lessons into README's table.
+
+And follow links.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from helpers.errors import WorkshopError
 from helpers.machine import doctor
 from helpers.machine.doctor.findings import Failure
 from helpers.machine.host import Host, binder_link, unset_variable
-from helpers.maintain import on_gpu
+from helpers.maintain import on_gpu, rules
 
 PAGES = ("README.md", "data/README.md", "docs/**/*.md")
 SECONDS = 20.0  # for each address
@@ -55,6 +58,9 @@ FAMILIES = {  # the families of failures whose headings are not their names
     "amd": "AMD", "opencl": "OpenCL", "webgpu": "WebGPU", "devices": "Devices that are listed and do not compute",
 }  # fmt: skip
 EVERY_FAILURE = "failures"  # the page that has them all, with what to do
+README = ROOT / "README.md"
+ROW = re.compile(r"^\| (\d\d) \| \[.*\n", re.MULTILINE)  # of its table of lessons
+HEAD = re.compile(r"# (.*)\n[^|]*\|.*\n\|[-:| ]+\n\|([^|]*)\|\D*(\d+)")  # a lesson's: title, goal, minutes
 BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
 LESSONS = re.compile(r"(?<=<!-- lessons -->\n).*?(?=<!-- end of lessons -->)", re.DOTALL)
 
@@ -80,11 +86,35 @@ def run(args: argparse.Namespace) -> int:
 
 def update() -> None:
     """Bring up to date what the pages tell of the doctor's failures and of lessons; name the pages that changed."""
-    for path in pages():
-        text = path.read_text(encoding="utf-8")
-        if (new := with_lessons(path, with_findings(path, text))) != text:
-            write(path, new)
-            print(f"{name(path)}: brought up to date")
+    for path, text in outdated().items():
+        write(path, text)
+        print(f"{name(path)}: brought up to date")
+
+
+def outdated() -> dict[Path, str]:
+    """Return each page of which a generated part is old, with its new text."""
+    new = {path: with_lessons(path, with_findings(path, path.read_text(encoding="utf-8"))) for path in pages()}
+    new[README] = with_rows(README.read_text(encoding="utf-8"))
+    return {path: text for path, text in new.items() if text != path.read_text(encoding="utf-8")}
+
+
+def with_rows(text: str) -> str:
+    """Return README's text with a row for each lesson that its table lacks, and none for a lesson that is gone.
+
+    A new row has title, goal and minutes of the lesson's first cell; rows that are there stay. A lesson with notes for
+    its author is a draft, and has no row yet.
+    """
+    lessons = lesson_files.every()
+    rows = {row[1]: row[0] for row in ROW.finditer(text) if row[1] in {path.name[:2] for path in lessons}}
+    for path in lessons:
+        notebook = lesson_files.read(path)
+        number, head = path.name[:2], HEAD.match(notebook.cells[0].source)
+        if head and number not in rows and not rules.author_notes(notebook):
+            title, goal, minutes = map(str.strip, head.groups())
+            goal = goal[:1].lower() + goal[1:]
+            rows[number] = f"| {number} | [{title}](notebooks/{path.name}) | {goal} | {minutes} |\n"
+    table = "".join(rows[number] for number in sorted(rows))
+    return re.sub(f"(?:{ROW.pattern})+", lambda _: table, text, count=1, flags=re.MULTILINE)
 
 
 def pages() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Bring the code, the notebooks and the generated parts of docs/ into the workshop's form; outputs stay as they are."""
+"""Bring code, notebooks and the generated parts of pages into the workshop's form; outputs stay as they are."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ TITLE, NUMBER = "Verb the noun", "NN"  # what the template holds in their place
 USAGE = 'Type, for example: python -m helpers.maintain.new_lesson 99 "Add the squares"'
 NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
-  2. python3 workshop.py format, then lint, then test -k "{number}-".
+  2. python3 workshop.py format: without notes it also lists the lesson in README.md and under docs/.
   3. python3 workshop.py store {number}: until then the outputs are the template's.
-  4. Add the lesson's row to the table in README.md.
+  4. python3 workshop.py lint {number}, then test --all -k "{number}- or docs".
 CONTRIBUTING.md has more."""
 
 

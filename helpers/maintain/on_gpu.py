@@ -1,25 +1,22 @@
-"""Which lesson computes on a learner's GPU: one table for all pages under docs/, held by tests against the lessons.
+"""Which lesson computes on a learner's GPU: one table for all pages under docs/; `format` writes it.
 
-"GPU" in it means: sources say so. None was verified on hardware.
+The lessons' own code says which way to a device each takes. "GPU" means: sources say so. None was verified on hardware.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import NamedTuple
 
-OPENCL = ("01", "02", "03", "12")  # lessons that take the device of helpers.opencl
-WEBGPU = ("14",)
-KERAS = ("04", "05")  # that train with the backend that KERAS_BACKEND names
-TENSORFLOW = ("07", "08")  # that take TensorFlow's devices, whatever KERAS_BACKEND says
-HEAD = (
-    "you have, and typed",
-    "OpenCL: 01, 02, 03, 12",
-    "WebGPU: 14, [taster](taster.html)",
-    "Keras: 04, 05",
-    "every framework: 06",
-    "TensorFlow: 07, 08",
-    "ONNX Runtime: 10",
-)
+from helpers.commands import lesson_files
+
+WAYS = {  # to a device: a line of code that takes it
+    "OpenCL": r"\bopencl\.pick_device\(",
+    "WebGPU": r"\bwebgpu\.pick_adapter\(",
+    "Keras": r"^device = training\.start\(\)",
+    "TensorFlow": r"\btf = training\.import_tensorflow\(",
+}
 ANCHOR = "which-lesson-computes-on-your-gpu"
 NOTE = """\
 GPU, CPU: what a lesson computes on. No GPU was verified on hardware. Lesson 00 shows every device, 11
@@ -73,8 +70,28 @@ ROWS = (
 EVERY_ROW = "platforms"  # the page that has them all
 
 
+def lessons() -> dict[str, list[str]]:
+    """Return for each way to a device the numbers of the lessons whose code takes it."""
+    codes: dict[str, str] = {}
+    for path in lesson_files.every():
+        cells = [cell.source for cell in lesson_files.read(path).cells if cell.cell_type == "code"]
+        codes[path.name[:2]] = "\n".join(cells)
+    found = {way: [n for n, code in codes.items() if re.search(line, code, re.MULTILINE)] for way, line in WAYS.items()}
+    found["Keras"] = [number for number in found["Keras"] if number not in found["TensorFlow"]]
+    return found
+
+
+@functools.cache
+def head() -> list[str]:
+    """Return the head of the table; the columns without a way of their own name their lesson here."""
+    columns = {way: f"{way}: {', '.join(numbers)}" for way, numbers in lessons().items()}
+    opencl, webgpu, keras, tensorflow = columns.values()
+    taster = f"{webgpu}, [taster](taster.html)"
+    return ["you have, and typed", opencl, taster, keras, "every framework: 06", tensorflow, "ONNX Runtime: 10"]
+
+
 def table(page: str) -> str:
     """Return the table of one page as Markdown: its own rows, or all of them."""
     rows = [row for row in ROWS if page in (EVERY_ROW, row.page)]
-    lines = [HEAD, ["---"] * len(HEAD), *(row[1:] for row in rows)]
+    lines = [head(), ["---"] * len(head()), *(row[1:] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{NOTE if page == EVERY_ROW else LINK}"

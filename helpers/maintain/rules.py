@@ -29,10 +29,10 @@ class Size(NamedTuple):
     words_allowed: tuple[int, int]
 
 
-ORDINARY = Size((25, 40), (800, 1300), (700, 1500))
-LONG = Size((25, 50), (800, 1625), (700, 1875))  # as many words a cell
-WORDY = LONG._replace(words_allowed=(700, 2050))  # a compiler (03); a plug-in (07); a ring (08)
-OF_TWO_PARTS = Size((25, 70), (800, 2275), (700, 2625))  # says where to take a break
+ORDINARY = Size((25, 40), (800, 1300), (400, 1500))
+LONG = Size((25, 50), (800, 1625), (400, 1875))  # as many words a cell
+WORDY = LONG._replace(words_allowed=(400, 2050))  # a compiler (03); a plug-in (07); a ring (08)
+OF_TWO_PARTS = Size((25, 70), (800, 2275), (400, 2625))  # says where to take a break
 SIZES = dict.fromkeys(("02", "06", "09", "12", "13", "14"), OF_TWO_PARTS)
 SIZES |= dict.fromkeys(("01", "04", "05", "10", "11"), LONG)
 SIZES |= dict.fromkeys(("03", "07", "08"), WORDY)
@@ -47,6 +47,7 @@ METADATA = {
 }
 CELL_METADATA = ("tags", "jupyter")
 NOTE = "note: "  # begins what fails nothing
+_AUTHOR = re.compile(r"<details><summary>For the author.*?</details>", re.DOTALL)  # the template's, how to go on
 _FIX = "python -m helpers format"
 _PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
@@ -195,6 +196,9 @@ def _sizes(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     if not _within(words, size.words_wanted):
         note = NOTE if _within(words, size.words_allowed) else ""
         yield None, note + "{} words of prose, and a lesson has {} to {}".format(words, *size.words_wanted)
+    if notes := author_notes(notebook):
+        where = f"cell {notes[0] + 1}" if len(notes) == 1 else f"{len(notes)} cells, the first is cell {notes[0] + 1}"
+        yield None, f"{NOTE}a draft: a note for the author is left in {where}; follow it, then delete it"
     code = {i: cell.source for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
     lines = {index: sum(bool(line.strip()) for line in source.splitlines()) for index, source in code.items()}
     if lines and (middle := statistics.median(lines.values())) > LINES_MEDIAN:
@@ -214,15 +218,21 @@ def _without_code_blocks(markdown: str) -> str:
 def count_words(notebook: NotebookNode) -> int:
     """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links.
 
-    The line that leads to the neighbours does not count, so that a new lesson never makes an old one too long.
+    Notes for the author do not count. Nor does the line that leads to the neighbours, so that a new lesson never makes
+    an old one too long.
     """
     total = 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and "solution" not in lesson_files.tags(cell):
-            text = _NEIGHBOURS.sub("", _without_code_blocks(cell.source))
+            text = _AUTHOR.sub("", _NEIGHBOURS.sub("", _without_code_blocks(cell.source)))
             text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", text)
             total += sum(any(letter.isalnum() for letter in word) for word in text.split())
     return total
+
+
+def author_notes(notebook: NotebookNode) -> list[int]:
+    """Return the positions of the cells that still have one of the template's notes for the author: it is a draft."""
+    return [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "markdown" and _AUTHOR.search(cell.source)]
 
 
 def _first_cell(notebook: NotebookNode) -> Iterator[Finding]:

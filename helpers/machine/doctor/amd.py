@@ -89,8 +89,7 @@ def _override(host: Host) -> str:
 
 def _without_rocm(host: Host) -> str:
     return (
-        "Compute on this GPU with OpenCL (lessons 01, 02, 03 and 12) or WebGPU (14), and train on the processor. AMD's "
-        "list:"
+        "Compute on this GPU with OpenCL or WebGPU (lessons 01, 14), and train on the processor. AMD's list:"
         "\n    https://rocm.docs.amd.com/en/latest/compatibility/compatibility-matrix.html"
     )
 

@@ -117,7 +117,7 @@ NO_AVX = Failure(
     "before 2011 have none, nor have some Pentium and Celeron, and virtual machines that hide it.",
     lambda host: "In a virtual machine, show it the real processor (QEMU: -cpu host). Else open the lessons "
     "elsewhere:\n"
-    f"    {binder_link()}\nThe lessons on OpenCL (01, 02, 03 and 12) may run here.",
+    f"    {binder_link()}\nThe lessons on OpenCL may run here.",
     "https://github.com/tensorflow/tensorflow/issues/35598; TensorFlow 1.6's release notes", ("cpu",),
     {"frameworks": "TensorFlow and JAX"},
 )  # fmt: skip

@@ -16,7 +16,7 @@ from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, LOADER_VARIABLES, WI
 from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, Seen, forget, listed, newer_driver
 from helpers.machine.host import Host, binder_link, command, python_command, set_variable, system_package
 
-LESSONS = "Lessons 01, 02, 03 and 12"
+LESSONS = "The lessons on OpenCL"
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
 VENDORS = "etc/OpenCL/vendors"  # each file there, *.icd, names the library of a driver
 LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib", "usr/lib/wsl/lib")  # and their subfolders

@@ -34,7 +34,7 @@ def _windows_gpu(host: Host, makers: Sequence[str] = ("NVIDIA", "AMD", "Intel"))
         "https://download.pytorch.org/whl/xpu",
     }
     return "\n".join([
-        "Lessons 01, 02, 03 and 12 (OpenCL) and 14 (WebGPU) use the GPU as they are. To train on it, let Keras compute "
+        "The lessons on OpenCL and on WebGPU use the GPU as they are. To train on it, let Keras compute "
         "with PyTorch, natively and without WSL.",
         *(ways[maker] for maker in ways if maker in makers),
         f"Then, in the terminal from which you start the workshop:\n    {set_variable(host, 'KERAS_BACKEND', 'torch')}",
