@@ -309,6 +309,14 @@ def test_what_a_learner_should_not_meet_is_seen_and_an_expected_error_is_not(chr
     assert len(seen.noise) == 2 and "ZeroDivisionError: division by zero" in seen.noise[1]
 
 
+def test_what_a_page_complains_of_is_heard(chromium):
+    with chromium.new_context() as context:
+        said = screenshots.complaints(tab := context.new_page())
+        tab.set_content("<script>console.log('fine'); console.error('told'); throw Error('not caught')</script>")
+        wait_until(tab, lambda: len(said) == 2)
+    assert said == ["told", "not caught"]
+
+
 def test_a_page_that_asks_for_the_network_is_caught(chromium, tmp_path):
     file = tmp_path / "page.html"
     file.write_text('<img src="https://example.org/a.png">')
