@@ -1,8 +1,10 @@
 """What all tests share: little work, what is slow on request alone, what stays together, and lessons without noise."""
 
+import importlib.util
 import os
 import re
 import signal
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import nbval.plugin
@@ -25,14 +27,41 @@ def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the slow tests too")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m browser` looks at the marks
 def pytest_collection_modifyitems(config, items):
+    from helpers.maintain import screenshots
+
+    there = importlib.util.find_spec("playwright") and screenshots.find_browser()
+    missing = pytest.mark.skip(reason="no Chromium, Chrome or Edge on this machine, or playwright is missing")
     for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+            if not there:
+                item.add_marker(missing)
         if item.get_closest_marker("slow") and not config.getoption("--all"):
             item.add_marker(pytest.mark.skip(reason="slow: python3 workshop.py test --all"))
         if isinstance(item, nbval.plugin.IPyNbCell):
             item.output_timeout = 60  # nbval's own 5 s are too few on a busy machine
     order = {name: number for number, name in enumerate([*LONGEST, "a lesson"])}
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say after `test --browser` what was proved, and in how many seconds: a line for each test function."""
+    if config.option.markexpr != "browser":
+        return
+    proved = defaultdict(Counter)
+    for kind, reports in terminalreporter.stats.items():
+        for report in (one for one in reports if isinstance(one, pytest.TestReport)):
+            file, _, function = report.location
+            row = proved[Path(file).stem, function.partition("[")[0].partition("test_")[2].replace("_", " ")]
+            row["seconds"] += report.duration
+            row.update([kind] if kind else [])  # set-up and end have none
+    terminalreporter.section("proved in the browser")
+    for (file, name), row in sorted(proved.items()):
+        counts = ", ".join(f"{count} {kind}" for kind, count in row.items() if kind != "seconds")
+        terminalreporter.line(f"{row['seconds']:6.0f} s  {file}: {name} ({counts})")
+    terminalreporter.line("The pictures are in build/screenshots.")
 
 
 class ByLesson(LoadScopeScheduling):

@@ -37,6 +37,13 @@ def test_slow_tests_run_on_request_alone_and_say_so(tmp_path):
     assert "1 passed" in run_pytest(tmp_path, "--all")[1]
 
 
+def test_what_asks_for_chromium_is_the_browsers_suite_and_its_end_says_what_was_proved(tmp_path):
+    source = "import pytest\n@pytest.fixture\ndef chromium(): pass\ndef test_other(): pass\n"
+    (tmp_path / "test_it.py").write_text(source + "def test_the_page_opens(chromium): pass\n", encoding="utf-8")
+    said = run_pytest(tmp_path, "-m", "browser")[1]
+    assert "1 deselected" in said and "s  test_it: the page opens (1 " in said  # passed, or skipped without Chromium
+
+
 def test_what_is_tested_of_one_lesson_stays_on_one_worker(tmp_path):
     ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("00-check-setup", "01-add-numbers")]
     source = f"import pytest\n@pytest.mark.parametrize('x', {ids})\ndef test_it(x): pass\n"

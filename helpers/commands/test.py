@@ -23,11 +23,16 @@ SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--max-worker-restart=0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--all`; every other argument goes to pytest."""
+    """Add `--all` and `--browser`; every other argument goes to pytest."""
     parser.add_argument(
         "--all",
         action="store_true",
         help="the slow tests too: each lesson in a browser, lessons 04 and 05 on JAX, the download of Intel's OpenCL",
+    )
+    parser.add_argument(
+        "--browser",
+        action="store_true",
+        help="only what a browser shows: each lesson in JupyterLab, its exercises answered; the book; the taster",
     )
 
 
@@ -45,4 +50,5 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault(workload.VARIABLE, "preview")
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in args.rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
-    return int(pytest.main([*LESSONS, *(["--all"] if args.all else []), *everything, *args.rest]))
+    chosen = ["--all", "-m", "browser"] if args.browser else ["--all"] if args.all else []
+    return int(pytest.main([*LESSONS, *chosen, *everything, *args.rest]))

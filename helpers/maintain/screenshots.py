@@ -68,13 +68,14 @@ def run(args: argparse.Namespace) -> int:
             folder.mkdir(parents=True)
             with served(path, profile) as address, chromium.new_context(**WINDOW) as context:
                 tab = context.new_page()
+                said = complaints(tab)
                 seen = run_all(tab, address, lesson_files.read(path), execute.CELL_SECONDS[profile])
                 pictures = photograph(tab, folder)
-            good = seen.executed == seen.cells and not (seen.noise or seen.dialogs)
+            good = seen.executed == seen.cells and not (seen.noise or seen.dialogs or said)
             print(
                 f"{path.stem}: {seen.executed} of {seen.cells} code cells ran, {pictures} pictures in {short(folder)}"
             )
-            for line in (*seen.noise, *seen.dialogs):
+            for line in (*seen.noise, *seen.dialogs, *said):
                 print(f"    {line.strip()[:300]}")
             status |= not good
     return int(status)
@@ -195,6 +196,28 @@ def _bare_copy(source: Path, target: Path) -> None:
     files.write(target, rules.dump(notebook))
 
 
+def complaints(tab: Page) -> list[str]:
+    """Return a list that grows with each error that the page writes into its console or does not catch."""
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
+def open_lesson(tab: Page, address: str) -> None:
+    """Open the lesson at `address` in an empty page of the browser, and wait for its kernel."""
+    tab.goto(address, timeout=OPEN_SECONDS * 1000)
+    tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=OPEN_SECONDS * 1000)
+    # The status bar names the kernel only once it runs; before that, Run All Cells asks which kernel to take.
+    tab.wait_for_selector(".jp-StatusBar-TextItem:has-text('| Idle')", timeout=OPEN_SECONDS * 1000)
+
+
+def choose(tab: Page, menu: str, entry: str) -> None:
+    """Choose an entry, named by how it begins, of one of JupyterLab's menus."""
+    tab.locator(".lm-MenuBar-itemLabel", has_text=menu).first.click()
+    tab.locator(".lm-Menu-itemLabel", has_text=entry).first.click()
+
+
 def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
     """Open the lesson at `address`, choose *Run All Cells* in the menu, wait for its end, and say what is to be seen.
 
@@ -202,46 +225,49 @@ def run_all(tab: Page, address: str, notebook: object, seconds: int) -> Seen:
         tab: an empty page of the browser.
         address: of the lesson in JupyterLab.
         notebook: the lesson, to know how many cells will run.
-        seconds: how long the lesson may take.
+        seconds: how long the lesson may take; if it takes longer, that shows in the number of cells that ran.
     """
-    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
-    seen = Seen(cells=len(code))
-    tab.goto(address, timeout=OPEN_SECONDS * 1000)
-    tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=OPEN_SECONDS * 1000)
-    # The status bar names the kernel only once it runs; before that, Run All Cells asks which kernel to take.
-    tab.wait_for_selector(".jp-StatusBar-TextItem:has-text('| Idle')", timeout=OPEN_SECONDS * 1000)
-    seen.dialogs = tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
-    tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
-    tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-    _wait_for_end(tab, len(code), seconds)
-    tab.wait_for_timeout(1000)  # figures are drawn after their cell has its number
-    seen.executed = tab.evaluate(_EXECUTED)
-    allowed = [index for index, cell in enumerate(code) if "raises-exception" in lesson_files.tags(cell)]
-    seen.noise = tab.evaluate(_NOISE, allowed)
-    seen.dialogs += tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
-    seen.dialogs = list(dict.fromkeys(seen.dialogs))
+    open_lesson(tab, address)
+    before = _dialogs(tab)
+    seen = run_cells(tab, notebook, seconds)
+    seen.dialogs = list(dict.fromkeys(before + seen.dialogs))
     return seen
 
 
+def run_cells(tab: Page, notebook: object, seconds: int) -> Seen:
+    """Do the same in a lesson that is open and none of whose cells has a number."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    choose(tab, "Run", "Run All Cells")
+    wait_for_end(tab, len(code), seconds)
+    allowed = [index for index, cell in enumerate(code) if "raises-exception" in lesson_files.tags(cell)]
+    return Seen(len(code), tab.evaluate(_EXECUTED), tab.evaluate(_NOISE, allowed), _dialogs(tab))
+
+
+def wait_for_end(tab: Page, cells: int, seconds: int) -> None:
+    """Wait until so many cells have their number, or until the kernel has rested for 4 s (an error ended the run)."""
+    end, resting = time.monotonic() + seconds, 0
+    while time.monotonic() < end and resting < 8 and tab.evaluate(_EXECUTED) < cells:
+        tab.wait_for_timeout(500)
+        resting = resting + 1 if tab.evaluate(IDLE) else 0
+    tab.evaluate(DRAWN)
+
+
+def _dialogs(tab: Page) -> list[str]:
+    return tab.locator(".jp-Dialog-content, .Toastify__toast").all_inner_texts()
+
+
+# JavaScript that says how far the open lesson is; cells that run carry [*].
 _PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputArea-prompt')].map(e => e.innerText)"
 _EXECUTED = f"() => {_PROMPTS}.filter(p => /\\[\\d+\\]/.test(p)).length"
-_IDLE = f"""() => !{_PROMPTS}.some(prompt => prompt.includes('*'))
+IDLE = f"""() => !{_PROMPTS}.some(prompt => prompt.includes('*'))
   && [...document.querySelectorAll('.jp-StatusBar-TextItem')].some(e => e.innerText.includes('| Idle'))"""
+# Outputs are drawn after their cell has its number: wait for the images, then for two frames.
+DRAWN = """() => Promise.allSettled([...document.images].map(image => image.decode()))
+  .then(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))"""
 _NOISE = """allowed => [...document.querySelectorAll('.jp-CodeCell')]
   .filter((cell, index) => !allowed.includes(index))
   .flatMap(cell => [...cell.querySelectorAll("[data-mime-type='application/vnd.jupyter.stderr']")])
   .map(output => output.innerText.trim())"""
-
-
-def _wait_for_end(tab: Page, cells: int, seconds: int) -> None:
-    """Wait until every cell has its number, or until the kernel has rested for 4 s (an error ended the run).
-
-    A lesson that takes longer than `seconds` is not waited for: it shows in the number of cells that ran.
-    """
-    end, resting = time.monotonic() + seconds, 0
-    while time.monotonic() < end and resting < 8 and tab.evaluate(_EXECUTED) < cells:
-        tab.wait_for_timeout(500)
-        resting = resting + 1 if tab.evaluate(_IDLE) else 0
 
 
 def photograph(tab: Page, folder: Path) -> int:
@@ -252,7 +278,7 @@ def photograph(tab: Page, folder: Path) -> int:
     count = 0
     for top in range(0, max(height - 80, 1), step):
         panel.evaluate("(panel, top) => panel.scrollTo(0, top)", top)
-        tab.wait_for_timeout(200)
+        tab.evaluate(DRAWN)
         count += 1
         tab.screenshot(path=folder / f"{count:02d}.png")
     return count
