@@ -203,10 +203,10 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], S
 
     def ask(name: str, seconds: float) -> None:
         framework, variables = asked[name]
-        answer = devices.ask(framework, seconds, variables)
-        answers[name] = with_earlier(answers[name], answer) if name in answers else answer
+        earlier, answer = answers.get(name), devices.ask(framework, seconds, variables)
+        answers[name] = with_earlier(earlier, answer) if earlier else answer
         left = seconds - answer.seconds
-        if name == backend and answer.state == "ok" and left > LEAST_SECONDS and keras[-1].state == "missing":
+        if name == backend and not earlier and answer.state == "ok" and left > LEAST_SECONDS:
             keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
 
     work = [
