@@ -155,8 +155,7 @@ FAILS = Failure(
 LATE = Failure(
     "devices-late", "device", "note",
     "{device} did not answer within {seconds} s.",
-    "Each device multiplies two small matrices for this report. That one takes long proves nothing: it may compute "
-    "right.",
+    "Each device multiplies two small matrices for this report. A slow answer proves nothing: it may compute right.",
     _late, "this course's own trials: a busy machine", ("cpu", "nvidia", "amd-linux", "amd-windows", "apple"),
     {"device": "AMD EPYC (PoCL 3.1, OpenCL, CPU)", "seconds": "15"},
 )  # fmt: skip
