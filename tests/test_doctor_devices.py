@@ -13,9 +13,10 @@ import pytest
 from fakes import broken_machines as broken
 from fakes import healthy_machines, machines
 
+from helpers.devices import Answer
 from helpers.machine import doctor, host
-from helpers.machine.doctor import amd_gpus
-from helpers.machine.doctor.facts import Proof
+from helpers.machine.doctor import amd_gpus, computes
+from helpers.machine.doctor.facts import WITHOUT_LOADER_VARIABLES, Facts, Proof
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 PAGES = {
@@ -96,6 +97,74 @@ def test_a_cause_that_is_told_is_not_told_again_as_its_effect(machine):
     machine.proofs = (an_rx_50,)
     assert machine.ids() == ["nvidia-rtx50-tensorflow"]
     broken.pytorch_without_the_part_for_an_rx_7600(machine)
+
+
+# ------------------------------------------------------------ busy machines, and processors that fail
+
+
+BUSY = (
+    broken.a_busy_machine_whose_newer_pocl_gives_no_answer,
+    broken.a_busy_machine_on_which_time_is_up_while_pocl_compiles,
+    broken.a_busy_machine_without_an_answer_of_an_adapter_and_of_tensorflow,
+    broken.a_driver_that_hangs,
+    broken.a_framework_that_hangs,
+    broken.a_graphics_driver_that_hangs,
+)
+
+
+@pytest.mark.parametrize("case", BUSY)
+def test_a_time_that_is_up_is_a_note_and_no_other_device_is_called_better(case, machine):
+    case(machine)
+    (note,) = machine.findings()
+    assert note.severity == "note" and re.search(r"did not answer within \d+ s\.$", note.what), note
+    text = note.what + note.why + note.next
+    assert "busy" in text and not re.search(r"cannot|another|KERAS_BACKEND|VISIBLE|\b(?:pip|apt)\b", text), text
+    fine = [item for item in doctor.judge(machine.facts()) if isinstance(item, str)]
+    assert not any("PoCL" in words for words in fine), fine
+
+
+def test_devices_that_are_late_are_one_note(machine):
+    broken.a_busy_machine_without_an_answer_of_an_adapter_and_of_tensorflow(machine)
+    (note,) = machine.findings()
+    names = "AMD EPYC (TensorFlow, CPU), AMD EPYC (llvmpipe through Vulkan, WebGPU, CPU)"
+    assert note.what == f"{names} did not answer within 15 s." and "    python3 workshop.py doctor" in note.next
+
+
+def test_a_variable_is_not_blamed_for_a_device_that_is_late(machine):
+    pocl = broken.old_pocl()
+    both = [dataclasses.replace(pocl, computes=how) for how in ("failed: timed out, no answer within 15 s", "right")]
+    asked = zip(("opencl", WITHOUT_LOADER_VARIABLES), both, strict=True)
+    machine.answers |= {name: Answer("opencl", "ok", devices=(one,)) for name, one in asked}
+    machine.set(OCL_ICD_VENDORS="/etc/OpenCL/vendors")
+    assert machine.ids() == ["devices-late"]
+    machine.fails("opencl", "no answer within 30 s", "timed out")
+    assert machine.ids() == ["opencl-hangs"]
+
+
+def test_a_process_that_ended_shows_its_last_words(machine):
+    broken.a_full_disk_that_ends_pocls_process(machine)
+    (found,) = machine.findings()
+    assert found.severity == "limits" and "ended with status 1" in found.what and "No space left" in found.what
+
+
+@pytest.mark.parametrize("system", ["Linux", "Windows", "Darwin"])
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("framework", ["opencl", "tensorflow", "jax", "torch", "onnxruntime"])
+@pytest.mark.parametrize(("verdict", "reason"), [("wrong", "by up to 12"), ("failed", "no reason"), ("failed", "OOM")])
+def test_a_gpu_is_hidden_and_a_processor_never(verdict, reason, framework, kind, system, machine):
+    name = "AMD Radeon RX 7600" if kind == "gpu" else "AMD Ryzen 7 7840U w/ Radeon 780M Graphics"
+    proof = Proof(framework, name, verdict, reason, kind)
+    told = Facts(host.Host(system, "x86_64", (3, 12), "venv", False), machine.root, proofs=(proof,))
+    (found,) = [item for item in computes.proofs(told) if isinstance(item, doctor.Finding)]
+    if kind == "gpu":
+        assert ("    export HIP_VISIBLE_DEVICES=-1" in found.next) == (system == "Linux" and reason != "OOM")
+        return
+    assert not re.search("VISIBLE|or the processor|on the processor|the GPU", found.next), found.next
+    backend = re.search(r"KERAS_BACKEND\W+(\w+)", found.next)
+    assert bool(backend) == (framework in ("tensorflow", "jax", "torch") and reason != "OOM")
+    assert not backend or backend[1] != framework
+    if framework == "opencl" and reason != "OOM":
+        assert "take another driver" in found.next
 
 
 # ------------------------------------------------------------ the words, for every kind of machine

@@ -1,6 +1,7 @@
 """What the doctor gathers: old and new formats of tools, tools that hang, crash or print rubbish, and its seconds."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -210,6 +211,74 @@ def test_a_judge_that_breaks_becomes_a_note_and_the_others_still_count(machine, 
     assert found.id == "opencl-filenames-ignored"
 
 
+# ------------------------------------------------------------ a busy machine
+
+SLOW = """  # fates.py of the fake PyTorch: its first GPU hangs, the first time or always
+import contextlib, pathlib, time
+from helpers.quiet import caught_stderr
+
+def product(device, a, b):
+    if device == "cuda:0" and not pathlib.Path({flag!r}).exists():
+        pathlib.Path({flag!r} if {once} else {other!r}).touch()
+        with caught_stderr() if {compiles} else contextlib.nullcontext():
+            time.sleep(600)
+    return a @ b
+"""
+
+
+@pytest.fixture
+def asked_of_pytorch(machine, tmp_path, monkeypatch):
+    """Gather the facts of the fake PyTorch alone, whose first GPU is slow."""
+
+    def gather(once, compiles, seconds, again):
+        folder = tmp_path / "frameworks"
+        folder.mkdir()
+        shutil.copy(Path(__file__).parent / "fakes/fake_gpu_frameworks/torch.py", folder)
+        flags = {"flag": str(tmp_path / "slow once"), "other": str(tmp_path / "slow")}
+        (folder / "fates.py").write_text(SLOW.format(once=once, compiles=compiles, **flags))
+        monkeypatch.syspath_prepend(folder)
+        for name, value in {"FRAMEWORKS": ("torch",), "TOOLS": {}}.items():
+            monkeypatch.setattr(facts, name, value)
+        monkeypatch.setattr(facts, "FRAMEWORK_SECONDS", seconds)
+        monkeypatch.setattr(facts, "AGAIN_SECONDS", again)
+        return facts.gather(machine.host, machine.root).proofs
+
+    return gather
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_device_that_is_late_is_asked_once_more_with_more_time(compiles, asked_of_pytorch):
+    """While a compiler's words are caught, those of the process that its time is up are caught with them."""
+    proofs = asked_of_pytorch(True, compiles, 6, 30)
+    assert [proof.verdict for proof in proofs] == ["right"] * 3
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_device_that_is_late_twice_costs_the_others_nothing_and_has_not_failed(compiles, asked_of_pytorch):
+    proofs = asked_of_pytorch(False, compiles, 6, 12)
+    assert [proof.verdict for proof in proofs] == ["right", "late", "right"]
+
+
+def test_a_verdict_of_the_first_answer_stays():
+    right, late, none = (
+        Device("torch", "cuda:0", "a GPU", "gpu", computes=how)
+        for how in ("right", "failed: timed out, no answer within 7.5 s", "")
+    )
+    answer = lambda *all_of_them: Answer("torch", "ok", devices=all_of_them)  # noqa: E731
+    timed_out, failed = Answer("torch", "timed out"), Answer("torch", "failed")
+    assert facts.with_earlier(answer(right), answer(late)) == answer(right)
+    assert facts.with_earlier(answer(late), answer(right)) == facts.with_earlier(answer(none), answer(right))
+    assert facts.with_earlier(answer(late), timed_out) == answer(late)
+    assert facts.with_earlier(timed_out, answer(right)) == answer(right)
+    assert facts.with_earlier(timed_out, failed) == failed
+    assert facts.no_answer(answer(right, late)) and facts.no_answer(timed_out)
+    assert not facts.no_answer(answer(right, none)) and not facts.no_answer(failed)
+
+
+def test_the_whole_examination_has_time_for_both_answers():
+    assert doctor.WHOLE_SECONDS > facts.FRAMEWORK_SECONDS + facts.AGAIN_SECONDS + 2 * facts.SLACK
+
+
 # The whole doctor as a learner runs it, in a process of its own, with every tool and every framework hanging.
 WHOLE = """
 import sys, time
@@ -217,13 +286,13 @@ from pathlib import Path
 began = time.monotonic()
 from helpers.machine import doctor
 from helpers.machine.doctor import facts
-facts.ELSEWHERE = ()
+facts.ELSEWHERE, facts.FRAMEWORK_SECONDS, facts.AGAIN_SECONDS = (), 6, 8  # which are 15 and 30
 findings = doctor.examine()
 print(round(time.monotonic() - began, 1), *(finding.id for finding in findings))
 """
 
 
-def test_the_whole_doctor_ends_within_20_seconds_while_everything_hangs(machine, tmp_path):
+def test_the_whole_doctor_ends_in_time_while_everything_hangs(machine, tmp_path):
     for name in TOOLS:
         machine.hangs(name)
     frameworks = tmp_path / "frameworks"
@@ -237,7 +306,7 @@ def test_the_whole_doctor_ends_within_20_seconds_while_everything_hangs(machine,
     settings = {"cwd": root, "env": environment, "capture_output": True, "text": True, "timeout": 60, "check": True}
     done = subprocess.run([sys.executable, "-c", WHOLE], **settings)
     seconds = time.monotonic() - began
-    assert seconds < 20, done.stdout
+    assert seconds < 25, done.stdout
     ids = done.stdout.split()[1:]
     assert ids.count("packages-import-hangs") == 4, done.stdout
     assert {"opencl-hangs", "webgpu-hangs", "nvidia-driver-fails"} <= set(ids), done.stdout
@@ -289,7 +358,7 @@ def test_keras_is_started_as_in_a_lesson_and_its_failure_is_told(module, stage, 
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     said = facts.start_keras()
     assert (said.state, said.text) == ("failed", stage) and words in said.error
-    assert len(facts.first_operation(said)) == (stage == "first operation")
+    assert len(facts.first_operation(said, {})) == (stage == "first operation")
 
 
 def test_keras_starts_here():

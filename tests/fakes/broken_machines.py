@@ -665,6 +665,44 @@ def a_gpu_that_fails_for_another_reason(machine):
     machine.proofs = (Proof("tensorflow", "Intel Arc", "failed", "InternalError: something else"),)
 
 
+def pocl(machine, computes, *more):
+    """OpenCL with PoCL alone, and how it computes."""
+    device = Device("opencl", "0:0", "AMD EPYC", "cpu", version="OpenCL 3.0 PoCL 3.1", computes=computes)
+    machine.answers["opencl"] = dataclasses.replace(machine.answers["opencl"], devices=(device, *more))
+
+
+@provokes("devices-fails")
+def a_full_disk_that_ends_pocls_process(machine):
+    words = "fatal error: error in backend: IO failure on output stream: No space left on device"
+    pocl(machine, f"failed: the process ended with status 1, without an answer: {words}")
+
+
+@provokes("devices-fails")
+def tensorflow_that_cannot_compute_on_an_amd_processor(machine):
+    device = Device(
+        "tensorflow", "/CPU:0", "AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "cpu", computes="failed: oneDNN"
+    )
+    machine.answers["tensorflow"] = dataclasses.replace(machine.answers["tensorflow"], devices=(device,))
+
+
+@provokes("devices-late")
+def a_busy_machine_whose_newer_pocl_gives_no_answer(machine):
+    pocl(machine, "failed: timed out, no answer within 15 s", old_pocl())
+
+
+@provokes("devices-late")
+def a_busy_machine_on_which_time_is_up_while_pocl_compiles(machine):
+    pocl(machine, "failed: the process ended with status 1, without an answer", old_pocl())
+
+
+@provokes("devices-late")
+def a_busy_machine_without_an_answer_of_an_adapter_and_of_tensorflow(machine):
+    late = "failed: timed out, no answer within 15 s"
+    webgpu(machine, dataclasses.replace(LLVMPIPE, computes=late))
+    device = Device("tensorflow", "/CPU:0", "AMD EPYC", "cpu", computes=late)
+    machine.answers["tensorflow"] = dataclasses.replace(machine.answers["tensorflow"], devices=(device,))
+
+
 @provokes("devices-fell-back")
 def onnx_runtime_whose_cuda_cannot_be_loaded(machine):
     cuda = Device("onnxruntime", "CUDAExecutionProvider", "NVIDIA GPUs", "gpu", computes="failed: " + FELL_BACK)

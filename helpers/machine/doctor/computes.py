@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from helpers import products
+from helpers import backends, products
 from helpers.frameworks import FRAMEWORKS
-from helpers.machine.doctor import amd, amd_gpus, nvidia
-from helpers.machine.doctor.facts import Facts, Proof
-from helpers.machine.doctor.findings import TYPE_IT, Failure, Finding, Seen, choose
+from helpers.machine.doctor import amd, amd_gpus, nvidia, opencl
+from helpers.machine.doctor.facts import AGAIN_SECONDS, Facts, Proof
+from helpers.machine.doctor.findings import (
+    TYPE_IT,
+    Failure,
+    Finding,
+    Seen,
+    choose,
+    hand_over,
+    listed,
+    once_quiet,
+    reinstall_or_ask,
+)
 from helpers.machine.host import Host, command, python_command, set_variable, unset_variable
 
 
@@ -34,6 +45,17 @@ def _another(host: Host) -> str:
     )
 
 
+def _on_the_processor(host: Host, framework: str) -> str:
+    """Return what to do where the device is the processor itself, so that no GPU needs to be hidden."""
+    if framework == "opencl":
+        first = "Lessons on OpenCL pass over such a device. If there is no other, take another driver."
+        return f"{first} {opencl.other_compiler(host)}"
+    if framework in backends.BACKENDS:
+        first = "If Keras computes with {framework}, take another framework until that is mended."
+        return f"{first} {choose(host, 'KERAS_BACKEND', '{other}')}\n{reinstall_or_ask(host)}"
+    return reinstall_or_ask(host)
+
+
 def _amds_part(host: Host) -> str:
     name, value = ("KERAS_BACKEND", "tensorflow") if host.system == "Windows" else ("HIP_VISIBLE_DEVICES", "-1")
     return (
@@ -50,12 +72,21 @@ def _right_again(host: Host) -> str:
     return f"{again} If {amd_gpus.OVERRIDE} is set, remove it:\n    {unset_variable(host, amd_gpus.OVERRIDE)}"
 
 
+def _late(host: Host) -> str:
+    return once_quiet(host, hand_over(host, "restart the computer, and type it once more."))
+
+
 def _smaller(host: Host) -> str:
     return (
         "Close other notebooks and programs that use the GPU (Kernel > Shut Down All Kernels), and let frameworks take "
         f"only what they need:\n    {set_variable(host, 'TF_FORCE_GPU_ALLOW_GROWTH', 'true')}\n"
         f"    {set_variable(host, 'XLA_PYTHON_CLIENT_PREALLOCATE', 'false')}"
     )
+
+
+def _more_room(host: Host) -> str:
+    close = "Close other programs and notebooks (Kernel > Shut Down All Kernels), then look again:"
+    return f"{close}\n    {command(host, 'doctor')}"
 
 
 EXAMPLE = {"other": "jax", "hide": "CUDA_VISIBLE_DEVICES"}
@@ -121,7 +152,14 @@ FAILS = Failure(
     _another, "this course's own trials", ("nvidia", "amd-linux", "amd-windows", "apple"),
     {**EXAMPLE, "device": "NVIDIA GeForce RTX 5070", "framework": "PyTorch", "reason": "the reason in its own words"},
 )  # fmt: skip
-FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FELL_BACK, FAILS)
+LATE = Failure(
+    "devices-late", "device", "note",
+    "{device} did not answer within {seconds} s.",
+    "Each device multiplies two small matrices for this report. A slow answer proves nothing: it may compute right.",
+    _late, "this course's own trials: a busy machine", ("cpu", "nvidia", "amd-linux", "amd-windows", "apple"),
+    {"device": "AMD EPYC (PoCL 3.1, OpenCL, CPU)", "seconds": "15"},
+)  # fmt: skip
+FAILURES = (WRONG, OLD_DRIVER, NO_CODE, NO_AMD_CODE, NO_MEMORY, FELL_BACK, FAILS, LATE)
 SIDE = ("onnxruntime",)  # frameworks of a lesson's part; what fails there is a note
 WORDS: tuple[tuple[str, Failure, tuple[Callable[[Facts], Iterator[Finding]], ...]], ...] = (
     # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
@@ -144,6 +182,10 @@ def proofs(facts: Facts) -> Seen:
     right = sum(proof.verdict == "right" for proof in facts.proofs)
     if right:
         yield f"small products: {right} of {len(facts.proofs)} devices compute right"
+    if late := [proof for proof in facts.proofs if proof.verdict == "late"]:
+        seconds = re.findall(r"within ([\d.]+) s", " ".join(proof.reason for proof in late))
+        waited = min(map(float, seconds), default=AGAIN_SECONDS / 2)
+        yield LATE.found(facts.host, device=listed([proof.device for proof in late]), seconds=f"{waited:g}")
     for proof in facts.proofs:
         if any(proof.framework == family and words in proof.reason for family, words in OWN):
             continue
@@ -163,6 +205,9 @@ def _tell(failure: Failure, facts: Facts, proof: Proof) -> Finding:
     targets = [gpu.target for gpu in amd_gpus.gpus(facts)] or [amd_gpus.by_name(proof.device)]
     target = next(filter(None, targets), amd_gpus.UNKNOWN)
     hide = "HIP_VISIBLE_DEVICES" if re.search("AMD|Radeon", proof.device) else EXAMPLE["hide"]
+    if proof.kind != "gpu":
+        advice = _more_room if failure is NO_MEMORY else lambda host: _on_the_processor(host, proof.framework)
+        failure = replace(failure, next=advice)
     values = {"device": proof.device, "framework": title, "reason": reason}
     return failure.found(facts.host, severity, **values, other=other, hide=hide, target=target)
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from helpers.machine.host import Host
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
+AGAIN_SECONDS = 30.0  # for those that did not answer, asked once more; half of it for any single device
 LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
@@ -51,6 +52,10 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
 }  # fmt: skip
 ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows", "ldconfig": "Linux"}
 ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
+
+# A device that gave no verdict in its time. Status 1 without a word: time was up while a compiler's words were caught
+# (helpers.quiet), and the words that say so were caught with them.
+_LATE = re.compile(r"timed out|the process ended with status 1, without an answer$")
 
 START_KERAS = """
 import json, os
@@ -83,8 +88,9 @@ class Proof:
 
     framework: str  # one of devices.FRAMEWORKS
     device: str  # for people
-    verdict: str  # right, wrong or failed
+    verdict: str  # right, wrong, failed, or late: it did not answer in time, which proves nothing
     reason: str = ""  # the largest error, or the framework's own words
+    kind: str = "gpu"  # one of devices.KINDS
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,8 @@ def numbers(version: str) -> tuple[int, ...]:
 def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False) -> Facts:
     """Find out everything, side by side; the slowest part sets the time, at most FRAMEWORK_SECONDS and SLACK.
 
+    What did not answer, as on a busy machine, is asked once more: at most AGAIN_SECONDS and SLACK on top of that.
+
     Args:
         host: this machine if None.
         root: where the system's files lie.
@@ -178,7 +186,7 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
         tools,
         answers,
         keras,
-        proofs(answers) + first_operation(keras),
+        proofs(answers) + first_operation(keras, answers),
         os.getuid() if hasattr(os, "getuid") else 0,
         frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
     )
@@ -189,34 +197,61 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], S
     backend, keras = chosen_backend(os.environ)[0], [Said("missing")]
     tools: dict[str, Said] = {}
     answers: dict[str, Answer] = {}
-    work: list[Callable[[], None]] = []
-    for name, command in TOOLS.items():
-        if ONLY_ON.get(name, host.system) == host.system:
-            work.append(lambda name=name, command=command: tools.__setitem__(name, ask_tool(command)))
     hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
-    asked = [(framework, framework, None) for framework in FRAMEWORKS]
-    asked += [(WITHOUT_LOADER_VARIABLES, "opencl", hidden)] if hidden else []
-    for name, framework, variables in asked:
+    asked = {framework: (framework, None) for framework in FRAMEWORKS}
+    asked |= {WITHOUT_LOADER_VARIABLES: ("opencl", hidden)} if hidden else {}
 
-        def ask(name: str = name, framework: str = framework, variables: dict | None = variables) -> None:
-            answers[name] = answer = devices.ask(framework, FRAMEWORK_SECONDS, variables)
-            left = FRAMEWORK_SECONDS - answer.seconds
-            if name == backend and answer.state == "ok" and left > LEAST_SECONDS:
-                keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
+    def ask(name: str, seconds: float) -> None:
+        framework, variables = asked[name]
+        earlier, answer = answers.get(name), devices.ask(framework, seconds, variables)
+        answers[name] = with_earlier(earlier, answer) if earlier else answer
+        left = seconds - answer.seconds
+        if name == backend and not earlier and answer.state == "ok" and left > LEAST_SECONDS:
+            keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
 
-        work.append(ask)
+    work = [
+        lambda name=name, command=command: tools.__setitem__(name, ask_tool(command))
+        for name, command in TOOLS.items()
+        if ONLY_ON.get(name, host.system) == host.system
+    ]
+    work += [lambda name=name: ask(name, FRAMEWORK_SECONDS) for name in asked]
+    _side_by_side(work, max(TOOL_SECONDS, FRAMEWORK_SECONDS))
+    again = [name for name, answer in dict(answers).items() if no_answer(answer)]
+    _side_by_side([lambda name=name: ask(name, AGAIN_SECONDS) for name in again], AGAIN_SECONDS)
+    return dict(tools), dict(answers), keras[-1]
+
+
+def _side_by_side(work: list[Callable[[], None]], seconds: float) -> None:
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
-    deadline = time.monotonic() + max(TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
+    deadline = time.monotonic() + seconds + SLACK
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(tools), dict(answers), keras[-1]
 
 
 def _quietly(work: Callable[[], None]) -> None:
     with contextlib.suppress(Exception):  # what cannot even be asked stays unknown
         work()
+
+
+def late(device: devices.Device) -> bool:
+    """Return whether a device did not answer in its time: no proof against it."""
+    return device.verdict == "failed" and bool(_LATE.match(device.reason))
+
+
+def no_answer(answer: Answer) -> bool:
+    """Return whether a framework, or one of its devices, did not answer in its time."""
+    return answer.state == "timed out" or any(late(device) for device in answer.devices)
+
+
+def with_earlier(first: Answer, second: Answer) -> Answer:
+    """Return the second answer of a framework with the verdicts that the first one gave already."""
+    if second.state != "ok":
+        return first if first.state == "ok" else second
+    known = {one.identifier: one.computes for one in first.devices if one.computes and not late(one)}
+    told = tuple(replace(one, computes=known.get(one.identifier, one.computes)) for one in second.devices)
+    return replace(second, devices=told)
 
 
 def ask_tool(command: list[str]) -> Said:
@@ -257,12 +292,14 @@ def start_keras(seconds: float = FRAMEWORK_SECONDS) -> Said:
     return Said("failed" if error else "ok", stage, error)
 
 
-def first_operation(keras: Said) -> tuple[Proof, ...]:
+def first_operation(keras: Said, answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
     """Return what Keras' first operation proves where it is what failed: its first device cannot compute."""
     if keras.state != "failed" or keras.text != "first operation":
         return ()
     backend, _ = chosen_backend(os.environ)
-    return (Proof(backend, "The first device", "failed", keras.error),)
+    kinds = [device.kind for device in answers[backend].devices] if backend in answers else []
+    kind = min(kinds, key=devices.KINDS.index, default="gpu")
+    return (Proof(backend, "The first device", "failed", keras.error, kind),)
 
 
 def installed_packages() -> dict[str, str]:
@@ -291,7 +328,7 @@ def torch_build() -> str:
 def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
     """Return which listed devices compute right, as far as `helpers.devices` has let them compute."""
     return tuple(
-        Proof(framework, str(device), device.verdict, device.reason)
+        Proof(framework, str(device), "late" if late(device) else device.verdict, device.reason, device.kind)
         for framework, answer in answers.items()
         for device in (answer.devices if framework in devices.FRAMEWORKS else ())
         if device.verdict

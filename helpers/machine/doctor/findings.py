@@ -144,6 +144,17 @@ def look_or_ask(host: Host) -> str:
     return hand_over(host, f"See what it prints itself:\n    {command(host, 'devices')}")
 
 
+def once_quiet(host: Host, otherwise: str) -> str:
+    """Return what to do where something did not answer in time: on a busy machine that proves nothing.
+
+    Args:
+        host: whose command it is.
+        otherwise: a sentence that says what helps if it never answers.
+    """
+    again = "The computer may be busy. Close other programs and notebooks, and type it again"
+    return f"{again}:\n    {command(host, 'doctor')}\nIf it does not answer on a quiet computer either: {otherwise}"
+
+
 def newer_driver(host: Host, otherwise: str = "update the driver of the graphics card") -> str:
     """Return, as a part of a sentence, how a system gets a newer graphics driver.
 

@@ -142,7 +142,8 @@ def as_report(findings: list[Finding], text: str) -> str:
         _block("Variables", [f"{name}={value}" for name, value in variables(facts).items()]),
     ]  # fmt: skip
     for name, answer in facts.answers.items():
-        lines = [f"{answer.state} {answer.version} after {answer.seconds:.1f} s", *map(str, answer.devices)]
+        lines = [f"{answer.state} {answer.version} after {answer.seconds:.1f} s"]
+        lines += [f"{device}: {device.computes or 'not tried'}" for device in answer.devices]
         blocks.append(_block(f"Devices: {name}", [*lines, *([answer.message] if answer.message else [])]))
     blocks += [_block(f"Tool: {name}", _lines(said)) for name, said in facts.tools.items() if said.state != "missing"]
     return without_names("\n\n".join(block for block in blocks if block)) + "\n"

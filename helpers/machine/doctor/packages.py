@@ -16,7 +16,7 @@ from helpers import ROOT, devices, processes
 from helpers.frameworks import FRAMEWORKS
 from helpers.machine.doctor import amd, apple, windows
 from helpers.machine.doctor import host as computer
-from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
+from helpers.machine.doctor.facts import AGAIN_SECONDS, Facts
 from helpers.machine.doctor.findings import (
     CHILD_SECONDS,
     Failure,
@@ -236,8 +236,8 @@ SLOW_IMPORT = Failure(
     "packages-import-hangs", "package", "note",
     "{framework} did not answer within {seconds} s.",
     "On a slow or busy machine its import takes longer. If it never ends, a driver hangs.",
-    lambda host: f"Ask again; this waits for a minute:\n    {command(host, 'devices')}",
-    "this course's own trials", ("cpu",), {"framework": "TensorFlow", "seconds": "13"},
+    lambda host: f"Close other programs and ask again; this waits for a minute:\n    {command(host, 'devices')}",
+    "this course's own trials", ("cpu",), {"framework": "TensorFlow", "seconds": "30"},
 )  # fmt: skip
 FAILURES = (TWO_FLAVOURS, NO_IMPORT, SLOW_IMPORT)
 
@@ -265,7 +265,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
             continue
         title = FRAMEWORKS[name].title
         if answer.state == "timed out":
-            yield SLOW_IMPORT.found(facts.host, framework=title, seconds=f"{FRAMEWORK_SECONDS:g}")
+            yield SLOW_IMPORT.found(facts.host, framework=title, seconds=f"{AGAIN_SECONDS:g}")
         elif not any(amd.libraries(facts)) and not any(computer.no_avx(facts)):
             yield NO_IMPORT.found(facts.host, framework=title, says=answer.message.rstrip("."))
 

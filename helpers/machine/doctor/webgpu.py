@@ -7,8 +7,8 @@ from dataclasses import replace
 from helpers import webgpu
 from helpers.devices import Answer
 from helpers.machine.doctor import nvidia
-from helpers.machine.doctor.facts import FRAMEWORK_SECONDS, Facts
-from helpers.machine.doctor.findings import Failure, Seen, forget, newer_driver
+from helpers.machine.doctor.facts import AGAIN_SECONDS, Facts, late
+from helpers.machine.doctor.findings import Failure, Seen, forget, newer_driver, once_quiet
 from helpers.machine.host import Host, system_package
 
 LESSON = "Lesson 14's Python half"
@@ -50,9 +50,10 @@ NO_SUCH_ADAPTER = Failure(
 HANGS = Failure(
     "webgpu-hangs", "WebGPU", "note",
     "WebGPU did not answer within {seconds} s.",
-    f"A graphics driver hangs when it is asked for its adapters. {LESSON} would, too.",
-    lambda host: f"Restart the computer. If it still hangs, {newer_driver(host)}.",
-    TRIALS, ALL_PAGES, {"seconds": "15"},
+    "On a busy machine it takes longer. Or a graphics driver hangs when it is asked for its adapters. "
+    f"{LESSON} would then hang, too.",
+    lambda host: once_quiet(host, f"restart the computer. If it still hangs, {newer_driver(host)}."),
+    TRIALS, ALL_PAGES, {"seconds": "30"},
 )  # fmt: skip
 NO_ADAPTER = Failure(
     "webgpu-no-adapter", "WebGPU", "note",
@@ -86,11 +87,11 @@ def adapters(facts: Facts) -> Seen:
     if facts.variables.get(webgpu.CHOICE) and not answer.devices and answer.state == "ok":
         yield NO_SUCH_ADAPTER.found(host, value=facts.variables[webgpu.CHOICE])
     elif answer.state == "timed out":
-        yield HANGS.found(host, seconds=f"{FRAMEWORK_SECONDS:g}")
+        yield HANGS.found(host, seconds=f"{AGAIN_SECONDS:g}")
     elif not answer.devices:
         yield NO_ADAPTER.found(host, message=answer.message or "no driver has any")
     for device in answer.devices:
-        if not device.usable:
+        if not device.usable and not late(device):  # which `computes` tells
             yield COMPUTES_NOT.found(host, adapter=device, reason=device.reason)
     if right := [device for device in answer.devices if device.usable]:
         names = ", ".join(sorted({str(device) for device in right}))
