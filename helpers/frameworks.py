@@ -408,8 +408,9 @@ def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:
     os.dup2(2, 1)
     # If whoever asked is gone, nobody kills this process: it then ends by itself, even while a library hangs.
     end = time.monotonic() + timeout + 2
-    faulthandler.enable()
-    faulthandler.dump_traceback_later(timeout + 2, exit=True)
+    stack = os.fdopen(os.dup(2), "w")  # stays where it leads while a compiler's words are caught (helpers.quiet)
+    faulthandler.enable(stack)
+    faulthandler.dump_traceback_later(timeout + 2, exit=True, file=stack)
     sys.modules.update(dict.fromkeys(_NOT_LOADED.get(framework, ())))
     try:
         version, devices, message = FRAMEWORKS[framework].ask()
@@ -419,7 +420,8 @@ def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:
     print(json.dumps(found), file=channel, flush=True)
     for device in devices:
         if device.identifier not in known:
-            faulthandler.dump_traceback_later(min(timeout / 2, max(0.1, end - time.monotonic())), exit=True)
+            seconds = min(timeout / 2, max(0.1, end - time.monotonic()))
+            faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
             print(json.dumps([device.identifier, verdict(device)]), file=channel, flush=True)
     os._exit(0)  # the answer is out: skip the frameworks' own tidying up, which is slow and may crash
 

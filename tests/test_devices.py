@@ -146,8 +146,9 @@ def test_two_devices_that_end_the_process_are_both_found(fates):
     assert [device.verdict for device in ask("torch").devices] == ["failed", "right", "failed"]
 
 
-def test_a_device_that_hangs_has_failed_after_half_the_time(fates):
-    fates(cuda_0="hangs")
+@pytest.mark.parametrize("how", ["hangs", "hangs while it compiles"])  # where what a compiler writes is caught
+def test_a_device_that_hangs_has_failed_after_half_the_time(how, fates):
+    fates(cuda_0=how)
     answer = ask("torch", timeout=6)
     assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
     assert answer.devices[1].reason == "timed out, no answer within 3 s" and answer.seconds < 6

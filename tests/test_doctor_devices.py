@@ -104,7 +104,6 @@ def test_a_cause_that_is_told_is_not_told_again_as_its_effect(machine):
 
 BUSY = (
     broken.a_busy_machine_whose_newer_pocl_gives_no_answer,
-    broken.a_busy_machine_on_which_time_is_up_while_pocl_compiles,
     broken.a_busy_machine_without_an_answer_of_an_adapter_and_of_tensorflow,
     broken.a_driver_that_hangs,
     broken.a_framework_that_hangs,

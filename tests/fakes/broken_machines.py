@@ -691,11 +691,6 @@ def a_busy_machine_whose_newer_pocl_gives_no_answer(machine):
 
 
 @provokes("devices-late")
-def a_busy_machine_on_which_time_is_up_while_pocl_compiles(machine):
-    pocl(machine, "failed: the process ended with status 1, without an answer", old_pocl())
-
-
-@provokes("devices-late")
 def a_busy_machine_without_an_answer_of_an_adapter_and_of_tensorflow(machine):
     late = "failed: timed out, no answer within 15 s"
     webgpu(machine, dataclasses.replace(LLVMPIPE, computes=late))

@@ -4,6 +4,8 @@ import json
 import os
 import time
 
+from helpers.quiet import caught_stderr
+
 FATES = json.loads(os.environ.get("FAKE_FATES", "{}"))
 
 
@@ -11,6 +13,9 @@ def product(device, a, b):
     fate = FATES.get(device)
     if fate == "hangs":
         time.sleep(600)
+    if fate == "hangs while it compiles":
+        with caught_stderr():
+            time.sleep(600)
     if fate == "dies":
         os.abort()
     if fate == "fails":
