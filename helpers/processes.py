@@ -239,7 +239,7 @@ def run(
                 wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
         except KeyboardInterrupt as error:
             stop.set()
-            line = f"Interrupted: the processes of {script.name} have ended. Run the cell again when you like."
+            line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
             error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
             raise
     return made.result()

@@ -679,7 +679,7 @@ def test_in_a_notebook_the_output_is_shown_and_the_interrupt_is_one_line(kernel)
     written = []
     reply = client.execute_interactive(HOLD, output_hook=written.append, timeout=LONG)
     presser.join()
-    line = "Interrupted: the processes of hold have ended. Run the cell again when you like."
+    line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
     assert (reply["content"]["ename"], reply["content"]["traceback"]) == ("KeyboardInterrupt", [line])
     assert [message["msg_type"] for message in written if message["msg_type"] not in ("status", "execute_input")] == [
         "error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -125,6 +126,13 @@ def halves(readme: str) -> tuple[str, str]:
     return before + mark + lessons, f"{MORE}\n## {rest}"
 
 
+@functools.cache
+def front_anchors() -> frozenset[str]:
+    """Return the headings of the front page, named as GitHub names them in links."""
+    titles = re.findall(r"^#+ (.*)$", halves(README.read_text(encoding="utf-8"))[0], re.MULTILINE)
+    return frozenset(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)
+
+
 def with_links(text: str, path: Path, shipped: list[Path]) -> str:
     """Return the Markdown of the file `path` with links as MyST wants them.
 
@@ -140,11 +148,7 @@ def with_links(text: str, path: Path, shipped: list[Path]) -> str:
         if re.match(r"[a-z]+:", place) or not file.is_relative_to(ROOT) or not file.is_file():
             return found[0]
         if file == README:
-            titles = re.findall(r"^#+ (.*)$", halves(README.read_text(encoding="utf-8"))[0], re.MULTILINE)
-            front = [
-                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles
-            ]  # as GitHub names them
-            page = ROOT / ("index.md" if not anchor or anchor in front else "more.md")
+            page = ROOT / ("index.md" if not anchor or anchor in front_anchors() else "more.md")
             return f"]({os.path.relpath(page, path.parent).replace(os.sep, '/')}{mark}{anchor})"
         if anchor and f'<a id="{anchor}">' in file.read_text(encoding="utf-8"):
             return f"](#{anchor})"  # as is written below: MyST knows it by its name alone
@@ -165,7 +169,8 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
         metadata = [output.get("metadata", {}) for output in cell.outputs]
         alternatives = [one["image/png"]["alt"] for one in metadata if "alt" in one.get("image/png", {})]
         if alternatives:
-            cell.metadata["mystnb"] = {"image": {"alt": " ".join(alternatives)}}
+            # With a scale Sphinx makes a figure a link to its file.
+            cell.metadata["mystnb"] = {"image": {"alt": " ".join(alternatives), "scale": "100"}}
         for data in (output.data for output in cell.outputs if "text/html" in output.get("data", {})):
             data["text/html"] = data["text/html"].replace("<table", '<table class="dataframe"')  # the theme knows those
     title, _, rest = notebook.cells[0].source.partition("\n")
