@@ -432,6 +432,7 @@ def check_score(learner: Callable[[Mapping, Mapping], tuple[float, int]]) -> Ite
             ({"copy": 20, "product": 900}, {"copy": 10, "product": 100}),
             ({"copy": 7.5}, {"copy": 2.5, "CNN": 1}),
         ]
+        known += [({"copy": 20, "MLP": 8, "CNN": 40}, {"copy": 10, "MLP": 4, "CNN": 80})]  # two equal ratios
         known += [({"CNN": 80, "copy": 10}, {"copy": 20, "CNN": 10})]  # in another order
         known += [({"new": 5, "copy": 30}, {"copy": 10})]  # the reference lacks one
         known += [({"copy": 30, "CNN": 9}, {"copy": 10, "CNN": None})]
@@ -459,7 +460,7 @@ def check_claims(diagnosis: object) -> Iterator[str]:
     def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
         said = fault.strip().lower() if isinstance(fault, str) else fault
         if said not in FAULTS:
-            raise checks.NotYet(f"{letter}: {fault!r} is none of the six verdicts: {', '.join(FAULTS)}.")
+            raise checks.NotYet(f"{letter}: {fault!r} is none of the six verdicts: {', '.join(map(repr, FAULTS))}.")
         if said != claim.verdict:
             raise checks.NotYet(f"{letter}: not {said!r}. {claim.ask}")
         if isinstance(number, bool) or not isinstance(number, int | float | np.number):
@@ -485,6 +486,10 @@ def check_choose(learner: Callable[[Mapping, Mapping], str]) -> Iterator[str]:
             ),
             ({"red": {"a": 10, "b": 10}, "blue": {"a": 6, "b": 600}}, {"a": 600, "b": 600}),  # 120 s, 101 s
             ({"red": {"a": 10, "b": 1}, "blue": {"a": 9, "b": 1000}}, {"a": 900}),  # b is not needed
+            ({"red": {"a": 10, "b": 0.001}, "blue": {"a": 9, "b": 1000}}, {"a": 900}),  # not even a little of it
+            ({"red": {"b": 9, "a": 10}, "blue": {"a": 9}}, {"a": 900}),  # one lacks what is not needed
+            ({"red": {"a": 1}, "blue": {"a": 3}, "green": {"a": 2}}, {"a": 90_000}),  # the middle one, and long
+            ({"red": {"a": 900}, "blue": {"a": 800}}, {"a": 9}),  # both within a blink
             ({"red": {"a": 100, "b": 1}, "blue": {"a": 20, "b": 4}}, {"a": 100, "b": 100}),  # 101 s, 30 s
             ({"red": {"a": 100, "b": 0.01}, "blue": {"a": 50, "b": 50}}, {"a": 100, "b": 0}),  # 1 s, 2 s
         ]

@@ -107,6 +107,12 @@ MUTANTS = {
             )
         ],
         "whole points": [("100 * np.exp(np.mean(np.log(ratios)))", "round(100 * np.exp(np.mean(np.log(ratios))))")],
+        "equal ratios fall together": [
+            (
+                "ratios = [speeds[task] / reference[task] for task in both]",
+                "ratios = list({speeds[task] / reference[task] for task in both})",
+            )
+        ],
         "the ratio of the sums": [
             ("np.exp(np.mean(np.log(ratios)))", "sum(speeds[t] for t in both) / sum(reference[t] for t in both)")
         ],
@@ -143,6 +149,19 @@ MUTANTS = {
         "verdict alone": [('("fair", 30 / 20)', '"fair"')],
     },
     4: {
+        "counts one of what is not needed": [
+            (
+                "return sum(work[task] / machines[name][task] for task in work)",
+                "return sum(work.get(task, 1) / speed for task, speed in machines[name].items())",
+            )
+        ],
+        "the first machine's tasks": [("for task in work)", "for task in next(iter(machines.values())))")],
+        "rounds to seconds": [
+            (
+                "return sum(work[task] / machines[name][task] for task in work)",
+                "return round(sum(work[task] / machines[name][task] for task in work))",
+            )
+        ],
         "the largest geometric mean": [
             (
                 "sum(work[task] / machines[name][task] for task in work)",
