@@ -490,6 +490,9 @@ def check_choose(learner: Callable[[Mapping, Mapping], str]) -> Iterator[str]:
             ({"red": {"b": 9, "a": 10}, "blue": {"a": 9}}, {"a": 900}),  # one lacks what is not needed
             ({"red": {"a": 1}, "blue": {"a": 3}, "green": {"a": 2}}, {"a": 90_000}),  # the middle one, and long
             ({"red": {"a": 900}, "blue": {"a": 800}}, {"a": 9}),  # both within a blink
+            ({"red": {"a": 10}, "blue": {"a": 12}}, {"a": 19}),  # 1.9 s, 1.6 s
+            ({"red": {"a": 10}, "blue": {"a": 9, "b": 5}}, {"a": 900}),  # the more tasks, not the faster
+            ({"red": {"a": 35, "b": 93}, "blue": {"a": 76, "b": 14}}, {"a": 62, "b": 45}),  # 2.3 s, 4 s
             ({"red": {"a": 100, "b": 1}, "blue": {"a": 20, "b": 4}}, {"a": 100, "b": 100}),  # 101 s, 30 s
             ({"red": {"a": 100, "b": 0.01}, "blue": {"a": 50, "b": 50}}, {"a": 100, "b": 0}),  # 1 s, 2 s
         ]

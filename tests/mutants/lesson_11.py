@@ -149,6 +149,8 @@ MUTANTS = {
         "verdict alone": [('("fair", 30 / 20)', '"fair"')],
     },
     4: {
+        "whole seconds": [("work[task] / machines", "work[task] // machines")],
+        "the time for each task it has": [("for task in work)", "for task in work) / len(machines[name])")],
         "counts one of what is not needed": [
             (
                 "return sum(work[task] / machines[name][task] for task in work)",
