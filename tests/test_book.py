@@ -254,11 +254,7 @@ def test_figures_are_described_and_hints_and_solutions_folded(pages, site):
         assert page.folds == [False] * folded and folded > 5
 
 
-needs_a_browser = pytest.mark.skipif(
-    screenshots.find_browser() is None or importlib.util.find_spec("playwright") is None,
-    reason="no Chromium, Chrome or Edge on this machine, or playwright is missing",
-)
-in_a_browser = [pytest.mark.slow, needs_sphinx, needs_a_browser]
+in_a_browser = [pytest.mark.slow, needs_sphinx]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import functools
 import http.server
-import importlib.util
 import itertools
 import json
 import struct
@@ -20,10 +19,6 @@ from helpers.lessons import lesson_14_web as web
 from helpers.maintain import rules, screenshots
 from helpers.tables import Table
 
-needs_a_browser = pytest.mark.skipif(
-    screenshots.find_browser() is None or importlib.util.find_spec("playwright") is None,
-    reason="no Chromium, Chrome or Edge on this machine, or playwright is missing",
-)
 needs_an_adapter = pytest.mark.skipif(webgpu.pick_adapter() is None, reason="no WebGPU adapter in Python")
 PICTURES = ROOT / "build" / "screenshots" / "webgpu"
 WEBGPU = "--enable-unsafe-webgpu"
@@ -330,7 +325,6 @@ def draw_a_one(tab, field):
     return changed
 
 
-@needs_a_browser
 def test_the_taster_finds_the_gpu_adds_and_reads_what_is_drawn(opened):
     open_page, _ = opened
     tab = open_page(viewport={"width": 900, "height": 900})
@@ -348,7 +342,6 @@ def test_the_taster_finds_the_gpu_adds_and_reads_what_is_drawn(opened):
     reads(tab, "")
 
 
-@needs_a_browser
 def test_the_taster_multiplies_right_and_draws_its_figure(opened):
     open_page, _ = opened
     tab = open_page(viewport={"width": 900, "height": 900})
@@ -369,7 +362,6 @@ def test_the_taster_multiplies_right_and_draws_its_figure(opened):
     tab.screenshot(path=PICTURES / "taster-products.png", full_page=True)
 
 
-@needs_a_browser
 def test_the_taster_works_by_keyboard_alone(opened):
     open_page, _ = opened
     tab = open_page(viewport={"width": 900, "height": 900})
@@ -392,7 +384,6 @@ def test_the_taster_works_by_keyboard_alone(opened):
     tab.wait_for_function("document.querySelector('.spoken').textContent === 'empty'")
 
 
-@needs_a_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_taster_fits_a_phone_and_is_read_by_touch(opened, scheme):
     open_page, _ = opened
@@ -404,7 +395,6 @@ def test_the_taster_fits_a_phone_and_is_read_by_touch(opened, scheme):
     tab.screenshot(path=PICTURES / f"taster-phone-{scheme}.png", full_page=True)
 
 
-@needs_a_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_taster_has_no_faults_that_axe_finds(opened, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -416,7 +406,6 @@ def test_the_taster_has_no_faults_that_axe_finds(opened, scheme):
     assert [(one["id"], one["impact"]) for one in found] == []
 
 
-@needs_a_browser
 def test_a_drawing_becomes_what_mnist_is(opened):
     open_page, _ = opened
     tab = open_page()
@@ -434,7 +423,6 @@ def test_a_drawing_becomes_what_mnist_is(opened):
     assert halves == {bits: float(np.frombuffer(struct.pack("<H", bits), "<f2")[0]) for bits in halves}
 
 
-@needs_a_browser
 def test_a_kernel_that_does_not_compile_is_told_with_its_line(opened):
     open_page, said = opened
     tab = open_page()
@@ -445,7 +433,6 @@ def test_a_kernel_that_does_not_compile_is_told_with_its_line(opened):
     said.clear()  # Chromium itself notes the refusal there
 
 
-@needs_a_browser
 @pytest.mark.parametrize("why", ["no adapter", "no navigator.gpu"])
 def test_a_browser_without_webgpu_is_told_what_helps(plain, why):
     said = []
@@ -474,7 +461,6 @@ def test_a_browser_without_webgpu_is_told_what_helps(plain, why):
     assert said == []
 
 
-@needs_a_browser
 def test_each_system_gets_its_own_advice(opened):
     open_page, _ = opened
     tab = open_page()
@@ -491,7 +477,6 @@ def test_each_system_gets_its_own_advice(opened):
     assert sorted(tab.evaluate("Object.keys(BROWSERS)")) == sorted(agents)
 
 
-@needs_a_browser
 def test_javascript_alone_says_what_the_gpu_says(opened):
     open_page, _ = opened
     tab = open_page()
@@ -503,7 +488,6 @@ def test_javascript_alone_says_what_the_gpu_says(opened):
     assert away < 1e-5
 
 
-@needs_a_browser
 def test_a_page_over_plain_http_is_told_why_it_gets_no_gpu(plain):
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *words):
@@ -595,7 +579,6 @@ def run_all(tmp_path):
         yield run
 
 
-@needs_a_browser
 @pytest.mark.slow
 def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(chromium, run_all):
     tab, seen, said = run_all(chromium, lab())
@@ -622,7 +605,6 @@ def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(chromium, r
     assert [line for line in said if "WGSL" not in line and "shader" not in line.lower()] == []
 
 
-@needs_a_browser
 @pytest.mark.slow
 def test_a_page_without_webgpu_says_so_and_run_all_ends(plain, run_all):
     tab, seen, said = run_all(plain, lab(["print(added.verdict)"]))

@@ -353,8 +353,8 @@ def test_a_watch_sees_its_own_work_as_its_own():
 
 
 GALLERY = sorted(files.FOLDER.glob("*.json"))
-# The seconds of a reference that was measured while the host slowed the machine: its hash was 1.09 times apart. It goes as
-# soon as `python -m helpers.maintain.fill_gallery amd-zen-5` has replaced it.
+# The seconds of a reference that was measured while the host slowed the machine: its hash was 1.09 times apart. It goes
+# as soon as `python -m helpers.maintain.fill_gallery amd-zen-5` has replaced it.
 PROVISIONAL = 179.9
 
 

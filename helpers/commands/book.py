@@ -97,9 +97,7 @@ def prepare(folder: Path, executed: Path | None = None) -> list[Path]:
     """
     import nbformat
 
-    every = lesson_files.every()
-    of_copies = tuple(f"{path.stem}-" for path in every)  # how the names of learners' copies begin
-    stored = [path for path in every if not path.stem.startswith(of_copies)]
+    stored = lesson_files.originals(lesson_files.every())
     found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
     lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
     places = ("docs/*.md", "docs/*/*.md", "data/README.md", "requirements/README.md", "*.md")

@@ -121,8 +121,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the bundle and return 0."""
     paths = lesson_files.find(args.lessons)
     if not args.lessons:
-        copies = tuple(f"{path.stem}-" for path in paths)  # how the names of learners' copies begin
-        paths = [path for path in paths if not path.stem.startswith(copies)]
+        paths = lesson_files.originals(paths)
     write_bundle(paths, args.into.resolve())
     print(f"{short(args.into.resolve())}: {_count(paths)}, without solutions.")
     print(f"For each student: the folder {STUDENTS}. For nbgrader: the folder {COURSE}. How to go on: README.md.")

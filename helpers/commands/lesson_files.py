@@ -35,6 +35,12 @@ def every(folder: Path = FOLDER) -> list[Path]:
     return sorted(path for path in folder.glob("*.ipynb") if NAME.fullmatch(path.stem))
 
 
+def originals(paths: list[Path]) -> list[Path]:
+    """Return those of the lessons `paths` that are not learners' copies of another one."""
+    copies = tuple(f"{path.stem}-" for path in paths)  # how their names begin
+    return [path for path in paths if not path.stem.startswith(copies)]
+
+
 def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     """Return the lessons that `names` name, in the lessons' order; all of them if `names` is empty.
 
