@@ -256,7 +256,8 @@ def _short(value: object) -> str:
     if isinstance(value, np.generic):
         value = value.item()
     elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
-        value = [one.item() if isinstance(one, np.generic) else one for one in value]
+        plain = [one.item() if isinstance(one, np.generic) else one for one in value]
+        value = tuple(plain) if isinstance(value, tuple) else plain
     arrays = isinstance(value, list) and any(isinstance(one, np.ndarray) for one in value)
     text = f"[{', '.join(_short(one) for one in value)}]" if arrays else repr(value)
     most = 240 if isinstance(value, dict) else 80

@@ -108,7 +108,7 @@ def clock_drift(seconds: Sequence[float], device: str) -> str:
     first, last = Measurement("", device, tuple(seconds[:third])), Measurement("", device, tuple(seconds[-third:]))
     both = f"first third {duration(first.median)}, last third {duration(last.median)}"
     if not is_clear(first, last):
-        return f"{both}: no change beyond the spread; no boost is seen here."
+        return f"{both}: no change in these {duration(sum(seconds))}; a longer boost does not show."
     return f"{both}: the device has become {'slower' if last.median > first.median else 'faster'} meanwhile."
 
 
@@ -323,7 +323,8 @@ class Device:
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"device with runs of {', '.join(duration(run) for run in self.runs[:6])} ..."
+        runs = ", ".join(duration(run) for run in self.runs[:6])
+        return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
 
 
 @checks.verdict
@@ -410,7 +411,8 @@ CLAIMS = {
                "If 40 ms became 20 ms, 50 % less, how many times as fast would it be?"),
     "C": Claim("other work", (224 / 28) ** 2, "pixels of one image over pixels of the other, both sides counted",
                "Is an image of X as much to compute as an image of Y?"),
-    "D": Claim("first call counted", 10.0, "the median of the five runs, in ms", "Why is one run so much longer?"),
+    "D": Claim("first call counted", 10.0, "the median in ms, of all five or the last four",
+               "Why is one run so much longer?"),
     "E": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
                "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
     "F": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),

@@ -52,7 +52,7 @@ def draw_gallery(yours: Result | None = None, others: Sequence[Result] | None = 
         left.set(yticks=range(len(rows)), yticklabels=names, xscale="log", title="Scores (dashed: the reference, 100)")
         left.set_xlabel("score, more is faster")
         right.set(xscale="log", title=f"{NETWORK} under its limit")
-        right.set_xlabel("images/s; bar: limit by the measured peak")
+        right.set_xlabel("images/s; blue line: middle half; black: measured ceiling")
         for panel in (left, right):
             panel.set_ylim(-0.6, len(rows) - 0.4)
             panel.grid(axis="y", visible=False)

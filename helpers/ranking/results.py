@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,8 @@ from helpers.timing import duration
 
 EDITION = 2  # of tasks, sizes, networks, and how they are timed: results of different editions are not comparable
 SCALE = {"GB/s": 1e9, "GFLOP/s": 1e9, "images/s": 1.0}  # of what a row counts, for one of its unit
+FAST = 75  # per cent of the processes that are not faster than a row's speed
+DRAWS = 1000  # of a bootstrap
 DRIFT = 0.05  # of the speed between the first and the last third of the values: more is shown
 
 
@@ -78,17 +79,25 @@ class Row:
 
     @property
     def speed(self) -> float:
-        """The geometric mean of the processes' medians; the score takes it, and never the best.
+        """The third quartile of the processes' medians; the score takes it, and never the best.
 
-        Late values move no process's median. Processes differ without being late: where a process happens to run and
-        what memory it gets makes it fast or slow as a whole. Their median would jump between the two kinds.
+        Late values move no process's median. Some processes are slow as a whole, by a third or more, and how many of a
+        run's are is chance. A mean moves with their number, a median jumps; the third quartile is a fast process's
+        speed whether two of eight are slow or five. docs/ranking.md has the figures.
         """
-        return statistics.geometric_mean(self.medians)
+        return float(np.percentile(self.medians, FAST))
 
     @property
     def error(self) -> float | None:
-        """The standard error of the speed as a share of it, by how far the processes lie apart; None with one."""
-        return float(np.std(np.log(self.medians), ddof=1) / len(self.runs) ** 0.5) if len(self.runs) > 1 else None
+        """The standard error of the speed as a share of it; None with one process.
+
+        By a bootstrap: the processes are drawn anew, with repetition, and the speed of each draw is taken (Efron, 1979:
+        Bootstrap methods: another look at the jackknife).
+        """
+        if len(self.runs) < 2:
+            return None
+        drawn = np.random.default_rng(0).choice(self.medians, (DRAWS, len(self.runs)))
+        return float(np.std(np.log(np.percentile(drawn, FAST, axis=1))))
 
     @property
     def quartiles(self) -> tuple[float, float]:
