@@ -94,6 +94,9 @@ def measure(
     workarounds.keep_pocl_on_its_cores()
     places, answers = find_places(only)
     bench = _Bench([place for place in places if not place.why_not], tell or partial(print, flush=True))
+    not_timed = [Row(DOES[place.framework][0], *place[:5], why_not=place.why_not) for place in places if place.why_not]
+    for row in not_timed:
+        bench.tell(str(row))
     whole = {place: DOES[place.framework] for place in bench.told}
     for number in range(rounds):
         end = began + seconds * (WHOLE if again else 1) * (number + 1) / rounds
@@ -104,9 +107,6 @@ def measure(
         if left > 0:
             todo = {place: contend[place[:2]] for place in bench.told if place[:2] in contend}
             bench.run(todo, time.perf_counter() + left / (again - number), f"again, {number + 1} of {again}: ")
-    not_timed = [Row(DOES[place.framework][0], *place[:5], why_not=place.why_not) for place in places if place.why_not]
-    for row in not_timed:
-        bench.tell(str(row))
     order = list(TASKS)
     rows = with_ceilings(sorted([*bench.rows(), *not_timed], key=lambda row: order.index(row.task)))
     versions = {answer.framework: answer.version for answer in answers if answer.version} | bench.versions()
