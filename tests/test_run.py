@@ -185,6 +185,19 @@ def test_the_lesson_gets_its_profile_its_folder_and_no_grading(tmp_path, monkeyp
     assert execute.text(notebook.cells[1]).strip().split("|") == ["full", str(tmp_path), "None", sys.executable]
 
 
+def test_every_wrong_exercise_is_named_and_another_error_still_stops_the_lesson(tmp_path):
+    notebook = sample_lesson.of("1 / 0", "raise ValueError('wrong')", "print('went on')", "[][0]", "print('never')")
+    notebook.cells[0].metadata.tags, notebook.cells[1].metadata.tags = ["exercise"], ["check"]
+    failure = execute.execute(notebook, tmp_path, grade=True).failure
+    assert (failure.kind, failure.cell) == ("error", 0)
+    assert failure.message.splitlines() == [
+        "ZeroDivisionError: division by zero",
+        "cell 2 (raise ValueError('wrong')): ValueError: wrong",
+        "cell 4 ([][0]): IndexError: list index out of range",
+    ]
+    assert execute.text(notebook.cells[2]) == "went on\n" and not notebook.cells[4].outputs
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] if os.name == "posix" else [])
 def test_ctrl_c_or_a_closed_window_ends_the_kernel_and_leaves_a_report(tmp_path, number):

@@ -154,7 +154,7 @@ def execute(
     progress: Callable[[int], None] = lambda index: None,
     variables: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Execute every code cell of `notebook`, in place, and stop at the first that fails.
+    """Execute every code cell of `notebook`, in place, and stop at the first that fails and is no exercise's.
 
     Args:
         notebook: its outputs are replaced.
@@ -190,21 +190,31 @@ def execute(
 
 
 def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None]) -> Failure | None:  # noqa: ANN401
+    """Execute the cells up to the first failure; a wrong exercise is one, too, but does not stop the cells after it."""
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+    wrong: list[Failure] = []
     for index, cell in enumerate(notebook.cells):
+        failure = None
         try:
             client.execute_cell(cell, index)
         except CellExecutionError as error:
-            return Failure("error", index, f"{error.ename}: {error.evalue}".strip())
+            failure = Failure("error", index, f"{error.ename}: {error.evalue}".strip())
         except CellTimeoutError:
-            return Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
+            failure = Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
         except DeadKernelError:
-            return Failure("kernel died", index, "The kernel ended in the cell: killed, crashed, or no memory.")
-        if "raises-exception" in lesson_files.tags(cell) and not errors(cell) and not client.allow_errors:
-            return Failure("did not raise", index, "The cell is tagged raises-exception, and it raised nothing.")
+            failure = Failure("kernel died", index, "The kernel ended in the cell: killed, crashed, or no memory.")
+        silent = not failure and not errors(cell) and not client.allow_errors
+        if silent and "raises-exception" in lesson_files.tags(cell):
+            failure = Failure("did not raise", index, "The cell is tagged raises-exception, and it raised nothing.")
+        wrong += [failure] if failure else []
+        if failure and not (failure.kind == "error" and {"exercise", "check"} & set(lesson_files.tags(cell))):
+            break
         progress(index)
-    return None
+    if not wrong:
+        return None
+    more = [f"{lesson_files.label(notebook, one.cell)}: {one.message}" for one in wrong[1:]]
+    return wrong[0]._replace(message="\n".join([wrong[0].message, *more]))
 
 
 def _leave_widgets_out(notebook: NotebookNode) -> None:
