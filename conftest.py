@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
 
 
+@pytest.fixture(autouse=True)
+def _sentences_in_one_line(monkeypatch):
+    """Leave printed sentences unbroken, so that tests can look for words that stand side by side."""
+    monkeypatch.setattr("helpers.tables.LINE_WIDTH", 10**6)
+
+
 def pytest_terminal_summary(terminalreporter, config):
     """Say after `test --browser` what was proved, and in how many seconds: a line for each test function."""
     if config.option.markexpr != "browser":

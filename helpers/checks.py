@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from helpers.tables import wrapped
+
 GRADE = "ANYGPU_GRADE"
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
 
@@ -57,11 +59,11 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
         except NotJudged as missing:
             message = f"not judged: {missing}"
         else:
-            print(f"right ({tried})")
+            print(wrapped(f"right ({tried})"))
             return
         if os.environ.get(GRADE) == "1" or NBGRADER in os.environ:
             raise CheckFailed(message)
-        print(message)
+        print(wrapped(message))
 
     return print_verdict
 
@@ -129,9 +131,9 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
         f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
     )
     if prediction is None or prediction is ...:
-        print(f"no prediction made; measured: {actual}")
+        print(wrapped(f"no prediction made; measured: {actual}"))
     else:
-        print(f"you predicted: {predicted}\nmeasured:      {actual}")
+        print(wrapped(f"you predicted: {predicted}\nmeasured:      {actual}"))
         if isinstance(prediction, str) and isinstance(measured, int | float) and not isinstance(measured, bool):
             print("(your prediction is a text; a number can be compared)")
         elif isinstance(prediction, int | float) and abs(prediction) > most:

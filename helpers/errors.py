@@ -21,4 +21,6 @@ class WorkshopError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """IPython calls this instead of printing a traceback."""
-        return str(self).splitlines()
+        from helpers.tables import wrapped
+
+        return wrapped(str(self)).splitlines()

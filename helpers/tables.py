@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 TEXT_WIDTH = 100  # of texts side by side, in characters
+LINE_WIDTH = 100  # of printed sentences, likewise
+
+
+def wrapped(text: str) -> str:
+    """Break longer lines of a text between words; JupyterLab would break them in the middle of one."""
+    options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "    "}
+    lines = text.split("\n")
+    return "\n".join(textwrap.fill(line, LINE_WIDTH, **options) if len(line) > LINE_WIDTH else line for line in lines)
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,6 @@ class SideBySide:
 
     def __str__(self) -> str:
         import itertools
-        import textwrap
 
         if len(self.texts) == 1:
             return self.texts[0]

@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from helpers.errors import WorkshopError
+from helpers.tables import wrapped
 
 Label = TypeVar("Label", bound=Hashable)
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
@@ -244,7 +245,7 @@ def _times(factor: float) -> str:
 
 
 def compare(baseline: Measurement, candidate: Measurement) -> str:
-    """Return one sentence on which is faster and by how much, or that the spread allows no such claim.
+    """Return a sentence, in lines, on which is faster and by how much, or that the spread allows no such claim.
 
     Args:
         baseline: what is compared with, for example NumPy.
@@ -253,7 +254,7 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
     if not is_clear(baseline, candidate):
         gap = duration(abs(baseline.median - candidate.median))
         spread = duration(max(baseline.spread, candidate.spread))
-        return (
+        return wrapped(
             f"{candidate.label} against {baseline.label}: no claim. "
             f"The gap ({gap}) is not larger than the spread ({spread})."
         )
@@ -261,7 +262,7 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
     factor = max(ratio, 1 / ratio)
     percent = 100 * (factor - 1)
     amount = f"{percent:.0f} %" if 1 <= percent < 10 else "less than 1 %" if percent < 1 else _times(factor)
-    return (
+    return wrapped(
         f"{candidate.label} is {amount} {'faster' if ratio > 1 else 'slower'} than {baseline.label} "
         f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
     )

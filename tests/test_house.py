@@ -16,7 +16,7 @@ from helpers.commands import lesson_files
 
 # From the ground up: a file imports files of lower floors alone, or files beside it in its own room.
 PLAN = """
-    __init__ errors quiet tables backends workload timing plots published data workarounds worker processes cluster
+    __init__ tables errors quiet backends workload timing plots published data workarounds worker processes cluster
     machine/__init__ machine/host products webgpu frameworks devices opencl oclgrind instrument trace training models
     ranking/* tile/* checks kernel_checks plaidml machine/vendor_tools machine/monitor machine/doctor* lessons/*
     commands/* __main__ maintain/*

@@ -5,9 +5,11 @@ import io
 import IPython.display
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from helpers import opencl, plots, tables, tile, trace
+from helpers import checks, errors, opencl, plots, tables, tile, timing, trace
 from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08, lesson_12
 from helpers.machine import monitor
 from helpers.timing import Measurement
@@ -168,3 +170,29 @@ def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():
     assert "width: 70%" in beside._repr_html_()
     assert str(beside).splitlines()[2].split(" | ")[1] == "kernel"
     assert str(tables.SideBySide(["alone"], ["x"])) == "alone"
+
+
+@given(st.text("ab -", max_size=400))
+def test_a_printed_sentence_breaks_between_words_alone(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("helpers.tables.LINE_WIDTH", 100)
+        lines = tables.wrapped(f"first\n{text}").split("\n")
+    assert lines[0] == "first" and " ".join(lines[1:]).split() == text.split()
+    assert all(len(line) <= 100 or len(line.split()) == 1 for line in lines)
+
+
+def test_verdicts_comparisons_and_errors_break_their_long_lines(monkeypatch, capsys):
+    monkeypatch.setattr("helpers.tables.LINE_WIDTH", 40)
+    words = "neither one word of this message nor another one is broken"
+
+    @checks.verdict
+    def check():
+        raise checks.NotYet(words)
+        yield
+
+    check()
+    checks.compare_prediction(None, words)
+    slow, fast = (timing.Measurement(label, "a device with a long name", (x,) * 3) for label, x in (("a", 2), ("b", 1)))
+    printed = [*capsys.readouterr().out.splitlines(), *timing.compare(slow, fast).splitlines()]
+    printed += errors.WorkshopError("No.", words)._render_traceback_()
+    assert len(printed) > 6 and max(map(len, printed)) <= 40
