@@ -330,7 +330,9 @@ class TestEveryPage:
             tab.reload()
             wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             broken = tab.locator("img").evaluate_all("all => all.filter(i => i.complete && !i.naturalWidth).length")
-            wrong += [(path.name, wide, broken)] if wide > 0 or broken else []
+            code = tab.locator(".bd-article pre")  # the taster's editor scrolls
+            cut = code.evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth + 1).length")
+            wrong += [(path.name, wide, broken, cut)] if wide > 0 or broken or cut else []
             tab.close()
         assert (wrong, errors) == ([], [])
 
@@ -367,6 +369,23 @@ class TestEveryPage:
             assert tab.url.endswith(f"{path.stem}.html")
         tab.locator("a.left-prev").click()
         assert tab.url.endswith(f"{lesson_files.every()[-2].stem}.html")
+
+    def test_a_click_opens_a_figure_as_large_as_it_was_drawn(self, opened):
+        tab = opened(LESSON, "phone")
+        figure = tab.locator(".cell_output a > img").first
+        shown = figure.bounding_box()["width"]
+        figure.click()
+        tab.wait_for_url("**/*.png")
+        assert tab.locator("img").evaluate("image => image.naturalWidth") > shown
+
+    def test_the_exam_prints_its_questions_and_no_answer(self, opened):
+        tab = opened("docs/teaching/exam.html")
+        questions, answers = tab.locator("section section section > h3"), tab.locator("details")
+        assert questions.count() == answers.count() == 20
+        tab.emulate_media(media="print")
+        assert [one.is_visible() for one in questions.all()] == [True] * 20
+        assert [one.is_visible() for one in answers.all()] == [False] * 20
+        assert not tab.locator("#by-show-of-hands").is_visible()
 
     def test_the_taster_is_opened_from_the_front_page(self, opened):
         tab = opened("index.html")
