@@ -98,6 +98,8 @@ def test_a_drift_is_told_where_it_is_larger_than_the_spread():
     assert "no change in these" in lesson.clock_drift(flat, "x")
     assert "slower meanwhile" in lesson.clock_drift(slower, "x")
     assert "faster meanwhile" in lesson.clock_drift(faster, "x")
+    wild = [0.01, 0.06, 0.012, 0.05, *[0.03] * 4, 0.01, 0.02, 0.05, 0.012]
+    assert "too noisy to say" in lesson.clock_drift(wild, "x")
 
 
 def test_the_runs_are_drawn_with_their_phases(shown):
@@ -147,6 +149,10 @@ def test_the_best_row_of_each_task_is_placed():
     assert product.speed == pytest.approx(3_000) and product.limit == 9_000 and product.who == "yours: Some GPU"
     assert cnn.speed == pytest.approx(71.5, rel=0.01) and cnn.yours
     assert lesson.your_speeds([]) == []
+    assert {one.who for one in lesson.your_speeds(rows, quiet=False)} == {
+        "yours (noisy): Some GPU",
+        "yours (noisy): AMD EPYC",
+    }
 
 
 def test_the_published_figures_are_drawn_without_and_with_the_learners(shown):
@@ -194,7 +200,7 @@ def test_a_wrong_clock_is_told_by_what_was_called(capsys):
 
     lesson.check_fair_time(never_waits)
     said = capsys.readouterr().out
-    assert "start() was called 6 times, wait() 0 times, clock() 12 times; 5 times a run was still in the queue" in said
+    assert "Calls: 6 of start(), 0 of wait(), 12 of clock(); at 5 of these starts a run was still in the queue" in said
     assert "The quartiles of these 5 runs are 1.0% of the median apart" in said
 
 

@@ -108,9 +108,9 @@ def draw_tasks(result: Result) -> None:
         for row in measured:
             colour, marker = LOOKS[row.framework]
             place = len(names) - 1 - names.index(row.task)
-            unsteady = row.unit == "GB/s" and result.noise.memory
+            unsteady = not result.noise.quiet or (row.unit == "GB/s" and result.noise.memory)
             axes.plot(row.percent, place, marker=marker, color=colour, mfc="white" if unsteady else colour, ms=8, ls="")
-            words.append(f"{row.task} with {row.title} {row.percent:.3g} %{' (memory varied)' if unsteady else ''}")
+            words.append(f"{row.task} with {row.title} {row.percent:.3g} %{' (noisy)' if unsteady else ''}")
         axes.axvline(100, color="black", lw=1.5)
         axes.set(yticks=range(len(names)), yticklabels=names[::-1], xscale="log", ylim=(-0.6, len(names) - 0.4))
         axes.set_title(f"How near each comes to the ceilings of {' and '.join(sorted({one.chip for one in measured}))}")
@@ -121,8 +121,7 @@ def draw_tasks(result: Result) -> None:
             axes.plot([], [], marker=LOOKS[name][1], color=LOOKS[name][0], ls="", label=title)[0]
             for name, title in titles.items()
         ]
-        if result.noise.memory:
-            handles.append(axes.plot([], [], marker="o", color=GREY, mfc="white", ls="",
-                                     label="hollow: memory varied")[0])  # fmt: skip
+        if result.noise.memory or not result.noise.quiet:
+            handles.append(axes.plot([], [], marker="o", color=GREY, mfc="white", ls="", label="hollow: noisy")[0])
         drawn.legend(handles=handles, loc="outside lower center", ncols=4)
     show(drawn, f"Percent of the measured ceiling. {'; '.join(words)}.")
