@@ -82,6 +82,22 @@ def test_what_pages_link_to_is_shipped(prepared):
     assert all((folder / file.relative_to(ROOT)).read_bytes() == file.read_bytes() for file in shipped)
 
 
+def test_a_book_for_learners_has_no_page_for_teachers_and_no_link_to_one(tmp_path):
+    book.prepare(tmp_path, for_learners=True)
+    assert not list(tmp_path.glob("docs/teaching*"))
+    texts = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.suffix in (".md", ".ipynb")}
+    assert [path.name for path, text in texts.items() if re.search(r"\]\([^)]*teaching[/.]", text)] == []
+    assert "a script for each lesson" in texts[tmp_path / "more.md"]  # the words of a link stay
+
+
+@pytest.mark.slow
+@needs_sphinx
+def test_a_book_for_learners_is_built_without_a_warning(tmp_path):
+    book.build(tmp_path / "site", for_learners=True)
+    index = (tmp_path / "site" / "searchindex.js").read_text(encoding="utf-8")
+    assert "notebooks/01-add-vectors" in index and "docs/teaching" not in index
+
+
 def test_the_front_page_is_readmes_with_a_device_for_each_lesson(prepared):
     text = (prepared[0] / "index.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -33,6 +33,8 @@ README, PLATFORMS, FAILURES = ROOT / "README.md", ROOT / "docs" / "platforms.md"
 MORE = "# Packages, commands, for teachers\n"  # the page with what README says after its lessons
 TASTER = "docs/taster.html"
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
+FOR_TEACHERS = ("teaching.md", "teaching/*")  # pages: the guide and its parts
+_TO_TEACHERS = re.compile(r"\[([^][]+)\]\([^()\s]*teaching[/.][^()\s]*\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--executed",
         action="store_true",
         help="with the outputs that `run` left in build/notebooks, where there are some",
+    )
+    parser.add_argument(
+        "--for-learners", action="store_true", help="without the pages for teachers: the exam's answers, the scripts"
     )
 
 
@@ -54,19 +59,20 @@ def run(args: argparse.Namespace) -> int:
             "Type: python3 workshop.py book   (in conda: pip install -r requirements/book.txt)",
         )
     began = time.monotonic()
-    build(SITE, BUILD / "notebooks" if args.executed else None)
+    build(SITE, BUILD / "notebooks" if args.executed else None, args.for_learners)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
     print(f"{short(SITE)}: {size:.1f} MB, built in {time.monotonic() - began:.0f} s.")
     print(f"Open {short(SITE / 'index.html')} in a browser: a double click will do.")
     return 0
 
 
-def build(site: Path, executed: Path | None = None) -> None:
+def build(site: Path, executed: Path | None = None, for_learners: bool = False) -> None:
     """Build the site.
 
     Args:
         site: the folder for it; replaced as a whole, and only if all went well.
         executed: a folder with lessons to take in place of the stored ones, where it has them.
+        for_learners: leave out the pages for teachers.
 
     Raises:
         WorkshopError: Sphinx warned of something, such as a link that leads nowhere.
@@ -74,7 +80,7 @@ def build(site: Path, executed: Path | None = None) -> None:
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="workshop-book-", dir=site.parent) as scratch:
         sources, html = Path(scratch) / "sources", Path(scratch) / "html"
-        shipped = prepare(sources, executed)
+        shipped = prepare(sources, executed, for_learners)
         options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
         done = subprocess.run(
             [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
@@ -90,10 +96,11 @@ def build(site: Path, executed: Path | None = None) -> None:
         html.replace(site)
 
 
-def prepare(folder: Path, executed: Path | None = None) -> list[Path]:
+def prepare(folder: Path, executed: Path | None = None, for_learners: bool = False) -> list[Path]:
     """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
 
-    Pages keep their places, so that most links hold as they are; README is two pages.
+    Pages keep their places, so that most links hold as they are; README is two pages. For learners the pages for
+    teachers stay out, and of links to them the words alone remain.
     """
     import nbformat
 
@@ -102,12 +109,19 @@ def prepare(folder: Path, executed: Path | None = None) -> list[Path]:
     lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
     places = ("docs/*.md", "docs/*/*.md", "data/README.md", "requirements/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
+    if for_learners:
+        pages = [path for path in pages if not any(path.match(f"docs/{place}") for place in FOR_TEACHERS)]
     shipped: list[Path] = []
+
+    def text_of(path: Path) -> str:
+        text = path.read_text(encoding="utf-8")
+        return _TO_TEACHERS.sub(r"\1", text) if for_learners else text
+
     for path, notebook in lessons.items():
         write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
     for path in pages:
-        write(folder / path.relative_to(ROOT), with_links(path.read_text(encoding="utf-8"), path, shipped))
-    front, more = (with_links(half, README, shipped) for half in halves(README.read_text(encoding="utf-8")))
+        write(folder / path.relative_to(ROOT), with_links(text_of(path), path, shipped))
+    front, more = (with_links(half, README, shipped) for half in halves(text_of(README)))
     write(folder / "index.md", front_page(front, lessons) + contents(lessons, pages))
     write(folder / "more.md", more)
     write(folder / "record.md", record(lessons))
