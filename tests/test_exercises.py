@@ -52,6 +52,8 @@ class Attempt:
         expected = ["CheckFailed"] if self.graded and self.verdict != "right" else []
         actual = [error.ename for error in raised]
         text = "\n".join([execute.text(self.check), *(error.evalue for error in raised)])
+        if expected and text.startswith("right"):
+            return who + f"the check calls this wrong answer right; give it a case that tells them apart: {text!r}"
         if actual != expected:
             return who + f"expected {expected or 'no error'}, actual {actual or 'no error'}: {text!r}"
         verdicts = [line for line in text.splitlines() if line.startswith(VERDICTS)]

@@ -38,9 +38,10 @@ def row(task, speed=1.0, values=10, place=PLACE, **more):
     )
 
 
-def result(speed=1.0, only=None, **changes):
-    """Return a result with one row for each task, each of them so fast."""
+def result(speed=1.0, only=None, processes=2, **changes):
+    """Return a result with one row for each task, each of them so fast in so many processes."""
     rows = [row(task, speed) for task in ranking.TASKS if only is None or task in only]
+    rows = [replace(one, runs=one.runs * processes) for one in rows]
     machine = Machine("Test CPU", 2.0, 8.0, "Linux", "x86_64", "3.11.7")
     whole = Result(with_ceilings(rows), STILL, machine, "preview", "2026-11-22", 30.0, {"tensorflow": "2.21.0"})
     return replace(whole, **changes)
@@ -112,6 +113,8 @@ def test_results_of_different_tasks_or_of_noisy_machines_are_not_compared():
     assert ranking.comparable(usual, noisy) == "theirs: too noisy"
     assert ranking.comparable(noisy, usual) == "yours: too noisy"
     assert ranking.comparable(noisy, noisy, ("a", "b")) == "a and b: too noisy"
+    alone = ranking.score(result(processes=1), result())
+    assert "yours: one process a task (preview)" in ranking.comparable(alone, usual)
     assert not noisy.reproducible and "Not reproducible" in str(noisy) and "Provisional" not in str(noisy)
     assert "too noisy" in ranking.score(result(), result(noise=replace(STILL, others=1.9))).provisional
     assert "of edition 1" in ranking.score(result(), result(edition=1)).provisional
@@ -141,7 +144,7 @@ def test_a_speed_is_the_third_quartile_of_the_processes_medians_and_tells_how_su
     many = result(rows=tuple(replace(row(task), runs=two.runs * 2) for task in ranking.SCORED))
     scored = ranking.score(many, result())
     assert scored.differs == pytest.approx(2 * 2**0.5 * scored.tasks["CNN training"].row.error / 2)
-    assert "A second run may differ by" in str(scored) and "unknown" in str(ranking.score(result(), result()))
+    assert "A second run may differ by" in str(scored) and "unknown" in str(ranking.score(result(processes=1), many))
 
 
 @given(st.integers(0, 4))
@@ -452,7 +455,7 @@ def spoilt(change):
         (lambda f: f["benchmarks"][0]["runs"][0].update(values=[-1.0] * 3), "values"),
         (lambda f: f["benchmarks"][0]["runs"][0].update(values=[1e-12] * 3), "more than any machine"),
         (lambda f: f["benchmarks"][-1]["runs"][0].update(values=[1e-8] * 9, warmups=[[1, 1.0]]), "of what its arith"),
-        (lambda f: f["benchmarks"][2]["runs"][0].update(warmups=[[1, 1e-9]]), "first call"),
+        (lambda f: [run.update(warmups=[[1, 1e-9]]) for run in f["benchmarks"][2]["runs"]], "first call"),
         (lambda f: f.update(score=1e6), "score"),
         (lambda f: f.update(benchmarks=[]), "benchmarks"),
     ],

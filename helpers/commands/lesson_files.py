@@ -136,7 +136,7 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
                 f"Exercise {number} is not complete: {label(notebook, three[0][0])}.",
                 "The tags must come as exercise, check, solution; here they come as "
                 + ", ".join(tag for _, tag in three),
-                "Mend the cells' tags, then run: python -m helpers lint",
+                "Before a check stands the starter, tagged exercise; behind it the solution. Mend the tags.",
             )
         cell, check, shown = (index for index, _ in three)
         blocks = fenced(notebook.cells[shown].source)
@@ -160,7 +160,7 @@ def mutate(solution: str, replacements: Sequence[tuple[str, str]]) -> str:
     for old, new in replacements:
         if old not in mutant:
             raise WorkshopError(
-                f"The solution holds no {old!r}.",
+                f"The solution that begins with {solution.strip().splitlines()[0]!r} holds no {old!r}.",
                 "A mutant replaces pieces of the solution; the solution was changed since.",
                 "Bring the mutant up to date in tests/mutants.",
             )

@@ -344,7 +344,10 @@ def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]
 def _outputs(notebook: NotebookNode) -> Iterator[Finding]:
     code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
     if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
-        yield None, "outputs are missing or come from several runs; run python -m helpers store"
+        yield (
+            None,
+            "outputs are missing or come from several runs; store it anew: python3 workshop.py store NN",
+        )
     if not any(_images(output) for cell in code.values() for output in cell.outputs):
         yield None, "no figure in the stored outputs; every lesson has at least one"
     for index, cell in code.items():

@@ -118,4 +118,11 @@ def comparable(one: Score, other: Score, names: tuple[str, str] = ("yours", "the
     if differ:
         return f"only one of the two was measured in: {', '.join(differ)}"
     noisy = [name for name, score in zip(names, (one, other), strict=True) if not score.reproducible]
-    return f"{' and '.join(noisy)}: too noisy" if noisy else ""
+    if noisy:
+        return f"{' and '.join(noisy)}: too noisy"
+    alone = [name for name, score in zip(names, (one, other), strict=True) if score.differs is None]
+    return (
+        f"{' and '.join(alone)}: one process a task (preview), so how far a second run differs is unknown"
+        if alone
+        else ""
+    )
