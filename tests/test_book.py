@@ -177,7 +177,7 @@ def test_without_sphinx_one_message_says_what_to_type(monkeypatch):
 
 @needs_sphinx
 def test_a_dead_link_ends_the_build_with_its_place_and_leaves_the_old_site(monkeypatch, tmp_path):
-    def prepare(folder, executed):
+    def prepare(folder, executed, for_learners):
         folder.mkdir()
         (folder / "index.md").write_text("# Title\n\n[gone](gone.md)\n", encoding="utf-8")
         return []
