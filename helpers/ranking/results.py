@@ -83,7 +83,7 @@ class Row:
 
         Late values move no process's median. Some processes are slow as a whole, by a third or more, and how many of a
         run's are is chance. A mean moves with their number, a median jumps; the third quartile is a fast process's
-        speed whether two of eight are slow or five. docs/ranking.md has the figures.
+        speed whether two of eight are slow or five. docs/ranking.md has the figures, and a likely cause.
         """
         return float(np.percentile(self.medians, FAST))
 
