@@ -182,6 +182,7 @@ class Placed(NamedTuple):
     speed: float  # in GFLOP/s
     limit: float | None  # in GFLOP/s
     yours: bool
+    noisy: bool = False  # the machine was, while it was measured
 
     @property
     def impossible(self) -> bool:
@@ -226,7 +227,7 @@ def your_speeds(rows: Sequence[Row], quiet: bool = True) -> list[Placed]:
             ceiling = row.ceiling.value if row.ceiling else None
             speed = row.speed * OPERATIONS[task] / 1e9 if row.unit == "images/s" else row.speed
             who = f"yours{'' if quiet else ' (noisy)'}: {row.chip}"
-            found.append(Placed(who, f"{task}, {row.title}", speed, ceiling, True))
+            found.append(Placed(who, f"{task}, {row.title}", speed, ceiling, True, not quiet))
     return found
 
 
@@ -243,7 +244,7 @@ def draw_published(placed: Sequence[Placed]) -> None:
             if one.limit:
                 axes.plot([one.speed, one.limit], [at, at], color=GREY, lw=1, ls=":")
                 axes.plot([one.limit] * 2, [at - 0.35, at + 0.35], color="black", lw=2)
-            inside = "white" if "(noisy)" in one.who else colour
+            inside = "white" if one.noisy else colour
             axes.plot(one.speed, at, color=colour, marker=marker, mfc=inside, ms=8, ls="")
             share = f" ({one.speed / one.limit:.0%} of its limit)" if one.limit else ""
             text = "impossible: above its limit" if one.impossible else f"{one.speed:,.0f}"

@@ -102,15 +102,16 @@ def _network(panel: Axes, place: int, result: Result, scored: Score) -> str:
 def draw_tasks(result: Result) -> None:
     """Draw what each framework reached in each task, in percent of its device's measured ceiling."""
     measured = [row for row in result.rows if row.percent is not None and TASKS[row.task].group != "ceiling"]
+    doubtful = [row for row in measured if not result.noise.quiet or (row.unit == "GB/s" and result.noise.memory)]
     names = [name for name in TASKS if any(row.task == name for row in measured)]
     words = []
     with figure(7.5, 1.6 + 0.38 * len(names)) as (drawn, axes):
         for row in measured:
             colour, marker = LOOKS[row.framework]
             place = len(names) - 1 - names.index(row.task)
-            unsteady = not result.noise.quiet or (row.unit == "GB/s" and result.noise.memory)
-            axes.plot(row.percent, place, marker=marker, color=colour, mfc="white" if unsteady else colour, ms=8, ls="")
-            words.append(f"{row.task} with {row.title} {row.percent:.3g} %{' (noisy)' if unsteady else ''}")
+            inside = "white" if row in doubtful else colour
+            axes.plot(row.percent, place, marker=marker, color=colour, mfc=inside, ms=8, ls="")
+            words.append(f"{row.task} with {row.title} {row.percent:.3g} %{' (noisy)' if row in doubtful else ''}")
         axes.axvline(100, color="black", lw=1.5)
         axes.set(yticks=range(len(names)), yticklabels=names[::-1], xscale="log", ylim=(-0.6, len(names) - 0.4))
         axes.set_title(f"How near each comes to the ceilings of {' and '.join(sorted({one.chip for one in measured}))}")
@@ -121,7 +122,7 @@ def draw_tasks(result: Result) -> None:
             axes.plot([], [], marker=LOOKS[name][1], color=LOOKS[name][0], ls="", label=title)[0]
             for name, title in titles.items()
         ]
-        if result.noise.memory or not result.noise.quiet:
+        if doubtful:
             handles.append(axes.plot([], [], marker="o", color=GREY, mfc="white", ls="", label="hollow: noisy")[0])
         drawn.legend(handles=handles, loc="outside lower center", ncols=4)
     show(drawn, f"Percent of the measured ceiling. {'; '.join(words)}.")
