@@ -92,7 +92,8 @@ def from_json(held: dict[str, Any], name: str = "") -> Result:
     rows += [Row(**row) for row in more["not_measured"]]
     order = list(TASKS)
     noise, machine = more["noise"], more["machine"]
-    moments = tuple(Moment(one["when"], tuple(one["integer"]), tuple(one["memory"])) for one in noise["moments"])
+    works = ("integer", "memory", "hand_over")  # the last one is missing in files of before November 2026
+    moments = tuple(Moment(one["when"], *(tuple(one.get(work, ())) for work in works)) for one in noise["moments"])
     return Result(
         with_ceilings(sorted(rows, key=lambda row: order.index(row.task))),
         Noise(**noise | {"moments": moments}),

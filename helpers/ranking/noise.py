@@ -1,22 +1,27 @@
 """How quiet the machine was: one small work that never changes, done before, between and after all that is timed.
 
 Two runs of one program on one machine have differed by a factor of two. Such a minute shows here, because this work is
-always the same: numbers hashed in the caches, and memory copied, on all cores at once. Beside it stands what the system
-tells: how much the other programs computed, and what a virtual machine waited for its host (steal time).
+always the same: numbers hashed in the caches, and memory copied, on all cores at once; a number handed from one core to
+another and back (`helpers.ranking.handover`). Beside it stands what the system tells: how much the other programs
+computed, and what a virtual machine waited for its host (steal time).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from helpers import processes
 from helpers.machine.host import usable_cpus
+from helpers.ranking import handover
 from helpers.tables import Table
 from helpers.timing import duration
 
@@ -28,6 +33,11 @@ COPIED = 2**25  # bytes of each thread, there and back
 # whom no counter here shows: while the hashes agreed, copies were up to 1.8 times as slow at one moment as at another.
 # So the hash speaks for the machine and its score, and the copy for the rows in GB/s alone.
 QUIET = {"integer": 0.05, "memory": 0.20}
+# The two cores of a virtual machine hand a number over in about 0.18 us at some moments and in 0.42 at others, and the
+# training of an MLP, whose steps are short, takes 1.3 times as long then. Within each of these two states the turns
+# differ by up to 1.5 times. The speed of a row is that of its faster processes, so some slow moments do not matter.
+SLOW = 1.8  # times as long as at the fastest moment
+SLOW_MOMENTS = 0.5  # of all moments may be slow
 OTHERS = 0.10  # cores that other programs may use on average, for each core that the benchmark may use
 STEAL = 0.01  # of the time, for which a virtual machine may wait
 MOST_THREADS = 4  # a copy by more of them fills any memory
@@ -41,6 +51,7 @@ class Moment:
     when: str
     integer: tuple[float, ...]
     memory: tuple[float, ...]
+    hand_over: tuple[float, ...] = ()  # there and back; empty where it cannot be measured
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,6 +69,16 @@ class Noise:
         return max(medians) / min(medians) - 1
 
     @property
+    def hand_overs(self) -> list[float]:
+        """The median of each moment at which it was measured that two cores handed a number over, in seconds."""
+        return [float(np.median(moment.hand_over)) for moment in self.moments if moment.hand_over]
+
+    @property
+    def hand_over(self) -> float | None:
+        """The first quartile of these: of the faster moments, as a row's speed is that of its faster processes."""
+        return float(np.percentile(self.hand_overs, 25)) if self.hand_overs else None
+
+    @property
     def reasons(self) -> list[str]:
         """Why the machine was too noisy; empty if it was quiet. Memory is no reason: `memory` speaks of it."""
         if not self.moments:
@@ -66,11 +87,35 @@ class Noise:
         if self.ratio("integer") > QUIET["integer"]:
             times = 1 + self.ratio("integer")
             found.append(f"the same hash took {times:.2f} times as long at one moment as at another")
+        slow = [one for one in self.hand_overs if one > SLOW * min(self.hand_overs)]
+        if len(slow) > SLOW_MOMENTS * len(self.hand_overs):
+            found.append(
+                f"at {len(slow)} of {len(self.hand_overs)} moments its cores handed a number to each other "
+                f"{np.median(slow) / min(self.hand_overs):.1f} times as slowly as at the best one"
+            )
         if self.others is not None and self.others > OTHERS * self.cores:
             found.append(f"other programs kept {self.others:.2f} cores busy, and the benchmark had {self.cores:g}")
         if self.steal is not None and self.steal > STEAL:
             found.append(f"the host of this virtual machine took {self.steal:.1%} of its time")
         return found
+
+    def changed(self, other: Noise) -> str:
+        """Return what says that a machine was another one when it was measured again; empty if nothing does.
+
+        A virtual machine may have moved to another host, or its host's clock may have fallen, between two runs which
+        were quiet both.
+        """
+        if not (self.moments and other.moments):
+            return ""
+        both = (self, other)
+        hashes = [float(np.median([one for moment in noise.moments for one in moment.integer])) for noise in both]
+        turns = [noise.hand_over for noise in both]
+        found = []
+        if max(hashes) > (1 + QUIET["integer"]) * min(hashes):
+            found.append(f"the same hash took {duration(hashes[0])} and {duration(hashes[1])}")
+        if None not in turns and max(turns) > SLOW * min(turns):
+            found.append(f"a number went from core to core and back in {duration(turns[0])} and {duration(turns[1])}")
+        return ", ".join(found)
 
     @property
     def memory(self) -> str:
@@ -91,8 +136,13 @@ class Noise:
 
     def table(self) -> Table:
         """Return what the small works took at each moment, and the verdict below."""
-        rows = [(one.when, *(duration(float(np.median(getattr(one, work)))) for work in WORKS)) for one in self.moments]
-        return Table(rows, ("moment", "hash on all cores", "copy on all cores"), [f"{self}."])
+        works = (*WORKS, "hand_over") if self.hand_overs else WORKS
+        headers = ("moment", "hash on all cores", "copy on all cores", "core to core and back")[: 1 + len(works)]
+        rows = []
+        for moment in self.moments:
+            seconds = [getattr(moment, work) for work in works]
+            rows.append((moment.when, *(duration(float(np.median(some))) if some else "" for some in seconds)))
+        return Table(rows, headers, [f"{self}."])
 
     def __str__(self) -> str:
         memory = f"; {self.memory}" if self.memory else ""
@@ -139,7 +189,7 @@ class Watch:
                     list(pool.map(calls[work], range(self._threads)))
                     if number:  # the first warms up
                         seconds[work].append(time.perf_counter() - begin)
-        self.moments.append(Moment(when, *(tuple(seconds[work]) for work in WORKS)))
+        self.moments.append(Moment(when, *(tuple(seconds[work]) for work in WORKS), hand_over()))
 
     def end(self) -> Noise:
         """Return what was seen."""
@@ -147,6 +197,14 @@ class Watch:
         busy, own, stolen, whole = np.subtract(_system(), self._at_first)
         others = float(max(0.0, busy - own - self._children) / seconds)
         return Noise(tuple(self.moments), usable_cpus(), others, None if math.isnan(stolen) else float(stolen / whole))
+
+
+def hand_over() -> tuple[float, ...]:
+    """Return the seconds in which two cores handed a number over and back, several times; empty where it is unknown."""
+    if not hasattr(os, "sched_setaffinity") or round(usable_cpus()) < 2:
+        return ()
+    done = processes.run_command([sys.executable, "-I", "-S", handover.__file__], 2 * handover.LIMIT)
+    return tuple(json.loads(done.stdout)) if done.status == 0 else ()
 
 
 def _system() -> tuple[float, float, float, float]:

@@ -35,8 +35,7 @@ class Score:
     tasks: dict[str, Best]  # what counted
     missing: tuple[str, ...]  # what the reference machine did and this one did not
     of_how_many: int  # tasks that a whole score is over
-    noise: str  # the verdict on the machine
-    edition: int
+    result: Result
     provisional: str = ""  # why the reference machine's result will be replaced; empty if it will not
 
     def whole(self, kind: str) -> bool:
@@ -46,7 +45,7 @@ class Score:
     @property
     def reproducible(self) -> bool:
         """Whether the machine was quiet while it was measured."""
-        return self.noise == "quiet"
+        return self.result.noise.quiet
 
     @property
     def differs(self) -> float | None:
@@ -71,7 +70,7 @@ class Score:
             if parts:
                 lines.append(f"So {' and '.join(parts)} may not be compared with scores over all tasks.")
         if not self.reproducible:
-            lines.append(f"Not reproducible: the machine was {self.noise}.")
+            lines.append(f"Not reproducible: the machine was {self.result.noise.verdict}.")
         elif self.differs is None:
             lines.append("How far a second run would differ is unknown: each task ran in one process alone.")
         else:
@@ -107,19 +106,23 @@ def score(result: Result, reference: Result | None = None, tasks: Collection[str
     if reference.edition != result.edition:
         provisional = f"is of edition {reference.edition}, this one of edition {result.edition}"
     return Score(mean(groups["inference"]), mean(groups["training"]), mean(asked), counted, missing, len(asked),
-                 result.noise.verdict, result.edition, provisional)  # fmt: skip
+                 result, provisional)  # fmt: skip
 
 
 def comparable(one: Score, other: Score, names: tuple[str, str] = ("yours", "theirs")) -> str:
     """Return why two scores, named so for people, cannot be compared; an empty text if they can."""
-    if one.edition != other.edition:
-        return f"the tasks differ: edition {one.edition} against {other.edition}"
+    editions = [score.result.edition for score in (one, other)]
+    if editions[0] != editions[1]:
+        return f"the tasks differ: edition {editions[0]} against {editions[1]}"
     differ = [task for task in TASKS if (task in one.tasks) != (task in other.tasks)]
     if differ:
         return f"only one of the two was measured in: {', '.join(differ)}"
     noisy = [name for name, score in zip(names, (one, other), strict=True) if not score.reproducible]
     if noisy:
         return f"{' and '.join(noisy)}: too noisy"
+    kinds = [(score.result.machine.processor, score.result.machine.cores) for score in (one, other)]
+    if kinds[0] == kinds[1] and (changed := one.result.noise.changed(other.result.noise)):
+        return f"{names[0]} and {names[1]} are one kind of machine in two states: {changed}"
     alone = [name for name, score in zip(names, (one, other), strict=True) if score.differs is None]
     return (
         f"{' and '.join(alone)}: one process a task (preview), so how far a second run differs is unknown"
