@@ -19,6 +19,7 @@ from test_exercises import prepared
 from helpers import ROOT
 from helpers.commands import classroom, execute, lesson_files
 from helpers.errors import WorkshopError
+from helpers.maintain import docs
 
 LESSONS = lesson_files.every()
 BY_NUMBER = {path.stem[:2]: path for path in LESSONS}
@@ -114,7 +115,7 @@ def test_a_lesson_of_the_bundle_runs_with_the_bundles_helpers_alone(bundle, numb
 def test_a_student_gets_no_tests_and_no_teachers_pages_and_every_link_of_a_lesson_leads_somewhere(bundle):
     students = bundle / "students"
     names = {path.relative_to(students).parts[0] for path in students.rglob("*")}
-    assert names == {*classroom.PARTS, "notebooks"}
+    assert names == {*classroom.PARTS, "notebooks", "README.md"}
     assert not [path for path in students.rglob("*") if "teaching" in path.name or path.name == "__pycache__"]
     assert sorted(path.name for path in bundle.iterdir()) == ["README.md", "course", "students"]
     for lesson in LESSONS:
@@ -124,12 +125,30 @@ def test_a_student_gets_no_tests_and_no_teachers_pages_and_every_link_of_a_lesso
                 assert (students / "notebooks" / link).exists(), (lesson.name, link)
 
 
+def test_the_students_readme_is_theirs_and_its_links_lead_somewhere(bundle):
+    read_me = bundle / "students" / "README.md"
+    text = read_me.read_text(encoding="utf-8")
+    assert not re.search(r"[{}]|teacher\W*s? guide|workshop\.py (test|book|classroom|store)|CONTRIBUTING", text)
+    assert "python3 workshop.py doctor" in text and len(docs.links(text)) > len(LESSONS)
+    for link in docs.links(text):
+        file, _, anchor = link.partition("#")
+        assert docs.is_outside(link) or (bundle / "students" / file).is_file(), link
+        target = bundle / "students" / (file or "README.md")
+        assert not anchor or anchor in docs.anchors(target.read_text(encoding="utf-8")), link
+    for lesson in LESSONS:
+        assert f"(notebooks/{lesson.name})" in text
+
+
 def test_the_command_writes_the_lessons_that_are_named(tmp_path):
     done = command("01", "--into", str(tmp_path / "for ann"))
     assert done.returncode == 0 and "one lesson, without solutions" in done.stdout
     for folder in ("students/notebooks", "course/source"):
         found = [path.name for path in (tmp_path / "for ann" / folder).rglob("*.ipynb")]
         assert found == [BY_NUMBER["01"].name]
+    rows = re.findall(
+        r"^\| (\d\d) ", (tmp_path / "for ann/students/README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert rows == ["01"]
     read_me = (tmp_path / "for ann" / "README.md").read_text(encoding="utf-8")
     assert "nbgrader autograde 01-add-vectors-with-opencl" in read_me and not re.search(r"[{}]", read_me)
 

@@ -3,14 +3,17 @@
 import copy
 import json
 import math
+import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +22,7 @@ from helpers import ROOT, products, ranking
 from helpers.__main__ import main
 from helpers.errors import WorkshopError
 from helpers.maintain import fill_gallery
-from helpers.ranking import figures, files, measuring, networks, noise, tasks, worker
+from helpers.ranking import figures, files, handover, measuring, networks, noise, tasks, worker
 from helpers.ranking.results import Machine, Result, Row, with_ceilings
 from helpers.ranking.tasks import Work
 
@@ -108,7 +111,7 @@ def test_a_score_over_other_tasks_is_another_score():
 
 def test_results_of_different_tasks_or_of_noisy_machines_are_not_compared():
     usual = ranking.score(result(), result())
-    assert "edition" in ranking.comparable(usual, replace(usual, edition=99))
+    assert "edition" in ranking.comparable(usual, ranking.score(result(edition=99), result()))
     noisy = ranking.score(result(noise=replace(STILL, others=1.9)), result())
     assert ranking.comparable(usual, noisy) == "theirs: too noisy"
     assert ranking.comparable(noisy, usual) == "yours: too noisy"
@@ -118,6 +121,28 @@ def test_results_of_different_tasks_or_of_noisy_machines_are_not_compared():
     assert not noisy.reproducible and "Not reproducible" in str(noisy) and "Provisional" not in str(noisy)
     assert "too noisy" in ranking.score(result(), result(noise=replace(STILL, others=1.9))).provisional
     assert "of edition 1" in ranking.score(result(), result(edition=1)).provisional
+
+
+def handing_over(*turns, hashed=0.01):
+    """Return a quiet noise with a moment for each of these microseconds from core to core and back."""
+    moments = [noise.Moment("a moment", (hashed,) * 9, (0.002,) * 9, (turn * 1e-6,) * 9) for turn in turns]
+    return replace(STILL, moments=tuple(moments))
+
+
+def test_one_kind_of_machine_in_two_states_is_not_compared():
+    near, far = handing_over(0.18, 0.2, 0.18), handing_over(0.42, 0.4, 0.42)
+    scores = {name: ranking.score(result(noise=seen), result()) for name, seen in (("near", near), ("far", far))}
+    assert all(score.reproducible for score in scores.values())
+    why = ranking.comparable(scores["near"], scores["far"], ("then", "now"))
+    assert why.startswith("then and now are one kind of machine in two states: a number went from core to core")
+    assert why.endswith("in 180 ns and 410 ns")
+    assert ranking.comparable(scores["near"], scores["near"]) == ""
+    another = replace(result().machine, processor="Another CPU")
+    assert ranking.comparable(scores["near"], ranking.score(result(noise=far, machine=another), result())) == ""
+    slower = ranking.score(result(noise=handing_over(0.18, 0.2, hashed=0.012)), result())
+    assert ranking.comparable(scores["near"], slower).endswith("two states: the same hash took 10 ms and 12 ms")
+    unknown = ranking.score(result(), result())  # not on Linux, or a file of before
+    assert ranking.comparable(unknown, scores["far"]) == ranking.comparable(scores["far"], unknown) == ""
 
 
 MEMORY_VARIED = replace(STILL, moments=(*STILL.moments, noise.Moment("late", (0.01,) * 9, (0.0028,) * 9)))
@@ -352,6 +377,72 @@ def test_what_the_system_tells_makes_a_machine_noisy(changes, why):
     assert why in replace(STILL, **changes).verdict
 
 
+@given(st.integers(1, 30), st.integers(0, 30), st.floats(1.9, 10))
+def test_cores_far_from_each_other_at_most_moments_make_a_machine_noisy(fast, slow, factor):
+    seen = handing_over(*([0.2] * fast + [0.2 * factor] * slow))
+    assert seen.quiet == (slow <= fast)
+    if slow > fast:
+        assert f"at {slow} of {slow + fast} moments its cores handed a number to each other" in seen.verdict
+        assert f"{factor:.1f} times as slowly" in seen.verdict
+
+
+def test_turns_of_one_state_and_unknown_ones_make_no_noise():
+    assert handing_over(0.15, 0.2, 0.22, 0.22, 0.22).quiet and STILL.hand_over is None and STILL.hand_overs == []
+    some = replace(handing_over(0.2, 0.4), moments=(*STILL.moments, *handing_over(0.2, 0.4).moments))
+    assert some.hand_overs == pytest.approx([0.2e-6, 0.4e-6]) and some.quiet
+    table = some.table()
+    assert table.headers[-1] == "core to core and back" and len(STILL.table().headers) == 3
+    assert [line[-1] for line in table.rows] == ["", "", "", "200 ns", "400 ns"]
+
+
+two_cores = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or round(noise.usable_cpus()) < 2, reason="needs Linux and two cores"
+)
+
+
+@two_cores
+def test_two_cores_hand_a_number_over():
+    turns = noise.hand_over()
+    assert len(turns) == handover.REPEATS and all(2e-8 < one < 1e-2 for one in turns)
+
+
+def test_one_core_alone_hands_nothing_over(monkeypatch):
+    monkeypatch.setattr(noise, "usable_cpus", lambda: 1.0)
+    assert noise.hand_over() == ()
+
+
+@pytest.fixture
+def changed_handover(monkeypatch, tmp_path):
+    """Let the hand-over be measured by a copy of its script in which one text is replaced, and which ends after 1 s."""
+
+    def change(old, new):
+        text = Path(handover.__file__).read_text(encoding="utf-8")
+        assert text.count(old) == text.count("LIMIT = 5") == 1
+        copy = tmp_path / "handover.py"
+        copy.write_text(text.replace(old, new).replace("LIMIT = 5", "LIMIT = 1"), encoding="utf-8")
+        monkeypatch.setattr(handover, "__file__", str(copy))
+        return copy
+
+    return change
+
+
+@two_cores
+def test_a_partner_that_is_killed_leaves_the_hand_over_unknown_and_hangs_nothing(changed_handover):
+    changed_handover("if partner == 0:\n", "if partner == 0:\n        os.kill(os.getpid(), 9)\n")
+    assert noise.hand_over() == ()
+
+
+@two_cores
+def test_a_partner_outlives_the_one_that_was_killed_by_a_second(changed_handover):
+    copy = changed_handover("TURNS = 2000", "TURNS = 10**9")
+    first = subprocess.Popen([sys.executable, "-I", "-S", str(copy)])
+    while not (partners := psutil.Process(first.pid).children()):
+        time.sleep(0.01)
+    first.kill()
+    first.wait()
+    assert psutil.wait_procs(partners, timeout=30) == (partners, [])
+
+
 def test_what_the_system_does_not_tell_makes_none():
     assert replace(STILL, others=None, steal=None).quiet
 
@@ -423,7 +514,7 @@ def test_pyperf_reads_a_file_of_the_gallery():
 def test_what_is_saved_is_what_is_read(tmp_path):
     lost = replace(row(tasks.MEMORY), framework="torch", what="", amount=0.0, first=0.0, runs=(), checked="",
                    why_not="OSError: /home/somebody/lib/x.so is gone")  # fmt: skip
-    mine = result(rows=with_ceilings([*result().rows, lost]))
+    mine = result(rows=with_ceilings([*result().rows, lost]), noise=handing_over(0.2, 0.4, 0.2))
     path = ranking.save(mine, "a-machine", tmp_path)
     back = ranking.read(path)
     assert back.name == "a-machine" and back.machine == mine.machine and back.noise == mine.noise
@@ -432,6 +523,13 @@ def test_what_is_saved_is_what_is_read(tmp_path):
     )
     assert [one.why_not for one in back.rows if one.why_not] == ["OSError: (a path) is gone"]
     assert back.rows[0].ceiling.name == mine.rows[0].ceiling.name
+
+
+def test_a_file_without_hand_overs_is_read():
+    held = files.to_json(result())
+    for moment in held["workshop"]["noise"]["moments"]:
+        del moment["hand_over"]
+    assert files.problems_of(held) == [] and files.from_json(held).noise == STILL
 
 
 def spoilt(change):

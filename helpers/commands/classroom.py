@@ -7,9 +7,10 @@ https://nbgrader.readthedocs.io/en/stable/contributor_guide/metadata.html. The c
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ BUNDLE = BUILD / "classroom"
 STUDENTS, COURSE = "students", "course"
 # What a student needs. Not the tests, whose wrong answers are solutions with one change, nor the teacher's pages.
 PARTS = (
-    *("LICENSE", "README.md", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
+    *("LICENSE", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
     *("requirements", "helpers", "data", "docs"),
 )
 LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching")
@@ -102,6 +103,23 @@ about its own database. The guide for teachers, `docs/teaching.md` in the worksh
 
 *A student's notebook is a program, and runs with your rights.* Use an account or a machine that has nothing to lose.
 """
+STUDENTS_README = """\
+# The Any GPU workshop
+
+Notebooks for learning GPU computing hands-on, with whatever accelerator you have, or none. Open a terminal in this
+folder, and type `python3 workshop.py lab` (on Windows `py workshop.py lab`).
+
+## Your work
+
+Work in the lessons in `notebooks`. Below each exercise a check says if it is right, as often as you like. Save, and
+send your teacher the lesson's file. Keep its name. Your teacher has the solutions.
+
+{sections}
+## Licence
+
+Code: MIT. Text and figures: CC BY 4.0. See [LICENSE](LICENSE).
+"""
+SECTIONS = ("Start", "Lessons", "Which packages")  # of the workshop's README
 INSTALL = """\
 python3 workshop.py doctor --quick
 .venv/bin/uv venv --python .venv/bin/python .classroom
@@ -148,6 +166,8 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
             elif part.exists():
                 students.mkdir(parents=True, exist_ok=True)
                 shutil.copy(part, students)
+        links = {f"notebooks/{stem}.ipynb" for stem in written}
+        write(students / "README.md", students_readme(lambda file: file in links or (students / file).is_file()))
         for stem, text in written.items():
             write(students / "notebooks" / f"{stem}.ipynb", text)
             write(course / "source" / stem / f"{stem}.ipynb", text)
@@ -157,6 +177,25 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
         if folder.exists():
             folder.rmdir()  # it is empty
         bundle.replace(folder)
+
+
+def students_readme(is_there: Callable[[str], bool]) -> str:
+    """Return the README of the students' folder: what is theirs of the workshop's, without links that lead nowhere.
+
+    Args:
+        is_there: says of a file, by its path from the folder on, whether a student gets it.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        file = found[2].partition("#")[0]
+        return found[0] if is_there(file) or re.match(r"[a-z]+:", file) else found[1]
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    parts = {part.partition("\n")[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)}
+    sections = "".join(f"## {parts[name]}" for name in SECTIONS)
+    lost = re.compile(r"^\| \d\d \| \[.*\]\((.*?)\).*\n", re.MULTILINE)
+    sections = lost.sub(lambda row: row[0] if is_there(row[1]) else "", sections)  # a lesson that is not handed out
+    return STUDENTS_README.format(sections=re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, sections))
 
 
 def _count(lessons: Collection[object]) -> str:
