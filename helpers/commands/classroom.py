@@ -192,7 +192,7 @@ def students_readme(is_there: Callable[[str], bool]) -> str:
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     parts = {part.partition("\n")[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)}
-    sections = "".join(f"## {parts[name]}" for name in SECTIONS)
+    sections = "".join(f"## {parts[name].partition('### ')[0]}" for name in SECTIONS)
     lost = re.compile(r"^\| \d\d \| \[.*\]\((.*?)\).*\n", re.MULTILINE)
     sections = lost.sub(lambda row: row[0] if is_there(row[1]) else "", sections)  # a lesson that is not handed out
     return STUDENTS_README.format(sections=re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, sections))
