@@ -36,6 +36,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
+            item.add_marker("slow")
             if not there:
                 item.add_marker(missing)
         if item.get_closest_marker("slow") and not config.getoption("--all"):

@@ -42,7 +42,7 @@ def run(backend):
     return json.loads(last) | {"out": out, "err": done.stderr}
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def seen(request):
     """What the parts saw on each backend."""
     if not devices.installed(request.param):

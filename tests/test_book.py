@@ -104,6 +104,7 @@ def test_the_front_page_is_readmes_with_a_device_for_each_lesson(prepared):
     title, promise = readme.split("\n\n")[:2]
     assert text.startswith(f"{title}\n\n{promise.partition('.**')[0]}.**")
     assert "[Try it now, install nothing](docs/taster.html){.external .btn" in text
+    assert "A click or a tap on a figure enlarges it." in text
     assert "python3 workshop.py lab " in text and "python3 workshop.py test " in text
     rows = re.findall(r"^\| (\d\d) \|.*\| \d+ \| (.*?) ?\|$", text, re.MULTILINE)
     told = {path.stem[:2]: lesson_files.facts(lesson_files.read(path)) for path in lesson_files.every()}

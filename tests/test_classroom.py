@@ -23,7 +23,6 @@ from helpers.maintain import docs
 
 LESSONS = lesson_files.every()
 BY_NUMBER = {path.stem[:2]: path for path in LESSONS}
-QUICK = ("01",)  # those that every run executes; --all executes all
 # With --all nbgrader grades these students' answers, each of which runs the whole lesson.
 GRADED = {"01": ("good", "wrong", "empty", "endless"), "07": ("good", "empty")}
 ENDLESS = "while True:\n    pass"
@@ -96,9 +95,8 @@ def test_a_solution_in_a_cell_without_its_tag_is_refused():
         classroom.without_solutions(sample_lesson.notebook(cells))
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in BY_NUMBER]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", BY_NUMBER)
 def test_a_lesson_of_the_bundle_runs_with_the_bundles_helpers_alone(bundle, number):
     students = bundle / "students"
     notebook = lesson_files.read(students / "notebooks" / BY_NUMBER[number].name)

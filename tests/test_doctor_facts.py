@@ -253,7 +253,7 @@ def test_a_device_that_is_late_is_asked_once_more_with_more_time(compiles, asked
     assert [proof.verdict for proof in proofs] == ["right"] * 3
 
 
-@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("compiles", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_device_that_is_late_twice_costs_the_others_nothing_and_has_not_failed(compiles, asked_of_pytorch):
     proofs = asked_of_pytorch(False, compiles, 6, 12)
     assert [proof.verdict for proof in proofs] == ["right", "late", "right"]
@@ -292,6 +292,7 @@ print(round(time.monotonic() - began, 1), *(finding.id for finding in findings))
 """
 
 
+@pytest.mark.slow
 def test_the_whole_doctor_ends_in_time_while_everything_hangs(machine, tmp_path):
     for name in TOOLS:
         machine.hangs(name)

@@ -23,7 +23,7 @@ LESSONS = lesson_files.every()
 UNTOUCHED, SOLUTION = "untouched", "the solution"
 VERDICTS = ("right", "not yet", "not done yet")
 CELL_SECONDS = 600  # against hanging
-FIRST = 3, 1  # wrong and (other) right answers of an exercise that every run tries; `--all` tries all
+FIRST = 1, 1  # wrong and (other) right answers of an exercise that every run tries; `--all` tries all
 GRADE = "import os as _os\n_os.environ['ANYGPU_GRADE'] = '1'"
 LEARN = "import os as _os\n_os.environ.pop('ANYGPU_GRADE', None)"
 

@@ -163,6 +163,7 @@ def compute_all(cases, patience=None):
     return answers
 
 
+@pytest.mark.slow
 def test_both_compilers_give_the_same_answers(environment, request):
     many = SIZES if request.config.getoption("--all") else SIZES[1::2]
     rng = np.random.default_rng(5)

@@ -24,7 +24,7 @@ MINE = "{}.{}".format(*sys.version_info)
 LONG = 1500  # seconds, against hanging alone
 ALONE = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
-pytestmark = pytest.mark.skipif(not HERE, reason="no stick is made for this kind of computer")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not HERE, reason="no stick is made for this kind of computer")]
 
 
 @functools.cache
@@ -205,7 +205,6 @@ def test_what_another_computer_needs_is_judged_by_its_own_conditions(name, pytho
     assert ("tensorflow-cpu" in found) == (name == "linux") and ("pywinpty" in found) == (name == "windows")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not can_be_alone(), reason="this system lets us cut no process off from the network (unshare, ip)")
 def test_a_real_stick_installs_where_there_is_no_network_and_a_lesson_runs_there(tmp_path):
     """About 1 GB to fetch, 3 GB to install; all of it goes at the end, whatever happened."""
