@@ -378,10 +378,10 @@ def test_what_the_system_tells_makes_a_machine_noisy(changes, why):
 
 
 @given(st.integers(1, 30), st.integers(0, 30), st.floats(1.9, 10))
-def test_cores_far_from_each_other_at_most_moments_make_a_machine_noisy(fast, slow, factor):
+def test_cores_far_from_each_other_at_more_than_a_third_of_the_moments_make_a_machine_noisy(fast, slow, factor):
     seen = handing_over(*([0.2] * fast + [0.2 * factor] * slow))
-    assert seen.quiet == (slow <= fast)
-    if slow > fast:
+    assert seen.quiet == (2 * slow <= fast)
+    if not seen.quiet:
         assert f"at {slow} of {slow + fast} moments its cores handed a number to each other" in seen.verdict
         assert f"{factor:.1f} times as slowly" in seen.verdict
 
@@ -389,7 +389,7 @@ def test_cores_far_from_each_other_at_most_moments_make_a_machine_noisy(fast, sl
 def test_turns_of_one_state_and_unknown_ones_make_no_noise():
     assert handing_over(0.15, 0.2, 0.22, 0.22, 0.22).quiet and STILL.hand_over is None and STILL.hand_overs == []
     some = replace(handing_over(0.2, 0.4), moments=(*STILL.moments, *handing_over(0.2, 0.4).moments))
-    assert some.hand_overs == pytest.approx([0.2e-6, 0.4e-6]) and some.quiet
+    assert some.hand_overs == pytest.approx([0.2e-6, 0.4e-6])
     table = some.table()
     assert table.headers[-1] == "core to core and back" and len(STILL.table().headers) == 3
     assert [line[-1] for line in table.rows] == ["", "", "", "200 ns", "400 ns"]
