@@ -427,6 +427,14 @@ def changed_handover(monkeypatch, tmp_path):
 
 
 @two_cores
+def test_where_no_process_may_be_pinned_the_hand_over_is_unknown_before_anybody_waits(changed_handover):
+    copy = changed_handover("os.sched_setaffinity(0, {first})", "os.sched_setaffinity(0, {10**4})")  # is refused
+    done = subprocess.run([sys.executable, "-I", "-S", str(copy)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "OSError" in done.stderr  # and not SIGALRM
+    assert noise.hand_over() == ()
+
+
+@two_cores
 def test_a_partner_that_is_killed_leaves_the_hand_over_unknown_and_hangs_nothing(changed_handover):
     changed_handover("if partner == 0:\n", "if partner == 0:\n        os.kill(os.getpid(), 9)\n")
     assert noise.hand_over() == ()
