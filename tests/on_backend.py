@@ -42,7 +42,7 @@ def run(backend):
     return json.loads(last) | {"out": out, "err": done.stderr}
 
 
-@pytest.fixture(params=["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.fixture(params=[BACKENDS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS[1:])])
 def seen(request):
     """What the parts saw on each backend."""
     if not devices.installed(request.param):

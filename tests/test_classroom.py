@@ -127,6 +127,7 @@ def test_the_students_readme_is_theirs_and_its_links_lead_somewhere(bundle):
     read_me = bundle / "students" / "README.md"
     text = read_me.read_text(encoding="utf-8")
     assert not re.search(r"[{}]|teacher\W*s? guide|workshop\.py (test|book|classroom|store)|CONTRIBUTING", text)
+    assert not re.search(r"folded solutions|outputs are stored|Download ZIP|git clone", text)
     assert "python3 workshop.py doctor" in text and len(docs.links(text)) > len(LESSONS)
     for link in docs.links(text):
         file, _, anchor = link.partition("#")

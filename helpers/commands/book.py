@@ -210,9 +210,7 @@ def front_page(front: str, lessons: Mapping[Path, NotebookNode]) -> str:
             lines[number : number + 2] = [f"{line} outputs computed on |", f"{lines[number + 1]}---|"]
         elif found := re.match(r"\| (\d\d) \|", line):
             lines[number] = f"{line} {devices.get(found[1], '')} |"
-    hint = (
-        "These pages show what the lessons printed and drew on our machine. A click or a tap on a figure enlarges it."
-    )
+    hint = "These pages show what the lessons printed and drew. A click or a tap on a figure enlarges it."
     return "\n\n".join([title, promise, " ".join(ways), hint, "\n".join(lines)])
 
 

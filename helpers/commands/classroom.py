@@ -192,6 +192,8 @@ def students_readme(is_there: Callable[[str], bool]) -> str:
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     parts = {part.partition("\n")[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)}
+    parts["Lessons"] = re.sub(r"^(?!\||Lessons).+\n", "", parts["Lessons"], flags=re.MULTILINE)  # the table alone
+    parts["Start"] = re.sub(r", and this folder: .*", ".", parts["Start"])  # they have it
     sections = "".join(f"## {parts[name].partition('### ')[0]}" for name in SECTIONS)
     lost = re.compile(r"^\| \d\d \| \[.*\]\((.*?)\).*\n", re.MULTILINE)
     sections = lost.sub(lambda row: row[0] if is_there(row[1]) else "", sections)  # a lesson that is not handed out

@@ -1,8 +1,8 @@
-"""How quiet the machine was: one small work that never changes, done before, between and after all that is timed.
+"""How quiet the machine was: small works that never change, done before, between and after all that is timed.
 
-Two runs of one program on one machine have differed by a factor of two. Such a minute shows here, because this work is
-always the same: numbers hashed in the caches, and memory copied, on all cores at once; a number handed from one core to
-another and back (`helpers.ranking.handover`). Beside it stands what the system tells: how much the other programs
+Two runs of one program on one machine have differed by a factor of two. Such a minute shows here, for these works never
+change: numbers hashed in the caches, and memory copied, on all cores at once; a number handed from one core to another
+and back (`helpers.ranking.handover`). Beside it stands what the system tells: how much the other programs
 computed, and what a virtual machine waited for its host (steal time).
 """
 
@@ -29,9 +29,9 @@ REPEATS = 15  # of each work at each moment
 HASHED = 2**24  # bytes
 COPIED = 2**25  # bytes of each thread, there and back
 # How far the moments may lie apart, as a share of the fastest. On a virtual machine, at moments when it had its cores
-# to itself, the hashes lay within 1.5 %. Copies were up to 1.8 times as slow at one moment as at another: they depend
-# on where the host has put the cores (below), and on its other machines. So the hash speaks for the machine and its
-# score, and the copy for the rows in GB/s alone.
+# to itself, the hashes lay within 1.5 % on one day, and 4 to 7 % apart on another. Copies were up to 1.8 times as slow
+# at one moment as at another: they depend on where the host has put the cores (below), and on its other machines. So
+# the hash speaks for the machine and its score, and the copy for the rows in GB/s alone.
 QUIET = {"integer": 0.05, "memory": 0.20}
 # The two cores of a virtual machine hand a number over in about 0.18 us at some moments and in 0.42 at others, and the
 # training of an MLP, whose steps are short, takes 1.3 times as long then. Within each of these two states the turns
