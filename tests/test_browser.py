@@ -136,7 +136,6 @@ def lesson(chromium, request):
         yield opened
 
 
-@pytest.mark.slow  # nbval has run each lesson; what the browser alone sees, the sample lessons show
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem, indirect=True)
 class TestEveryLesson:
     """Each lesson is opened and run once for all of this."""
@@ -199,7 +198,6 @@ def never_ends(lesson, one):
     return f"{kernels['never ends']}\n{lesson.notebook.cells[one.check].source}" if "never ends" in kernels else WORKERS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", [LESSONS[1], LESSONS[9]], ids=lambda path: path.stem)
 def test_interrupt_and_restart_leave_a_usable_lesson_and_no_process(chromium, path, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -254,7 +252,6 @@ own = pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="workshop.py 
 
 
 @own
-@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
 def test_lab_opens_lesson_00_and_leaves_no_process_when_stopped(chromium, tmp_path):
     before = LESSONS[0].read_bytes()

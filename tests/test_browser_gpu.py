@@ -579,7 +579,6 @@ def run_all(tmp_path):
         yield run
 
 
-@pytest.mark.slow
 def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(chromium, run_all):
     tab, seen, said = run_all(chromium, lab())
     assert seen == screenshots.Seen(cells=10, executed=10)

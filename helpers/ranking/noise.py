@@ -64,20 +64,23 @@ class Noise:
     others: float | None = None  # cores that other programs used on average; None where the system does not tell
     steal: float | None = None  # share of the time for which the host did something else; likewise
 
+    def medians(self, work: str) -> list[float]:
+        """Return the median of each moment at which a work (a field of Moment) was measured, in seconds."""
+        return [float(np.median(seconds)) for moment in self.moments if (seconds := getattr(moment, work))]
+
     def ratio(self, work: str) -> float:
         """Return how much slower the slowest moment was than the fastest, by their medians: 0.05 is 5 %."""
-        medians = [float(np.median(getattr(moment, work))) for moment in self.moments]
+        medians = self.medians(work)
         return max(medians) / min(medians) - 1
 
     @property
-    def hand_overs(self) -> list[float]:
-        """The median of each moment at which it was measured that two cores handed a number over, in seconds."""
-        return [float(np.median(moment.hand_over)) for moment in self.moments if moment.hand_over]
-
-    @property
     def hand_over(self) -> float | None:
-        """The first quartile of these: of the faster moments, as a row's speed is that of its faster processes."""
-        return float(np.percentile(self.hand_overs, 25)) if self.hand_overs else None
+        """Seconds from core to core and back at the faster moments (first quartile); None where it was not measured.
+
+        Of the faster ones, as the speed of a row is that of its faster processes.
+        """
+        medians = self.medians("hand_over")
+        return float(np.percentile(medians, 25)) if medians else None
 
     @property
     def reasons(self) -> list[str]:
@@ -88,11 +91,12 @@ class Noise:
         if self.ratio("integer") > QUIET["integer"]:
             times = 1 + self.ratio("integer")
             found.append(f"the same hash took {times:.2f} times as long at one moment as at another")
-        slow = [one for one in self.hand_overs if one > SLOW * min(self.hand_overs)]
-        if len(slow) > SLOW_MOMENTS * len(self.hand_overs):
+        turns = self.medians("hand_over")
+        slow = [one for one in turns if one > SLOW * min(turns)]
+        if len(slow) > SLOW_MOMENTS * len(turns):
             found.append(
-                f"at {len(slow)} of {len(self.hand_overs)} moments its cores handed a number to each other "
-                f"{np.median(slow) / min(self.hand_overs):.1f} times as slowly as at the best one"
+                f"at {len(slow)} of {len(turns)} moments its cores handed a number to each other "
+                f"{np.median(slow) / min(turns):.1f} times as slowly as at the best one"
             )
         if self.others is not None and self.others > OTHERS * self.cores:
             found.append(f"other programs kept {self.others:.2f} cores busy, and the benchmark had {self.cores:g}")
@@ -137,7 +141,7 @@ class Noise:
 
     def table(self) -> Table:
         """Return what the small works took at each moment, and the verdict below."""
-        works = (*WORKS, "hand_over") if self.hand_overs else WORKS
+        works = (*WORKS, "hand_over") if self.medians("hand_over") else WORKS
         headers = ("moment", "hash on all cores", "copy on all cores", "core to core and back")[: 1 + len(works)]
         rows = []
         for moment in self.moments:
@@ -190,7 +194,7 @@ class Watch:
                     list(pool.map(calls[work], range(self._threads)))
                     if number:  # the first warms up
                         seconds[work].append(time.perf_counter() - begin)
-        self.moments.append(Moment(when, *(tuple(seconds[work]) for work in WORKS), hand_over()))
+        self.moments.append(Moment(when, *(tuple(seconds[work]) for work in WORKS), measure_hand_over()))
 
     def end(self) -> Noise:
         """Return what was seen."""
@@ -200,7 +204,7 @@ class Watch:
         return Noise(tuple(self.moments), usable_cpus(), others, None if math.isnan(stolen) else float(stolen / whole))
 
 
-def hand_over() -> tuple[float, ...]:
+def measure_hand_over() -> tuple[float, ...]:
     """Return the seconds in which two cores handed a number over and back, several times; empty where it is unknown."""
     if not hasattr(os, "sched_setaffinity") or round(usable_cpus()) < 2:
         return ()
