@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def _sentences_in_one_line(monkeypatch):
     """Leave printed sentences unbroken, so that tests can look for words that stand side by side."""
-    monkeypatch.setattr("helpers.tables.LINE_WIDTH", 10**6)
+    monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 10**6)
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -59,7 +59,7 @@ if find_spec("systemdspawner"):
 c.Spawner.environment = {
     "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
     "JUPYTER_CONFIG_PATH": str(COURSE / "classroom"),  # labconfig/: no question about Jupyter's news
-    "ANYGPU_PROFILE": "preview",  # the least work; see helpers/workload.py
+    "ANYGPU_PROFILE": "preview",  # the least work; see helpers/measure/workload.py
     # One thread for each library, as in binder/start: with more, thirty students would fight for the processors.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from helpers import ROOT, backends, commands, workarounds
+from helpers import ROOT, commands
 from helpers.commands import files
+from helpers.compute import backends, workarounds
+from helpers.compute.host import Host, command, copy_elsewhere, reinstall
 from helpers.errors import WorkshopError
-from helpers.machine.host import Host, command, copy_elsewhere, reinstall
 
 USE_KERAS = ("lab", "run", "test", "store")
 

@@ -392,7 +392,7 @@ def guard(command: Sequence[str], variables: Mapping[str, str] | None = None) ->
     Raises:
         WorkshopError: it was ended by a signal; a lost peer is told as such.
     """
-    from helpers import processes
+    from helpers.compute import processes
 
     errors: list[str] = []
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -442,7 +442,7 @@ def _reason(errors: Sequence[str]) -> str:
 
 def end_with_the_guard() -> None:
     """For the process that `guard` runs: end when the guard does, and leave Ctrl-C to it."""
-    from helpers import worker
+    from helpers.compute import worker
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker._end_with_the_caller()

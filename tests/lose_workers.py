@@ -9,8 +9,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]  # as a script
 
-from helpers import data, worker  # noqa: E402
 from helpers.commands import lesson_files  # noqa: E402
+from helpers.compute import data, worker  # noqa: E402
 from helpers.lessons import lesson_09 as lesson  # noqa: E402
 
 

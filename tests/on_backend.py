@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import devices, models, training
 from helpers.commands import lesson_files
+from helpers.compute import devices, models, training
+from helpers.compute.quiet import caught_stderr
 from helpers.lessons import lesson_00, lesson_05, lesson_08
-from helpers.quiet import caught_stderr
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")

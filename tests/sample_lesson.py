@@ -18,7 +18,7 @@ display(figure, metadata={"image/png": {"alt": "A line that rises from 1 to 2"}}
 SETUP = 'from helpers import workload\n\nworkload.banner("the device of the test", "MNIST of the test")'
 HELPER = """import os
 
-from helpers.checks import CheckFailed
+from helpers.judge.checks import CheckFailed
 
 
 def judge(function):

@@ -15,8 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]  # as a script
 
-from helpers import cluster, processes  # noqa: E402
-from helpers.tables import Table  # noqa: E402
+from helpers import cluster  # noqa: E402
+from helpers.compute import processes  # noqa: E402
+from helpers.measure.tables import Table  # noqa: E402
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 PORT = 29500
@@ -26,7 +27,7 @@ MLP = 4 * 669_706  # bytes of the gradient of lesson 04's network
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from helpers import cluster
+from helpers import cluster  # noqa: E402
 
 member = cluster.join(seconds=60)
 sizes, repeats, interface = json.loads(sys.argv[1])

@@ -23,9 +23,9 @@ import websocket
 from packaging.utils import canonicalize_name
 from test_dependencies import LINUX, machine, pins, requirements, wanted
 
-from helpers import ROOT, data
+from helpers import ROOT
 from helpers.commands import files, lesson_files
-from helpers.machine import host
+from helpers.compute import data, host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Binder runs on Linux")
 
@@ -194,7 +194,7 @@ def real_mnist(path):
 
 def with_mirror(project, address):
     """Let the copy ask one mirror alone."""
-    path = project / "helpers/data.py"
+    path = project / "helpers/compute/data.py"
     text, replaced = re.subn(
         r"(?<=MIRRORS: tuple\[str, \.\.\.\] = )\(.*?\n\)", f'("{address}",)', path.read_text("utf-8"), flags=re.DOTALL
     )

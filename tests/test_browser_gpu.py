@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import sample_lesson
 
-from helpers import ROOT, data, plots, webgpu
+from helpers import ROOT
 from helpers.commands import execute, lesson_files, taster
+from helpers.compute import data, webgpu
 from helpers.lessons import lesson_14_web as web
 from helpers.maintain import rules, screenshots
-from helpers.tables import Table
+from helpers.measure import plots
+from helpers.measure.tables import Table
 
 needs_an_adapter = pytest.mark.skipif(webgpu.pick_adapter() is None, reason="no WebGPU adapter in Python")
 PICTURES = ROOT / "build" / "screenshots" / "webgpu"
@@ -211,7 +213,7 @@ def test_a_kept_network_must_be_good_and_of_this_dataset(monkeypatch, tmp_path):
 
 CELLS = """
 import numpy as np
-from helpers import webgpu
+from helpers.compute import webgpu
 from helpers.lessons import lesson_14_web as web
 a, b = np.random.default_rng(0).random((2, 1000), dtype=np.float32)
 JAVASCRIPT = "export async function compute(d, w, inputs, bytes, g) { return d && new ArrayBuffer(bytes); }"
@@ -511,7 +513,7 @@ def test_a_page_over_plain_http_is_told_why_it_gets_no_gpu(plain):
 
 LAB_CELLS = """
 import numpy as np
-from helpers import webgpu
+from helpers.compute import webgpu
 from helpers.commands import taster
 from helpers.lessons import lesson_14_web as web
 with np.load(taster.WEIGHTS) as kept:

@@ -1,4 +1,4 @@
-"""helpers.checks: right answers pass, wrong ones are refused with what, where; grading raises and stays silent."""
+"""judge.checks: right answers pass, wrong ones are refused with what, where; grading raises and stays silent."""
 
 import re
 
@@ -6,8 +6,10 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import checks, kernel_checks, opencl, tile
-from helpers.checks import CheckFailed
+from helpers import tile
+from helpers.compute import opencl
+from helpers.judge import checks, kernel_checks
+from helpers.judge.checks import CheckFailed
 from helpers.lessons import lesson_02
 
 

@@ -205,7 +205,7 @@ def command(*arguments):
 
 @pytest.mark.parametrize(("variable", "value"), [("ANYGPU_GRADE", "1"), ("NBGRADER_EXECUTION", "autograde")])
 def test_a_check_raises_while_it_is_graded_and_prints_for_a_learner(variable, value, monkeypatch, capsys):
-    from helpers import checks
+    from helpers.judge import checks
 
     @checks.verdict
     def check():

@@ -20,8 +20,9 @@ import psutil
 import pytest
 import slow_link
 
-from helpers import ROOT, cluster, processes
+from helpers import ROOT, cluster
 from helpers.cluster import Member
+from helpers.compute import processes
 from helpers.errors import WorkshopError
 
 LONG = 300  # seconds: against a hang; no run of a test takes so long
@@ -237,7 +238,7 @@ def add_up(process, addresses):
 
     from helpers import cluster
 
-    member = cluster.join(cluster.Member(process, 2, addresses[0], "helpers.processes"), seconds=60)
+    member = cluster.join(cluster.Member(process, 2, addresses[0], "helpers.compute.processes"), seconds=60)
     import jax
     import numpy as np
     from jax.experimental import multihost_utils
@@ -312,7 +313,7 @@ def test_under_helpers_processes(tmp_path, alone):
     def work(process, addresses, arguments):
         import sys
 
-        from helpers import processes
+        from helpers.compute import processes
 
         own = {"ANYGPU_RANK": str(process), "ANYGPU_WORLD_SIZE": "2", "ANYGPU_COORDINATOR": addresses[0]}
         command = [sys.executable, "-P", "-m", "helpers", "train", *arguments]

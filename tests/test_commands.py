@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers import ROOT, commands, devices, workarounds
+from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
+from helpers.compute import devices, host, workarounds
 from helpers.errors import WorkshopError
-from helpers.machine import host
 
 posix = pytest.mark.skipif(os.name == "nt", reason="HOME names the home folder on other systems alone")
 

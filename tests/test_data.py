@@ -23,8 +23,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import data, published
+from helpers.compute import data
 from helpers.errors import WorkshopError
+from helpers.measure import published
 
 REAL = os.environ.get("ANYGPU_MNIST", "")
 needs_mnist = pytest.mark.skipif(not REAL, reason="ANYGPU_MNIST is not set, so there is no real MNIST here")
@@ -447,7 +448,7 @@ def test_available_says_where_without_downloading(mirror, place, monkeypatch):
 CHILD = """
 import json, sys
 from pathlib import Path
-from helpers import data
+from helpers.compute import data
 settings = json.loads(sys.argv[1])
 data.CACHE, data.MIRRORS = Path(settings["cache"]), tuple(settings["mirrors"])
 data.EXPECTED = {name: (tuple(shape), checksum) for name, (shape, checksum) in settings["expected"].items()}

@@ -1,4 +1,4 @@
-"""helpers.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
+"""helpers.compute.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
 
 import json
 import os
@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import devices, frameworks, products
-from helpers.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
+from helpers.compute import devices, frameworks, host, products
+from helpers.compute.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
-from helpers.machine import host
 
 FAKES = Path(__file__).parent / "fakes"
 ROOT = FAKES.parent.parent
@@ -390,7 +389,9 @@ def test_a_hang_is_killed_with_all_that_it_started(framework, tmp_path):
 def test_nothing_is_left_when_whoever_asked_is_interrupted_or_killed(framework, tmp_path, number):
     pids = tmp_path / "pids"
     framework("torch", HANG.format(pids=str(pids)))
-    code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.devices import find; find(['torch'], 8)"
+    code = (
+        f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.compute.devices import find; find(['torch'], 8)"
+    )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as asker:
         while not pids.exists() or " " not in pids.read_text():
             assert asker.poll() is None

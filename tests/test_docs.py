@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 import workshop
-from helpers import ROOT, commands, frameworks
+from helpers import ROOT, commands, doctor
 from helpers.commands import lesson_files
+from helpers.compute import frameworks
+from helpers.doctor import amd_gpus
 from helpers.errors import WorkshopError
-from helpers.machine import doctor
-from helpers.machine.doctor import amd_gpus
 from helpers.maintain import docs, on_gpu, rules
 
 PAGES = docs.pages()

@@ -21,11 +21,11 @@ import pytest
 from fakes import broken_machines
 from packaging.specifiers import SpecifierSet
 
-from helpers import devices, processes
-from helpers.devices import Answer, Device
-from helpers.machine import doctor, host
-from helpers.machine.doctor import data, facts, keras, opencl, packages
-from helpers.machine.doctor import host as computer
+from helpers import doctor
+from helpers.compute import devices, host, processes
+from helpers.compute.devices import Answer, Device
+from helpers.doctor import data, facts, keras, opencl, packages
+from helpers.doctor import host as computer
 
 ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
@@ -142,7 +142,7 @@ def test_quick_imports_no_framework_and_uses_no_network():
 import sys
 used = []
 sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connect", "socket.getaddrinfo") else None)
-from helpers.machine import doctor
+from helpers import doctor
 findings = doctor.examine(quick=True)
 heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "sklearn", "requests"}
 print(sorted(heavy & set(sys.modules)), used, len(findings.fine) >= 6)
@@ -209,8 +209,8 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     pid = tmp_path / "pid"
     code = f"""
 import sys
-from helpers import processes
-from helpers.machine import doctor
+from helpers.compute import processes
+from helpers import doctor
 def hangs(host):
     yield "begun"
     command = "import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"

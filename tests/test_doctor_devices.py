@@ -13,10 +13,11 @@ import pytest
 from fakes import broken_machines as broken
 from fakes import healthy_machines, machines
 
-from helpers.devices import Answer
-from helpers.machine import doctor, host
-from helpers.machine.doctor import amd_gpus, computes
-from helpers.machine.doctor.facts import WITHOUT_LOADER_VARIABLES, Facts, Proof
+from helpers import doctor
+from helpers.compute import host
+from helpers.compute.devices import Answer
+from helpers.doctor import amd_gpus, computes
+from helpers.doctor.facts import WITHOUT_LOADER_VARIABLES, Facts, Proof
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 PAGES = {

@@ -11,11 +11,11 @@ import pytest
 from fakes import machines
 from fakes import vendor_outputs as prints
 
-from helpers import devices
-from helpers.devices import Answer, Device
-from helpers.machine import doctor
-from helpers.machine.doctor import amd_gpus, facts, nvidia, opencl
-from helpers.machine.host import Host
+from helpers import doctor
+from helpers.compute import devices
+from helpers.compute.devices import Answer, Device
+from helpers.compute.host import Host
+from helpers.doctor import amd_gpus, facts, nvidia, opencl
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 TOOLS = ("nvidia-smi", "rocminfo", "amd-smi", "clinfo", "vulkaninfo", "ldconfig")
@@ -215,7 +215,7 @@ def test_a_judge_that_breaks_becomes_a_note_and_the_others_still_count(machine, 
 
 SLOW = """  # fates.py of the fake PyTorch: its first GPU hangs, the first time or always
 import contextlib, pathlib, time
-from helpers.quiet import caught_stderr
+from helpers.compute.quiet import caught_stderr
 
 def product(device, a, b):
     if device == "cuda:0" and not pathlib.Path({flag!r}).exists():
@@ -284,8 +284,8 @@ WHOLE = """
 import sys, time
 from pathlib import Path
 began = time.monotonic()
-from helpers.machine import doctor
-from helpers.machine.doctor import facts
+from helpers import doctor
+from helpers.doctor import facts
 facts.ELSEWHERE, facts.FRAMEWORK_SECONDS, facts.AGAIN_SECONDS = (), 6, 8  # which are 15 and 30
 findings = doctor.examine()
 print(round(time.monotonic() - began, 1), *(finding.id for finding in findings))

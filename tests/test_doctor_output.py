@@ -13,10 +13,9 @@ import pytest
 from fakes import machines
 from fakes import vendor_outputs as prints
 
-from helpers import ROOT
-from helpers.machine import doctor
-from helpers.machine.doctor import output
-from helpers.machine.host import Host
+from helpers import ROOT, doctor
+from helpers.compute.host import Host
+from helpers.doctor import output
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 

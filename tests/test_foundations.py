@@ -5,9 +5,9 @@ import os
 import pytest
 from IPython.testing.globalipapp import start_ipython
 
-from helpers import workload
+from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
-from helpers.quiet import caught_stderr
+from helpers.measure import workload
 
 
 def test_a_message_has_what_why_and_next():

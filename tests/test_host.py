@@ -1,11 +1,11 @@
-"""helpers.machine.host: what it finds out about this computer, and what a container allows."""
+"""helpers.compute.host: what it finds out about this computer, and what a container allows."""
 
 import os
 import sys
 
 import pytest
 
-from helpers.machine import host
+from helpers.compute import host
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,20 @@ from helpers.commands import lesson_files
 
 # From the ground up: a file imports files of lower floors alone, or files beside it in its own room.
 PLAN = """
-    __init__ tables errors quiet backends workload timing plots published data workarounds worker processes cluster
-    machine/__init__ machine/host products webgpu frameworks devices opencl oclgrind instrument trace training models
-    ranking/* tile/* checks kernel_checks plaidml machine/vendor_tools machine/monitor machine/doctor* lessons/*
-    commands/* __main__ maintain/*
+    __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
+    compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/worker compute/processes
+    cluster compute/host compute/products compute/webgpu compute/frameworks compute/devices compute/opencl
+    compute/training compute/models compute/plaidml
+    tile/* judge/* ranking/* doctor* lessons/* commands/* __main__ maintain/*
 """
 FLOORS = PLAN.split()
 FILES = {path.relative_to(ROOT / "helpers").with_suffix("").as_posix(): path for path in ROOT.glob("helpers/**/*.py")}
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib sklearn scipy IPython nbformat nbclient nbconvert jupyterlab"
 # What answers where packages are broken or slow to import: without NumPy too.
-LIGHT = "errors quiet tables workload processes machine.host devices machine.monitor machine.doctor commands __main__"
+LIGHT = """
+    errors measure.tables measure.workload compute.quiet compute.processes compute.host compute.devices
+    doctor.monitor doctor commands __main__
+"""
 
 
 def module(file):

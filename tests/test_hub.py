@@ -30,7 +30,7 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from helpers import ROOT
 from helpers.commands import execute, files, lesson_files
-from helpers.machine import host
+from helpers.compute import host
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="JupyterHub needs Linux or macOS")
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from on_backend import BACKENDS, seen  # noqa: F401  (`seen` is a fixture)
 
-from helpers import devices
-from helpers.devices import Device
+from helpers.compute import devices
+from helpers.compute.devices import Device
+from helpers.doctor.monitor import Monitor, Reading, Samples
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_00
-from helpers.machine.monitor import Monitor, Reading, Samples
 
 WORK = """
 import sys, time
-from helpers import devices
+from helpers.compute import devices
 from helpers.lessons import lesson_00
 device = devices.pick([devices.ask(sys.argv[1])])
 work = lesson_00.keep_busy(device)

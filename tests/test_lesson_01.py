@@ -6,10 +6,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import opencl, trace
+from helpers.compute import opencl
 from helpers.errors import WorkshopError
+from helpers.judge import trace
 from helpers.lessons import lesson_01
-from helpers.timing import Measurement
+from helpers.measure.timing import Measurement
 
 ADD = """
 __kernel void add(__global const float *a, __global float *c, const int n) {

@@ -6,7 +6,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import opencl
+from helpers.compute import opencl
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_02
 

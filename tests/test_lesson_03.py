@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import plaidml
+from helpers.compute import plaidml
 from helpers.lessons import lesson_03
 
 SPLIT = "function (A[M, N]) -> (O) { T[i, r: M, 16] = >(A[i, 16 * q + r]); O[i: M] = >(T[i, r]); }"

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_04
-from helpers.timing import Measurement
+from helpers.measure.timing import Measurement
 
 SHAPE = (4, 4, 1)
 

@@ -11,7 +11,7 @@ from on_backend import seen  # noqa: F401  (a fixture)
 
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
-from helpers.timing import Measurement
+from helpers.measure.timing import Measurement
 
 
 def measured(times, spread=0.01):

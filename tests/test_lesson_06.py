@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from helpers import devices, plaidml, processes
+from helpers.compute import devices, plaidml, processes
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_06
 from helpers.lessons import lesson_06_tinygrad as written
@@ -201,7 +201,7 @@ def test_the_loader_is_the_one_in_pyopencls_wheel(monkeypatch, tmp_path):
 
 
 def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
-    from helpers import opencl
+    from helpers.compute import opencl
 
     def refuse():
         raise WorkshopError("There is no OpenCL device here.")

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from helpers import ROOT, data, devices, processes, timing
+from helpers import ROOT
+from helpers.compute import data, devices, processes
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_07
+from helpers.measure import timing
 
 
 def test_a_record_waits_for_its_own_device_and_for_no_other(monkeypatch):

@@ -7,14 +7,16 @@ import types
 import numpy as np
 import pytest
 
-from helpers import checks, devices, processes, timing
+from helpers.compute import devices, processes
+from helpers.judge import checks
 from helpers.lessons import lesson_08
+from helpers.measure import timing
 
 
 def exchange_on_jax(images, labels):
     import keras
 
-    from helpers import models
+    from helpers.compute import models
     from helpers.lessons import lesson_08
 
     keras.distribution.set_distribution(keras.distribution.DataParallel())

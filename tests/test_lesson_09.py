@@ -15,8 +15,9 @@ import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from helpers import ROOT, data, devices, processes, worker
+from helpers import ROOT
 from helpers.commands import lesson_files
+from helpers.compute import data, devices, processes, worker
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
 
@@ -430,7 +431,7 @@ def test_the_lessons_network_is_article_as():
         from helpers.lessons import lesson_09 as lesson
 
         lesson.import_keras()
-        from helpers import models
+        from helpers.compute import models
 
         ours, given = lesson.network(initial), models.plain_mlp(lesson.RATE)
         given.set_weights(initial)

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from helpers import devices
-from helpers.data import Dataset
+from helpers.compute import devices
+from helpers.compute.data import Dataset
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_10 as lesson
 
@@ -49,7 +49,7 @@ def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, tmp_pa
         pytest.skip(f"{backend} is not installed here")
     import onnxruntime as ort
 
-    from helpers import processes
+    from helpers.compute import processes
 
     dataset = small_dataset()
     network = lesson.trained_network(dataset, backend, 12, 20.0)
@@ -66,7 +66,7 @@ def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, tmp_pa
 def export(weights, file):
     import numpy as np
 
-    from helpers import models
+    from helpers.compute import models
 
     model = models.cnn()
     model.set_weights(weights)

@@ -10,8 +10,9 @@ import numpy as np
 import psutil
 import pytest
 
-from helpers import devices, published
+from helpers.compute import devices
 from helpers.lessons import lesson_11 as lesson
+from helpers.measure import published
 from helpers.ranking import Ceiling, Row
 
 

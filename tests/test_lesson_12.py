@@ -1,4 +1,4 @@
-"""helpers.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
+"""helpers.judge.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
 
 import shutil
 import time
@@ -7,9 +7,10 @@ import IPython.display
 import numpy as np
 import pytest
 
-from helpers import checks, opencl, processes
-from helpers.checks import CheckFailed
+from helpers.compute import opencl, processes
 from helpers.errors import WorkshopError
+from helpers.judge import checks
+from helpers.judge.checks import CheckFailed
 from helpers.lessons import lesson_12
 
 HEAD = """
@@ -297,7 +298,7 @@ def launch_race():
     import numpy as np
     import pyopencl as cl
 
-    from helpers import opencl
+    from helpers.compute import opencl
 
     context = cl.Context([opencl.pick_device()])
     queue, total = cl.CommandQueue(context), np.zeros(1, np.int32)

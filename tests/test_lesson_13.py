@@ -6,8 +6,9 @@ import IPython.display
 import numpy as np
 import pytest
 
-from helpers import checks, devices, processes
-from helpers.checks import NotDone, NotYet
+from helpers.compute import devices, processes
+from helpers.judge import checks
+from helpers.judge.checks import NotDone, NotYet
 from helpers.lessons import lesson_13
 
 

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from helpers import checks, timing, webgpu
+from helpers.compute import webgpu
+from helpers.judge import checks
 from helpers.lessons import lesson_14 as lesson
 from helpers.lessons import lesson_14_judge as judge
+from helpers.measure import timing
 
 HEAD = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;

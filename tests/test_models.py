@@ -1,4 +1,4 @@
-"""helpers.models: the articles' networks on both backends."""
+"""helpers.compute.models: the articles' networks on both backends."""
 
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)

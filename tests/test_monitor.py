@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.devices import Device
-from helpers.machine import vendor_tools
-from helpers.machine.monitor import Monitor, NoMonitor, Reading, Samples, find, sample, watch
+from helpers.compute.devices import Device
+from helpers.doctor import vendor_tools
+from helpers.doctor.monitor import Monitor, NoMonitor, Reading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
 CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version="OpenCL 3.0 PoCL 3.1")

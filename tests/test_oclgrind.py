@@ -1,4 +1,4 @@
-"""helpers.oclgrind: what Oclgrind finds in kernels and what it cannot; the lessons' solutions and wrong answers."""
+"""judge.oclgrind: what Oclgrind finds in kernels and what it cannot; the lessons' solutions and wrong answers."""
 
 import contextlib
 import functools
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import oclgrind
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
-from helpers.oclgrind import DIVERGENCE, FORBIDDEN, OUTSIDE, RACE, UNWRITTEN
+from helpers.judge import oclgrind
+from helpers.judge.oclgrind import DIVERGENCE, FORBIDDEN, OUTSIDE, RACE, UNWRITTEN
 
 needs_oclgrind = pytest.mark.skipif(not oclgrind.installed(), reason="Oclgrind is not installed: apt install oclgrind")
 GROUP = 8
@@ -98,7 +98,8 @@ def launch_all(launches):
         import os
         from pathlib import Path
 
-        from helpers import oclgrind, opencl
+        from helpers.compute import opencl
+        from helpers.judge import oclgrind
 
         os.environ["OCLGRIND_MAX_ERRORS"] = "1000000"
         written = []
@@ -158,7 +159,7 @@ def test_without_a_finding_it_says_what_it_looked_for_and_brings_the_arrays():
 @needs_oclgrind
 def test_a_function_of_ones_own_runs_there():
     def name():
-        from helpers import opencl
+        from helpers.compute import opencl
 
         print("hello")
         return opencl.name(opencl.pick_device())

@@ -1,4 +1,4 @@
-"""helpers.opencl: the device, readable errors, and what is known of a learner's kernel, on real OpenCL."""
+"""helpers.compute.opencl: the device, readable errors, and what is known of a learner's kernel, on real OpenCL."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import devices, opencl
+from helpers.compute import devices, opencl
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -38,7 +38,8 @@ def python(code, **variables):
 
 
 PICK = """
-from helpers import errors, opencl
+from helpers import errors
+from helpers.compute import opencl
 try:
     print(opencl.name(opencl.pick_device()))
 except errors.WorkshopError as error:

@@ -12,9 +12,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from helpers import ROOT, __main__, plaidml, processes, tile, timing
+from helpers import ROOT, __main__, tile
 from helpers.commands import plaidml as command
+from helpers.compute import plaidml, processes
 from helpers.errors import WorkshopError
+from helpers.measure import timing
 
 LONG = 300  # seconds: against hanging alone
 NO_NETWORK = ("Failed to fetch", "error sending request", "dns error", "no wheels with a matching")
@@ -371,7 +373,7 @@ def test_it_records_what_it_computed(environment, tmp_path, monkeypatch, capsys)
 
 
 def test_importing_it_is_light():
-    code = "import sys, helpers.plaidml, helpers.commands.plaidml; print(*sys.modules)"
+    code = "import sys, helpers.compute.plaidml, helpers.commands.plaidml; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"numpy", "plaidml", "pyopencl", "psutil", "tabulate"} & set(done.stdout.split())
     assert find_spec("plaidml") is None  # the lessons' own environment never has it

@@ -1,4 +1,4 @@
-"""helpers.plots: every figure is a small PNG with an alternative text; tables read well in both forms."""
+"""helpers.measure.plots: every figure is a small PNG with an alternative text; tables read well in both forms."""
 
 import io
 
@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from helpers import checks, errors, opencl, plots, tables, tile, timing, trace
+from helpers import errors, tile
+from helpers.compute import opencl
+from helpers.doctor import monitor
+from helpers.judge import checks, trace
 from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08, lesson_12
-from helpers.machine import monitor
-from helpers.timing import Measurement
+from helpers.measure import plots, tables, timing
+from helpers.measure.timing import Measurement
 
 ADD = "__kernel void add(__global const float *a, __global float *c) { int i = get_global_id(0); c[i] = a[i]; }"
 
@@ -175,14 +178,14 @@ def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():
 @given(st.text("ab -", max_size=400))
 def test_a_printed_sentence_breaks_between_words_alone(text):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("helpers.tables.LINE_WIDTH", 100)
+        patch.setattr("helpers.measure.tables.LINE_WIDTH", 100)
         lines = tables.wrapped(f"first\n{text}").split("\n")
     assert lines[0] == "first" and " ".join(lines[1:]).split() == text.split()
     assert all(len(line) <= 100 or len(line.split()) == 1 for line in lines)
 
 
 def test_verdicts_comparisons_and_errors_break_their_long_lines(monkeypatch, capsys):
-    monkeypatch.setattr("helpers.tables.LINE_WIDTH", 40)
+    monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 40)
     words = "neither one word of this message nor another one is broken"
 
     @checks.verdict

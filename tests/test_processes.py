@@ -1,4 +1,4 @@
-"""helpers.processes on real processes: what travels, what is told of a failure, and that nothing outlives a run."""
+"""compute.processes on real processes: what travels, what is told of a failure, and that nothing outlives a run."""
 
 import contextlib
 import inspect
@@ -20,9 +20,11 @@ import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from helpers import ROOT, processes, tables
+from helpers import ROOT
+from helpers.compute import processes
+from helpers.compute.processes import Run
 from helpers.errors import WorkshopError
-from helpers.processes import Run
+from helpers.measure import tables
 
 LONG = 300  # seconds: against a hang; no run of a test takes so long
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX signals and groups")
@@ -527,7 +529,7 @@ def test_two_jax_processes_work_together_though_one_ends_first():
 # ---------------------------------------------------------------------------------------------- nothing is left
 
 HOLD = f"""
-from helpers import processes
+from helpers.compute import processes
 
 {inspect.getsource(hold)}
 
@@ -646,7 +648,7 @@ def test_commands_are_killed_at_an_interrupt_and_by_kill_all(how, tmp_path):
 
 
 def test_importing_it_is_light():
-    code = "import sys, helpers.processes; print(*sys.modules)"
+    code = "import sys, helpers.compute.processes; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     heavy = {"numpy", "tensorflow", "jax", "torch", "matplotlib", "IPython", "psutil", "tabulate"}
     assert not heavy & set(done.stdout.split())

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from helpers import devices
 from helpers.__main__ import main
+from helpers.compute import devices
 from helpers.maintain import race
 
 needs_its_packages = pytest.mark.skipif(

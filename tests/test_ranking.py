@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import ROOT, products, ranking
+from helpers import ROOT, ranking
 from helpers.__main__ import main
+from helpers.compute import products
 from helpers.errors import WorkshopError
 from helpers.maintain import fill_gallery
 from helpers.ranking import figures, files, handover, measuring, networks, noise, tasks, worker
@@ -717,7 +718,7 @@ def test_what_may_count_is_measured_again_and_nothing_else(only_numpy, monkeypat
 
 
 def test_a_simulator_and_a_device_that_fails_are_not_timed():
-    from helpers.frameworks import Device
+    from helpers.compute.frameworks import Device
 
     good = Device("opencl", "0:0", "CPU", "cpu", computes="right")
     bad = replace(good, computes="failed: it cannot compile")

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import devices, oclgrind, processes, workload
 from helpers.commands import execute, lesson_files
-from helpers.frameworks import Device
+from helpers.compute import devices, processes
+from helpers.compute.frameworks import Device
+from helpers.judge import oclgrind
+from helpers.measure import workload
 
 pytestmark = pytest.mark.skipif(not oclgrind.installed(), reason="Oclgrind is not installed: apt install oclgrind")
 SYSTEM = Path("/etc/OpenCL/vendors")  # where drivers are registered on Linux
@@ -22,7 +24,7 @@ CELL_SECONDS = 120
 
 def called():
     """Run in a process: what the workshop calls each device, whether it compiles, and which it picks."""
-    from helpers import devices, opencl
+    from helpers.compute import devices, opencl
 
     found = [(opencl.name(one), opencl.kind(one), devices.compile_problem(one)) for one in opencl._candidates()]
     return found, opencl.name(opencl.pick_device())

@@ -15,8 +15,9 @@ import pytest
 from test_dependencies import pins
 from test_workshop import LIMIT, PYTHON, copy, environment, inner, offline, other_python, processes, start
 
-from helpers import ROOT, data
+from helpers import ROOT
 from helpers.commands import stick
+from helpers.compute import data
 
 MACHINE = (platform.system(), platform.machine())
 HERE = next((name for name, laptop in stick.LAPTOPS.items() if (laptop.system, laptop.machine) == MACHINE), "")

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from helpers import devices, opencl, tile
+from helpers import tile
+from helpers.compute import devices, opencl
 from helpers.errors import WorkshopError
 
 DEVICE = opencl.pick_device()

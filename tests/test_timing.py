@@ -1,4 +1,4 @@
-"""helpers.timing: waits for the device, tells the spread, and claims nothing that the spread does not allow."""
+"""helpers.measure.timing: waits for the device, tells the spread, and claims nothing that the spread does not allow."""
 
 import collections
 import threading
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import timing
 from helpers.errors import WorkshopError
-from helpers.timing import Measurement
+from helpers.measure import timing
+from helpers.measure.timing import Measurement
 
 
 def of(*seconds, label="it", device="some device"):
@@ -83,7 +83,7 @@ def test_a_duration_keeps_its_value_in_a_unit_that_fits(seconds):
 
 def test_an_opencl_queue_is_waited_for():
     cl = pytest.importorskip("pyopencl")
-    from helpers import opencl
+    from helpers.compute import opencl
 
     context = cl.Context([opencl.pick_device()])
     queue = cl.CommandQueue(context)

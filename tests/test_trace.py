@@ -1,4 +1,4 @@
-"""helpers.trace: who touched what, on real OpenCL; races are found whatever one run returns."""
+"""helpers.judge.trace: who touched what, on real OpenCL; races are found whatever one run returns."""
 
 import numpy as np
 import pyopencl as cl
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import instrument, opencl, trace
+from helpers.compute import opencl
 from helpers.errors import WorkshopError
+from helpers.judge import instrument, trace
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {

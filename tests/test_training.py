@@ -1,4 +1,4 @@
-"""helpers.training: on real backends, with a real Ctrl-C and with budgets; in a real kernel; and starts that fail."""
+"""compute.training: on real backends, with a real Ctrl-C and with budgets; in a real kernel; and starts that fail."""
 
 import asyncio
 import math
@@ -15,12 +15,13 @@ import pytest
 import sample_lesson
 from on_backend import seen  # noqa: F401  (a fixture)
 
-from helpers import backends, devices, processes, training, workload
+from helpers import doctor
 from helpers.commands import execute
+from helpers.compute import backends, devices, processes, training
+from helpers.compute.host import Host
+from helpers.doctor import facts
 from helpers.errors import WorkshopError
-from helpers.machine import doctor
-from helpers.machine.doctor import facts
-from helpers.machine.host import Host
+from helpers.measure import workload
 
 HERE = Path(__file__).parent
 KEPT = "what was learned until then is kept"
@@ -155,7 +156,7 @@ def test_a_training_that_was_not_the_whole_says_by_how_much():
 
 TRAIN = """
 import on_backend
-from helpers import training
+from helpers.compute import training
 
 training.start()
 model = on_backend.small()
@@ -232,7 +233,7 @@ def run_code(code, path="", **variables):
 
 
 START = """
-from helpers import training
+from helpers.compute import training
 from helpers.errors import WorkshopError
 for _ in range(2):
     try:
@@ -279,7 +280,7 @@ def test_a_backend_that_breaks_while_it_starts_is_told_with_its_last_words(tmp_p
 
 
 WRONG_DEVICE = """
-from helpers import devices
+from helpers.compute import devices
 devices.verdict = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole numbers"  # a fake device in a real start
 """
 
@@ -301,7 +302,7 @@ def test_a_process_of_several_proves_its_own_device():
     def prove(process, addresses):
         import jax
 
-        from helpers import devices
+        from helpers.compute import devices
 
         jax.distributed.initialize(addresses[0], 2, process)
         verdict = devices.verdict(devices.in_this_process("jax"))
@@ -314,7 +315,7 @@ def test_a_device_that_a_lesson_has_hidden_is_not_the_one_that_keras_takes():
     def name():
         import tensorflow as tf
 
-        from helpers import devices
+        from helpers.compute import devices
 
         processor = tf.config.list_physical_devices("CPU")
         tf.config.set_visible_devices([], "CPU")
@@ -343,14 +344,16 @@ def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch)
 
 
 def test_importing_is_light():
-    done = run_code("import sys, helpers.training, helpers.models, helpers.workarounds; print(*sys.modules)")
+    done = run_code(
+        "import sys, helpers.compute.training, helpers.compute.models, helpers.compute.workarounds; print(*sys.modules)"
+    )
     assert not {"tensorflow", "jax", "torch", "keras", "IPython", "matplotlib", "h5py"} & set(done.stdout.split())
 
 
 # ---------------------------------------------------------------------------------------------- workarounds
 
 MULTIPLY = """
-from helpers import training
+from helpers.compute import training
 
 tf = training.import_tensorflow()
 tf.config.threading.set_intra_op_parallelism_threads(1)

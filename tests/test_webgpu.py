@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from helpers import devices, webgpu
-from helpers.devices import Answer, Device
-from helpers.machine.doctor import webgpu as doctor
-from helpers.machine.doctor.facts import Facts
-from helpers.machine.host import Host, cpu_name
+from helpers.compute import devices, webgpu
+from helpers.compute.devices import Answer, Device
+from helpers.compute.host import Host, cpu_name
+from helpers.doctor import webgpu as doctor
+from helpers.doctor.facts import Facts
 
 LINUX = Host("Linux", "x86_64", (3, 12), "venv", nvidia=False)
 DOUBLE = """

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers import workload
+from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
-from helpers.machine.host import Host, command
+from helpers.measure import workload
 
 if TYPE_CHECKING:
     from helpers.ranking import Score

@@ -21,8 +21,8 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
+from helpers.compute.host import binder_link
 from helpers.errors import WorkshopError
-from helpers.machine.host import binder_link
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from helpers.doctor.findings import Finding
 from helpers.errors import WorkshopError
-from helpers.machine.doctor.findings import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask every framework and print one table; the status is 0 if any of them found a device that computes right."""
-    from helpers import devices
-    from helpers.machine import doctor
+    from helpers import doctor
+    from helpers.compute import devices
 
     titles = ", ".join(framework.title for framework in devices.FRAMEWORKS.values())
     print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)

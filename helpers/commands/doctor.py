@@ -11,16 +11,14 @@ from helpers.errors import WorkshopError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("--quick", action="store_true", help="only what takes less than a second")
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON for programs (helpers/machine/doctor/output.py)"
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs (helpers/doctor/output.py)")
     parser.add_argument("--report", metavar="FILE", type=Path, help="also write a text to send to whoever helps you")
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine this machine, print the findings, and return 0 unless one of them stops the workshop."""
-    from helpers.machine import doctor
-    from helpers.machine.doctor import output
+    from helpers import doctor
+    from helpers.doctor import output
 
     findings = doctor.examine(quick=args.quick)
     text = doctor.report(findings)

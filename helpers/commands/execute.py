@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from helpers import workload
 from helpers.commands import lesson_files
+from helpers.measure import workload
 
 if TYPE_CHECKING:
     import psutil

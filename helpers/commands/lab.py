@@ -14,9 +14,10 @@ import webbrowser
 from pathlib import Path
 from urllib.parse import quote
 
-from helpers import ROOT, workload
+from helpers import ROOT
 from helpers.commands import files, lesson_files
 from helpers.errors import WorkshopError
+from helpers.measure import workload
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the machine quickly, then serve the lessons until Ctrl-C."""
-    from helpers.machine import doctor
+    from helpers import doctor
 
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile

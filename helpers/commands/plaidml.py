@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from helpers import plaidml
 from helpers.commands import uv
+from helpers.compute import plaidml
 from helpers.errors import WorkshopError
 
 AGAIN = f"Repeat the command. If it fails again: {plaidml.COMMAND} --remove, then {plaidml.COMMAND}"
@@ -115,7 +115,7 @@ def call(environment: Path, function: object, changes: dict | None = None, **arg
     Raises:
         WorkshopError: it failed there.
     """
-    from helpers import processes
+    from helpers.compute import processes
 
     python, variables = str(plaidml.executable(environment)), plaidml.VARIABLES | (changes or {})
     try:

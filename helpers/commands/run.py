@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers import ROOT, workload
+from helpers import ROOT
 from helpers.commands import execute, lesson_files
 from helpers.commands.files import short, write
+from helpers.compute.host import cpu_name
 from helpers.errors import WorkshopError
-from helpers.machine.host import cpu_name
+from helpers.measure import workload
 
 BUILD = ROOT / "build"
 PACKAGES = (

@@ -20,10 +20,11 @@ import numpy as np
 from packaging.requirements import Requirement
 from tabulate import tabulate
 
-from helpers import ROOT, data
+from helpers import ROOT
 from helpers.commands import files
+from helpers.compute import data
+from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
-from helpers.machine.host import Host, command
 
 REQUIREMENTS = ROOT / "requirements"
 MADE_FOR = Path("wheels", "made-for.json")  # what workshop.py reads

@@ -6,8 +6,9 @@ import argparse
 import base64
 from pathlib import Path
 
-from helpers import ROOT, data, processes
+from helpers import ROOT
 from helpers.commands.files import short, write
+from helpers.compute import data, processes
 
 WEB = ROOT / "helpers" / "web"
 WEIGHTS = WEB / "digits.npz"  # of a small network that reads digits, float16, and what it is worth
@@ -96,7 +97,7 @@ def answers(weights: list, images: object) -> object:
 
 
 def _train(images: object, labels: object, epochs: int) -> list:
-    from helpers import training
+    from helpers.compute import training
 
     training.start()
     import keras

@@ -6,8 +6,9 @@ import argparse
 import importlib.util
 import os
 
-from helpers import ROOT, workload
+from helpers import ROOT
 from helpers.errors import WorkshopError
+from helpers.measure import workload
 
 PASSES_ON = True
 LESSONS = (

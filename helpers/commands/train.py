@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from helpers.cluster import Member
-    from helpers.data import Dataset
+    from helpers.compute.data import Dataset
 
 GUARDED = "ANYGPU_GUARDED"  # set for the process that trains; the one before it looks how it ends
 SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weights, and agree on the order of images
@@ -92,7 +92,7 @@ def _shut_down() -> None:
 
 
 def _train(args: argparse.Namespace, member: Member) -> None:
-    from helpers import data, training
+    from helpers.compute import data, training
 
     say = print if member.rank == 0 else lambda *words: None
     with _without("sklearn", "matplotlib"):
@@ -167,7 +167,7 @@ def _model() -> keras.Model:
     """Return lesson 04's network without dropout, with copies on all devices of all processes."""
     import keras
 
-    from helpers import models
+    from helpers.compute import models
 
     keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
     return models.plain_mlp(RATE)

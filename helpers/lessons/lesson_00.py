@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers import checks, devices, products
-from helpers.devices import Answer, Device
+from helpers.compute import devices, products
+from helpers.compute.devices import Answer, Device
+from helpers.compute.host import usable_cpus
+from helpers.doctor import monitor
+from helpers.doctor.monitor import Samples
 from helpers.errors import WorkshopError
-from helpers.machine import monitor
-from helpers.machine.host import usable_cpus
-from helpers.machine.monitor import Samples
-from helpers.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.judge import checks
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
 
 CONTROL = {"idle_seconds": 0.7, "busy_seconds": 0.7, "interval": 0.1}  # how each function of exercise 1 is watched
 LONGER = {"idle_seconds": 1.0, "busy_seconds": 3.0, "interval": 0.3}  # once more where a busy machine may hide its work
@@ -220,7 +221,7 @@ def moved_to_cpu(answers: Iterable[Answer], device: Device, watcher: monitor.Mon
     so.
 
     Args:
-        answers: what `helpers.devices.find` returned.
+        answers: what `helpers.compute.devices.find` returned.
         device: the device that the lesson uses.
         watcher: what watches it.
     """
@@ -359,7 +360,7 @@ def loads(device: Device) -> dict[str, Load]:
     """Return loads that leave a device nearly empty or fill it, each under a name that says how; the fullest last.
 
     Args:
-        device: one of those that `helpers.devices.find` lists.
+        device: one of those that `helpers.compute.devices.find` lists.
 
     Raises:
         WorkshopError: the workshop has no load for this framework.
@@ -373,7 +374,7 @@ def keep_busy(device: Device) -> Load:
     """Return the fullest of the `loads`: a call keeps `device` busy for about a tenth of a second.
 
     Args:
-        device: one of those that `helpers.devices.find` lists.
+        device: one of those that `helpers.compute.devices.find` lists.
 
     Raises:
         WorkshopError: the workshop has no load for this framework.
@@ -384,7 +385,7 @@ def keep_busy(device: Device) -> Load:
 def _opencl(device: Device) -> dict[str, Load]:
     import pyopencl as cl
 
-    from helpers import opencl
+    from helpers.compute import opencl
 
     platform, number = map(int, device.identifier.split(":"))
     chosen = cl.get_platforms()[platform].get_devices()[number]
@@ -443,7 +444,7 @@ def _products(product: Callable[[int], Callable[[], None]], largest: int = MATRI
 
 
 def _tensorflow(device: Device) -> dict[str, Load]:
-    from helpers.quiet import caught_stderr
+    from helpers.compute.quiet import caught_stderr
 
     def product(size: int) -> Callable[[], None]:
         with tf.device(device.identifier):
@@ -508,7 +509,7 @@ def _onnxruntime(device: Device) -> dict[str, Load]:
 
 
 def _webgpu(device: Device) -> dict[str, Load]:
-    from helpers import webgpu
+    from helpers.compute import webgpu
 
     opened = webgpu.request_device(webgpu.adapters()[int(device.identifier)])
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from helpers import checks, kernel_checks, opencl, timing
+from helpers.compute import opencl
 from helpers.errors import WorkshopError
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
-from helpers.tables import Table
-from helpers.trace import Trace
+from helpers.judge import checks, kernel_checks
+from helpers.judge.trace import Trace
+from helpers.measure import timing
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
+from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -109,7 +111,7 @@ def work_items(trace: Trace, title: str) -> None:
     """Draw which work-item touched which element: arrays that are read above, arrays that are written below.
 
     Args:
-        trace: what `helpers.trace.record` saw of a one-dimensional launch; about 20 work-items are legible.
+        trace: what `helpers.judge.trace.record` saw of a one-dimensional launch; about 20 work-items are legible.
         title: the message of the figure.
 
     Raises:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, kernel_checks, opencl, timing, trace
-from helpers.checks import NotDone, NotYet
+from helpers.compute import opencl
+from helpers.compute.host import cpu_name
 from helpers.errors import WorkshopError
+from helpers.judge import checks, kernel_checks, trace
+from helpers.judge.checks import NotDone, NotYet
 from helpers.lessons.lesson_01 import smooth
-from helpers.machine.host import cpu_name
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
-from helpers.tables import Table
+from helpers.measure import timing
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
+from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, plaidml, tile
-from helpers.plots import BLUE, GREY, ORANGE, figure, show
-from helpers.tables import Table
-from helpers.timing import duration, is_clear
+from helpers import tile
+from helpers.compute import plaidml
+from helpers.judge import checks
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.measure.tables import Table
+from helpers.measure.timing import duration, is_clear
 
 if TYPE_CHECKING:
+    from helpers.measure.timing import Measurement
     from helpers.tile import Ranges
     from helpers.tile.ranges import Affine
-    from helpers.timing import Measurement
 
 
 def _random_arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> tuple[np.ndarray, ...]:

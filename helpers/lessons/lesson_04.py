@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import checks, tables, training, workload
+from helpers.compute import training
 from helpers.errors import WorkshopError
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
-from helpers.timing import Measurement, duration
+from helpers.judge import checks
+from helpers.measure import tables, workload
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
+from helpers.measure.timing import Measurement, duration
 
 if TYPE_CHECKING:
     import keras

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, timing
+from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
-from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
-from helpers.quiet import caught_stderr
-from helpers.timing import Measurement, compare, duration, is_clear
+from helpers.judge import checks
+from helpers.measure import timing
+from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
+from helpers.measure.timing import Measurement, compare, duration, is_clear
 
 if TYPE_CHECKING:
     import keras

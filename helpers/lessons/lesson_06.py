@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import backends, checks, devices
+from helpers.compute import backends, devices
+from helpers.judge import checks
 from helpers.lessons.lesson_06_tinygrad import (  # noqa: F401  (for the notebook)
     TinygradKernel,
     dense_kernel,
@@ -31,13 +32,13 @@ from helpers.lessons.lesson_06_tinygrad import (  # noqa: F401  (for the noteboo
     shortened,
     take_device_of_lesson_01,
 )
-from helpers.plots import BLUE, GREEN, ORANGE, figure, show
+from helpers.measure.plots import BLUE, GREEN, ORANGE, figure, show
 
 if TYPE_CHECKING:
     import keras
 
-    from helpers.tables import Table
-    from helpers.timing import Measurement
+    from helpers.measure.tables import Table
+    from helpers.measure.timing import Measurement
 
 # Part 1
 
@@ -87,7 +88,7 @@ def _try_on(backend: str, source: str, name: str) -> str:
 
 @functools.lru_cache
 def _problem_on(backend: str, source: str, name: str) -> str:
-    from helpers import processes
+    from helpers.compute import processes
 
     arguments = {"source": source, "name": name}
     run = processes.run(_try_here, check=False, variables=settings(backend), arguments=arguments)
@@ -387,7 +388,7 @@ def results_table(trained: Mapping[str, Mapping]) -> Table:
     Args:
         trained: for each backend what the lesson's `train` returned.
     """
-    from helpers.tables import Table
+    from helpers.measure.tables import Table
 
     rows = [
         (title, f"{before:.1e}", f"{after:.1e}", f"{trained[title]['losses'][-1]:.6f}")
@@ -403,7 +404,7 @@ def step_times(trained: Mapping[str, Mapping]) -> dict[str, Measurement]:
     Args:
         trained: for each backend what the lesson's `train` returned.
     """
-    from helpers.timing import Measurement
+    from helpers.measure.timing import Measurement
 
     return {title: Measurement(title, run["device"], tuple(run["steps"][1:])) for title, run in trained.items()}
 
@@ -414,8 +415,8 @@ def times_table(trained: Mapping[str, Mapping]) -> Table:
     Args:
         trained: for each backend what the lesson's `train` returned.
     """
-    from helpers.tables import Table
-    from helpers.timing import duration
+    from helpers.measure.tables import Table
+    from helpers.measure.timing import duration
 
     rows, later = [], step_times(trained)
     for name, title in backends.BACKENDS.items():
@@ -624,7 +625,7 @@ def outcome(function: Callable[[str], str], program: str) -> str:
 
     The variable KERAS_BACKEND is not set there. A package that is not installed here is told with its remedy.
     """
-    from helpers import processes
+    from helpers.compute import processes
 
     variables = {"KERAS_BACKEND": None, "KERAS_HOME": None}
     run = processes.run(function, variables=variables, check=False, arguments={"program": program})
@@ -692,7 +693,7 @@ def tell_step(work: float, kernel: Measurement, operations: int, runs: Mapping[s
         operations: additions and multiplications of one of them.
         runs: for each name (losses, seconds), tinygrad's last.
     """
-    from helpers.timing import duration
+    from helpers.measure.timing import duration
 
     name, (_, seconds) = list(runs.items())[-1]
     computed = duration(work / operations * kernel.median)
@@ -705,8 +706,8 @@ def speed_table(runs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
     Args:
         runs: for each name (losses, seconds), one entry a step.
     """
-    from helpers.tables import Table
-    from helpers.timing import duration
+    from helpers.measure.tables import Table
+    from helpers.measure.timing import duration
 
     rows = []
     for name, (losses, seconds) in runs.items():
@@ -727,8 +728,8 @@ def cnn_table(old: tuple[list, list], new: tuple[list, list], what: str, keras: 
         what: batch, dataset, place and date, for the header.
         keras: Keras 3 and its backend.
     """
-    from helpers.tables import Table
-    from helpers.timing import duration
+    from helpers.measure.tables import Table
+    from helpers.measure.timing import duration
 
     rows = [
         [number, f"{a:.5f}", f"{b:.5f}", f"{abs(a - b):.1g}", duration(slow), duration(fast)]
@@ -742,7 +743,7 @@ def recorded_cnn() -> Table:
     """Return what `train_cnn` did once, elsewhere: the first header says when and where."""
     import json
 
-    from helpers import plaidml
+    from helpers.compute import plaidml
 
     known = json.loads(plaidml.RECORDED.read_text(encoding="utf-8"))["cnn"]
     what = f"{known['batch']} images, {known['dataset']}, recorded on {known['date']} on {known['machine']}"

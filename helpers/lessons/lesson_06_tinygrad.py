@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT, devices
+from helpers import ROOT
+from helpers.compute import devices
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
-    from helpers.tables import Table
-    from helpers.timing import Measurement
+    from helpers.measure.tables import Table
+    from helpers.measure.timing import Measurement
 
 
 def opencl_loader() -> str | None:
@@ -36,7 +37,7 @@ def no_tinygrad() -> str:
 
 def no_opencl() -> str:
     """Return why no OpenCL device can be used here, and what helps; empty if one can."""
-    from helpers import opencl
+    from helpers.compute import opencl
 
     try:
         opencl.pick_device()
@@ -57,7 +58,7 @@ def take_device_of_lesson_01() -> str:
     """
     import ctypes
 
-    from helpers import opencl
+    from helpers.compute import opencl
 
     device = opencl.pick_device()
     from tinygrad.runtime.autogen.opencl import cl_device_id
@@ -71,7 +72,7 @@ def own_choice() -> str:
     """Return the OpenCL device that `DEV=CL` takes by itself: the first platform's first GPU, or its default device."""
     import pyopencl as cl
 
-    from helpers import opencl
+    from helpers.compute import opencl
 
     first = opencl.platforms()[0]
     for kind in (cl.device_type.GPU, cl.device_type.DEFAULT):
@@ -85,7 +86,7 @@ def own_choice() -> str:
 
 def device_name() -> str:
     """Return the name of the OpenCL device that lesson 01 picks."""
-    from helpers import opencl
+    from helpers.compute import opencl
 
     return opencl.name(opencl.pick_device())
 
@@ -167,7 +168,7 @@ class TinygradKernel:
     def __init__(self, source: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> None:
         import pyopencl as cl
 
-        from helpers import opencl
+        from helpers.compute import opencl
 
         self.device = opencl.pick_device()
         context = cl.Context([self.device])
@@ -195,7 +196,8 @@ class TinygradKernel:
 
     def measure(self, repeats: int) -> Measurement:
         """Time it; the arrays are on the device before the clock starts."""
-        from helpers import opencl, timing
+        from helpers.compute import opencl
+        from helpers.measure import timing
 
         return timing.measure(self.run, device=opencl.name(self.device), on=self.queue, repeats=repeats)
 
@@ -207,7 +209,7 @@ def gflops_table(timed: Mapping[str, Measurement], operations: int) -> Table:
         timed: for each name its runs.
         operations: additions and multiplications of one run.
     """
-    from helpers.tables import Table
+    from helpers.measure.tables import Table
 
     rows = []
     for name, run in timed.items():

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, processes, training
-from helpers.data import CACHE
+from helpers.compute import processes, training
+from helpers.compute.data import CACHE
 from helpers.errors import WorkshopError
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, figure, show
-from helpers.timing import duration
+from helpers.judge import checks
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
+from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
     import jax

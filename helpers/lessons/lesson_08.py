@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
-from helpers.timing import Measurement, duration, is_clear
+from helpers.judge import checks
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
+from helpers.measure.timing import Measurement, duration, is_clear
 
 if TYPE_CHECKING:
     import jax

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers import workload
 from helpers.errors import WorkshopError
 from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebook calls them)
     Died,
@@ -27,15 +26,16 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebook c
     check_receive,
     check_share,
 )
-from helpers.plots import BLUE, GREEN, ORANGE, PINK, figure, show
-from helpers.tables import Table
-from helpers.timing import duration
+from helpers.measure import workload
+from helpers.measure.plots import BLUE, GREEN, ORANGE, PINK, figure, show
+from helpers.measure.tables import Table
+from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from helpers.processes import Run
+    from helpers.compute.processes import Run
 
 BATCH = 256  # images a step, of all processes together
 RATE = 0.05
@@ -50,12 +50,12 @@ def need(*frameworks: str) -> None:
     """Say before anything starts that a framework is missing; the lesson's processes would each say it their way.
 
     Args:
-        frameworks: names that `helpers.devices` knows.
+        frameworks: names that `helpers.compute.devices` knows.
 
     Raises:
         WorkshopError: one of them is not installed.
     """
-    from helpers import devices
+    from helpers.compute import devices
 
     titles = {"tensorflow": "TensorFlow", "jax": "JAX"}
     missing = [titles[name] for name in frameworks if not devices.installed(name)]
@@ -86,15 +86,15 @@ def run(function: Callable[..., object], processes: int = 1, name: str = "", **o
     """Call a function in processes of their own, with a time-out, and note how long that took.
 
     Args:
-        function: see `helpers.processes.run`.
+        function: see `helpers.compute.processes.run`.
         processes: how many.
         name: by which its time is noted; the function's own if empty.
-        options: of `helpers.processes.run`.
+        options: of `helpers.compute.processes.run`.
 
     Raises:
         WorkshopError: it failed, or its time is over.
     """
-    from helpers import processes as running
+    from helpers.compute import processes as running
 
     name, start = name or function.__name__, time.perf_counter()
     try:
@@ -797,7 +797,7 @@ def launch(command: Sequence[str], processes: int = 1) -> str:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from helpers import processes as running
+    from helpers.compute import processes as running
 
     start = time.perf_counter()
     (address,) = running._free_addresses(1)

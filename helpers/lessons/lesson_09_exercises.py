@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers import checks
+from helpers.judge import checks
 
 Share = Callable[[int, int, int], tuple[int, int]]
 

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import backends, checks, devices, processes, products, timing
+from helpers.compute import backends, devices, processes, products
+from helpers.compute.frameworks import PROVIDERS
+from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
-from helpers.frameworks import PROVIDERS
-from helpers.machine.host import Host, command
-from helpers.plots import BLUE, GREEN, ORANGE, SKY, figure, show
-from helpers.timing import Measurement
+from helpers.judge import checks
+from helpers.measure import timing
+from helpers.measure.plots import BLUE, GREEN, ORANGE, SKY, figure, show
+from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
     import onnx
 
-    from helpers.data import Dataset
+    from helpers.compute.data import Dataset
 
 Event = Mapping[str, object]  # of a profile
 RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
@@ -86,7 +88,7 @@ def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -
 
 def _train(images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float) -> dict:
     """Train article C's network, and predict; its source travels, so it imports what it uses."""
-    from helpers import models, training
+    from helpers.compute import models, training
 
     training.start()
     import keras

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import checks, published
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
-from helpers.tables import Table
-from helpers.timing import Measurement, duration, is_clear
+from helpers.judge import checks
+from helpers.measure import published
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
+from helpers.measure.tables import Table
+from helpers.measure.timing import Measurement, duration, is_clear
 
 if TYPE_CHECKING:
     from helpers.ranking import Row
@@ -43,7 +44,7 @@ def product(size: int) -> Work:
     Args:
         size: rows and columns of both.
     """
-    from helpers import devices
+    from helpers.compute import devices
 
     matrix = np.random.default_rng(0).random((size, size), dtype=np.float32)
     operations = 2 * size**3
@@ -65,7 +66,7 @@ def _product_in_a_thread(matrix: np.ndarray, operations: int, why: str) -> Work:
     """Let one thread take the place of a device's queue: `submit` returns at once, `result` waits."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from helpers.machine.host import cpu_name
+    from helpers.compute.host import cpu_name
 
     thread = ThreadPoolExecutor(1)
     name = f"{cpu_name()} (NumPy, in a thread)"
@@ -81,7 +82,7 @@ def busy_neighbour(busy: bool = True, seconds: float = 30.0) -> Iterator[None]:
         busy: without it nothing is done.
         seconds: after so long the processes end by themselves, whatever becomes of this one.
     """
-    from helpers.machine.host import usable_cpus
+    from helpers.compute.host import usable_cpus
 
     count = math.ceil(usable_cpus()) if busy else 0
     code = f"import time; end = time.time() + {seconds}; print(1, flush=True)\nwhile time.time() < end: pass"

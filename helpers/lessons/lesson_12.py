@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, devices, kernel_checks, opencl, processes, trace
-from helpers import oclgrind as simulator
-from helpers.checks import NotYet
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY, figure, show
+from helpers.compute import devices, opencl, processes
+from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import oclgrind as simulator
+from helpers.judge.checks import NotYet
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY, figure, show
 
 if TYPE_CHECKING:
     import pyopencl as cl

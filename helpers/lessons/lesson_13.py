@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers import checks, devices, processes
-from helpers.backends import BACKENDS
-from helpers.checks import NotDone, NotYet
-from helpers.machine.doctor.packages import files_of, owners  # noqa: F401 (the lesson calls owners itself)
-from helpers.plots import BLUE, GREY, ORANGE, RED, figure, show
+from helpers.compute import devices, processes
+from helpers.compute.backends import BACKENDS
+from helpers.doctor.packages import files_of, owners  # noqa: F401 (the lesson calls owners itself)
+from helpers.judge import checks
+from helpers.judge.checks import NotDone, NotYet
+from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 
 # ----------------------------------------------------------------------------------------- running what goes wrong
 

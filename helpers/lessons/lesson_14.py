@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import checks, opencl, timing, webgpu
+from helpers.compute import opencl, webgpu
+from helpers.compute.host import cpu_name
 from helpers.errors import WorkshopError
+from helpers.judge import checks
 from helpers.lessons import lesson_14_judge as judge
 from helpers.lessons import lesson_14_web
-from helpers.machine.host import cpu_name
-from helpers.plots import BLUE, GREY, ORANGE, figure, show
-from helpers.tables import Table
-from helpers.timing import Measurement
+from helpers.measure import timing
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.measure.tables import Table
+from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
     import wgpu

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import checks, opencl, webgpu
+from helpers.compute import opencl, webgpu
+from helpers.judge import checks
 from helpers.lessons import lesson_14_races as races
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Lesson 14: record which invocation touches what between two barriers, and look for races in that record.
 
 A race rarely shows in the sums: many adapters, software ones above all, run the invocations in an order that hides it.
-So the learner's WGSL is rewritten, as `helpers.instrument` does it for OpenCL C: every index of workgroup memory, and
-of the output, goes through a function that notes it in a buffer. `helpers.trace` then looks at that record.
+So the learner's WGSL is rewritten, as `judge.instrument` does it for OpenCL C: every index of workgroup memory, and
+of the output, goes through a function that notes it in a buffer. `helpers.judge.trace` then looks at that record.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import opencl, trace, webgpu
-from helpers.instrument import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
+from helpers.compute import opencl, webgpu
+from helpers.judge import trace
+from helpers.judge.instrument import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
 
 if TYPE_CHECKING:
     import wgpu
@@ -119,7 +120,7 @@ class Recorded:
         return Found(_races(seen), written_outside, read_outside, unwritten, unchanged, int(seen.local_accesses.max()))
 
     def _trace(self, touches: list[list[int]], counts: np.ndarray) -> trace.Trace:
-        """The touches as `helpers.trace` knows them: [invocation, array and kind, index, barriers, ...] each."""
+        """The touches as `helpers.judge.trace` knows them: [invocation, array and kind, index, barriers, ...] each."""
         record = np.array([[item, what, index, 0, met] for item, what, index, met, _ in touches], np.int64)
         record = record.reshape(-1, 5)
         shared = np.bincount(record[record[:, 1] // ARRAY < self.of_group, 0], minlength=GROUP)

@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers import ROOT, backends, processes, webgpu
-from helpers.plots import BLUE, GREY, ORANGE, figure
-from helpers.tables import Table
-from helpers.timing import Measurement, duration
+from helpers import ROOT
+from helpers.compute import backends, processes, webgpu
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure
+from helpers.measure.tables import Table
+from helpers.measure.timing import Measurement, duration
 
 if TYPE_CHECKING:
     from IPython.display import Image
     from matplotlib.figure import Figure
 
-    from helpers.data import Dataset
+    from helpers.compute.data import Dataset
 
 WEB = ROOT / "helpers" / "web"
 KEPT = ROOT / "data" / "models"  # mlp.weights.h5, and mlp.json with dataset and accuracy
@@ -418,7 +419,7 @@ def trained_network(mnist: Dataset, images: int, seconds: float) -> Network:
 
 def _train_or_load(images: np.ndarray, labels: np.ndarray, test: np.ndarray, budget: float, file: str) -> dict:
     """Train lesson 04's network, or load it, and predict; its source travels, so it imports what it uses."""
-    from helpers import models, training
+    from helpers.compute import models, training
 
     training.start()
     import keras

@@ -13,13 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from helpers import ROOT
+from helpers import ROOT, doctor
 from helpers.commands import lesson_files
 from helpers.commands.files import write
+from helpers.compute.host import Host, binder_link, unset_variable
+from helpers.doctor.findings import Failure
 from helpers.errors import WorkshopError
-from helpers.machine import doctor
-from helpers.machine.doctor.findings import Failure
-from helpers.machine.host import Host, binder_link, unset_variable
 from helpers.maintain import on_gpu, rules
 
 PAGES = ("README.md", "data/README.md", "docs/**/*.md")

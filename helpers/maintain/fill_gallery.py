@@ -18,8 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from helpers import ROOT, processes, ranking
-from helpers.machine.host import usable_cpus
+from helpers import ROOT, ranking
+from helpers.compute import processes
+from helpers.compute.host import usable_cpus
 from helpers.ranking.files import FOLDER, problems_of_reference
 from helpers.ranking.measuring import VARIABLES
 

@@ -13,7 +13,7 @@ import tomllib
 
 from helpers import ROOT
 from helpers.commands import files, lesson_files
-from helpers.plots import BLUE
+from helpers.measure.plots import BLUE
 
 README, FOLDER = ROOT / "README.md", ROOT / "docs" / "front"
 LESSON, CELL = "00", "091e061f"  # "Busy is not the same as fast": one message, and small enough for a first screen

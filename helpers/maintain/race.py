@@ -18,11 +18,12 @@ import time
 
 import pyperf
 
-from helpers import ROOT, backends, devices
+from helpers import ROOT
 from helpers.commands.files import short
 from helpers.commands.run import BUILD
+from helpers.compute import backends, devices
 from helpers.errors import WorkshopError
-from helpers.tables import Table
+from helpers.measure.tables import Table
 
 FOLDER = BUILD / "race"
 WAYS = {"mlp": ("article", "lesson"), "cnn": ("article", "lesson", "im2col")}
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what `args` asks for and print it; return 0, 1 if a process failed, 130 if it was interrupted."""
-    from helpers import data
+    from helpers.compute import data
 
     data.load_mnist()  # a download happens before anything is measured, and a wrong ANYGPU_MNIST stops it all
     if args.epochs < 2 or args.rounds < 1:
@@ -103,7 +104,7 @@ def _report() -> None:
 
 def train(network: str, way: str, seed: int, epochs: int, images: int | None) -> tuple[list[float], dict[str, object]]:
     """Train once; return the seconds of each epoch, validation included, and the accuracy with what it is for."""
-    from helpers import data, models, training
+    from helpers.compute import data, models, training
     from helpers.lessons import lesson_05
 
     if way != "article":

@@ -21,10 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers import opencl, plaidml, processes, tile
+from helpers import tile
 from helpers.commands import files, lesson_files
+from helpers.compute import opencl, plaidml, processes
+from helpers.compute.host import cpu_name
 from helpers.lessons import lesson_06
-from helpers.machine.host import cpu_name
 
 ROUNDS, REPEATS = 3, 15
 
@@ -61,7 +62,7 @@ def cnn(batch: int = 128, steps: int = 4) -> dict[str, object]:
 
     The function that trains is the one that lesson 06 shows.
     """
-    from helpers import data
+    from helpers.compute import data
 
     mnist = data.load_mnist()
     shapes = ((3, 3, 1, 32), (3, 3, 32, 64), (9216, 128), (128, 10))

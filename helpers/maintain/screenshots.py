@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers import ROOT, workload
+from helpers import ROOT
 from helpers.commands import execute, files, lesson_files
 from helpers.commands.files import short
 from helpers.commands.run import BUILD
 from helpers.errors import WorkshopError
+from helpers.measure import workload
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

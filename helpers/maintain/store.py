@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from helpers import workload
 from helpers.commands import execute, lesson_files
 from helpers.commands.files import write
 from helpers.errors import WorkshopError
 from helpers.maintain import rules
+from helpers.measure import workload
 
 PROFILE = "lab"  # stored outputs come from this profile, on a CPU, with real MNIST
 WHOLE = {workload.WHOLE: "1"}  # and from trainings that run to their end, whatever they take

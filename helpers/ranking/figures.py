@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from helpers.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.ranking import files
 from helpers.ranking.results import Result, digits
 from helpers.ranking.scoring import Score, score

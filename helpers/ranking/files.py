@@ -19,7 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers import ROOT, processes
+from helpers import ROOT
+from helpers.compute import processes
 from helpers.errors import WorkshopError
 from helpers.ranking.noise import Moment, Noise
 from helpers.ranking.results import Machine, Result, Row, best, with_ceilings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import products
+from helpers.compute import products
 from helpers.ranking import tasks
 from helpers.ranking.tasks import ADDED, COPIED, MEMORY, PEAK, PRODUCT, Prepare, Work
 
@@ -205,7 +205,7 @@ GROUPS_A_ROW = 2**14  # of a launch: no device has to take more than 65,535 in o
 
 def by_webgpu(identifier: str, kind: str) -> dict[str, Prepare]:
     """WebGPU: a copy, an addition, and one shader for the product; on the adapter with that number."""
-    from helpers import webgpu
+    from helpers.compute import webgpu
 
     adapter = webgpu.adapters()[int(identifier)]
     size_limits = ("max-storage-buffer-binding-size", "max-buffer-size")

@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from helpers import devices, processes, workarounds, workload
-from helpers.frameworks import FRAMEWORKS, Device
-from helpers.machine.host import Host, cpu_name, usable_cpus
+from helpers.compute import devices, processes, workarounds
+from helpers.compute.frameworks import FRAMEWORKS, Device
+from helpers.compute.host import Host, cpu_name, usable_cpus
+from helpers.measure import workload
 from helpers.ranking.files import without_paths
 from helpers.ranking.noise import Watch
 from helpers.ranking.results import Machine, Result, Row, best, with_ceilings
@@ -49,7 +50,7 @@ LEAST_PATIENCE = 90.0  # seconds
 class Place(NamedTuple):
     """One framework on one device."""
 
-    framework: str  # numpy, or one of helpers.frameworks.FRAMEWORKS
+    framework: str  # numpy, or one of helpers.compute.frameworks.FRAMEWORKS
     identifier: str
     name: str  # for people
     chip: str
@@ -58,7 +59,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, device: Device) -> Place:
-        """Return the place of a device that `helpers.devices` found."""
+        """Return the place of a device that `helpers.compute.devices` found."""
         why = "" if device.usable else device.reason
         if device.kind == "simulator":
             why = "it is a simulator, whose speed says nothing"

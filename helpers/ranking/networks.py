@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from helpers import products, timing
+from helpers.compute import products
+from helpers.measure import timing
 from helpers.ranking import tasks
 from helpers.ranking.tasks import BATCH, COPIED, MEMORY, PRODUCT, Prepare, Work
 
@@ -82,7 +83,7 @@ LIBRARIES = {"tensorflow": tensorflow_library, "jax": jax_library, "torch": torc
 
 def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
     """One of Keras' backends (KERAS_BACKEND names the same): its own products and copy, the articles' networks."""
-    from helpers import models, training
+    from helpers.compute import models, training
 
     library = LIBRARIES[framework](identifier)
     training.start()
@@ -165,7 +166,7 @@ def by_keras(framework: str, identifier: str, kind: str) -> dict[str, Prepare]:
 
 
 def ours(model: keras.Model, network: str) -> keras.Model:
-    """Give a network of `helpers.models` the weights that every framework gets."""
+    """Give a network of `helpers.compute.models` the weights that every framework gets."""
     model.set_weights([array for layer in tasks.weights(network) for array in layer])
     return model
 

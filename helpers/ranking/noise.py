@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from helpers import processes
-from helpers.machine.host import usable_cpus
+from helpers.compute import processes
+from helpers.compute.host import usable_cpus
+from helpers.measure.tables import Table
+from helpers.measure.timing import duration
 from helpers.ranking import handover
-from helpers.tables import Table
-from helpers.timing import duration
 
 REPEATS = 15  # of each work at each moment
 HASHED = 2**24  # bytes

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from helpers.frameworks import FRAMEWORKS
+from helpers.compute.frameworks import FRAMEWORKS
+from helpers.measure.tables import Table
+from helpers.measure.timing import duration
 from helpers.ranking.noise import Noise
 from helpers.ranking.tasks import MEMORY, OPERATIONS, PEAK, PRODUCT, TASKS
-from helpers.tables import Table
-from helpers.timing import duration
 
 EDITION = 2  # of tasks, sizes, networks, and how they are timed: results of different editions are not comparable
 SCALE = {"GB/s": 1e9, "GFLOP/s": 1e9, "images/s": 1.0}  # of what a row counts, for one of its unit
@@ -38,7 +38,7 @@ class Row:
     """One task on one device by one framework: every value, or why there is none."""
 
     task: str  # one of TASKS
-    framework: str  # numpy, or one of helpers.frameworks.FRAMEWORKS
+    framework: str  # numpy, or one of helpers.compute.frameworks.FRAMEWORKS
     identifier: str  # of the device, as the framework calls it
     device: str  # its name for people
     chip: str  # the hardware behind it: rows of one chip share their ceilings

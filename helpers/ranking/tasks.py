@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helpers import products
+from helpers.compute import products
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
 
-from helpers import products
+from helpers.compute import products
 from helpers.ranking import kernels, networks
 from helpers.ranking.tasks import MEMORY, PEAK, PRODUCT, Prepare, Work
 

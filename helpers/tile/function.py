@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import opencl, timing
+from helpers.compute import opencl
+from helpers.measure import timing
 from helpers.tile.blocks import Tiles, choose_tile
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten

@@ -5,10 +5,10 @@ import os
 
 from fakes import vendor_outputs as prints
 
-from helpers.devices import Device
-from helpers.machine.doctor import facts, packages, windows
-from helpers.machine.doctor.facts import Proof
-from helpers.products import FELL_BACK
+from helpers.compute.devices import Device
+from helpers.compute.products import FELL_BACK
+from helpers.doctor import facts, packages, windows
+from helpers.doctor.facts import Proof
 
 CASES = {}  # the failure's id: functions that provoke it
 ALLOWED = {}  # what the doctor may find besides, by the function's name

@@ -3,7 +3,7 @@
 from fakes import machines
 from fakes import vendor_outputs as prints
 
-from helpers.machine.doctor import facts
+from helpers.doctor import facts
 
 
 def cpu_only(machine):

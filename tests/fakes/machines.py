@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fakes import vendor_outputs as prints
 
-from helpers import devices
-from helpers.devices import Answer, Device
-from helpers.machine import doctor
-from helpers.machine.doctor import facts, output
-from helpers.machine.host import Host
+from helpers import doctor
+from helpers.compute import devices
+from helpers.compute.devices import Answer, Device
+from helpers.compute.host import Host
+from helpers.doctor import facts, output
 
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
 TITLES = {"opencl": "OpenCL", "tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from helpers import checks
+from helpers.judge import checks
 
 
 @checks.verdict

@@ -1,0 +1,1 @@
+"""A device, a process, a dataset, a backend."""

@@ -1,0 +1,296 @@
+"""What can compute here: OpenCL, TensorFlow, JAX, PyTorch, ONNX Runtime and WebGPU, each asked in a subprocess.
+
+Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
+or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out:
+
+    python -m helpers.compute.frameworks jax
+
+That process (`compute.frameworks`) imports the one framework, lists its devices, lets each of them multiply two
+small matrices, and writes what came as JSON. A device that ends the process, or hangs, costs no other device its verdict: a
+new process goes on behind it. Whatever the framework prints is kept apart from the answer. Lesson 00 shows the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import re
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from helpers.compute import processes
+from helpers.compute.frameworks import (
+    FRAMEWORKS,
+    KINDS,
+    SMALLEST_KERNEL,
+    Device,
+    Framework,
+    best,
+    compile_problem,
+    describe_opencl,
+    opencl_verdict,
+    preference,
+    verdict,
+)
+from helpers.compute.host import Host, command
+from helpers.compute.products import CANNOT_COMPILE, build_quietly
+from helpers.errors import WorkshopError
+from helpers.measure.tables import Table
+
+__all__ = [  # what lessons and other helpers take from here
+    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "build_quietly",
+    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict",
+    "pick", "preference", "table", "verdict",
+]  # fmt: skip
+SHORT = 36  # characters of a reason in the table; the whole one stands below it
+LEAST_SECONDS = 1.0  # with less no further process is started for the devices that are left
+# What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
+_HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
+_LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
+    r"^(?:[IWEF]\d{4} \S+\s+\d+ \S+?\] |\d{4}-\d\d-\d\d [\d:.]+:? [IWEF] \S+?\] |WARNING:\S+?:)\s*"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one framework answered."""
+
+    framework: str  # one of FRAMEWORKS
+    state: str  # ok (also where it sees no device), not installed, failed, or timed out
+    version: str = ""  # of the framework's Python package; empty if it did not answer
+    devices: tuple[Device, ...] = ()  # in its own order
+    message: str = ""  # why there is no device, or what the learner should know of those there are
+    seconds: float = 0.0  # how long it took
+
+
+# ---------------------------------------------------------------------------------------------------------- asking
+
+
+def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | None] | None = None) -> Answer:
+    """Ask one framework for its devices, and whether each computes right, in a subprocess.
+
+    Args:
+        framework: one of FRAMEWORKS.
+        timeout: after so many seconds the process and all that it started are killed; a device that does not answer
+            within half of them has failed.
+        variables: environment variables to set in that process, or with None to remove.
+
+    Raises:
+        WorkshopError: there is no such framework. Whatever goes wrong in the framework itself is in the answer.
+    """
+    known = _known(framework)
+    if not installed(known.module):
+        return Answer(framework, "not installed", message=known.install)
+    began = time.monotonic()
+    done, found, proofs = _run(framework, timeout, variables)
+    answered = functools.partial(Answer, framework)
+    if "error" in found:
+        return answered("failed", message=found["error"], seconds=done.seconds)
+    if not found:  # the process ended, or was ended, before it could answer
+        state = "timed out" if done.status is None else "failed"
+        return answered(state, message=_how_it_ended(done, timeout), seconds=done.seconds)
+    hints = [line for line in done.stderr.splitlines() if _HINTS.search(line)]
+    message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
+    devices = [Device(**device) for device in found["devices"]]
+    seconds = timeout
+    while left := [device.identifier for device in devices if device.identifier not in proofs]:
+        # The process ended while the first of them computed. The others are asked again, without it.
+        proofs[left[0]] = f"failed: {_how_it_ended(done, seconds, seconds / 2)}"
+        seconds = timeout - (time.monotonic() - began)
+        if not left[1:] or seconds < LEAST_SECONDS:
+            break
+        done, again, more = _run(framework, seconds, variables, tuple(proofs))
+        proofs |= more
+        if "devices" not in again:  # not even the list came this time
+            break
+    proved = tuple(replace(device, computes=proofs.get(device.identifier, "")) for device in devices)
+    return answered("ok", found["version"], proved, message, time.monotonic() - began)
+
+
+def _run(
+    framework: str, timeout: float, variables: Mapping[str, str | None] | None, known: Iterable[str] = ()
+) -> tuple[processes.Finished, dict, dict[str, str]]:
+    """Run the process; return how it ended, what it told of the framework, and the verdicts by identifier."""
+    command = [sys.executable, "-P", "-m", "helpers.compute.frameworks", framework, str(timeout), *known]
+    # JAX and TensorFlow take most of a GPU's memory otherwise, beside the lesson that asks.
+    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    done = processes.run_command(command, timeout, env=processes.environment({**gentle, **(variables or {})}))
+    found, proofs = {}, {}
+    for line in done.stdout.splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:  # half a line: the process was ended
+            continue
+        if isinstance(told, dict):
+            found = told
+        else:
+            proofs[told[0]] = told[1]
+    return done, found, proofs
+
+
+def _how_it_ended(done: processes.Finished, timeout: float, each: float | None = None) -> str:
+    """Say how a process ended that should have answered; `each` are the seconds that it gave a device."""
+    last = _last_line(done.stderr)
+    if each and re.search(r"^Timeout \(", done.stderr, re.MULTILINE):  # faulthandler's, in helpers.compute.frameworks
+        return f"timed out, no answer within {each:.3g} s"
+    if done.status is None:
+        late = f"no answer within {timeout:.3g} s"
+        return f"timed out, {late}" if each else late + (last and f"; its last words: {last}")
+    how = f"was ended by {signal.Signals(-done.status).name}" if done.status < 0 else f"ended with status {done.status}"
+    return f"the process {how}, without an answer" + (last and f": {last}")
+
+
+def find(frameworks: Iterable[str] | None = None, timeout: float = 60.0) -> list[Answer]:
+    """Ask several frameworks side by side; the answers come in the order of the question.
+
+    Args:
+        frameworks: some of FRAMEWORKS; all of them if None.
+        timeout: seconds for each of them.
+
+    Raises:
+        WorkshopError: one of the names is not a framework that the workshop knows.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    wanted = list(FRAMEWORKS if frameworks is None else frameworks)
+    for framework in wanted:
+        _known(framework)
+    # On two cores side by side takes 4.7 s against 5.9 one by one; more at once than there are cores only costs memory.
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
+        answers = [pool.submit(ask, framework, timeout) for framework in wanted]
+        try:
+            return [answer.result() for answer in answers]
+        except BaseException:  # Ctrl-C too: leave no process behind
+            pool.shutdown(wait=False, cancel_futures=True)
+            processes.kill_all()
+            raise
+
+
+def in_this_process(framework: str) -> Device:
+    """Return the device that a framework takes by default, without a subprocess: for one that has started.
+
+    Args:
+        framework: "tensorflow", "jax" or "torch".
+    """
+    _, found, _ = FRAMEWORKS[framework].ask()
+    return next((device for device in found if device.kind != "cpu"), found[0])
+
+
+def installed(module: str) -> bool:
+    """Look for a module without importing it. An empty folder that an uninstaller left behind does not count.
+
+    Args:
+        module: its name, or that of a framework.
+    """
+    try:
+        spec = importlib.util.find_spec(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None
+
+
+def not_installed(module: str, title: str = "", extra: str = "") -> str:
+    """Return in one line that a package is not installed here, and the command that brings it.
+
+    Args:
+        module: its name, or that of a framework.
+        title: for people; a framework has its own.
+        extra: of the workshop, that brings it (`lab --with EXTRA`); the module's name if empty.
+    """
+    title = title or (FRAMEWORKS[module].title if module in FRAMEWORKS else module)
+    by_lock = module in FRAMEWORKS and module != "torch"
+    get = command(Host.here(), "lab --accel cpu" if by_lock else f"lab --with {extra or module}")
+    return f"{title} is not installed here; to have it: {get}"
+
+
+def _known(framework: str) -> Framework:
+    if framework not in FRAMEWORKS:
+        raise WorkshopError(
+            f"There is no framework called {framework!r}.",
+            next=f"Choose one of: {', '.join(FRAMEWORKS)}.",
+        )
+    return FRAMEWORKS[framework]
+
+
+def _last_line(text: str) -> str:
+    """The last line that means something: no log line, no bare punctuation, at most 300 characters."""
+    noise = ("WARNING: All log messages", "File ", "Extension mod")
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w{3}", line) and not _LOG_PREFIX.match(line)]
+    fatal = [line for line in lines if line.startswith("Fatal Python error")]
+    return (fatal or [line for line in lines if not line.startswith(noise)] or [""])[-1][:300]
+
+
+# ------------------------------------------------------------------------------------------- showing and choosing
+
+
+def table(answers: Iterable[Answer]) -> Table:
+    """Return one row for each device, and one for each framework that has none and why; long reasons stand below."""
+    rows: list[tuple[str, ...]] = []
+    below: list[str] = []
+    for answer in answers:
+        title = f"{FRAMEWORKS[answer.framework].title} {answer.version}".strip()
+        if answer.framework == "opencl" and answer.version:
+            title = f"OpenCL (PyOpenCL {answer.version})"
+        if answer.framework == "webgpu" and answer.version:
+            title = f"WebGPU (wgpu {answer.version})"
+        for device in answer.devices:
+            name = f"{device.name}, {device.runtime}" if device.runtime else device.name
+            memory = f"{device.memory_bytes / 2**30:.1f} GiB" if device.memory_bytes else ""
+            computes = textwrap.shorten(device.computes, SHORT, placeholder=" ...") or "not tried"
+            if computes.endswith(" ..."):
+                how = {"wrong": "computes wrongly", "failed": "fails"}[device.verdict]
+                below.append(f"{FRAMEWORKS[answer.framework].title} {device.identifier} {how}: {device.reason}.")
+            units = str(device.compute_units or "")
+            rows.append((title, device.identifier, device.kind, computes, name, memory, units))
+        if answer.message or not answer.devices:
+            state = "note" if answer.devices else "no device" if answer.state == "ok" else answer.state
+            rows.append((title, state, "", "", answer.message, "", ""))
+    return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
+
+
+def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | None = None) -> Device:
+    """Choose a device: a GPU before an accelerator before a CPU; a card before a GPU that is part of the processor.
+
+    One that computes wrongly or fails is never chosen. Of equals the first, of equal GPUs of a framework the one with
+    the most memory. PYOPENCL_CTX overrules this, and CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES hide what they hide.
+
+    Args:
+        answers: what `find` returned.
+        framework: only devices of this framework; None for any.
+        kind: only devices of this kind; None for any.
+
+    Raises:
+        WorkshopError: nothing fits; it lists what there is, and what fails. Or framework or kind does not exist.
+    """
+    answers = list(answers)
+    title = f"{_known(framework).title} device" if framework is not None else "device"
+    if kind is not None and kind not in KINDS:
+        raise WorkshopError(f"There is no kind of device called {kind!r}.", next=f"Choose one of: {', '.join(KINDS)}.")
+    everything = [device for answer in answers for device in answer.devices]
+    fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
+    if usable := [device for device in fitting if device.usable]:
+        return best(usable)
+    there = "; ".join(f"{device} is {device.identifier}" for device in everything) or "no device at all"
+    bad = "; ".join(f"{device} ({device.identifier}): {device.computes}" for device in fitting)
+    if fitting:
+        raise WorkshopError(
+            f"No {title}{f' of kind {kind}' if kind else ''} here computes right.",
+            f"{bad}.",
+            "python3 workshop.py doctor says what helps.",
+        )
+    why = [f"Found: {there}."]
+    for answer in answers:
+        if not answer.devices:
+            reason = f", {answer.message}" if answer.message else ""
+            why.append(f"{FRAMEWORKS[answer.framework].title}: {answer.state}{reason}.")
+    raise WorkshopError(
+        f"There is no {title}{f' of kind {kind}' if kind else ''} here.",
+        " ".join(why),
+        "python3 workshop.py doctor says what is missing and how to get it.",
+    )

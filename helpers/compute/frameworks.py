@@ -1,0 +1,432 @@
+"""The frameworks that the workshop knows, and how each is asked for its devices; `helpers.compute.devices` asks.
+
+To add one, write a function that imports it and returns its version, its devices and a remark, one that multiplies on a
+device (`compute.products`), and name both in FRAMEWORKS. They run in a subprocess, whose answer is JSON on standard
+output: a line with the devices, then a line for each device as soon as it is known whether it computes.
+
+    python -m helpers.compute.frameworks jax
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from helpers.compute import products
+from helpers.compute.host import cpu_name, tidy
+from helpers.compute.products import build_quietly
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    from helpers.compute.products import Multiply
+
+# Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
+KINDS = ("gpu", "accelerator", "cpu", "simulator")
+SMALLEST_KERNEL = "__kernel void smallest(__global int *a) { a[0] = 1; }"
+# Names of GPUs inside a processor, where a framework tells nothing but the name: "AMD Radeon(TM) Graphics", "AMD Radeon
+# 890M Graphics", "Intel(R) Iris(R) Xe Graphics", "Intel(R) Arc(TM) 140V GPU"; cards are called RX 7600, Arc A770, B580.
+_AMD_INSIDE = r"(AMD )?Radeon(\(TM\))?( Vega \d+| \d+[MS])?( Graphics)?"
+_INTEL_INSIDE = r"Intel(\(R\))?( .*\b(HD|UHD|Iris)\b.*| Graphics| Arc(\(TM\))?( \d+[A-Z]| Pro Graphics| Graphics).*)"
+_INSIDE = re.compile(f"{_AMD_INSIDE}|{_INTEL_INSIDE}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device, as one framework sees it."""
+
+    framework: str  # one of FRAMEWORKS
+    identifier: str  # the framework's own: "0:0" (OpenCL's platform and device), "/GPU:0", "cuda:0", "cpu:0"
+    name: str  # that people use, such as "AMD EPYC"
+    kind: str  # one of KINDS
+    vendor: str = ""  # as the driver spells it; empty if unknown
+    version: str = ""  # of the driver or runtime behind it; empty if unknown
+    memory_bytes: int | None = None  # of the whole device; None if the framework does not tell
+    compute_units: int | None = None  # cores of a CPU, multiprocessors of a GPU; None if the framework does not tell
+    pci: str = ""  # the PCI address, such as "0000:01:00.0"; empty if unknown
+    integrated: bool = False  # a GPU inside the processor, as far as the framework tells
+    chosen: bool = False  # by a variable of the user's: PYOPENCL_CTX
+    computes: str = ""  # "right", "wrong: REASON" or "failed: REASON", by a small product; empty if it was not tried
+
+    @property
+    def verdict(self) -> str:
+        """The first word of `computes`: right, wrong or failed; empty if it was not tried."""
+        return self.computes.partition(":")[0]
+
+    @property
+    def reason(self) -> str:
+        """Why it does not compute right; empty where it does."""
+        return self.computes.partition(": ")[2]
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing speaks against it: it computes right, or was not tried."""
+        return self.verdict not in ("wrong", "failed")
+
+    @property
+    def runtime(self) -> str:
+        """What stands behind a device of OpenCL ("PoCL 3.1") or WebGPU ("llvmpipe through Vulkan"); else empty."""
+        if self.framework == "webgpu":
+            return self.version.partition(", ")[0]
+        if self.framework != "opencl":
+            return ""
+        found = re.search(r"(PoCL|CUDA|AMD-APP) .*|Oclgrind [\d.]+", self.version)
+        return found.group(0) if found else "Intel" if self.vendor.startswith("Intel") else ""
+
+    def __str__(self) -> str:
+        """A short name for banners: "AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
+        kind = self.kind.upper() if self.kind in ("gpu", "cpu") else self.kind
+        title = FRAMEWORKS[self.framework].title if self.framework in FRAMEWORKS else self.framework
+        return f"{self.name} ({', '.join(part for part in (self.runtime, title, kind) if part)})"
+
+
+# --------------------------------------------------------------------------------------- OpenCL, device by device
+
+
+def compile_problem(device: cl.Device) -> str:
+    """Return what the device's compiler says against the smallest kernel, an empty text if it compiles.
+
+    PoCL 3.0 from pip lists a processor that is newer than its LLVM 14 (AMD's Zen 5, for one) and then refuses every
+    program with "unknown target CPU 'generic'" (github.com/pocl/pocl/issues/1049).
+    """
+    import pyopencl as cl
+
+    try:
+        build_quietly(cl.Context([device]), SMALLEST_KERNEL)
+    except cl.Error as error:
+        return products.compiler_says(error)
+    return ""
+
+
+def opencl_verdict(device: cl.Device) -> str:
+    """Let a PyOpenCL device multiply, in this process: "right", "wrong: REASON" or "failed: REASON"."""
+    size = products.FEW if describe_opencl(device).kind == "simulator" else products.SIZE
+    return products.verdict(lambda: products.by_opencl(device), size)
+
+
+def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
+    """Describe a PyOpenCL device in the words of the workshop; nothing is compiled or run for it.
+
+    Args:
+        device: what PyOpenCL lists.
+        identifier: its place, "platform:device"; empty where that does not matter.
+    """
+    import pyopencl as cl
+
+    bits = _try(lambda: device.type) or 0
+    kind = "gpu" if bits & cl.device_type.GPU else "cpu" if bits & cl.device_type.CPU else "accelerator"
+    if "simulator" in str(_try(lambda: device.name)).lower():
+        kind = "simulator"
+    board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"
+    version = str(_try(lambda: device.platform.version)).strip()
+    return Device(
+        "opencl",
+        identifier,
+        cpu_name() if kind == "cpu" else tidy(str(board or _try(lambda: device.name) or "unnamed device")),
+        kind,
+        vendor=str(_try(lambda: device.vendor) or "").strip(),
+        version=re.split(r"\s{2,}|, ", version)[0],  # without the list of build options: "OpenCL 3.0 PoCL 3.1"
+        memory_bytes=_try(lambda: int(device.global_mem_size)),
+        compute_units=_try(lambda: int(device.max_compute_units)),
+        pci=_opencl_pci(device) if kind == "gpu" else "",
+        integrated=kind == "gpu" and bool(_try(lambda: device.host_unified_memory)),
+    )
+
+
+def _opencl_pci(device: cl.Device) -> str:
+    """The PCI address by NVIDIA's extension (cl_nv_device_attribute_query) or by AMD's topology; empty without one."""
+    bus, slot = _try(lambda: device.pci_bus_id_nv), _try(lambda: device.pci_slot_id_nv) or 0
+    domain = _try(lambda: device.pci_domain_id_nv) or 0
+    if bus is not None:
+        return f"{domain:04x}:{bus:02x}:{slot >> 3:02x}.{slot & 7}"  # the slot's low three bits are the function
+    place = _try(lambda: device.topology_amd)
+    return f"0000:{place.bus & 0xFF:02x}:{place.device & 0xFF:02x}.{place.function & 7}" if place else ""
+
+
+def _try(read: Callable[[], object]) -> object:
+    """A property that a driver does not know raises its own kind of error; None then."""
+    try:
+        return read()
+    except Exception:
+        return None
+
+
+# ------------------------------------------------------------ each function imports one framework and asks it
+
+Answered = tuple[str, list[Device], str]  # version, devices, remark
+
+
+def _ask_opencl() -> Answered:
+    import pyopencl as cl
+
+    try:
+        platforms, error = cl.get_platforms(), ""
+    except cl.Error as raised:
+        platforms, error = [], f" ({raised})"
+    devices: list[Device] = []
+    notes: list[str] = []
+    seen: list[tuple[object, ...]] = []
+    named = bool(os.environ.get("PYOPENCL_CTX"))
+    chosen = (_try(lambda: cl.choose_devices(interactive=False)) if named else None) or []
+    for number, platform in enumerate(platforms):
+        there = _try(platform.get_devices) or []
+        name = str(_try(lambda p=platform: p.name))
+        same = (name, _try(lambda p=platform: p.version), [_try(lambda d=device: d.name) for device in there])
+        if same in seen:  # the same driver reached by two paths
+            notes.append(f"platform {number} is platform {seen.index(same)} listed again, left out")
+            there = []
+        elif not there:
+            notes.append(f"platform {number} ({name}) shows no device")
+        seen.append(same)
+        for n, device in enumerate(there):
+            described = describe_opencl(device, f"{number}:{n}")
+            devices.append(replace(described, chosen=device in chosen))
+    if not platforms:
+        folder = os.environ.get("OCL_ICD_VENDORS")
+        where = f"OCL_ICD_VENDORS is set to {folder}" if folder else "no driver is registered"
+        notes.append(f"no OpenCL platform found, {where}{error}")
+    return cl.VERSION_TEXT, devices, "; ".join(notes)
+
+
+def _ask_tensorflow() -> Answered:
+    import tensorflow as tf
+
+    vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA" if tf.test.is_built_with_cuda() else ""
+    devices = []
+    for device in tf.config.get_visible_devices():  # a lesson may have hidden some
+        kind = {"CPU": "cpu", "GPU": "gpu", "XPU": "gpu"}.get(device.device_type, "accelerator")
+        details = (_try(lambda d=device: tf.config.experimental.get_device_details(d)) or {}) if kind != "cpu" else {}
+        name = cpu_name() if kind == "cpu" else tidy(details.get("device_name") or f"unnamed {device.device_type}")
+        made_by = vendor if kind == "gpu" else ""
+        if kind == "gpu" and sys.platform == "darwin":
+            name, made_by = f"{cpu_name()} GPU", "Apple"
+        identifier = "/" + device.name.removeprefix("/physical_device:")
+        devices.append(Device("tensorflow", identifier, name, kind, made_by, integrated=_inside(name, kind)))
+    return tf.__version__, devices, ""
+
+
+def _ask_jax() -> Answered:
+    import jax
+
+    devices = []
+    for device in jax.local_devices():  # with other processes' devices there are more
+        # str() gives "cuda:0" or "rocm:0" where `platform` says only "gpu"; for a CPU it gives "TFRT_CPU_0".
+        label = str(device) if re.fullmatch(r"[A-Za-z]+:\d+", str(device)) else f"{device.platform}:{device.id}"
+        kind = {"cpu": "cpu", "tpu": "accelerator"}.get(device.platform, "gpu")
+        vendors = {"cuda": "NVIDIA", "rocm": "AMD", "metal": "Apple", "tpu": "Google"}
+        name = cpu_name() if kind == "cpu" else tidy(str(device.device_kind))
+        made_by = vendors.get(label.split(":")[0].lower(), "")
+        memory = None if kind == "cpu" else _try(lambda d=device: int(d.memory_stats()["bytes_limit"]))
+        devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=_inside(name, kind)))
+    if devices and devices[0].kind != "cpu":
+        processors = _try(lambda: jax.local_devices(backend="cpu")) or []
+        devices += [Device("jax", f"cpu:{device.id}", cpu_name(), "cpu") for device in processors]
+    return jax.__version__, devices, ""
+
+
+def _ask_torch() -> Answered:
+    import torch
+
+    devices = [Device("torch", "cpu", cpu_name(), "cpu")]
+    if torch.cuda.is_available():
+        vendor = "AMD" if torch.version.hip else "NVIDIA"
+        devices += [_torch_gpu(torch.cuda, "cuda", n, vendor) for n in range(torch.cuda.device_count())]
+    if hasattr(torch, "xpu") and torch.xpu.is_available():
+        devices += [_torch_gpu(torch.xpu, "xpu", n, "Intel") for n in range(torch.xpu.device_count())]
+    if torch.backends.mps.is_available():
+        devices.append(Device("torch", "mps", f"{cpu_name()} GPU", "gpu", vendor="Apple"))
+    return torch.__version__, devices, ""
+
+
+def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
+    known = family.get_device_properties(number)
+    units = getattr(known, "multi_processor_count", None) or getattr(known, "gpu_eu_count", None)
+    domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    pci = f"{domain or 0:04x}:{bus:02x}:{slot:02x}.0" if isinstance(bus, int) and isinstance(slot, int) else ""
+    memory, name = getattr(known, "total_memory", None), tidy(known.name)
+    integrated = bool(getattr(known, "is_integrated", False)) or _inside(name, "gpu")
+    return Device("torch", f"{label}:{number}", name, "gpu", vendor, "", memory, units, pci, integrated)
+
+
+def _inside(name: str, kind: str) -> bool:
+    return kind == "gpu" and looks_integrated(name)
+
+
+def looks_integrated(name: str) -> bool:
+    """Return whether a GPU with this name is a part of a processor: all that some frameworks tell is the name."""
+    return bool(_INSIDE.fullmatch(name))
+
+
+class Provider(NamedTuple):
+    """A part of ONNX Runtime that computes on one kind of hardware, an "execution provider"."""
+
+    hardware: str  # for people
+    package: str  # that brings it
+    kind: str  # one of KINDS
+
+
+# Sources: PyPI's pages of the packages, ONNX Runtime's issues 29032 (CUDA 12 deprecated) and pull request 28553
+# (WebGPU), onnxruntime-qnn's README, Windows ML's page on execution providers; read in November 2026.
+# Tried: on a machine with an AMD processor and no GPU, both plug-ins load beside onnxruntime 1.31 and offer no device.
+PROVIDERS = {
+    "CUDAExecutionProvider": Provider(
+        "NVIDIA GPUs", "onnxruntime-gpu; CUDA 13 and cuDNN 9 since 1.27 (2026-06)", "gpu"
+    ),
+    "TensorrtExecutionProvider": Provider("NVIDIA GPUs, compiled first", "onnxruntime-gpu and TensorRT", "gpu"),
+    "MIGraphXExecutionProvider": Provider(
+        "AMD GPUs", "onnxruntime-migraphx and ROCm (ROCMExecutionProvider ended in 2025)", "gpu"
+    ),
+    "OpenVINOExecutionProvider": Provider(
+        "Intel CPUs, GPUs, NPUs", "onnxruntime-openvino, or plug-in onnxruntime-ep-openvino", "cpu"
+    ),  # on the processor, unless it is told otherwise
+    "CoreMLExecutionProvider": Provider("Apple's GPUs and Neural Engine", "onnxruntime, on a Mac", "accelerator"),
+    "DmlExecutionProvider": Provider("any GPU on Windows", "onnxruntime-directml; the last is of 2026-03", "gpu"),
+    "WebGpuExecutionProvider": Provider("any GPU", "plug-in onnxruntime-ep-webgpu, new in 2026", "gpu"),
+    "QNNExecutionProvider": Provider("Qualcomm's NPUs", "plug-in onnxruntime-qnn", "accelerator"),
+    products.CPU_PROVIDER: Provider("every processor", "every package of ONNX Runtime", "cpu"),
+}
+
+
+def _ask_onnxruntime() -> Answered:
+    import onnxruntime as ort
+
+    devices = []
+    for name in ort.get_available_providers():
+        if name in PROVIDERS:  # Azure's, which is in every package, is no device here
+            hardware, _, kind = PROVIDERS[name]
+            devices.append(Device("onnxruntime", name, cpu_name() if kind == "cpu" else hardware, kind))
+    return ort.__version__, devices, ""
+
+
+def _ask_webgpu() -> Answered:
+    import wgpu
+
+    from helpers.compute import webgpu
+
+    devices: list[Device] = []
+    adapters = webgpu.adapters()
+    for number, adapter in enumerate(adapters):
+        version = ", ".join(part for part in (webgpu.runtime(adapter), adapter.info["description"]) if part)
+        name, kind, vendor = webgpu.title(adapter), webgpu.kind(adapter), webgpu.vendor(adapter)
+        integrated = webgpu.integrated(adapter)
+        devices.append(Device("webgpu", str(number), name, kind, vendor, version, integrated=integrated))
+    return wgpu.__version__, devices, "" if adapters else webgpu.missing()
+
+
+# ---------------------------------------------------------------------------- each multiplies on one of its devices
+
+
+def _by_opencl(identifier: str) -> Multiply:
+    import pyopencl as cl
+
+    platform, number = map(int, identifier.split(":"))
+    return products.by_opencl(cl.get_platforms()[platform].get_devices()[number])
+
+
+def _by_webgpu(identifier: str) -> Multiply:
+    from helpers.compute import webgpu
+
+    return webgpu.multiplier(webgpu.adapters()[int(identifier)])
+
+
+class Framework(NamedTuple):
+    """A framework that the workshop knows."""
+
+    title: str  # for people
+    module: str  # what to import
+    install: str  # how to get it
+    ask: Callable[[], Answered]
+    multiply: Callable[[str], Multiply]  # from a device's identifier to what multiplies on it
+
+
+_BY_LAB = "python3 workshop.py lab installs it"
+_WITH_TORCH = "optional: python3 workshop.py lab --with torch"
+FRAMEWORKS = {
+    "opencl": Framework("OpenCL", "pyopencl", _BY_LAB, _ask_opencl, _by_opencl),
+    "tensorflow": Framework("TensorFlow", "tensorflow", _BY_LAB, _ask_tensorflow, products.by_tensorflow),
+    "jax": Framework("JAX", "jax", _BY_LAB, _ask_jax, products.by_jax),
+    "torch": Framework(
+        "PyTorch", "torch", "optional: python3 workshop.py lab --with torch", _ask_torch, products.by_torch
+    ),
+    "onnxruntime": Framework("ONNX Runtime", "onnxruntime", _BY_LAB, _ask_onnxruntime, products.by_onnxruntime),
+    "webgpu": Framework("WebGPU", "wgpu", _BY_LAB, _ask_webgpu, _by_webgpu),
+}
+# TensorFlow loads Keras (and with it scikit-learn and matplotlib), TensorFlow Lite loads JAX: half of the 7 s, and none
+# of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries and device
+# plug-ins among it, is loaded as in a lesson, so that a broken plug-in shows here too.
+_NOT_LOADED = {"tensorflow": ("keras", "tf_keras", "jax")}
+
+
+def verdict(device: Device) -> str:
+    """Let a device multiply, in this process: "right", "wrong: REASON" or "failed: REASON".
+
+    Args:
+        device: of one of FRAMEWORKS, as it was listed in this process.
+    """
+    size = products.FEW if device.kind == "simulator" else products.SIZE
+    return products.verdict(lambda: FRAMEWORKS[device.framework].multiply(device.identifier), size)
+
+
+def preference(device: Device) -> tuple[bool, bool, int, bool, int]:
+    """Return the key by which devices are sorted, the best first.
+
+    What computes right before what was not tried; what a variable of the user's names; a GPU before an accelerator
+    before a CPU before a simulator; a card before a GPU that is part of a processor; of GPUs the one with the most
+    memory. One that computes wrongly or fails must not be in the list at all.
+    """
+    memory = (device.memory_bytes or 0) if device.kind == "gpu" else 0
+    untried = device.verdict != products.RIGHT
+    return untried, not device.chosen, KINDS.index(device.kind), device.integrated, -memory
+
+
+def best(devices: Sequence[Device]) -> Device:
+    """Return the device to take: the first framework that has one of the best kind, and the best of that framework.
+
+    Not every framework tells the memory of its GPUs, so it decides within one alone.
+    """
+    first = min(devices, key=lambda device: preference(device)[:-1])
+    return min((one for one in devices if one.framework == first.framework), key=preference)
+
+
+def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:
+    """Answer for one framework on standard output as JSON, and end; what the framework prints goes to standard error.
+
+    Args:
+        framework: one of FRAMEWORKS.
+        timeout: seconds after which nobody waits any longer; half of them are for any single device.
+        known: identifiers of devices whose verdict is known already: they are not let compute.
+    """
+    import faulthandler
+    import json
+    import time
+
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    # If whoever asked is gone, nobody kills this process: it then ends by itself, even while a library hangs.
+    end = time.monotonic() + timeout + 2
+    stack = os.fdopen(
+        os.dup(2), "w"
+    )  # stays where it leads while a compiler's words are caught (helpers.compute.quiet)
+    faulthandler.enable(stack)
+    faulthandler.dump_traceback_later(timeout + 2, exit=True, file=stack)
+    sys.modules.update(dict.fromkeys(_NOT_LOADED.get(framework, ())))
+    try:
+        version, devices, message = FRAMEWORKS[framework].ask()
+        found = {"version": str(version), "devices": [asdict(device) for device in devices], "message": message}
+    except Exception as error:
+        devices, found = [], {"error": f"{type(error).__name__}: {products.in_one_line(error)}"}
+    print(json.dumps(found), file=channel, flush=True)
+    for device in devices:
+        if device.identifier not in known:
+            seconds = min(timeout / 2, max(0.1, end - time.monotonic()))
+            faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
+            print(json.dumps([device.identifier, verdict(device)]), file=channel, flush=True)
+    os._exit(0)  # the answer is out: skip the frameworks' own tidying up, which is slow and may crash
+
+
+if __name__ == "__main__":
+    answer(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 60, sys.argv[3:])

@@ -1,0 +1,242 @@
+"""Pick an OpenCL device, compile with readable errors, and hold a learner's kernel (lesson 01)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from helpers.compute import devices, products
+from helpers.errors import WorkshopError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+
+ASK_THE_DOCTOR = "In a terminal, in the workshop's folder: python3 workshop.py doctor"
+
+
+class KernelError(WorkshopError):
+    """A kernel that does not compile, with the lines that the compiler complains about, or that is not there."""
+
+
+# ---------------------------------------------------------------------------------------------- devices
+
+
+def pick_device() -> cl.Device:
+    """Return the OpenCL device that the lessons use: a GPU before an accelerator before a CPU before a simulator.
+
+    A GPU of its own comes before one that is part of a processor, then the one with the most memory. The variable
+    PYOPENCL_CTX overrules this, as in every PyOpenCL program (`PYOPENCL_CTX=0:1` is platform 0, device 1). A device
+    that does not multiply two small matrices as NumPy does is passed over: PoCL 3.0 from pip lists a processor that is
+    newer than its compiler (AMD's Zen 5, for one) and then refuses every program.
+
+    Raises:
+        WorkshopError: there is no device, or none that computes right.
+    """
+    import pyopencl as cl
+
+    # Intel's compiler talks when nothing is wrong, also to a lesson that calls cl.Program(...).build() itself.
+    warnings.simplefilter("ignore", cl.CompilerWarning)
+    refused = []
+    for device in _candidates():
+        verdict = _verdict(device)
+        if verdict == products.RIGHT:
+            return device
+        refused.append(f"{name(device)}: {verdict}")
+    if refused:
+        raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), ASK_THE_DOCTOR)
+    raise WorkshopError(
+        "There is no OpenCL device here.",
+        "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
+        ASK_THE_DOCTOR,
+    )
+
+
+@functools.cache
+def _verdict(device: cl.Device) -> str:
+    """How the device multiplied when this process first asked it to."""
+    return devices.opencl_verdict(device)
+
+
+def _candidates() -> list[cl.Device]:
+    """Every device, best kind first; those of PYOPENCL_CTX alone if it is set."""
+    import pyopencl as cl
+
+    if os.environ.get("PYOPENCL_CTX"):
+        try:
+            return cl.create_some_context(interactive=False).devices
+        except (cl.Error, RuntimeError, ValueError, IndexError) as error:
+            raise WorkshopError(
+                f"PYOPENCL_CTX={os.environ['PYOPENCL_CTX']} names no device here.",
+                _last_line(error),
+                "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
+            ) from None
+    found = [device for platform in platforms() for device in _devices_of(platform)]
+    return sorted(found, key=lambda device: devices.preference(devices.describe_opencl(device)))
+
+
+def platforms() -> list[cl.Platform]:
+    """Return the OpenCL platforms, an empty list where the loader finds none."""
+    import pyopencl as cl
+
+    try:
+        return cl.get_platforms()
+    except cl.Error:  # PLATFORM_NOT_FOUND_KHR: the loader found no ICD
+        return []
+
+
+def _devices_of(platform: cl.Platform) -> list[cl.Device]:
+    import pyopencl as cl
+
+    try:
+        return platform.get_devices()
+    except cl.Error:  # rusticl shows its platform and hides its devices until RUSTICL_ENABLE is set
+        return []
+
+
+def name(device: cl.Device) -> str:
+    """Return the device's name with its OpenCL implementation, such as `AMD EPYC (PoCL 3.1+debian, OpenCL, CPU)`."""
+    return str(devices.describe_opencl(device))
+
+
+def kind(device: cl.Device) -> str:
+    """Return `gpu`, `accelerator`, `cpu` or `simulator`."""
+    return devices.describe_opencl(device).kind
+
+
+def _last_line(error: Exception) -> str:
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+
+
+# ---------------------------------------------------------------------------------------------- compiling
+
+
+def build(context: cl.Context, source: str) -> cl.Program:
+    """Compile OpenCL C for every device of `context`.
+
+    Raises:
+        KernelError: the source does not compile; the message shows each line complained about and what is wrong there.
+    """
+    import pyopencl as cl
+
+    try:
+        return devices.build_quietly(context, source)
+    except cl.RuntimeError as error:
+        raise KernelError(*readable_log(source, str(error))) from None
+
+
+def readable_log(source: str, log: str) -> tuple[str, str, str]:
+    """Turn a compiler's log into what, why and next, with the lines of the source that it complains about.
+
+    Args:
+        source: the OpenCL C that was compiled.
+        log: the compiler's output; PoCL, Intel, NVIDIA, AMD and Apple all write `file:line:column: ...`.
+    """
+    lines, complaints = source.splitlines(), []
+    for line in log.splitlines():
+        match = re.match(r"(?:error: )?(?:\S.*?:)?(\d+):(\d+): (?:(?:fatal )?error: )?(.+)", line.strip())
+        if match and not match[3].startswith(("note:", "warning:")):
+            number, column = min(int(match[1]), len(lines)), int(match[2])
+            complaints.append(f"line {number}: {match[3]}\n    {lines[number - 1]}\n    {' ' * (column - 1)}^")
+    if complaints:
+        what = "The kernel does not compile."
+        return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
+    errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
+    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], ASK_THE_DOCTOR
+
+
+# ---------------------------------------------------------------------------------------------- a learner's kernel
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel."""
+
+    text: str  # as it is written, such as `__global const float *a`
+    name: str
+    is_array: bool  # whether it points to memory that all work-items share
+    width: int = 1  # numbers in one element: 16 of a float16, 4 of a float3 (which takes as much room), 1 of a float
+
+
+class Kernel:
+    """A learner's kernel: parsed once and built once, for everybody who runs, judges or traces it.
+
+    Args:
+        source: OpenCL C; other kernels and functions may stand in it too.
+        name: the kernel's name.
+        device: where it runs; the lessons' device if None.
+
+    Raises:
+        KernelError: the source does not compile, or has no such kernel.
+    """
+
+    def __init__(self, source: str, name: str, device: cl.Device | None = None) -> None:
+        import pyopencl as cl
+
+        self.name, self.source = name, source
+        self.device = device or pick_device()
+        self.context = cl.Context([self.device])  # Intel's driver forgets a context that only its queue still holds
+        self.queue = cl.CommandQueue(self.context)
+        self.program = build(self.context, source)
+        self.parts = parse(source, name)
+        self.parameters = _parameters(self.parts.parameters)
+        self.kernel = cl.Kernel(self.program, name)
+
+
+def without_comments(source: str) -> str:
+    """Return OpenCL C with its comments blanked out; every line stays where it is."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
+
+
+class Parts(NamedTuple):
+    """A source without its comments; the brackets around parameters and body belong to their neighbours."""
+
+    before: str  # all that stands before the kernel's parameters, with the opening bracket
+    parameters: str
+    body: str
+    after: str  # from the brace that closes the body
+
+
+def parse(source: str, name: str) -> Parts:
+    """Find a kernel in OpenCL C.
+
+    Raises:
+        KernelError: the source has no such kernel, or one of its brackets is never closed.
+    """
+    plain = without_comments(source)
+    start = re.search(rf"\b(?:__)?kernel\b[^;{{}}]*?\bvoid\s+{re.escape(name)}\s*\(", plain)
+    if not start:
+        raise KernelError(
+            f"The source has no kernel called {name!r}.",
+            "A kernel starts with `__kernel void NAME(`.",
+            "Check the spelling of the name in both places.",
+        )
+    closing = closing_bracket(plain, start.end() - 1)
+    opening = plain.index("{", closing)
+    end = closing_bracket(plain, opening)
+    return Parts(plain[: start.end()], plain[start.end() : closing], plain[opening + 1 : end], plain[end:])
+
+
+def closing_bracket(text: str, opening: int) -> int:
+    """Return the position of the bracket that closes the one at `opening`."""
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += (text[position] in "([{") - (text[position] in ")]}")
+        if depth == 0:
+            return position
+    raise KernelError(f"A bracket {text[opening]!r} of the kernel is never closed.", next="Add the missing bracket.")
+
+
+def _parameters(listed: str) -> list[Parameter]:
+    texts = [text for part in listed.split(",") if (text := " ".join(part.split()))]
+    shared = re.compile(r"\b(__)?(global|constant)\b")
+    return [Parameter(t, re.findall(r"\w+", t)[-1], bool(shared.search(t)), _vector_width(t)) for t in texts]
+
+
+def _vector_width(text: str) -> int:
+    found = re.search(r"\b(?:u?(?:char|short|int|long)|half|float|double)(2|3|4|8|16)\b", text)
+    return 4 if found and found[1] == "3" else int(found[1]) if found else 1

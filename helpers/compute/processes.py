@@ -1,0 +1,421 @@
+"""Run a function that the lesson shows in one or several fresh processes of this computer, and commands that may hang.
+
+A framework that has started cannot be started differently: another Keras backend, other devices or a second worker need
+processes of their own. A lesson shows their script as a function and runs it here:
+
+    def add(a, b):
+        import os
+
+        print("process", os.getpid())
+        return a + b
+
+    processes.run(add, arguments={"a": 1, "b": 2}).result
+
+The function's source travels, nothing of the notebook's state: what it needs, it imports or receives. It is called with
+the given arguments and, if it has parameters of these names, with `process` (its number from 0) and `addresses` (one
+free "127.0.0.1:PORT" for each process). What it returns comes back as data.
+
+Nothing outlives a run. At its end, however it comes, the processes are killed with all that they started. They stay in
+the caller's process group, so what Jupyter does to a kernel (interrupt, restart, kill) reaches all of them. If the
+caller alone is killed, Linux ends them, and on every system they end when the pipe from the caller breaks; what they
+had started themselves is left to the group's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from helpers import ROOT
+from helpers.compute.worker import PlainUnpickler, Script, cannot_travel
+from helpers.errors import WorkshopError
+from helpers.measure.tables import SideBySide
+
+if TYPE_CHECKING:
+    import psutil
+
+KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
+SHOWN_LINES = 8  # of each stream in a message
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Children of any kind
+
+
+def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """Return the environment variables for a child that imports what this process would, the helpers among it.
+
+    Args:
+        changes: variables to set or, where None, to remove.
+    """
+    path = [folder for folder in sys.path if folder]
+    path += [] if str(ROOT) in path else [str(ROOT)]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **(changes or {})}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def kill_tree(process: int | subprocess.Popen | psutil.Process) -> None:
+    """Kill a process with all that it started, and do not wait for their end.
+
+    Args:
+        process: it, or its number. One that has ended already is left in peace.
+    """
+    import psutil
+
+    if isinstance(process, subprocess.Popen) and process.poll() is not None:
+        return  # its number may be another's by now
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = process if isinstance(process, psutil.Process) else psutil.Process(getattr(process, "pid", process))
+        for one in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A command that may hang
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended."""
+
+    status: int | None  # its exit status, negative for a signal; None if it was killed because its time was up
+    stdout: str  # what it wrote, undecodable bytes replaced
+    stderr: str
+    seconds: float  # how long it ran
+
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+def run_command(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a command; when its time is up, or at Ctrl-C, kill it with all that it started.
+
+    Args:
+        command: program and arguments; no shell.
+        timeout: seconds.
+        env: its environment variables; None for ours.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    start = time.perf_counter()
+    with subprocess.Popen(command, env=env, encoding="utf-8", errors="replace", **pipes) as process:
+        _running.add(process)
+        status, out, err = None, "", ""
+        try:
+            out, err = process.communicate(timeout=timeout)
+            status = process.returncode
+        except subprocess.TimeoutExpired:
+            kill_tree(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a daemon that it left behind may hold the pipes
+                out, err = process.communicate(timeout=2)
+        except BaseException:
+            kill_tree(process)
+            raise
+        finally:
+            _running.discard(process)
+    return Finished(status, out, err, time.perf_counter() - start)
+
+
+def kill_all() -> None:
+    """Kill every command that `run_command` started and that still runs, with all that it started itself."""
+    for process in list(_running):
+        kill_tree(process)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A function in fresh processes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """How a run ended; every list has one entry for each process."""
+
+    results: list[Any]  # what the function returned; None where it failed
+    stdout: list[str]  # what it printed
+    stderr: list[str]  # what libraries and warnings wrote
+    failures: list[str]  # why it failed; empty where all went well
+    seconds: float  # from the call of `run` to the end of the last process
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401
+        """What the function returned in the first process."""
+        return self.results[0]
+
+    def __str__(self) -> str:
+        """What one process printed, as it is; that of several side by side."""
+        return str(self._side_by_side())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self._side_by_side()._repr_html_()
+
+    def _side_by_side(self) -> SideBySide:
+        texts = []
+        for printed, why in zip(self.stdout, self.failures, strict=True):
+            texts.append("\n".join(filter(None, [_as_shown(printed), why and f"[failed] {why}"])))
+        return SideBySide(texts, [f"process {number}" for number in range(len(texts))])
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def _as_shown(text: str) -> str:
+    """A text as a terminal would leave it: without colours, of a progress line the last state."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLOURS.sub("", text).split("\n")]
+    return "\n".join(lines).rstrip("\n")
+
+
+def run(
+    function: Callable[..., Any],
+    processes: int = 1,
+    seconds: float = 120.0,
+    variables: Mapping[str, str | None] | None = None,
+    check: bool = True,
+    python: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Run:
+    """Call a function in fresh Python processes and bring back what it returned and printed.
+
+    Args:
+        function: written with `def`; it imports what it uses, and may have parameters `process` and `addresses`.
+        processes: how many; each runs the same function.
+        seconds: for all of it; when they are over, the processes are killed.
+        variables: environment variables to set, or to remove (None), for the processes.
+        check: whether the first failure ends all and raises. Without it the other processes go on, and the failures
+            are in the result.
+        python: the Python that runs it, 3.11 or newer, from another environment, whose packages alone it then has
+            (lesson 03); this one if None.
+        arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
+            lists, tuples, dictionaries, sets, NumPy arrays.
+
+    Raises:
+        WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
+        KeyboardInterrupt: as pressed; the processes are killed then.
+    """
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    start, stop, script = time.perf_counter(), threading.Event(), _script(function)
+    # Another environment gets the helpers, and none of the packages of this one.
+    changes = ({"PYTHONPATH": str(ROOT)} if python else {}) | dict(variables or {})
+
+    def work() -> Run:
+        workers: list[_Worker] = []
+        with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as folder:
+            own = environment(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder) | changes)
+            try:
+                _write_job(Path(folder), script, processes, seconds, arguments or {})
+                for number in range(processes):
+                    workers.append(_Worker(number, Path(folder), script, python or sys.executable, own))
+                _wait(workers, start, seconds, check, stop)
+            finally:
+                _end(workers)
+        if check and any(worker.failure for worker in workers):
+            raise _error(workers, script.name, seconds)
+        outputs = [str(worker.stdout) for worker in workers], [str(worker.stderr) for worker in workers]
+        failures = [worker.failure for worker in workers]
+        return Run([worker.result for worker in workers], *outputs, failures, time.perf_counter() - start)
+
+    with ThreadPoolExecutor(1) as pool:  # no Ctrl-C stops its thread halfway through starting or ending the processes
+        try:
+            made = pool.submit(work)
+            while not made.done():
+                wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
+        except KeyboardInterrupt as error:
+            stop.set()
+            line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
+            error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
+            raise
+    return made.result()
+
+
+def _script(function: Callable[..., Any]) -> Script:
+    import inspect
+    import textwrap
+
+    name = getattr(function, "__name__", repr(function))
+    if not inspect.isfunction(function) or name == "<lambda>":
+        raise WorkshopError(
+            f"{name} is not a function written with def.",
+            "The fresh process gets the function's source.",
+            "Write a function with def, and call from it what you want to run.",
+        )
+    try:
+        return Script(name, textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError):
+        raise WorkshopError(
+            f"The source of {name} cannot be found.",
+            "It was typed into python -c, or stands in a cell with a magic such as %%time.",
+            "Define it in a cell of its own, or in a file.",
+        ) from None
+
+
+def _write_job(folder: Path, script: Script, processes: int, seconds: float, arguments: Mapping[str, Any]) -> None:
+    """Write what every process reads: (script, addresses, seconds) and the arguments."""
+    with (folder / "job").open("wb") as file:
+        pickle.dump((script.name, script.source, _free_addresses(processes), seconds), file)
+        try:
+            pickle.dump(dict(arguments), file, protocol=5)
+        except Exception as error:
+            raise WorkshopError(
+                f"The arguments of {script.name} cannot travel: {error}.",
+                "Plain data travels between processes: numbers, text, lists, dictionaries, NumPy arrays.",
+                "Pass float(x) or numpy.asarray(x), and build the rest inside the function.",
+            ) from None
+
+
+def _free_addresses(number: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+class _Output(threading.Thread):
+    """Reads what a process writes, and keeps of very much the beginning and the end."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self.stream, self.kept, self.left_out = stream, bytearray(), 0
+        self.start()
+
+    def run(self) -> None:
+        with self.stream:
+            while data := self.stream.read1(1 << 16):
+                self.kept += data
+                if (more := len(self.kept) - 2 * KEPT_BYTES) > KEPT_BYTES:
+                    del self.kept[KEPT_BYTES:-KEPT_BYTES]
+                    self.left_out += more
+
+    def __str__(self) -> str:
+        if not self.left_out:
+            return self.kept.decode(errors="replace")
+        begin, end = (part.decode(errors="ignore") for part in (self.kept[:KEPT_BYTES], self.kept[KEPT_BYTES:]))
+        return f"{begin}\n[... {self.left_out:,} bytes left out ...]\n{end}"
+
+
+class _Worker:
+    """A process that runs the function, seen from the caller."""
+
+    def __init__(self, number: int, folder: Path, script: Script, python: str, variables: dict[str, str]) -> None:
+        self.number, self.script = number, script
+        self.answer, self.stack = folder / f"answer-{number}", folder / f"stack-{number}"
+        self.result: Any = None
+        self.failure = ""
+        self.over = False  # it has answered or ended
+        self.late = False  # the time was over before it did
+        command = [python, "-P", "-u", "-m", "helpers.compute.worker", str(folder), str(number)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        try:
+            self.process = subprocess.Popen(command, env=variables, **pipes)
+        except (OSError, ValueError, TypeError) as error:  # no such program, a variable that is no text
+            advice = f'Look whether {python} is there. Variables are text: {{"NAME": "1"}}.'
+            raise WorkshopError(f"Process {number} could not be started.", str(error), advice) from None
+        self.stdout, self.stderr = _Output(self.process.stdout), _Output(self.process.stderr)
+
+    def look(self) -> None:
+        """Take its answer or note its end, if there is one by now."""
+        status = self.process.poll()  # asked first: it may answer meanwhile
+        if self.answer.exists():
+            self.over = True
+            try:
+                with self.answer.open("rb") as file:
+                    self.result, self.failure = PlainUnpickler(file).load()
+            except Exception as error:
+                self.failure = cannot_travel(self.script.name, error)
+        elif status is not None:
+            self.over, self.failure = True, f"the process {_fate(status)}{self.place()}"
+
+    def place(self) -> str:
+        """The line of the function in which faulthandler saw it; empty if it did not."""
+        dump = self.stack.read_text(errors="replace") if self.stack.exists() else ""
+        found = re.search(rf'File "{re.escape(self.script.file)}", line (\d+)', dump)
+        return f"; it was in {self.script.line(int(found.group(1)))}" if found else ""
+
+
+def _wait(workers: list[_Worker], start: float, seconds: float, check: bool, stop: threading.Event) -> None:
+    """Wait until every process has answered or ended, (with `check`) one has failed, the time is over, or `stop`."""
+    while left := [worker for worker in workers if not worker.over]:
+        for worker in left:
+            worker.look()
+        if (check and any(worker.failure for worker in workers)) or stop.wait(0.01):
+            return
+        if time.perf_counter() - start > seconds:
+            break
+    late = [worker for worker in workers if not worker.over]
+    for worker in late:
+        worker.late = True
+        if os.name != "nt":
+            worker.process.send_signal(signal.SIGUSR1)  # faulthandler says where it is, even inside compiled code
+    patience = time.perf_counter() + 0.5
+    while time.perf_counter() < patience and not all(worker.place() for worker in late):
+        time.sleep(0.01)
+    for worker in late:
+        worker.failure = f"it had not ended after {seconds:g} s{worker.place()}"
+
+
+def _end(workers: list[_Worker]) -> None:
+    """Kill every process, and leave no pipe and no zombie."""
+    for worker in workers:
+        kill_tree(worker.process)
+    for worker in workers:
+        worker.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold a dead process for a while
+            worker.process.wait(5)
+        worker.stdout.join(1)  # a daemon that it left behind may hold the pipes
+        worker.stderr.join(1)
+
+
+_SIGNALS = {
+    "SIGKILL": "the system does that when memory runs out",
+    "SIGSEGV": "compiled code crashed",
+    "SIGBUS": "compiled code crashed",
+    "SIGILL": "compiled code uses an instruction that this processor lacks",
+    "SIGFPE": "compiled code divided by zero",
+    "SIGABRT": "compiled code gave up",
+}
+
+
+def _fate(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status} before the function returned"
+    name = {int(one): one.name for one in signal.Signals}.get(-status, f"signal {-status}")
+    return f"was ended by {name}" + (f" ({_SIGNALS[name]})" if name in _SIGNALS else "")
+
+
+def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
+    """Put the failures into words: all that are late, or else the first."""
+    late = [worker for worker in workers if worker.late]
+    shown = late or [worker for worker in workers if worker.failure][:1]
+    what = f"{name} did not end within {seconds:g} s" if late else f"{name} failed"
+    if len(workers) > 1:
+        what += f" in process {', '.join(str(worker.number) for worker in shown)} of {len(workers)}"
+    why = []
+    for worker in shown[:SHOWN_LINES]:
+        why += (f"process {worker.number}: {worker.failure}" if len(shown) > 1 else worker.failure).splitlines()
+    for title, text in (("It printed last:", shown[0].stdout), ("Libraries wrote last:", shown[0].stderr)):
+        lines = [line[:300] for line in _as_shown(str(text)).splitlines() if line.strip()]
+        why += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
+    advice = "Find out what it waits for, or give processes.run more seconds."
+    if not late:
+        advice = "Mend that, and run the cell again."
+        if len(workers) > 1:
+            advice += " With check=False the other processes go on, and you see what each of them says."
+    return WorkshopError(f"{what}.", "\n      ".join(why), advice)  # indented under "Why:  "

@@ -1,0 +1,399 @@
+"""WebGPU from Python: the adapters of this machine, and one call that runs a kernel (lesson 14 builds `run` first).
+
+The package wgpu brings wgpu-native, which speaks to the driver that is there: Vulkan, Metal or Direct3D 12. An
+*adapter* is what a driver offers: a GPU, or a program that computes on the processor and calls itself one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from helpers.compute import products, workarounds
+from helpers.compute.host import cpu_name, tidy
+from helpers.errors import WorkshopError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import wgpu
+
+CHOICE = "WGPUPY_WGPU_ADAPTER_NAME"  # wgpu's own variable: a part of the adapter's name or driver
+# Programs that offer the processor as an adapter, by a part of the name that they give themselves.
+SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "SwiftShader", "microsoft basic": "WARP"}
+TYPES = {"DiscreteGPU": "gpu", "IntegratedGPU": "gpu", "VirtualGPU": "gpu", "CPU": "cpu"}  # the others are "gpu" too
+ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
+BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
+VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
+GET_SOFTWARE = {
+    "Linux": "sudo apt install mesa-vulkan-drivers",
+    "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
+    "Darwin": "macOS brings Metal: update macOS; in a virtual machine there may be none: take lesson 14's browser half",
+}
+VECTOR_ADD = """
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> c: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < arrayLength(&c)) {
+        c[id.x] = a[id.x] + b[id.x];
+    }
+}
+"""
+MATRIX_PRODUCT = """
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> c: array<f32>;
+@group(0) @binding(3) var<uniform> size: vec4<u32>;  // m, n, k, nothing
+
+@compute @workgroup_size(16, 16)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let row = id.y;
+    let column = id.x;
+    if (row >= size.x || column >= size.y) {
+        return;
+    }
+    var sum = 0.0;
+    for (var i = 0u; i < size.z; i++) {
+        sum += a[row * size.z + i] * b[i * size.y + column];
+    }
+    c[row * size.y + column] = sum;
+}
+"""
+
+
+class KernelError(WorkshopError):
+    """A kernel that WebGPU refuses, with the line and the column that it names."""
+
+
+# ---------------------------------------------------------------------------------------------- adapters
+
+
+def adapters() -> list[wgpu.GPUAdapter]:
+    """Return the adapters of this machine, a GPU of its own first, a software adapter last.
+
+    OpenGL's are left out where another backend shows any: they are the same devices once more, with fewer abilities.
+    """
+    workarounds.quiet_vulkan()
+    import wgpu
+
+    found = wgpu.gpu.enumerate_adapters_sync()
+    modern = [one for one in found if not one.info["backend_type"].startswith("OpenGL")]
+    wanted = os.environ.get(CHOICE, "").lower()
+    if wanted:
+        modern = [one for one in modern if wanted in f"{one.info['device']} {one.info['description']}".lower()]
+    return sorted(
+        modern or ([] if wanted else found), key=lambda one: ORDER.index(_type(one)) if _type(one) in ORDER else 3
+    )
+
+
+def _type(adapter: wgpu.GPUAdapter) -> str:
+    return adapter.info["adapter_type"]
+
+
+def kind(adapter: wgpu.GPUAdapter) -> str:
+    """Return `gpu`, or `cpu` for an adapter that is a program on the processor."""
+    return "cpu" if software(adapter) else TYPES.get(_type(adapter), "gpu")
+
+
+def software(adapter: wgpu.GPUAdapter) -> str:
+    """Return the name of the program that computes on the processor, such as `llvmpipe`; empty for a real GPU."""
+    told = f"{adapter.info['device']} {adapter.info['description']}".lower()
+    known = next((name for part, name in SOFTWARE.items() if part in told), "")
+    return known or ("a software adapter" if _type(adapter) == "CPU" else "")
+
+
+def integrated(adapter: wgpu.GPUAdapter) -> bool:
+    """Return whether it is a GPU inside the processor."""
+    return _type(adapter) == "IntegratedGPU"
+
+
+def vendor(adapter: wgpu.GPUAdapter) -> str:
+    """Return who made the GPU; what the driver says where that is somebody else, nothing for a software adapter."""
+    return "" if software(adapter) else VENDORS.get(adapter.info.get("vendor_id"), adapter.info["vendor"])
+
+
+def title(adapter: wgpu.GPUAdapter) -> str:
+    """Return the name that people use: of the GPU, or of the processor on which a software adapter computes."""
+    return cpu_name() if kind(adapter) == "cpu" else tidy(adapter.info["device"] or "unnamed GPU")
+
+
+def runtime(adapter: wgpu.GPUAdapter) -> str:
+    """Return what stands behind an adapter, such as `Metal`, or `llvmpipe through Vulkan`."""
+    backend = BACKENDS.get(adapter.info["backend_type"], adapter.info["backend_type"])
+    return f"{software(adapter)} through {backend}" if software(adapter) else backend
+
+
+def name(adapter: wgpu.GPUAdapter) -> str:
+    """Return the name for banners and figures, such as `AMD EPYC (llvmpipe through Vulkan, WebGPU, CPU)`."""
+    return f"{title(adapter)} ({runtime(adapter)}, WebGPU, {kind(adapter).upper()})"
+
+
+def how_to_get(system: str = "") -> str:
+    """Return what to install where there is no adapter.
+
+    Args:
+        system: "Linux", "Windows" or "Darwin"; this one if empty.
+    """
+    import platform
+
+    return GET_SOFTWARE.get(system or platform.system(), "install the driver of the graphics card")
+
+
+def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
+    """Return a function that multiplies two float32 matrices, n x n, on an adapter."""
+    import numpy as np
+
+    device = request_device(adapter)
+
+    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        matrices = [a, b, np.full_like(a, np.nan), np.full(4, len(a), np.uint32)]
+        return run(device, MATRIX_PRODUCT, matrices, output=2, workgroups=[-(-len(a) // 16)] * 2)
+
+    return multiply
+
+
+def problem(adapter: wgpu.GPUAdapter) -> str:
+    """Multiply on an adapter and compare with NumPy; return what went wrong, an empty text if nothing did."""
+    told = products.verdict(lambda: multiplier(adapter))
+    return "" if told == products.RIGHT else told
+
+
+def pick_adapter() -> wgpu.GPUAdapter | None:
+    """Return the best adapter that multiplies two matrices right, None where there is none or wgpu is not installed.
+
+    The variable WGPUPY_WGPU_ADAPTER_NAME overrules this, as in every program with wgpu: `llvmpipe`, for example.
+    """
+    try:
+        found = adapters()
+    except ImportError:
+        return None
+    return next((one for one in found if not _problem(one)), None)
+
+
+@functools.cache
+def _problem(adapter: wgpu.GPUAdapter) -> str:
+    return problem(adapter)
+
+
+def missing() -> str:
+    """Return one line: why there is no adapter here, and how to get one."""
+    try:
+        found = adapters()
+    except ImportError as error:
+        return f"wgpu cannot be imported here ({error}); to have it: python3 workshop.py lab"
+    if not found and os.environ.get(CHOICE):
+        return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
+    if not found:
+        return f"no WebGPU adapter here; to have one: {how_to_get()}"
+    return "; ".join(f"{name(one)} does not compute right: {_problem(one)}" for one in found if _problem(one))
+
+
+def ready(adapter: wgpu.GPUAdapter | None) -> bool:
+    """Return whether there is an adapter; where there is none, print why the cell is skipped, and what to install."""
+    if adapter is None:
+        print(f"skipped: {missing()}")
+    return adapter is not None
+
+
+def request_device(
+    adapter: wgpu.GPUAdapter, features: Sequence[str] = (), limits: Mapping[str, int] | None = None
+) -> wgpu.GPUDevice:
+    """Return a device with those of the wanted features that the adapter has, and with limits of its own.
+
+    Args:
+        adapter: from `adapters`.
+        features: such as "timestamp-query"; one that the adapter lacks is left out.
+        limits: such as {"max-compute-invocations-per-workgroup": 256}; all others are the adapter's.
+    """
+    return adapter.request_device_sync(
+        required_features=[one for one in features if one in adapter.features], required_limits=dict(limits or {})
+    )
+
+
+# ---------------------------------------------------------------------------------------------- a kernel
+
+
+def without_comments(source: str) -> str:
+    """Return WGSL with its comments blanked out; every line stays where it is."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
+
+
+def bindings(source: str) -> dict[int, str]:
+    """Return how a kernel binds the buffers of group 0: {number: "uniform", "storage" or "read-only-storage"}."""
+    found = {}
+    for attributes, space in re.findall(r"((?:@\w+\s*\([^)]*\)\s*)+)var\s*<([^>]*)>", without_comments(source)):
+        group, number = (re.search(rf"@{which}\s*\(\s*(\d+)", attributes) for which in ("group", "binding"))
+        if group and number and group[1] == "0":
+            words = [word.strip() for word in space.split(",")]
+            kinds = "uniform" if words[0] == "uniform" else "storage" if "read_write" in words else "read-only-storage"
+            found[int(number[1])] = kinds
+    return found
+
+
+class Kernel:
+    """A kernel: compiled once, for everybody who runs, judges or times it.
+
+    Args:
+        device: from `request_device`.
+        source: WGSL; its buffers are in group 0.
+        entry: the name of its entry point.
+
+    Raises:
+        KernelError: WebGPU refuses it; the message names the line and the column where it knows them.
+    """
+
+    def __init__(self, device: wgpu.GPUDevice, source: str, entry: str = "main") -> None:
+        import wgpu
+
+        self.device, self.source, self.bindings = device, source, bindings(source)
+        try:
+            module = device.create_shader_module(code=source)
+            entries = [
+                {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": how}}
+                for number, how in self.bindings.items()
+            ]
+            self.layout = device.create_bind_group_layout(entries=entries)
+            self.pipeline = device.create_compute_pipeline(
+                layout=device.create_pipeline_layout(bind_group_layouts=[self.layout]),
+                compute={"module": module, "entry_point": entry},
+            )
+        except wgpu.GPUError as error:
+            raise KernelError(*readable(source, str(error))) from None
+
+    def bind(self, buffers: Mapping[int, wgpu.GPUBuffer]) -> wgpu.GPUBindGroup:
+        """Bind buffers to the numbers that the kernel declares; those that it does not declare are left out."""
+        entries = [{"binding": number, "resource": {"buffer": buffers[number]}} for number in self.bindings]
+        return self.device.create_bind_group(layout=self.layout, entries=entries)
+
+    def submit(
+        self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **options: object
+    ) -> None:
+        """Put the kernel into the queue, and do not wait.
+
+        Args:
+            group: its buffers, from `bind`.
+            workgroups: how many in x, or in x, y and z.
+            times: dispatches, one after the other, in one submission.
+            options: what `begin_compute_pass` takes, such as timestamp_writes.
+        """
+        encoder = self.device.create_command_encoder()
+        one_pass = encoder.begin_compute_pass(**options)
+        one_pass.set_pipeline(self.pipeline)
+        one_pass.set_bind_group(0, group)
+        for _ in range(times):
+            one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
+        one_pass.end()
+        self.device.queue.submit([encoder.finish()])
+
+
+def buffer(device: wgpu.GPUDevice, array: np.ndarray) -> wgpu.GPUBuffer:
+    """Return a buffer that holds a copy of `array` and can be bound in every way, and read back."""
+    import wgpu
+
+    usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+    if array.nbytes <= device.limits["max-uniform-buffer-binding-size"]:
+        usage |= wgpu.BufferUsage.UNIFORM
+    return device.create_buffer_with_data(data=array, usage=usage)
+
+
+def read(device: wgpu.GPUDevice, source: wgpu.GPUBuffer, like: np.ndarray) -> np.ndarray:
+    """Wait for the queue and return what a buffer holds, in the shape and the dtype of `like`."""
+    import numpy as np
+
+    return np.frombuffer(device.queue.read_buffer(source), like.dtype).reshape(like.shape)
+
+
+def timed(kernel: Kernel, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int]) -> float | None:
+    """Run a kernel once and return the seconds between two timestamps that the device itself wrote.
+
+    They hold the work alone: neither the way to the queue nor the way back. The device must have been requested with
+    the feature "timestamp-query"; None where it does not have it.
+    """
+    if "timestamp-query" not in kernel.device.features:
+        return None
+    import numpy as np
+    import wgpu
+    from wgpu.backends.wgpu_native import lib
+
+    device = kernel.device
+    queries = device.create_query_set(type="timestamp", count=2)
+    ticks = device.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+    places = {"beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+    kernel.submit(group, workgroups, timestamp_writes={"query_set": queries, **places})
+    encoder = device.create_command_encoder()
+    encoder.resolve_query_set(queries, 0, 2, ticks, 0)
+    device.queue.submit([encoder.finish()])
+    begin, end = np.frombuffer(device.queue.read_buffer(ticks), np.uint64).tolist()
+    # Nanoseconds for each tick: wgpu 0.32 has no name of its own for it.
+    period = lib.wgpuQueueGetTimestampPeriod(device.queue._internal)
+    return (end - begin) * period * 1e-9
+
+
+def wait(device: wgpu.GPUDevice) -> None:
+    """Wait until a device has done all that is in its queue: read four bytes, which come after all the rest.
+
+    The call that is meant for it, `queue.on_submitted_work_done_sync`, raises a TypeError in wgpu 0.32.
+    """
+    import wgpu
+
+    usage = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+    last = device.create_buffer(size=4, usage=usage)
+    device.queue.read_buffer(last)
+    last.destroy()
+
+
+def run(
+    device: wgpu.GPUDevice, source: str, arrays: Sequence[np.ndarray], output: int, workgroups: int | Sequence[int]
+) -> np.ndarray:
+    """Run a kernel once and return one of its arrays (lesson 14 builds this).
+
+    Args:
+        device: from `request_device`.
+        source: WGSL with the entry point `main`; array number i is bound at @group(0) @binding(i).
+        arrays: NumPy arrays of elements of 4 bytes; they are copied, never changed.
+        output: the number of the array to return as it is afterwards.
+        workgroups: how many in x, or in x, y and z.
+
+    Raises:
+        KernelError: WebGPU refuses the kernel or the launch.
+    """
+    import wgpu
+
+    kernel = Kernel(device, source)
+    buffers = [buffer(device, array) for array in arrays]
+    if unknown := sorted(set(kernel.bindings) - set(range(len(buffers)))):
+        raise KernelError(f"The kernel asks for binding {unknown[0]}, and nothing is bound there.")
+    try:
+        kernel.submit(kernel.bind(dict(enumerate(buffers))), workgroups)
+        return read(device, buffers[output], arrays[output])
+    except wgpu.GPUError as error:
+        raise KernelError(*readable(source, str(error))) from None
+    finally:
+        for one in buffers:
+            one.destroy()
+
+
+def readable(source: str, message: str) -> tuple[str, str, str]:
+    """Turn WebGPU's message into what, why and next, with the line of the source that it complains about.
+
+    Args:
+        source: the WGSL.
+        message: wgpu's: `Shader ... error: REASON`, then `wgsl:LINE:COLUMN`; or lines of causes, the deepest last.
+    """
+    place = re.search(r"┌─ \w*:(\d+):(\d+)", message)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not place:
+        causes = [line for line in lines if not line.startswith(("Validation Error", "Caused by", "In wgpu"))]
+        return "WebGPU refuses this.", causes[-1] if causes else message, ""
+    number, column = int(place[1]), int(place[2])
+    said = next((line.partition("error: ")[2] for line in lines if line.startswith("Shader")), "")
+    notes = [line.removeprefix("= ") for line in lines if line.startswith("= ")]
+    why = notes[-1] if notes else said
+    line = source.splitlines()[min(number, len(source.splitlines())) - 1]
+    shown = f"line {number}, column {column}: {why}\n    {line}\n    {' ' * (column - 1)}^"
+    return "The kernel does not compile.", shown, "Mend the place that is named."

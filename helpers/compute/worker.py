@@ -1,0 +1,163 @@
+"""What runs inside a fresh process of `processes.run`: read the job, call the function, write the answer, wait.
+
+python -m helpers.compute.worker FOLDER NUMBER
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from helpers.errors import WorkshopError
+
+
+@dataclass(frozen=True)
+class Script:
+    """A function as it travels."""
+
+    name: str
+    source: str
+
+    @property
+    def file(self) -> str:
+        """The name under which the source appears in tracebacks."""
+        return f"<{self.name}>"
+
+    def line(self, number: int) -> str:
+        """Return one line of the source with its number, from 1."""
+        return f"line {number} of {self.name}: {self.source.splitlines()[number - 1].strip()}"
+
+    def define(self) -> Callable[..., Any]:
+        """Define the function in a module of its own; tracebacks and TensorFlow's AutoGraph find its source."""
+        import __future__
+
+        import linecache
+        from types import ModuleType
+
+        linecache.cache[self.file] = (len(self.source), None, self.source.splitlines(keepends=True), self.file)
+        # Annotations stay text: they may use names that only the caller has.
+        code = compile(self.source, self.file, "exec", __future__.annotations.compiler_flag, dont_inherit=True)
+        module = sys.modules["__script__"] = ModuleType("__script__")
+        exec(code, module.__dict__)
+        return getattr(module, self.name)
+
+
+def cannot_travel(name: str, error: Exception) -> str:
+    """Say for a learner that what the function returned is no plain data."""
+    return f'what {name} returned cannot travel: {error}\nReturn float(x), or numpy.asarray(x, "float32").'
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Reads plain data alone, and names what else is in it."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        """Return what rebuilds a value that is more than numbers, text and containers."""
+        package, _, rest = module.partition(".")
+        if package not in ("builtins", "numpy"):
+            raise pickle.UnpicklingError(f"it holds something of {package} ({module}.{name})")
+        if rest.startswith(("core.", "_core.")):  # PlaidML's NumPy 1 and ours call it differently
+            import numpy
+
+            core = "core" if numpy.__version__.startswith("1.") else "_core"
+            module = f"numpy.{core}.{rest.partition('.')[2]}"
+        return super().find_class(module, name)
+
+
+def _end_with_the_caller() -> threading.Thread:
+    """End this process when the pipe from the caller breaks; the thread that sees to it runs until then."""
+    pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def wait() -> None:
+        os.read(pipe, 1)
+        os._exit(1)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    if sys.platform == "linux":  # at once, and even where compiled code never lets a thread run
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    return thread
+
+
+def _failure(error: BaseException, script: Script) -> str:
+    """The lines of the function in which it happened, where else, and the exception as Python shows it."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if frame.filename == script.file]
+    lines = [script.line(frame.lineno) for frame in ours]
+    lines = lines if len(lines) <= 3 else [lines[0], "...", lines[-1]]
+    if ours and frames[-1] is not ours[-1]:
+        folders = frames[-1].filename.replace("\\", "/").rpartition("site-packages/")[2].split("/")
+        lines.append(f"in {'/'.join(folders[-3:])}, line {frames[-1].lineno}, {frames[-1].name}")
+    if isinstance(error, WorkshopError):
+        lines.append(str(error))
+    else:
+        text = [line[:300] for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+        lines += text[:5] + ["..."] * (len(text) > 5)
+    if type(error) is NameError:
+        lines.append("A fresh process has nothing of this notebook: import inside the function, or pass arguments.")
+    return "\n".join(lines)
+
+
+def _answer(script: Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
+    """Call the function, and pack (what it returned, why it failed)."""
+    import inspect
+
+    try:
+        arguments = PlainUnpickler(job).load()
+    except Exception as error:
+        return pickle.dumps((None, f"an argument of {script.name} cannot travel: {error}\nPass numpy.asarray(x)."))
+    try:
+        function = script.define()
+        wanted = inspect.signature(function).parameters
+        result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
+    except BaseException as error:
+        return pickle.dumps((None, _failure(error, script)))
+    try:
+        return pickle.dumps((result, ""), protocol=5)
+    except Exception as error:
+        return pickle.dumps((None, cannot_travel(script.name, error)))
+
+
+def _main(folder: Path, number: int) -> None:
+    """Do the job in the folder, write the answer beside it, and wait to be killed."""
+    import faulthandler
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a notebook's interrupt goes to its whole group: the caller ends us
+    caller = _end_with_the_caller()
+    with contextlib.suppress(ImportError):  # a crash leaves no core file in the caller's folder; Windows has none
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    with (folder / "job").open("rb") as job, (folder / f"stack-{number}").open("wb") as stack:
+        name, source, addresses, seconds = pickle.load(job)
+        faulthandler.enable(stack)
+        faulthandler.dump_traceback_later(min(seconds + 10, 1e6), exit=True, file=stack)  # should all else fail
+        if hasattr(faulthandler, "register"):
+            faulthandler.register(signal.SIGUSR1, stack)
+        sys.argv = [name]
+        answer = _answer(Script(name, source), {"process": number, "addresses": addresses}, job)
+        new = folder / f"new-{number}"
+        new.write_bytes(answer)
+        new.replace(folder / f"answer-{number}")
+        # It stays until all have answered: processes that work together take the loss of one for a failure. Then it is
+        # killed, without the frameworks' own tidying up, which is slow and may crash.
+        caller.join()
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), int(sys.argv[2]))

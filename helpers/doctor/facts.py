@@ -1,0 +1,351 @@
+"""What the doctor knows of a machine: gathered once, side by side, each part with a time-out; then judged without it.
+
+Nothing here judges, and nothing here raises: a tool that is missing, hangs, crashes or prints rubbish is a fact, too.
+A test gathers from a folder that stands for the file system (`root`), and from fake tools on PATH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+
+from helpers.compute import backends, devices, processes
+from helpers.compute.devices import Answer
+from helpers.compute.host import Host
+
+TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
+FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
+AGAIN_SECONDS = 30.0  # for those that did not answer, asked once more; half of it for any single device
+LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
+SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
+FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
+LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
+WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
+
+_SMI = ("--format=csv,noheader",)
+TOOLS = {  # what is asked of each tool; missing ones are no fault
+    "nvidia-smi": ["nvidia-smi"],  # its table, which every driver can print
+    "nvidia-smi names": ["nvidia-smi", "--query-gpu=name,driver_version", *_SMI],
+    "nvidia-smi capability": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", *_SMI],  # not of old drivers
+    "rocminfo": ["rocminfo"],
+    "amd-smi": ["amd-smi", "static", "--asic", "--json"],
+    "clinfo": ["clinfo"],
+    "vulkaninfo": ["vulkaninfo", "--summary"],
+    "ldconfig": ["ldconfig", "-p"],
+    "sysctl": ["sysctl", "-n", "sysctl.proc_translated"],  # macOS: 1 where Rosetta translates this process
+    "powershell": [  # Windows: the graphics cards, one in a line
+        "powershell", "-NoProfile", "-NonInteractive", "-Command",
+        "Get-CimInstance Win32_VideoController | ForEach-Object { $_.Name }",
+    ],
+    "reg": ["reg", "query", r"HKLM\SYSTEM\CurrentControlSet\Control\FileSystem", "/v", "LongPathsEnabled"],
+}  # fmt: skip
+ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows", "ldconfig": "Linux"}
+ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
+
+START_KERAS = """
+import json, os
+channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)
+stage, error = "import", ""
+try:
+    import keras
+    stage = "first operation"
+    keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+except Exception as failure:
+    error = f"{type(failure).__name__}: {failure}".strip()
+print(json.dumps([stage, error]), file=channel, flush=True)
+os._exit(0)
+"""  # what training.start does in a lesson
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a tool said."""
+
+    state: str  # ok, missing, failed or timed out
+    text: str = ""  # its standard output
+    error: str = ""  # its standard error, or why it could not be started
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Whether a device really computes: its small product, compared with NumPy's."""
+
+    framework: str  # one of devices.FRAMEWORKS
+    device: str  # for people
+    verdict: str  # right, wrong, failed, or late: it did not answer in time, which proves nothing
+    reason: str = ""  # the largest error, or the framework's own words
+    kind: str = "gpu"  # one of devices.KINDS
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that the findings about hardware and frameworks are judged by."""
+
+    host: Host
+    root: Path = Path("/")  # of the file system
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment
+    packages: Mapping[str, str] = field(default_factory=dict)  # each installed package (tensorflow-cpu), its version
+    torch: str = ""  # what PyTorch was built for: "cpu", "cuda 13.2", "hip 7.2", "xpu 2025.1"; empty without it
+    tools: Mapping[str, Said] = field(default_factory=dict)  # of TOOLS; empty in a quick examination
+    answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks; empty in a quick examination
+    keras: Said = Said("missing")  # how it starts: `text` is the stage it reached, `error` why it failed there
+    proofs: tuple[Proof, ...] = ()
+    user: int = 0  # number of the user; 0 may do everything
+    groups: frozenset[int] = frozenset()  # the numbers of the groups that this process is in
+
+    def said(self, tool: str) -> str:
+        """What a tool printed if it ended well, else an empty text."""
+        found = self.tools.get(tool)
+        return found.text if found and found.state == "ok" else ""
+
+    def text(self, file: str) -> str:
+        """What a small file of the system holds; empty without it."""
+        with contextlib.suppress(OSError):
+            return (self.root / file).read_text(encoding="utf-8", errors="replace")
+        return ""
+
+    def there(self, *files: str) -> bool:
+        """Whether one of these files of the system is there."""
+        for file in files:
+            with contextlib.suppress(OSError):
+                if (self.root / file).exists():
+                    return True
+        return False
+
+    def graphics_cards(self) -> list[str]:
+        """The makers of the graphics cards on the PCI bus, as "10de"; of Linux alone, also inside a container.
+
+        The class of a display controller begins with 0x03 (https://pci-ids.ucw.cz, "Display controller").
+        """
+        found = []
+        with contextlib.suppress(OSError):
+            for card in sorted((self.root / "sys/bus/pci/devices").iterdir()):
+                if self.text(f"sys/bus/pci/devices/{card.name}/class").startswith(("0x03", "0x12")):  # 0x12: Instinct
+                    found.append(self.text(f"sys/bus/pci/devices/{card.name}/vendor").strip().removeprefix("0x"))
+        return found
+
+    def has(self, *names: str) -> str:
+        """The first of these packages that is installed, or an empty text."""
+        return next((name for name in names if name in self.packages), "")
+
+    def version(self, name: str) -> tuple[int, ...]:
+        """The numbers of a package's version, (2, 21, 0); empty if it is not installed."""
+        return numbers(self.packages.get(name, ""))
+
+    def sees_gpu(self, framework: str) -> bool | None:
+        """Whether a framework lists a GPU; None if it did not answer."""
+        answer = self.answers.get(framework)
+        if answer is None or answer.state != "ok":
+            return None
+        return any(device.kind == "gpu" for device in answer.devices)
+
+    def backend(self) -> str:
+        """The framework that Keras will compute with."""
+        return chosen_backend(self.variables)[0]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version: (550, 54, 15) of "550.54.15", (2, 14, 0) of "2.14.0+rocm10.1"."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+\-]|rc|dev|[ab]\d", version)[0]))
+
+
+def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False) -> Facts:
+    """Find out everything, side by side; the slowest part sets the time, at most FRAMEWORK_SECONDS and SLACK.
+
+    What did not answer, as on a busy machine, is asked once more: at most AGAIN_SECONDS and SLACK on top of that.
+
+    Args:
+        host: this machine if None.
+        root: where the system's files lie.
+        quick: only what needs no tool and no framework.
+    """
+    host = host or Host.here(root)
+    tools, answers, keras = ({}, {}, Said("missing")) if quick else _ask_side_by_side(host)
+    return Facts(
+        host,
+        root,
+        dict(os.environ),
+        installed_packages(),
+        torch_build(),
+        tools,
+        answers,
+        keras,
+        proofs(answers) + first_operation(keras, answers),
+        os.getuid() if hasattr(os, "getuid") else 0,
+        frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
+    )
+
+
+def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], Said]:
+    """Ask the tools of this system, the installed frameworks and Keras, each in a thread of its own."""
+    backend, keras = chosen_backend(os.environ)[0], [Said("missing")]
+    tools: dict[str, Said] = {}
+    answers: dict[str, Answer] = {}
+    hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
+    asked = {framework: (framework, None) for framework in FRAMEWORKS}
+    asked |= {WITHOUT_LOADER_VARIABLES: ("opencl", hidden)} if hidden else {}
+
+    def ask(name: str, seconds: float) -> None:
+        framework, variables = asked[name]
+        earlier, answer = answers.get(name), devices.ask(framework, seconds, variables)
+        answers[name] = with_earlier(earlier, answer) if earlier else answer
+        left = seconds - answer.seconds
+        if name == backend and not earlier and answer.state == "ok" and left > LEAST_SECONDS:
+            keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
+
+    work = [
+        lambda name=name, command=command: tools.__setitem__(name, ask_tool(command))
+        for name, command in TOOLS.items()
+        if ONLY_ON.get(name, host.system) == host.system
+    ]
+    work += [lambda name=name: ask(name, FRAMEWORK_SECONDS) for name in asked]
+    _side_by_side(work, max(TOOL_SECONDS, FRAMEWORK_SECONDS))
+    again = [name for name, answer in dict(answers).items() if no_answer(answer)]
+    _side_by_side([lambda name=name: ask(name, AGAIN_SECONDS) for name in again], AGAIN_SECONDS)
+    return dict(tools), dict(answers), keras[-1]
+
+
+def _side_by_side(work: list[Callable[[], None]], seconds: float) -> None:
+    threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
+    deadline = time.monotonic() + seconds + SLACK
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # what cannot even be asked stays unknown
+        work()
+
+
+def late(device: devices.Device) -> bool:
+    """Return whether a device did not answer in its time: no proof against it."""
+    return device.verdict == "failed" and device.reason.startswith("timed out")
+
+
+def no_answer(answer: Answer) -> bool:
+    """Return whether a framework, or one of its devices, did not answer in its time."""
+    return answer.state == "timed out" or any(late(device) for device in answer.devices)
+
+
+def with_earlier(first: Answer, second: Answer) -> Answer:
+    """Return the second answer of a framework with the verdicts that the first one gave already."""
+    if second.state != "ok":
+        return first if first.state == "ok" else second
+    known = {one.identifier: one.computes for one in first.devices if one.computes and not late(one)}
+    told = tuple(replace(one, computes=known.get(one.identifier, one.computes)) for one in second.devices)
+    return replace(second, devices=told)
+
+
+def ask_tool(command: list[str]) -> Said:
+    """Run a tool; whatever happens is in the answer.
+
+    Args:
+        command: its name and its arguments.
+    """
+    program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(ELSEWHERE))
+    if not program:
+        return Said("missing")
+    try:
+        english = {**os.environ, "LC_ALL": "C"}
+        done = processes.run_command([program, *command[1:]], TOOL_SECONDS, env=english)
+    except (OSError, ValueError) as error:  # such as a file that is no program
+        return Said("failed", error=str(error))
+    if done.status is None:
+        return Said("timed out")
+    return Said("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
+
+
+def start_keras(seconds: float = FRAMEWORK_SECONDS) -> Said:
+    """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers.
+
+    Args:
+        seconds: after so many it is killed.
+    """
+    if not devices.installed("keras"):
+        return Said("missing")  # told by other findings
+    command = [sys.executable, "-P", "-c", START_KERAS]
+    environment = processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    done = processes.run_command(command, seconds, env=environment)
+    try:
+        stage, error = json.loads(done.stdout)
+    except ValueError:
+        lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.status}"]
+        return Said("timed out", error=f"{seconds:.0f}") if done.status is None else Said("failed", "import", lines[-1])
+    return Said("failed" if error else "ok", stage, error)
+
+
+def first_operation(keras: Said, answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
+    """Return what Keras' first operation proves where it is what failed: its first device cannot compute."""
+    if keras.state != "failed" or keras.text != "first operation":
+        return ()
+    backend, _ = chosen_backend(os.environ)
+    kinds = [device.kind for device in answers[backend].devices] if backend in answers else []
+    kind = min(kinds, key=devices.KINDS.index, default="gpu")
+    return (Proof(backend, "The first device", "failed", keras.error, kind),)
+
+
+def installed_packages() -> dict[str, str]:
+    """Return each installed package with its version, without importing it; names as in `tensorflow-cpu`."""
+    found = {}
+    for one in metadata.distributions():
+        with contextlib.suppress(Exception):  # a damaged package has no name, or no version
+            found.setdefault(re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
+    return found
+
+
+def torch_build() -> str:
+    """Return what PyTorch was built for, read from its version.py without importing it.
+
+    That file has a line for each: `cuda: Optional[str] = '13.2'`, `hip`, `xpu`; None for what it was not built for.
+    """
+    try:
+        spec = importlib.util.find_spec("torch")
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+    except (AttributeError, TypeError, ValueError, ImportError, OSError):
+        return ""
+    found = re.findall(r"^(cuda|hip|xpu)\b[^=\n]*=\s*['\"]([\d.]+)", text, re.MULTILINE)
+    return " ".join(found[0]) if found else "cpu"
+
+
+def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
+    """Return which listed devices compute right, as far as `helpers.compute.devices` has let them compute."""
+    return tuple(
+        Proof(framework, str(device), "late" if late(device) else device.verdict, device.reason, device.kind)
+        for framework, answer in answers.items()
+        for device in (answer.devices if framework in devices.FRAMEWORKS else ())
+        if device.verdict
+    )
+
+
+def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
+    """Return the backend that Keras will take, and the file that says so; None where the variable does.
+
+    Args:
+        variables: of the environment.
+    """
+    named = variables.get(backends.VARIABLE, "")
+    return (named, None) if named else _configured()
+
+
+def _configured() -> tuple[str, Path]:
+    """Return the backend that keras.json names, tensorflow by default, and that file; as Keras reads it."""
+    home = os.environ.get("KERAS_HOME")
+    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow", file

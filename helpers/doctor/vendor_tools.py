@@ -1,0 +1,315 @@
+"""The vendors' tools that watch a GPU: nvidia-smi, amd-smi, macOS' ioreg, Windows' GPU Engine counters.
+
+Not verified on hardware: all of them are tested with stored outputs alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from helpers.compute import processes
+from helpers.compute.devices import Device
+
+TIMEOUT = 5.0  # seconds for one call of a vendor's tool; the first call after a driver has slept takes about one
+
+
+class NoReading(Exception):
+    """A tool failed or wrote something that cannot be read; learners never see it."""
+
+
+class TooSlow(NoReading):
+    """A tool did not answer in time; it would not the next time either."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at a device; None for what the tool does not tell."""
+
+    utilisation: float | None = None  # percent
+    power: float | None = None  # watts
+    temperature: float | None = None  # degrees Celsius
+    memory: float | None = None  # in use, bytes
+
+
+class Monitor:
+    """What watches one device."""
+
+    source: str  # the tool's name, such as "nvidia-smi"
+    description: str  # one sentence for people: what it watches, and how sure that is
+    lag: float = 0.0  # seconds by which its figures trail what happens
+
+    def read(self) -> Reading:
+        """Look once. Raises NoReading."""
+        raise NotImplementedError
+
+
+class NvidiaSmi(Monitor):
+    """nvidia-smi: utilisation (share of the last sample period in which a kernel ran), power, temperature, memory.
+
+    Fields: `nvidia-smi --help-query-gpu`. It averages over up to a second.
+    """
+
+    source = "nvidia-smi"
+    lag = 1.0
+
+    def __init__(self, device: Device) -> None:
+        self._tool = _tool("nvidia-smi", "it comes with NVIDIA's driver", "/usr/lib/wsl/lib")
+        rows = [row for row in self._query("index,pci.bus_id,name") if len(row) == 3 and row[0].isdigit()]
+        gpus = [_Gpu(int(index), name, pci) for index, pci, name in rows]
+        self._index, self.description = _choose(device, gpus, "nvidia-smi: utilisation, power, temperature and memory")
+
+    def _query(self, names: str, *more: str) -> list[list[str]]:
+        text = _output([self._tool, f"--query-gpu={names}", "--format=csv,noheader,nounits", *more])
+        return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+
+    def read(self) -> Reading:
+        """Look once."""
+        rows = self._query("utilization.gpu,power.draw,temperature.gpu,memory.used", f"--id={self._index}")
+        if len(rows) != 1 or len(rows[0]) != 4:
+            raise NoReading("nvidia-smi answered something that is not one line of four values")
+        utilisation, power, temperature, mebibytes = (_number(cell) for cell in rows[0])
+        return Reading(utilisation, power, temperature, None if mebibytes is None else mebibytes * 2**20)
+
+
+class AmdSmi(Monitor):
+    """amd-smi of ROCm 6 and newer.
+
+    Its JSON differs between versions: a list, or {"gpu_data": a list}; numbers bare or as {"value": 42, "unit": "%"};
+    power and temperature under several names. Warnings may stand above it.
+    """
+
+    source = "amd-smi"
+    lag = 0.5
+
+    def __init__(self, device: Device) -> None:
+        install = "install amdrocm-amdsmi or amd-smi-lib from AMD's repository"
+        self._tool = _tool("amd-smi", install, "/opt/rocm/bin", "/opt/rocm/core/bin")
+        gpus = [
+            _Gpu(
+                int(entry["gpu"]),
+                str(_field(entry, "asic", "market_name") or ""),
+                str(_field(entry, "bus", "bdf") or ""),
+            )
+            for entry in self._entries("static", "--asic", "--bus")
+        ]
+        self._index, self.description = _choose(device, gpus, "amd-smi: utilisation, power and temperature")
+
+    def _entries(self, *options: str) -> list[dict[str, object]]:
+        text = _output([self._tool, *options, "--json"])
+        start = re.search(r"^\s*[\[{]", text, re.M)
+        if not start:
+            raise NoReading("amd-smi answered something that is not JSON")
+        found, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)
+        return found["gpu_data"] if isinstance(found, dict) else found
+
+    def read(self) -> Reading:
+        """Look once."""
+        (entry,) = self._entries("metric", "--gpu", str(self._index), "--usage", "--power", "--temperature")
+        return amd_reading(entry)
+
+
+def _field(entry: dict[str, object], part: str, name: str) -> object:
+    """What an entry of amd-smi has under `name` in one of its parts, which may be "N/A" as a whole."""
+    block = entry.get(part)
+    return block.get(name) if isinstance(block, dict) else None
+
+
+def amd_reading(entry: dict[str, object]) -> Reading:
+    """Read one GPU's entry of `amd-smi metric --json`, of any version.
+
+    Args:
+        entry: the entry, from the list or from "gpu_data".
+    """
+
+    def first(part: str, *names: str) -> float | None:
+        values = (_number(_field(entry, part, name)) for name in names)
+        return next((value for value in values if value is not None), None)
+
+    return Reading(
+        first("usage", "gfx_activity", "gfx_usage"),
+        first("power", "socket_power", "current_socket_power", "average_socket_power", "current_power"),
+        first("temperature", "edge", "hotspot", "junction", "edge_temperature", "hotspot_temperature"),
+    )
+
+
+class Ioreg(Monitor):
+    """macOS: the accelerators' own statistics in the I/O registry, which needs no administrator's rights."""
+
+    source = "ioreg"
+    lag = 1.0
+    description = "ioreg: utilisation of the GPU by all programs"
+
+    def __init__(self, device: Device) -> None:
+        self._vendor = _vendor(device)
+        self._tool = _tool("ioreg", "it comes with macOS", "/usr/sbin")
+
+    def read(self) -> Reading:
+        """Look once."""
+        return ioreg_reading(_output([self._tool, "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"]), self._vendor)
+
+
+def ioreg_reading(text: str, vendor: str = "") -> Reading:
+    """Read PerformanceStatistics of `ioreg -r -d 1 -w 0 -c IOAccelerator`.
+
+    Args:
+        text: its output; a Mac with two GPUs has two sections.
+        vendor: "amd", "intel" or "apple": which of them; the first that tells something if that does not decide.
+
+    Raises:
+        NoReading: no section has a utilisation.
+    """
+
+    def value(section: str, *names: str) -> float | None:
+        found = (re.search(rf'"{re.escape(name)}"\s*=\s*(\d+)', section) for name in names)
+        return next((float(match[1]) for match in found if match), None)
+
+    utilisation = ("Device Utilization %", "GPU Activity(%)")
+    sections = [part for part in re.split(r"^\+-o ", text, flags=re.M) if value(part, *utilisation) is not None]
+    if not sections:
+        raise NoReading("ioreg shows no accelerator with a utilisation")
+    section = next((part for part in sections if vendor and vendor in part.lower()), sections[0])
+    return Reading(
+        value(section, *utilisation),
+        value(section, "Total Power(W)"),
+        value(section, "Temperature(C)"),
+        value(section, "In use system memory", "vramUsedBytes"),
+    )
+
+
+class WindowsCounters(Monitor):
+    """Windows' GPU Engine counters of this process: the 3D, compute and CUDA engines of every GPU.
+
+    Asked by their WMI class, whose names are English on every Windows, unlike those that Get-Counter wants.
+    """
+
+    source = "GPU Engine counters"
+    lag = 2.0
+    description = "Windows' GPU Engine counters: this process' use of the 3D and compute engines of every GPU"
+    _SCRIPT = (
+        "$ErrorActionPreference='Stop'; "
+        "@(Get-CimInstance Win32_PerfFormattedData_GPUPerformanceCounters_GPUEngine | "
+        "Where-Object Name -like 'pid_{pid}_*' | "
+        "ForEach-Object {{ \"$($_.UtilizationPercentage) $($_.Name)\" }}); 'end'"
+    )
+
+    def __init__(self, device: Device) -> None:
+        self._tool = _tool("powershell", "it comes with Windows")
+
+    def read(self) -> Reading:
+        """Look once."""
+        script = self._SCRIPT.format(pid=os.getpid())
+        return windows_reading(_output([self._tool, "-NoProfile", "-NonInteractive", "-Command", script], patience=2))
+
+
+def windows_reading(text: str) -> Reading:
+    """Add up the engines; `text` has a line "12 pid_1_luid_0x0_0x1_phys_0_eng_0_engtype_3D" for each, then "end".
+
+    Raises:
+        NoReading: the last line is missing.
+    """
+    if not re.search(r"^end\s*$", text, re.M):
+        raise NoReading("the GPU Engine counters did not answer")
+    engines = re.findall(r"^\s*(\d+)\s+pid_\d+_.*engtype_(?:3D|Compute|Cuda)", text, re.M | re.I)
+    return Reading(min(100.0, sum(map(float, engines))))
+
+
+# ---------------------------------------------------------------------------- which of them, and their common work
+
+
+def candidates(device: Device) -> list[type[Monitor]]:
+    """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
+    if sys.platform == "darwin":
+        return [Ioreg]
+    by_vendor = {"nvidia": [NvidiaSmi], "amd": [AmdSmi]}.get(_vendor(device), [])
+    return [*by_vendor, WindowsCounters] if sys.platform == "win32" else by_vendor
+
+
+def _vendor(device: Device) -> str:
+    """Who made the device: "nvidia", "amd", "apple", "intel", or an empty string."""
+    spellings = {
+        "nvidia": "nvidia|geforce|quadro|tesla",
+        "amd": "advanced micro devices|amd|radeon|gfx",
+        "apple": "apple",
+        "intel": "intel",
+    }
+    text = f"{device.vendor} {device.name}".lower()
+    return next((vendor for vendor, words in spellings.items() if re.search(words, text)), "")
+
+
+def _tool(name: str, install: str, *folders: str) -> str:
+    """Find a program on PATH, or where its vendor puts it.
+
+    Raises:
+        NoReading: it is not there.
+    """
+    found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+    if not found:
+        raise NoReading(f"{name} not found: {install}")
+    return found
+
+
+def _output(command: Sequence[str], patience: float = 1.0) -> str:
+    """Run a vendor's tool, for `patience` times TIMEOUT.
+
+    Raises:
+        NoReading: it cannot be started, fails, or does not answer in time (it is killed then).
+    """
+    name = Path(command[0]).name
+    try:
+        done = processes.run_command(command, patience * TIMEOUT)
+    except OSError as error:
+        raise NoReading(f"{name} cannot be started: {error.strerror}") from error
+    if done.status is None:
+        raise TooSlow(f"{name} did not answer within {patience * TIMEOUT:g} s")
+    if done.status != 0:
+        complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise NoReading(f"{name} failed with status {done.status}: {complaint[:200]}")
+    return done.stdout
+
+
+def _number(value: object) -> float | None:
+    """The number in "42", "42 %", 42, {"value": 42, "unit": "%"}; None for "N/A", "[Not Supported]" and the like."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(?:%|W|°?C|Mi?B)?\s*", str(value))
+    return float(found[1]) if found else None
+
+
+class _Gpu(NamedTuple):
+    """A GPU as a vendor's tool lists it."""
+
+    index: int
+    name: str
+    pci: str
+
+
+def _choose(device: Device, gpus: Sequence[_Gpu], what: str) -> tuple[int, str]:
+    """Find the device among the tool's GPUs: by its PCI address, else by its name.
+
+    Args:
+        device: what to find.
+        gpus: what the tool lists.
+        what: the tool and what it tells.
+
+    Returns:
+        The tool's number of the GPU, and a description that says how sure that is.
+
+    Raises:
+        NoReading: the tool lists no GPU.
+    """
+    if not gpus:
+        raise NoReading(f"{what.partition(':')[0]} lists no GPU")
+    address = device.pci.lower()  # 0000:2f:00.0, where nvidia-smi writes 00000000:2F:00.0
+    alike = [gpu for gpu in gpus if address and gpu.pci.lower().endswith(address)]
+    alike = alike or [gpu for gpu in gpus if gpu.name == device.name] or list(gpus)
+    doubt = "" if len(alike) == 1 else f"; one of {len(gpus)} GPUs, it may not be the one that computes"
+    index, name, _ = alike[0]
+    return index, f"{what} of GPU {index}{f' ({name})' if name else ''}{doubt}"

@@ -1,0 +1,1 @@
+"""Is the learner's answer right, and who touched what."""

@@ -1,0 +1,364 @@
+"""Judge exercises: random data, awkward sizes, canaries around output buffers, any order of work-items, repeats.
+
+Every check prints a verdict: "right", "not yet: ..." or "not done yet". It never raises for a learner. With
+ANYGPU_GRADE=1 (tests, `run --grade`), and while nbgrader grades or validates, a wrong and an untouched exercise raise
+`CheckFailed` instead, because nbgrader gives full points to a cell that merely prints "wrong", and none to one that
+writes to standard error, which no check ever does.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from helpers.measure.tables import wrapped
+
+GRADE = "ANYGPU_GRADE"
+NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
+
+
+class CheckFailed(Exception):
+    """An exercise that is wrong or untouched, while grading."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
+
+
+class NotYet(Exception):
+    """What was expected, what came, and where."""
+
+
+class NotDone(Exception):
+    """The exercise is as it was handed out."""
+
+
+class NotJudged(Exception):
+    """What the judge needs is missing here, so that nothing is known about the answer; why, and how to get it."""
+
+
+def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
+    """Make a check of a generator whose every `yield` is one judge's account of what it tried.
+
+    The first judge that raises NotYet or NotDone speaks for all.
+    """
+
+    @functools.wraps(check)
+    def print_verdict(*args: object, **kwargs: object) -> None:
+        try:
+            tried = "; ".join(check(*args, **kwargs))
+        except NotDone as untouched:
+            message = f"not done yet: {untouched}"
+        except NotYet as wrong:
+            message = f"not yet: {wrong}"
+        except NotJudged as missing:
+            message = f"not judged: {missing}"
+        else:
+            print(wrapped(f"right ({tried})"))
+            return
+        if os.environ.get(GRADE) == "1" or NBGRADER in os.environ:
+            raise CheckFailed(message)
+        print(wrapped(message))
+
+    return print_verdict
+
+
+def judge_changed(answer: str, starter: str) -> str:
+    """Judge an exercise that mends something: it is not done as long as it is what was handed out."""
+    if not isinstance(answer, str):
+        raise NotDone(f"expected the text of a kernel, came {_short(answer)}.")
+    if answer.split() == starter.split():
+        raise NotDone("this is what you were given, and it has the fault.")
+    return "changed"
+
+
+def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
+    """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
+
+    Args:
+        judge: a function of a module, which a fresh process can import.
+        seconds: after so long the kernel is taken for endless; starting the process and compiling is part of it.
+        arguments: for the judge, plain data.
+    """
+    from helpers.compute import processes
+
+    if not isinstance(arguments.get("source", ""), str):
+        raise NotDone(f"expected the text of a kernel, came {_short(arguments['source'])}.")
+    call = {"module": judge.__module__, "name": judge.__name__, "given": arguments}
+    run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
+    if run.result is None:
+        fate = run.failures[0].partition("; it was in line")[0]
+        launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
+        raise NotYet(f"the process that ran your kernel gave no verdict: {fate}. It was at {launch}.")
+    outcome, text = run.result
+    if outcome == "right":
+        return text
+    raise NotDone(text) if outcome == "not done" else NotYet(text)
+
+
+def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
+    """Judge in this process, and return the verdict as data; its source travels, so it imports what it uses."""
+    import importlib
+
+    from helpers import errors
+    from helpers.judge import checks
+
+    try:
+        return "right", getattr(importlib.import_module(module), name)(**given)
+    except checks.NotDone as untouched:
+        return "not done", str(untouched)
+    except (checks.NotYet, errors.WorkshopError) as wrong:
+        return "not yet", str(wrong)
+
+
+# ---------------------------------------------------------------------------------------------- predictions
+
+
+def compare_prediction(prediction: object, measured: object, unit: str = "", most: float = math.inf) -> None:
+    """Print a learner's prediction beside what was measured, or that none was made.
+
+    Args:
+        prediction: what the learner filled in; None or `...` means no prediction.
+        measured: what the cell measured.
+        unit: the unit of both.
+        most: the largest size that such a number can have, its sign aside; 100 for a percentage of a whole.
+    """
+    actual, predicted = (
+        f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
+    )
+    if prediction is None or prediction is ...:
+        print(wrapped(f"no prediction made; measured: {actual}"))
+    else:
+        print(wrapped(f"you predicted: {predicted}\nmeasured:      {actual}"))
+        if isinstance(prediction, str) and isinstance(measured, int | float) and not isinstance(measured, bool):
+            print("(your prediction is a text; a number can be compared)")
+        elif isinstance(prediction, int | float) and abs(prediction) > most:
+            print(f"(such a number is never larger than {most:g})")
+
+
+def _plain(value: object) -> str:
+    """A number as people write it, anything else as it is."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ---------------------------------------------------------------------------------------------- diagnoses
+
+
+def judge_diagnosis(
+    diagnosis: object, every: Mapping[str, object], parts: Sequence[str], what: str, judge: Callable[..., None]
+) -> str:
+    """Judge a dictionary that says of each letter's fault what it is; return what was tried, for the verdict.
+
+    Args:
+        diagnosis: for each letter a list or tuple of parts.
+        every: by letter what was to be diagnosed.
+        parts: names of what an entry holds.
+        what: names what was to be diagnosed, such as "programs".
+        judge: takes a letter, what stands for it in `every`, and the parts; it raises NotYet.
+    """
+    if not isinstance(diagnosis, Mapping):
+        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
+    said = {str(letter).strip().upper(): one for letter, one in diagnosis.items()}
+    for letter in every:
+        if letter not in said:
+            keys = ", ".join(map(repr, diagnosis)) or "an empty dictionary"
+            raise NotYet(f"there is no key {letter!r}; came {keys}.")
+        if not isinstance(said[letter], list | tuple) or len(said[letter]) != len(parts):
+            raise NotYet(f"{letter}: expected ({', '.join(parts)}), came {said[letter]!r}.")
+    filled = [letter for letter in every if not all(map(is_empty, said[letter]))]
+    if not filled:
+        raise NotDone(f"none of the {len(every)} {what} has a diagnosis yet.")
+    for letter in filled:
+        judge(letter, every[letter], *said[letter])
+    if empty := [letter for letter in every if letter not in filled]:
+        raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
+    return f"{len(every)} {what}"
+
+
+def is_empty(part: object) -> bool:
+    """Whether part of an answer is as it was handed out: None, `...`, 0 or an empty text."""
+    return part is None or part is ... or part == 0 or (isinstance(part, str) and not part.strip())
+
+
+# ---------------------------------------------------------------------------------------------- functions
+
+
+def judge_function(
+    learner: Callable[..., object], reference: Callable[..., object],
+    cases: Callable[[np.random.Generator], Iterable[tuple]],
+) -> str:  # fmt: skip
+    """Judge a Python function against a reference on cases that change with every call.
+
+    Args:
+        learner: the learner's function; it is not done if it returns `...`, or None where that is not right, or raises
+            NotImplementedError.
+        reference: returns the right answer for the same arguments; it may be None for some of them.
+        cases: given a random generator, returns tuples of arguments; put the awkward ones in by hand.
+
+    Returns:
+        What was tried, for the verdict.
+    """
+    tried, answered, asked = 0, False, list(cases(np.random.default_rng()))
+    for arguments in asked:
+        expected = reference(*copy.deepcopy(arguments))
+        for _ in range(2):  # a function that remembers its last call differs the second time
+            given = copy.deepcopy(arguments)
+            actual = answer(learner, *given, who=_call_text(learner, arguments))
+            if actual is ...:
+                raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
+            if actual is None and expected is not None:
+                nothing = f"{_call_text(learner, arguments)} returned None"
+                if answered or not _is_untouched(learner, reference, asked):
+                    raise NotYet(f"{nothing}; expected {_short(expected)}.")
+                raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
+            answered = answered or actual is not None
+            _compare(expected, actual, f"for {_call_text(learner, arguments)}")
+            if not all(_same(one, other) for one, other in zip(given, arguments, strict=True)):
+                raise NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
+        tried += 1
+    return f"{tried} cases"
+
+
+def _is_untouched(learner: Callable[..., object], reference: Callable[..., object], asked: list[tuple]) -> bool:
+    """Whether a function that returned None is not done: None is never right, or the function always returns it."""
+    if all(reference(*copy.deepcopy(one)) is not None for one in asked):
+        return True
+    return all(answer(learner, *copy.deepcopy(one), who=_call_text(learner, one)) is None for one in asked)
+
+
+def answer(learner: Callable[..., object], *given: object, who: str) -> object:
+    """Return what a learner's function returns, None where it raises NotImplementedError; NotYet says where it stopped.
+
+    Args:
+        learner: the learner's function.
+        given: its arguments.
+        who: begins the message, as in "for 3 images it".
+    """
+    try:
+        return learner(*given)
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None
+
+
+def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
+    return f"{getattr(learner, '__name__', 'function')}({', '.join(_short(a) for a in arguments)})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"np.array({_short(value.tolist())})"
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
+        plain = [one.item() if isinstance(one, np.generic) else one for one in value]
+        value = tuple(plain) if isinstance(value, tuple) else plain
+    arrays = isinstance(value, list) and any(isinstance(one, np.ndarray) for one in value)
+    text = f"[{', '.join(_short(one) for one in value)}]" if arrays else repr(value)
+    most = 240 if isinstance(value, dict) else 80
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other
+
+
+def _compare(expected: object, actual: object, where: str) -> None:
+    """Raise NotYet unless `actual` is `expected`: fractions to 1e-5 of their size, everything else exactly."""
+    if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
+        raise NotYet(
+            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float. `int(...)` makes an int."
+        )
+    if expected is None:
+        right = actual is None
+    elif isinstance(expected, bool | np.bool_ | str):
+        right = isinstance(actual, bool | np.bool_ | str) and actual == expected
+    elif isinstance(expected, list | tuple) and any(isinstance(one, str | None) for one in expected):
+        right = isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
+    elif isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
+        try:
+            values, wanted = np.asarray(actual), np.asarray(expected)
+            same_shape = values.shape == wanted.shape
+            if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
+                raise NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(actual)}.")
+            exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
+            right = same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
+        except (TypeError, ValueError):
+            right = False
+    else:
+        right = actual == expected
+    if not right:
+        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}")
+
+
+def _size(values: np.ndarray) -> str:
+    if values.ndim == 0:
+        return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
+    if values.ndim > 1:
+        return f"an array of shape {values.shape}"
+    return "a list, tuple or array of 1 value" if len(values) == 1 else f"{len(values)} values"
+
+
+# ---------------------------------------------------------------------------------------------- Tile functions
+
+
+def judge_tile(
+    source: str, reference: Callable[..., np.ndarray], cases: Callable[[np.random.Generator], Iterable[tuple]]
+) -> str:
+    """Judge a function in the Tile language against NumPy on cases that change with every call.
+
+    Args:
+        source: the Tile function, with one output.
+        reference: returns the right output for the same arrays.
+        cases: given a random generator, returns tuples of float32 arrays; put the awkward shapes in by hand.
+
+    Returns:
+        What was tried, for the verdict.
+    """
+    from helpers import tile
+
+    if isinstance(source, tile.Function):
+        raise NotYet("this is a tile.Function; hand in its text.")
+    if not isinstance(source, str):
+        raise NotDone(f"expected a text in Tile, came {_short(source)}.")
+    body = re.sub(r"//[^\n]*", "", source)
+    if "function" not in body and "=" in body:
+        raise NotYet("the text must begin with `function`, as it did before you wrote.")
+    if not body.partition("{")[2].replace("}", "").strip():
+        raise NotDone("there is no statement yet (what stands behind // is a comment).")
+    tried = 0
+    try:
+        learner = tile.Function(source)
+        for arrays in cases(np.random.default_rng()):
+            sizes = " and ".join(" x ".join(map(str, array.shape)) for array in arrays)
+            values = f", {', '.join(_short(array.tolist()) for array in arrays)}" if tried == 0 else ""
+            _compare_tensors(reference(*arrays), learner(*arrays), f"for arrays of {sizes}{values}")
+            tried += 1
+    except tile.TileError as error:
+        raise NotYet(str(error)) from None
+    return f"{tried} cases"
+
+
+def _compare_tensors(expected: np.ndarray, actual: np.ndarray, where: str) -> None:
+    """Raise NotYet unless `actual` is `expected` up to the rounding of float32 sums in any order."""
+    if actual.shape != expected.shape:
+        raise NotYet(f"{where} expected {_size(expected)}, came {_size(actual)}: {_short(actual)}.")
+    close = np.isclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
+    if not close.all():
+        first = tuple(int(index) for index in np.argwhere(~close)[0])
+        place = (
+            f"; first at [{', '.join(map(str, first))}], {actual[first]:.6g} for {expected[first]:.6g}" if first else ""
+        )
+        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}{place}")

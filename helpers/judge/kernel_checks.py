@@ -1,0 +1,334 @@
+"""Judge a learner's kernel: who touches what, then random data, awkward sizes, canaries round every buffer, repeats.
+
+The verdict itself is `checks.verdict`; lessons 01, 02 and 12 have the kernels. All of it runs in a subprocess
+(`checks.judge_in_subprocess`), for a kernel may crash or never end.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers.compute import opencl
+from helpers.errors import WorkshopError
+from helpers.judge import trace
+from helpers.judge.checks import NotDone, NotYet
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+LOCAL_SIZE = 64
+SIZES = (1, 2, 3, 63, 64, 65, 257, 1000)  # one element, about one work-group, several, and never only multiples of one
+OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
+# What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What keeps both is unwritten.
+FILLS = (0x7FC0BEEF, 0x0DA24260)
+COUNTED = 256  # elements of the launch whose accesses are counted
+WHOLE_GROUPS = ((137, LOCAL_SIZE), (2, LOCAL_SIZE), (1, LOCAL_SIZE))  # elements and work-group of traced launches
+SMALL_GROUPS = ((9, 4), (2, 4), (1, 4), (137, LOCAL_SIZE))  # likewise: messages are easier to follow
+SHORT = 2**16  # so many indices have 16 bits
+
+
+def build(source: object, name: str, device: cl.Device | None = None) -> opencl.Kernel:
+    """Parse and build a learner's kernel, once for all the judges of a verdict.
+
+    Args:
+        source: OpenCL C, or what the learner left in its place.
+        name: the kernel's name.
+        device: where to run; the lessons' device if None.
+    """
+    if not isinstance(source, str) or not source.strip():
+        raise NotDone("there is no kernel yet.")
+    try:
+        return opencl.Kernel(source, name, device)
+    except opencl.KernelError as error:
+        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}") from None
+
+
+def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]:
+    """Return the names of the kernel's parameters, once their number and their types are right.
+
+    Args:
+        kernel: the learner's kernel.
+        wanted: what each parameter takes: `float`, `int`, or, of a pointer, `float[]`, `int[]`.
+    """
+    if len(kernel.parameters) != len(wanted):
+        raise NotYet(f"expected a kernel of {len(wanted)} parameters, came one of {len(kernel.parameters)}.")
+    for number, (parameter, kind) in enumerate(zip(kernel.parameters, wanted, strict=True), 1):
+        words = parameter.text.replace("*", " * ").split()
+        if kind.removesuffix("[]") not in words or ("*" in words) != kind.endswith("[]"):
+            meant = f"a pointer to {kind[:-2]} (`__global {kind[:-2]} *`)" if kind.endswith("[]") else f"one {kind}"
+            raise NotYet(f"parameter {number} is `{parameter.text}`; expected {meant}.")
+    return [parameter.name for parameter in kernel.parameters]
+
+
+def judge_kernel(
+    kernel: opencl.Kernel, inputs: Sequence[str], reference: Callable[..., np.ndarray], radius: int = 0,
+    sizes: Sequence[int] = SIZES, groups: Sequence[int] = (LOCAL_SIZE,),
+    traced: Sequence[tuple[int, int]] = SMALL_GROUPS, elements: int = 1,
+) -> str:  # fmt: skip
+    """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
+
+    First small launches are traced: they find loops without end, barriers that not all meet, accesses outside, races.
+    Then each size runs on fresh random data, several times; one is beyond what an index of 16 bits can reach. The
+    output lies between canaries, and the inputs between values that spoil every result.
+
+    Args:
+        kernel: the learner's kernel.
+        inputs: what each input parameter takes: `float[]` or `int[]` (n elements of 4 bytes), `float` or `int` (one).
+        reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
+        radius: how many neighbours on each side an output depends on; messages show them.
+        sizes: the sizes n to try; two random ones are added.
+        groups: how many work-items a work-group has; every size is tried with each.
+        traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
+        elements: how many elements a work-item computes; so many fewer work-items run.
+
+    Returns:
+        What was tried, for the verdict.
+    """
+    rng = np.random.default_rng()
+    whole_numbers = np.issubdtype(np.asarray(reference(*_random(inputs, rng, 2))).dtype, np.integer)
+    names = expect_parameters(kernel, [*inputs, "int[]" if whole_numbers else "float[]", "int"])
+    unseen = [
+        one
+        for n, group in traced
+        for one in _judge_trace(kernel, _random(inputs, rng, n), reference, n, group, elements)
+    ]
+    tried = sorted({*sizes, int(rng.integers(300, 3000)), int(rng.integers(SHORT + 64, SHORT + 4000))})
+    for n in tried:
+        for group in groups:
+            given = dict(zip(names, _random(inputs, rng, n), strict=False))
+            _judge_size(kernel, given, reference, n, radius, math.ceil(n / elements), group)
+    followed = "no race seen" if not unseen else f"not followed: {', '.join(dict.fromkeys(unseen))}"
+    return f"{len(tried)} sizes from {min(tried)} to {max(tried):,}, {followed}, on {opencl.name(kernel.device)}"
+
+
+def judge_accesses(kernel: opencl.Kernel, most: Callable[[int, int], int]) -> str:
+    """Judge how often a right kernel of one array of floats, an output and `const int n` asks global memory.
+
+    Args:
+        kernel: the learner's kernel.
+        most: how many elements all work-items together may touch, from n and the number of work-groups.
+
+    Returns:
+        What was counted, for the verdict.
+    """
+    n, group = COUNTED, LOCAL_SIZE
+    x, out = np.ones((2, n), np.float32)
+    traced = trace.record(kernel, n, group, [x, out, np.int32(n)])
+    actual, allowed = sum(touch.array in traced.lengths for touch in traced.touches), most(n, n // group)
+    counted = f"{actual} accesses to global memory for {n} elements in {n // group} work-groups"
+    if actual > allowed:
+        raise NotYet(f"the result is right, but with {counted}; expected at most {allowed}.")
+    return counted
+
+
+def _random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray | np.generic]:
+    """Random numbers for parameters of a kernel: each `float`, `int`, or n of them, `float[]`, `int[]`."""
+
+    def one(kind: str) -> np.ndarray | np.generic:
+        count = n if kind.endswith("[]") else None
+        if kind.startswith("float"):
+            # A single number stays away from 0 and 1, at which a wrong formula could be right.
+            single = rng.choice((-1, 1)) * rng.uniform(1.5, 3)
+            return rng.normal(size=count).astype(np.float32) if count else np.float32(single)
+        return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(2, 100))
+
+    return [one(kind) for kind in kinds]
+
+
+def _judge_trace(
+    kernel: opencl.Kernel, given: list, reference: Callable, n: int, group: int, elements: int
+) -> list[str]:  # fmt: skip
+    """Launch whole work-groups on n elements, and judge what each work-item touches; return what was not followed.
+
+    Args:
+        kernel: the learner's kernel.
+        given: its inputs.
+        reference: returns the output, for its type.
+        n: the number of elements.
+        group: work-items of a work-group.
+        elements: how many elements a work-item computes.
+    """
+    needed = math.ceil(n / elements)  # so many work-items have something to do
+    out = np.zeros_like(reference(*given))
+    items = math.ceil(needed / group) * group
+    launch = f"n = {n}, {items} work-items in groups of {group}"
+    traced = record(kernel, launch, items, group, [*given, out, np.int32(n)])
+    if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
+        expect_writes(traced, launch)
+    for touch in traced.outside:
+        if touch.array not in traced.lengths:
+            raise NotYet(f"{launch}: {touch}, which does not exist.")
+        beyond = "It has no element of its own, and should touch nothing."
+        inside = "It has an element of its own, but not that one: ask whether it exists before you touch it."
+        unsigned = "Its index has no sign (`uint`, `size_t`): it is never below 0."
+        hint = (
+            beyond if touch.item >= needed else unsigned if touch.unsigned and not 0 <= touch.index < 2 * n else inside
+        )
+        raise NotYet(
+            f"{launch}: work-item {touch.item} {'writes' if touch.writes else 'reads'} element {touch.index} of "
+            f"{touch.array}, which has the elements 0 to {n - 1}. {hint}"
+        )
+    for race in traced.races() or traced.unwritten():
+        raise NotYet(f"{launch}: {race}.")
+    written = collections.Counter(touch.item for touch in traced.touches if touch.writes)
+    if 1 < elements < max(written.values(), default=0):
+        item, most = written.most_common(1)[0]
+        raise NotYet(f"{launch}: work-item {item} writes {most} elements; expected at most {elements}.")
+    busiest = int(traced.global_accesses.argmax())
+    if n > 2 * group and traced.global_accesses[busiest] > traced.global_accesses.sum() / 2:
+        raise NotYet(f"{launch}: the result may be right, but work-item {busiest} does most of the work alone.")
+    return traced.unseen
+
+
+def expect_writes(traced: trace.Trace, launch: str) -> None:
+    """An exercise is not done as long as its kernel writes nothing of what it was given."""
+    if not traced.unseen and not any(touch.writes and touch.array in traced.lengths for touch in traced.touches):
+        raise NotDone(f"the kernel writes no result ({launch}).")
+
+
+def record(
+    kernel: opencl.Kernel, launch: str, global_size: Sequence[int] | int, local_size: Sequence[int] | int,
+    arguments: Sequence[object],
+) -> trace.Trace:  # fmt: skip
+    """Trace a launch; one that would never end, or whose barriers not all meet, is a verdict."""
+    try:
+        return trace.record(kernel, global_size, local_size, arguments)
+    except trace.NotTraceable as error:
+        raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
+
+
+def _judge_size(
+    kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, radius: int, items: int,
+    group: int,
+) -> None:  # fmt: skip
+    """Run on n elements, several times and with two fills, and judge every output."""
+    expected = np.asarray(reference(*given.values()))
+    fills = (*FILLS, FILLS[0], FILLS[0])
+    runs = [run_guarded(kernel, given, n, n, items, group, fill) for fill in fills]
+    unwritten = find_unwritten(runs[0], runs[1])
+    outputs = [bits.view(expected.dtype) for bits in runs]
+    floats = np.issubdtype(expected.dtype, np.floating)
+    for actual in outputs:
+        right = np.isclose(actual, expected, rtol=1e-5, atol=1e-5) if floats else actual == expected
+        if right.all():
+            continue
+        i = int(np.flatnonzero(~right)[0])
+        where = (
+            f"n = {n}, groups of {group}, element {i} ({_around(given, i, radius)}): expected {_number(expected[i])}"
+        )
+        if unwritten[i]:
+            short = f" An index of 16 bits ends before {i}." if i in (SHORT // 2, SHORT) else ""
+            raise NotYet(f"{where}, came nothing: it was never written.{short}")
+        if not np.isclose([one[i] for one in outputs], outputs[0][i], equal_nan=True).all():
+            same = np.isclose([one[i] for one in outputs[2:]], outputs[0][i], equal_nan=True).all()
+            why = "it depends on what the output held before" if same else "it differs from run to run"
+            raise NotYet(f"{where}, came {_number(actual[i])}; {why}.")
+        hint = " (What lies outside the inputs is nan.)" if np.isnan(actual[i]) else ""
+        raise NotYet(f"{where}, came {_number(actual[i])}.{hint}")
+
+
+def _around(given: dict, i: int, radius: int) -> str:
+    """The inputs by name, of arrays those from i - radius to i + radius."""
+    around = {
+        name: range(max(i - radius, 0), min(i + radius + 1, len(value)))
+        for name, value in given.items()
+        if isinstance(value, np.ndarray)
+    }
+    return ", ".join(
+        ", ".join(f"{name}[{k}] = {_number(value[k])}" for k in around[name])
+        if name in around
+        else f"{name} = {_number(value)}"
+        for name, value in given.items()
+    )
+
+
+def _number(value: np.generic) -> str:
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+
+
+# ---------------------------------------------------------------------------------------------- canaries
+
+
+class Guarded:
+    """A buffer on the device that lies between canaries.
+
+    Args:
+        queue: whose device it is for.
+        values: what it holds, of shape (n,), elements of 4 bytes.
+        guard: the 32 bits of every canary.
+        pad: how many canaries lie on each side, at least.
+    """
+
+    def __init__(
+        self, queue: cl.CommandQueue, values: np.ndarray, guard: int, pad: int = 2 * LOCAL_SIZE
+    ) -> None:  # fmt: skip
+        import pyopencl as cl
+
+        if values.dtype.itemsize != 4:
+            raise WorkshopError(f"Only arrays of 4-byte elements lie between canaries, not {values.dtype}.")
+        alignment = max(queue.device.mem_base_addr_align // 8 // 4, 1)  # of sub-buffers, in elements
+        pad = math.ceil(pad / alignment) * alignment
+        self._queue, self._guard, self._slice = queue, guard, slice(pad, pad + len(values))
+        self._whole = np.full(len(values) + 2 * pad, guard, np.uint32)
+        self._whole[self._slice] = values.view(np.uint32)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        self._buffer = cl.Buffer(queue.context, flags, hostbuf=self._whole)
+        self.inside = self._buffer[4 * pad : 4 * (pad + len(values))]  # the buffer for the kernel
+
+    def read(self) -> tuple[np.ndarray, int | None]:
+        """Return what it holds now as uint32 of shape (n,), and where a canary died: an index, -1 just before it."""
+        import pyopencl as cl
+
+        cl.enqueue_copy(self._queue, self._whole, self._buffer)
+        dead = np.flatnonzero(self._whole != self._guard)
+        dead = dead[(dead < self._slice.start) | (dead >= self._slice.stop)]
+        return self._whole[self._slice], int(dead[0]) - self._slice.start if len(dead) else None
+
+
+def run_guarded(
+    kernel: opencl.Kernel, given: dict[str, np.ndarray | np.generic], n: int, length: int, items: int, group: int,
+    fill: int,
+) -> np.ndarray:  # fmt: skip
+    """Run a kernel (its inputs, its output, n) between canaries; refuse it if it writes anything but the output.
+
+    Args:
+        kernel: the learner's kernel.
+        given: its inputs by name.
+        n: its last argument.
+        length: the number of elements of the output.
+        items: so many work-items are started, rounded up to whole work-groups.
+        group: work-items of a work-group.
+        fill: the 32 bits that every element of the output holds before.
+
+    Returns:
+        The output, its bits as uint32 of shape (length,).
+    """
+    pad = SHORT + 2 * LOCAL_SIZE if n > SHORT else 2 * LOCAL_SIZE
+    inputs = {name: Guarded(kernel.queue, v, OUTSIDE, pad) for name, v in given.items() if isinstance(v, np.ndarray)}
+    output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
+    arguments = [inputs[name].inside if name in inputs else value for name, value in given.items()]
+    started = math.ceil(items / group) * group
+    launch = f"n = {n}, {started} work-items in groups of {group}"
+    print(launch, flush=True)  # the last line of a process that ends early
+    kernel.kernel(kernel.queue, (started,), (group,), *arguments, output.inside, np.int32(n))
+    for name, buffer in {**inputs, "the output": output}.items():
+        values, stray = buffer.read()
+        if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
+            raise NotYet(f"{launch}: the kernel changed its input {name}; it may only write the output.")
+        if stray is not None:
+            short = " Is there an index of 16 bits?" if 0 <= stray + SHORT < len(values) else ""
+            raise NotYet(
+                f"{launch}: the kernel wrote to element {stray} of {name}, which has the elements 0 to "
+                f"{len(values) - 1}.{short}"
+            )
+    return values
+
+
+def find_unwritten(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return which elements a kernel never writes, from its outputs after each of FILLS."""
+    return (one == FILLS[0]) & (other == FILLS[1])

@@ -1,0 +1,317 @@
+"""Record on the device which work-item touches what, after how many barriers (lessons 01, 02 and 12).
+
+The learner's own kernel is rewritten (`instrument`): every access to memory that work-items share records its address
+first. An access outside is recorded and led to a spare element, so nothing is damaged. A kernel with barriers runs once
+without them before, so that a barrier which not all reach, and a loop without end, are told and never run. Accesses
+outside, races, counts are views of that one record. What the recorder cannot follow is in `Trace.unseen`.
+
+A race shows only when two work-items meet, and a driver may run a work-group so that they never do. What decides is
+what the kernel asks for: two work-items that touch the same element, one of them writing, with no barrier between.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers.compute import opencl
+from helpers.errors import WorkshopError
+from helpers.judge import instrument
+from helpers.judge.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, READ, UNSIGNED, WRITE
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+
+class NotTraceable(WorkshopError):
+    """A kernel that must not run: it never ends, or some of a work-group wait at a barrier that others never meet."""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of one work-item to one element of one array."""
+
+    item: int  # the number of the work-item, counted through all dimensions (dimension 0 runs fastest)
+    array: str  # the name of the kernel's parameter, or of the array that it declares in local memory
+    index: int  # the element that was asked for, also one that does not exist; several indices are counted as one
+    reads: bool  # whether it read the element
+    writes: bool  # whether it wrote it; with neither, only the address was taken (`&array[index]`)
+    inside: bool  # whether the array has that element
+    barriers: int  # how many barriers that order this memory the work-item had met before
+    atomic: bool = False  # whether an atomic function did it
+    unsigned: bool = False  # whether the index has a type without a sign, such as `uint` or `size_t`
+
+    def __str__(self) -> str:
+        """For a message, such as `work-item 3 touches x[4]`."""
+        return f"work-item {self.item} touches {self.array}[{self.index}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What every work-item of one launch was called and touched, as recorded on the device."""
+
+    device: str  # the name of the device that ran the kernel
+    lengths: dict[str, int]  # the elements of each array that was given; one element of a float16 array is 16 floats
+    global_ids: np.ndarray  # int, of shape (work-items, 3); likewise:
+    local_ids: np.ndarray
+    group_ids: np.ndarray
+    global_accesses: np.ndarray  # int, of shape (work-items,): to the given arrays; one of a vector counts once
+    local_accesses: np.ndarray  # likewise, to arrays that the kernel declares in local memory
+    global_bytes: np.ndarray  # likewise, the bytes that the accesses to global memory asked for
+    barriers: np.ndarray  # likewise, the barriers that each work-item met
+    unseen: list[str]  # what the kernel does that the recorder cannot follow
+    _arrays: list[str]
+    _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
+
+    @functools.cached_property
+    def touches(self) -> list[Touch]:
+        """Every access, work-item by work-item, at most MAX_TOUCHES of each."""
+        return [self._touch(*one) for one in self._listed.tolist()]
+
+    @functools.cached_property
+    def outside(self) -> list[Touch]:
+        """The accesses to elements that do not exist."""
+        return [self._touch(*one) for one in self._listed[self._listed[:, 1] & INSIDE == 0].tolist()]
+
+    def _touch(self, item: int, what: int, low: int, high: int, fences: int) -> Touch:
+        index = (high << 32) + (low & 0xFFFFFFFF)
+        reads, writes, atomic, inside, unsigned = (bool(what & b) for b in (READ, WRITE, ATOMIC, INSIDE, UNSIGNED))
+        array = self._arrays[what // ARRAY]
+        of_global, of_local = divmod(fences, instrument.GLOBAL_FENCE)
+        barriers = of_global if array in self.lengths else of_local
+        return Touch(item, array, index, reads, writes, inside, barriers, atomic, unsigned)
+
+    def _by_element(self) -> dict[tuple, list[Touch]]:
+        """The touches of each element; each work-group has local memory of its own."""
+        touches_of: dict[tuple, list[Touch]] = {}
+        for touch in self.touches:
+            owner = None if touch.array in self.lengths else self._groups[touch.item]
+            touches_of.setdefault((touch.array, touch.index, owner), []).append(touch)
+        return touches_of
+
+    @functools.cached_property
+    def _groups(self) -> list[int]:
+        """The number of each work-item's group."""
+        return np.unique(self.group_ids, axis=0, return_inverse=True)[1].reshape(-1).tolist()
+
+    def races(self) -> list[str]:
+        """Return a sentence for each element over which work-items race.
+
+        A barrier orders the kind of memory that its fence names, for the work-items of one group alone (OpenCL C 1.2,
+        6.12.8). Atomic functions do not race with each other.
+        """
+        groups = self._groups
+
+        def race(pair: tuple[Touch, Touch]) -> bool:
+            one, other = pair
+            at_once = groups[one.item] != groups[other.item] or one.barriers == other.barriers
+            both_touch = all(touch.reads or touch.writes for touch in pair)
+            both_atomic = one.atomic and other.atomic
+            return one.item < other.item and at_once and both_touch and not both_atomic
+
+        races = []
+        for touches in self._by_element().values():
+            writes = [touch for touch in touches if touch.writes]
+            pairs = itertools.chain(*map(itertools.product, (writes, writes, touches), (writes, touches, writes)))
+            races += itertools.islice(filter(race, pairs), 1)
+        return [
+            f"work-items {one.item} and {other.item} both {_what_both_do(one, other)}, and {self._missing(one)}"
+            for one, other in races
+        ]
+
+    def _missing(self, touch: Touch) -> str:
+        if not self.barriers.any():
+            return "nothing orders them"
+        return f"no barrier {'' if touch.array in self.lengths else 'for local memory '}lies between"
+
+    def unwritten(self) -> list[str]:
+        """Return a sentence for each element of local memory that is read before any work-item has written it."""
+        found: list[str] = []
+        if (self.global_accesses + self.local_accesses > MAX_TOUCHES).any():  # who wrote it may not be listed
+            return found
+        for (array, index, owner), touches in self._by_element().items():
+            writes = [touch for touch in touches if touch.writes and not touch.reads]
+            for touch in touches if owner is not None else []:
+                before = (one.barriers < touch.barriers or one.item == touch.item for one in writes)
+                if touch.reads and not any(before):
+                    found.append(f"work-item {touch.item} reads {array}[{index}], which nobody has written before")
+                    break
+        return found
+
+    def report(self) -> str:
+        """Return the first races and accesses outside in words, or that none was seen, and what was not followed."""
+        found = self.races() + [f"{touch}, which does not exist" for touch in self.outside] or self.unwritten()
+        more = [f"... and {len(found) - 3} more"] if len(found) > 3 else []
+        none = [] if found else [f"no race seen in {self._seen()}, among {len(self.global_ids)} work-items"]
+        return "\n".join(found[:3] + more + none + [f"not followed: {one}" for one in self.unseen])
+
+    def _seen(self) -> str:
+        """The arrays that were touched, such as `x[i], total[i]`... in words."""
+        touched = sorted({int(what) // ARRAY for what in np.unique(self._listed[:, 1])})
+        return ", ".join(self._arrays[number] for number in touched) or "any array"
+
+
+def _what_both_do(one: Touch, other: Touch) -> str:
+    element = f"{one.array}[{one.index}]"
+    return f"write {element}" if one.writes and other.writes else f"touch {element}, one of them writes it"
+
+
+def record(
+    kernel: opencl.Kernel, global_size: Sequence[int] | int, local_size: Sequence[int] | int,
+    arguments: Sequence[object],
+) -> Trace:  # fmt: skip
+    """Run a learner's kernel on its device and record what each work-item is called and touches.
+
+    Args:
+        kernel: the learner's kernel.
+        global_size: work-items in each dimension.
+        local_size: work-items of a work-group in each dimension.
+        arguments: one NumPy array for each `__global` parameter, one NumPy scalar (such as np.int32) for each other.
+
+    Raises:
+        WorkshopError: the arguments do not fit the kernel's parameters, or the kernel cannot be rewritten.
+        NotTraceable: it never ends, or not all of a work-group meet the same barriers.
+    """
+    global_size, local_size = _sizes(global_size, local_size)
+    _check_arguments(kernel, arguments)
+    run, instrumented = _instrumented(kernel, dry=True)
+    log = _run(kernel, run, instrumented, global_size, local_size, arguments)
+    _refuse_endless(kernel, log)
+    if instrumented.has_barriers:
+        _refuse_divergence(kernel, log)
+        run, instrumented = _instrumented(kernel, dry=False)
+        log = _run(kernel, run, instrumented, global_size, local_size, arguments)
+        _refuse_endless(kernel, log)
+    lengths = {p.name: len(a) // p.width for p, a in zip(kernel.parameters, arguments, strict=True) if p.is_array}
+    return _read(log, lengths, instrumented, opencl.name(kernel.device))
+
+
+@functools.lru_cache(maxsize=8)  # those who judge a kernel one after the other share it
+def _instrumented(kernel: opencl.Kernel, dry: bool) -> tuple[cl.Kernel, instrument.Instrumented]:
+    """Build the kernel with the recorder; without real barriers if `dry`."""
+    import pyopencl as cl
+
+    instrumented = instrument.instrument(kernel.source, kernel.name, dry)
+    try:
+        program = opencl.build(kernel.context, instrumented.source)
+    except opencl.KernelError as error:
+        raise WorkshopError(
+            f"The kernel {kernel.name!r} cannot be traced.",
+            f"The recorder could not rewrite it: {error.why}",
+            "Write it more plainly: no macro that holds an access to an array or a call of a function of your own.",
+        ) from None
+    return cl.Kernel(program, kernel.name), instrumented
+
+
+def _run(
+    kernel: opencl.Kernel, run: cl.Kernel, instrumented: instrument.Instrumented, global_size: Sequence[int],
+    local_size: Sequence[int], arguments: Sequence[object],
+) -> np.ndarray:  # fmt: skip
+    """Launch the rewritten kernel on copies of the arguments; return the log, int32 of shape (work-items, ROW)."""
+    import pyopencl as cl
+
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    log = np.zeros((int(np.prod(global_size)), instrument.ROW), np.int32)
+    passed, number = [], 0
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            log[:, instrument.ARRAYS + instrument.ARRAY_INTS * number + 2] = argument.nbytes
+            number += 1
+            spare = np.zeros(argument.nbytes + 2 * instrument.SPARE, np.uint8)
+            spare[: argument.nbytes] = argument.reshape(-1).view(np.uint8)
+            argument = cl.Buffer(kernel.context, flags, hostbuf=spare)
+        passed.append(argument)
+    log_buffer = cl.Buffer(kernel.context, flags, hostbuf=log)
+    run(kernel.queue, global_size, local_size, log_buffer, *passed)
+    cl.enqueue_copy(kernel.queue, log, log_buffer)
+    return log
+
+
+def _column(log: np.ndarray, count: str) -> np.ndarray:
+    return log[:, instrument.COUNTS.index(count)]
+
+
+def _line(kernel: opencl.Kernel, number: int) -> str:
+    return f"line {number}, `{kernel.source.splitlines()[number - 1].strip()}`"
+
+
+def _refuse_endless(kernel: opencl.Kernel, log: np.ndarray) -> None:
+    for item in np.flatnonzero(_column(log, "endless"))[:1]:
+        line = int(_column(log, "endless")[item])
+        raise NotTraceable(
+            f"The kernel {kernel.name!r} does not end.",
+            f"Work-item {item} went {instrument.MAX_STEPS:,} times round loops, and was still in that of "
+            f"{_line(kernel, line)}.",
+            "Does what the loop waits for ever happen?",
+        )
+
+
+def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
+    """Raise unless all work-items of each group meet the same barriers, in the same order."""
+    sites = log[:, instrument.SITES : instrument.IDS]
+    met = np.column_stack([_column(log, "barriers"), sites])
+    groups = log[:, instrument.IDS + 6 : instrument.ARRAYS]
+    for group in np.unique(groups, axis=0):
+        items = np.flatnonzero((groups == group).all(axis=1))
+        for item in items[(met[items] != met[items[0]]).any(axis=1)][:1]:
+            told = [f"work-item {one} meets {_met(kernel, met[one])}" for one in (items[0], item)]
+            raise NotTraceable(
+                "Not all work-items of a work-group meet the same barriers.",
+                f"In one work-group, {told[0]}; {told[1]}.",
+                "A barrier is for all of a group or for none: take it out of the branch or loop that only some take.",
+            )
+
+
+def _met(kernel: opencl.Kernel, met: np.ndarray) -> str:
+    count, *lines = met.tolist()
+    if not count:
+        return "no barrier"
+    where = " and ".join(_line(kernel, line) for line in dict.fromkeys(filter(None, lines)))
+    return f"{count} barrier{'s' * (count > 1)} ({where})"
+
+
+def _sizes(global_size: Sequence[int] | int, local_size: Sequence[int] | int) -> list[tuple[int, ...]]:
+    """Both sizes as tuples of one length, the first a multiple of the second."""
+    pair = [(size,) if isinstance(size, int) else tuple(size or ()) for size in (global_size, local_size)]
+    if len(pair[0]) == len(pair[1]) and all(g > 0 < w and g % w == 0 for g, w in zip(*pair, strict=True)):
+        return pair
+    raise WorkshopError(
+        f"A launch of {global_size} work-items in work-groups of {local_size} cannot be traced.",
+        "In each dimension, the work-items must be a multiple of the work-group, and both must be positive.",
+        "Round the number of work-items up to whole work-groups, for example (12,) in groups of (4,).",
+    )
+
+
+def _check_arguments(kernel: opencl.Kernel, arguments: Sequence[object]) -> None:
+    if len(arguments) != len(kernel.parameters):
+        raise WorkshopError(
+            f"The kernel {kernel.name!r} takes {len(kernel.parameters)} arguments, {len(arguments)} were given.",
+            f"Its parameters are: {', '.join(f'`{parameter.text}`' for parameter in kernel.parameters)}.",
+            "Give one argument for each parameter, in their order.",
+        )
+    for parameter, argument in zip(kernel.parameters, arguments, strict=True):
+        if isinstance(argument, np.ndarray) != parameter.is_array or isinstance(argument, bool | int | float):
+            raise WorkshopError(
+                f"The parameter `{parameter.text}` cannot take {argument!r} of type {type(argument).__name__}.",
+                "An array parameter takes a NumPy array. A number needs NumPy's type, for OpenCL knows no Python int.",
+                "Pass a NumPy array, or np.int32(10) for `int`, np.float32(1.5) for `float`.",
+            )
+
+
+def _read(log: np.ndarray, lengths: dict[str, int], instrumented: instrument.Instrumented, device: str) -> Trace:
+    counts = {one: _column(log, one) for one in ("global_accesses", "local_accesses", "global_bytes", "barriers")}
+    touched = _column(log, "touches")
+    listed = np.arange(MAX_TOUCHES) < touched[:, None]
+    rows = log[:, instrument.HEADER :].reshape(len(log), MAX_TOUCHES, instrument.TOUCH)
+    touches = np.column_stack([np.nonzero(listed)[0], rows[listed]])
+    unseen = list(instrumented.unseen)
+    if (touched > MAX_TOUCHES).any():
+        unseen.append(f"what a work-item touches after its first {MAX_TOUCHES} accesses is only counted")
+    all_ids = np.split(log[:, instrument.IDS : instrument.ARRAYS], 3, 1)
+    ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
+    return Trace(device, lengths, **ids, **counts, unseen=unseen, _arrays=instrumented.arrays, _listed=touches)

@@ -1,0 +1,1 @@
+"""A number with its device and spread; a figure; a table."""

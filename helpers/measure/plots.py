@@ -1,0 +1,157 @@
+"""Every figure of the lessons, in one style: labelled axes, units, colour-blind-safe, one message each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from helpers.measure.timing import Measurement
+
+
+# The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
+BLUE, ORANGE, GREEN, RED, SKY, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#777777"
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def figure(width: float = 7.5, height: float = 3.5, **subplots: object) -> Iterator[tuple[Figure, Axes]]:
+    """Yield a figure in the workshop's style, and its axes; sizes in inches."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        drawn = Figure(figsize=(width, height))
+        yield drawn, drawn.subplots(**subplots)
+
+
+def show(drawn: Figure, alt: str) -> None:
+    """Display a figure as a PNG with an alternative text, which JupyterLab and the HTML pages read out."""
+    import io
+
+    from IPython.display import Image, display
+
+    png = io.BytesIO()
+    drawn.savefig(png, format="png", dpi=96)
+    display(Image(data=png.getvalue(), format="png", alt=alt))
+
+
+def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10) -> None:
+    """Show images in a grid, each under its label.
+
+    Args:
+        images: uint8 array of shape (n, 28, 28).
+        labels: integer array of shape (n,).
+        title: what the images are, with the dataset's name.
+        columns: images in a row.
+    """
+    rows = -(-len(images) // columns)
+    with figure(7.5, 0.9 * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
+        for one in axes.flat:
+            one.axis("off")
+        for one, image, label in zip(axes.flat, images, labels, strict=False):
+            one.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+            one.set_title(str(label), fontsize=10, loc="center")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
+
+
+def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
+    """Draw time against size on logarithmic axes, each point with the quartiles of its runs.
+
+    Args:
+        series: for each line its points: the size and what was measured there.
+        title: the message of the figure.
+        xlabel: what the size counts.
+    """
+    looks = ((ORANGE, "o", "-"), (BLUE, "s", "-"), (SKY, "^", "--"), (GREEN, "D", "--"))
+    with figure(7.5, 4.2) as (drawn, axes):
+        for (label, points), (colour, marker, line) in zip(series.items(), looks, strict=False):
+            sizes = [size for size, _ in points]
+            axes.plot(sizes, [m.median for _, m in points], color=colour, marker=marker, ls=line, ms=5, label=label)
+            low, high = zip(*(m.quartiles for _, m in points), strict=True)
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
+        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="time of one run (s)", title=title)
+        axes.legend()
+    show(drawn, f"{title} Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")
+
+
+def _extent(spans: Sequence[tuple[str, str, float, float]]) -> tuple[float, float]:
+    """When the first piece of work began, and how long it took until the last one ended; in seconds."""
+    begin = min(span[2] for span in spans)
+    return begin, max(span[3] for span in spans) - begin
+
+
+def busy(spans: Sequence[tuple[str, str, float, float]]) -> dict[str, float]:
+    """Return for each device the share of the run in which it worked, from 0 to 1.
+
+    Args:
+        spans: pieces of work as `timing.Record` notes them; those of one device do not overlap.
+    """
+    _, whole = _extent(spans)
+    devices = sorted({device for device, *_ in spans})
+    return {
+        device: sum(until - begin for where, _, begin, until in spans if where == device) / whole for device in devices
+    }
+
+
+def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title: str) -> None:
+    """Draw what each device did when, one panel a run below the other, all on the same scale.
+
+    Args:
+        runs: for each run its pieces of work: the device, what it did, and the seconds at which it began and ended, on
+            any clock.
+        title: the message of the figure, with the devices.
+    """
+    from matplotlib.patches import Patch
+
+    kinds = sorted({what for spans in runs.values() for _, what, _, _ in spans})  # the same colours in each figure
+    looks = dict(zip(kinds, ((BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PINK, "xx")), strict=False))
+    devices = sorted({device for spans in runs.values() for device, *_ in spans})
+    words = []
+    with figure(7.5, (0.42 * len(devices) + 0.45) * len(runs) + 0.9, nrows=len(runs), sharex=True, squeeze=False) as (
+        drawn,
+        axes,
+    ):
+        for panel, (name, spans) in zip(axes[:, 0], runs.items(), strict=True):
+            origin, length = _extent(spans)
+            for device, what, begin, until in spans:
+                colour, hatch = looks[what]
+                panel.barh(
+                    devices.index(device), 1e3 * (until - begin), left=1e3 * (begin - origin), height=0.7,
+                    color=colour, hatch=hatch, edgecolor="white", lw=0.8,
+                )  # fmt: skip
+            for device, share in busy(spans).items():
+                words.append(f"{name}, {device}: busy {share:.0%}")
+                panel.annotate(f"busy {share:.0%}", (1e3 * length, devices.index(device)), xytext=(6, 0),
+                               fontsize=9, textcoords="offset points", va="center")  # fmt: skip
+            panel.set_title(f"{name}: {1e3 * length:.3g} ms", fontsize=10)
+            panel.set(yticks=range(len(devices)), yticklabels=devices, ylim=(len(devices) - 0.5, -0.5))
+            panel.grid(axis="y", visible=False)
+        axes[-1, 0].set(xlabel="time since the first piece of work (ms)")
+        axes[-1, 0].set_xlim(0, 1.16e3 * max(_extent(spans)[1] for spans in runs.values()))
+        handles = [
+            Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=what)
+            for what, (colour, hatch) in looks.items()
+        ]
+        drawn.legend(handles=handles, loc="outside lower center", ncols=len(kinds))
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}. {'; '.join(words)}.")
+
+
+# ---------------------------------------------------------------------------------------------- trained networks

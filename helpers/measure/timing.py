@@ -1,0 +1,268 @@
+"""Measure honestly: warm up, wait for the device, repeat, give the spread, and name the device with every number.
+
+Lesson 01 measures wrongly first (it stops the clock before the device has finished), then builds what `measure` does.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from helpers.errors import WorkshopError
+from helpers.measure.tables import wrapped
+
+Label = TypeVar("Label", bound=Hashable)
+# Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
+# whoever is timed meanwhile shares the cores with them.
+SETTLE = 0.2
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The seconds of every counted run, and where they were spent."""
+
+    label: str  # what was timed
+    device: str  # the name of the device that did the work
+    seconds: tuple[float, ...]  # one entry a run, in seconds, in the order of the runs
+
+    @property
+    def median(self) -> float:
+        """The median of the runs, in seconds."""
+        return float(np.median(self.seconds))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The first and the third quartile of the runs, in seconds."""
+        low, high = np.percentile(self.seconds, [25, 75])
+        return float(low), float(high)
+
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles, in seconds: half of the runs lie in it."""
+        low, high = self.quartiles
+        return high - low
+
+    def __str__(self) -> str:
+        runs = f"median of {len(self.seconds)} runs, the middle half spans {duration(self.spread)}"
+        return f"{self.label}: {duration(self.median)} ({runs}) on {self.device}"
+
+    __repr__ = __str__
+
+
+def duration(seconds: float) -> str:
+    """Return `seconds` with three significant digits in the unit that fits it: ns, µs, ms or s."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def synchronise(result: object, on: object = None) -> None:
+    """Wait until the device has finished what `result` and `on` stand for.
+
+    A call that hands work to a device returns before the work is done; a clock that is stopped then measures nothing.
+
+    Args:
+        result: what the timed function returned: an OpenCL event, a JAX or torch array, a TensorFlow tensor, or a list,
+            tuple or dict of them. Anything else needs no waiting.
+        on: an OpenCL command queue to finish, or None.
+    """
+    if hasattr(on, "finish"):
+        on.finish()
+    if type(result).__module__.startswith("pyopencl") and hasattr(result, "wait"):
+        result.wait()
+    if "jax" in sys.modules:
+        sys.modules["jax"].block_until_ready(result)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].test.experimental.sync_devices()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        if torch.backends.mps.is_available():
+            torch.mps.synchronize()
+        if hasattr(torch, "xpu") and torch.xpu.is_available():
+            torch.xpu.synchronize()
+
+
+def _wait_for_device(name: str) -> None:
+    """Wait until one device has finished, and leave the others alone: to wait for all would make two take turns.
+
+    Args:
+        name: as TensorFlow calls it. Without TensorFlow nothing here says which device is meant, so all are waited for.
+    """
+    tf = sys.modules.get("tensorflow")
+    if tf is None:
+        synchronise(None)
+        return
+    with tf.device(name):
+        tf.raw_ops.SyncDevice()  # of which tf.test.experimental.sync_devices calls one on every device
+
+
+def measure(
+    function: Callable[[], object],
+    *,
+    device: str,
+    label: str = "",
+    on: object = None,
+    repeats: int = 15,
+    warmup: int = 2,
+    settle: float = 0.0,
+) -> Measurement:
+    """Time `function()` and wait for the device after every call.
+
+    Args:
+        function: what to time; called without arguments.
+        device: the name of the device that does the work; it stands beside every number.
+        label: what is timed, for people; the function's own name if empty.
+        on: the OpenCL command queue that `function` uses, if it uses one.
+        repeats: runs that count; at least 3, because a spread needs them.
+        warmup: runs before them that do not count (compilation, first allocation, cold caches).
+        settle: seconds to wait before the first run; SETTLE where NumPy multiplied matrices before.
+
+    Returns:
+        The seconds of every counted run.
+
+    Raises:
+        WorkshopError: fewer than 3 repeats, or no name for the device.
+    """
+    if repeats < 3:
+        raise WorkshopError(
+            f"{repeats} repeats are too few to know the spread.", "A single number hides how much it varies.",
+            "Ask for 3 repeats or more."
+        )  # fmt: skip
+    if not device:
+        raise WorkshopError("A time without the name of its device says nothing.", next="Give measure(device=...).")
+    time.sleep(settle)
+    for _ in range(warmup):
+        synchronise(function(), on)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        synchronise(function(), on)
+        seconds.append(time.perf_counter() - start)
+    return Measurement(label or getattr(function, "__name__", "run"), device, tuple(seconds))
+
+
+def in_turn(
+    ways: Mapping[Label, Callable[[], object]],
+    devices: Mapping[Label, str],
+    repeats: int = 5,
+    warmup: int = 1,
+    *,
+    wait: Callable[[object], object] = synchronise,
+    rest: float = 0.0,
+    seconds: float = math.inf,
+) -> dict[Label, Measurement]:
+    """Time several ways, each once a round: a machine that slows down meanwhile must not hit one of them alone.
+
+    Args:
+        ways: for each label a function without arguments.
+        devices: for each label the name of the device that does the work.
+        repeats: rounds that count.
+        warmup: rounds before them that do not count.
+        wait: takes what a way returned, and returns when the device has finished.
+        rest: seconds of sleep before each run, in which threads of the run before can end.
+        seconds: when they are over, no more rounds begin; five that count are made in any case.
+    """
+    noted: dict[Label, list[float]] = {label: [] for label in ways}
+    first = time.perf_counter()
+    for turn in range(warmup + repeats):
+        for label, way in ways.items():
+            time.sleep(rest)
+            begin = time.perf_counter()
+            wait(way())
+            noted[label].append(time.perf_counter() - begin)
+        if turn >= warmup + 4 and time.perf_counter() - first > seconds:
+            break
+    texts = {label: ", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in ways}
+    return {label: Measurement(texts[label], devices[label], tuple(noted[label][warmup:])) for label in ways}
+
+
+class Record:
+    """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record."""
+
+    def __init__(self) -> None:
+        # For each piece of work its device, what it was, and the seconds at which it began and ended.
+        self.spans: list[tuple[str, str, float, float]] = []
+
+    @contextmanager
+    def __call__(self, device: str, what: str) -> Iterator[None]:
+        """Note the block as one piece of work, and wait at its end until this device, no other, has finished it.
+
+        Args:
+            device: where the work is done.
+            what: what is done.
+        """
+        begin = time.perf_counter()
+        yield
+        _wait_for_device(device)
+        self.spans.append((device, what, begin, time.perf_counter()))
+
+    def turn_about(
+        self, ways: Mapping[str, Callable[[], object]], devices: Mapping[str, str], repeats: int = 5
+    ) -> tuple[dict[str, Measurement], dict[str, list[tuple[str, str, float, float]]]]:
+        """Time several ways as `in_turn` does, and keep of each the pieces of its middle run.
+
+        Args:
+            ways: for each way a function without arguments that notes its pieces of work in this record.
+            devices: for each way the name of the device that does the work.
+            repeats: rounds that count, an odd number; one round before them does not.
+
+        Returns:
+            For each way what was measured, and the spans of the run whose time is the median. The record is empty then.
+        """
+        runs: dict[str, list[list[tuple[str, str, float, float]]]] = {name: [] for name in ways}
+
+        def noting(name: str) -> object:
+            self.spans = []
+            runs[name].append(self.spans)
+            return ways[name]()
+
+        timed = in_turn({name: partial(noting, name) for name in ways}, devices, repeats)
+        self.spans = []
+        middle = {name: int(np.argsort(timed[name].seconds)[repeats // 2]) + 1 for name in ways}
+        return timed, {name: runs[name][middle[name]] for name in ways}
+
+
+def is_clear(one: Measurement, other: Measurement) -> bool:
+    """Return whether the gap between two medians is larger than the larger of the two spreads."""
+    return abs(one.median - other.median) > max(one.spread, other.spread)
+
+
+def _times(factor: float) -> str:
+    """Two digits of a factor, without an exponent: 1.3 times, 46,000 times."""
+    digits = f"{factor:.2g}"
+    return f"{float(digits):,.0f} times" if factor >= 10 else f"{digits} times"
+
+
+def compare(baseline: Measurement, candidate: Measurement) -> str:
+    """Return a sentence, in lines, on which is faster and by how much, or that the spread allows no such claim.
+
+    Args:
+        baseline: what is compared with, for example NumPy.
+        candidate: what is hoped to be faster.
+    """
+    if not is_clear(baseline, candidate):
+        gap = duration(abs(baseline.median - candidate.median))
+        spread = duration(max(baseline.spread, candidate.spread))
+        return wrapped(
+            f"{candidate.label} against {baseline.label}: no claim. "
+            f"The gap ({gap}) is not larger than the spread ({spread})."
+        )
+    ratio = baseline.median / candidate.median
+    factor = max(ratio, 1 / ratio)
+    percent = 100 * (factor - 1)
+    amount = f"{percent:.0f} %" if 1 <= percent < 10 else "less than 1 %" if percent < 1 else _times(factor)
+    return wrapped(
+        f"{candidate.label} is {amount} {'faster' if ratio > 1 else 'slower'} than {baseline.label} "
+        f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
+    )
