@@ -6,8 +6,9 @@ or fix settings that the lesson still wants to choose, so each one is asked by a
     python -m helpers.compute.frameworks jax
 
 That process (`compute.frameworks`) imports the one framework, lists its devices, lets each of them multiply two
-small matrices, and writes what came as JSON. A device that ends the process, or hangs, costs no other device its verdict: a
-new process goes on behind it. Whatever the framework prints is kept apart from the answer. Lesson 00 shows the table.
+small matrices, and writes what came as JSON. A device that ends the process, or hangs, costs no other device its
+verdict: a new process goes on behind it. Whatever the framework prints is kept apart from the answer. Lesson 00 shows
+the table.
 """
 
 from __future__ import annotations
