@@ -170,6 +170,7 @@ def test_wrong_sizes_and_arguments_give_messages():
         ("", "out[i] = vload2(1, x + i).x;", {("x", 4), ("x", 5), ("out", 2)}),
         ("", "out[i] = vload3(0, &x[i]).x;", {("x", 2), ("x", 3), ("x", 4), ("out", 2)}),
         ("", "vstore2((int2)(x[1], 1), i, out);", {("x", 1), ("out", 4), ("out", 5)}),
+        ("", "int own[4]; vstore4((int4)(i), 0, own); out[i] = vload2(1, own).x + own[3];", {("out", 2)}),
         ("", "if (i) { __global const int *p = &x[i]; out[i] = *p; }", {("x", 2), ("out", 2)}),
         ("int f(__global const int *p) { return p[1]; }", "out[i] = f(x + i);", {("x", 3), ("out", 2)}),
         ("int f(void) { return 3; }", "out[f()] = 1;", {("out", 3)}),

@@ -379,7 +379,10 @@ class Rewriting:
             self._insert(opening, "trace_log, " if arguments else "trace_log")
         elif call.spelling in POINTERS and not self._in_macro(call):
             number, what, count = POINTERS[call.spelling]
-            is_local = _memory(arguments[number].type.get_pointee()) == LOCAL
+            memory = _memory(arguments[number].type.get_pointee())
+            if not memory:  # a work-item's own array
+                return
+            is_local = memory == LOCAL
             index = "0"
             if count > 1:  # vload4(offset, p) reads the elements of p from 4 * offset on
                 index = f"{count} * (long)({self._text(arguments[number - 1])})"
