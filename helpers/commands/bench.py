@@ -1,104 +1,57 @@
-"""Rank this machine: measure it, score it, keep the result, compare two, and check a file before it is sent in."""
+"""Rank this machine: run lesson 11's benchmark, score it, keep the result, and compare it with another one."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
-from dataclasses import replace
+import os
+import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.measure import workload
-
-if TYPE_CHECKING:
-    from helpers.ranking import Score
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    from helpers.ranking.worker import FRAMEWORKS
-
-    parser.add_argument("--profile", choices=workload.WORKLOADS, help="preview: 30 s, lab: 3 minutes, full: 10 minutes")
-    parser.add_argument("--only", action="append", choices=FRAMEWORKS, metavar="FRAMEWORK",
-                        help=f"measure it alone; repeat it for several: {', '.join(FRAMEWORKS)}")  # fmt: skip
+    parser.add_argument("--profile", choices=workload.WORKLOADS, help="preview: about 1 minute, lab: 3, full: 10")
+    parser.add_argument("--only", action="append", metavar="FRAMEWORK", help="measure it alone; repeat it for several")
     parser.add_argument("--save", metavar="NAME", help="keep the result as data/results/machines/NAME.json")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep it in this folder instead")
-    parser.add_argument("--note", default="", help="what is particular about the machine, kept with the result")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="hold the new result against a kept one")
-    parser.add_argument("--check", type=Path, metavar="FILE", help="measure nothing: say whether a file may be sent in")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="let pyperf compare a kept result with this one")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what `args` asks for; the status is 1 where a checked file has problems, or nothing could be measured."""
-    if args.check:
-        return _check(args.check)
-    import os
+    """Measure, print what came, and do with the result what `args` asks for."""
+    from helpers.lessons import lesson_11
 
-    from helpers import ranking
-
+    for name in args.only or ():
+        if name not in lesson_11.FRAMEWORKS:
+            raise WorkshopError(
+                f"There is no framework {name!r} here.", next=f"One of {', '.join(lesson_11.FRAMEWORKS)}."
+            )
+    if args.save and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", args.save):
+        raise WorkshopError(
+            f"{args.save!r} cannot be the name of a result.",
+            "It becomes a file's name: small letters, digits, and single hyphens between them.",
+            "Say what the machine is, for example amd-rx-6600-xt. Not whose it is: the file will be public.",
+        )
+    if args.compare and not args.compare.is_file():
+        raise WorkshopError(f"There is no file {args.compare}.", next="Name one of data/results/machines.")
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
-    before = ranking.read(args.compare) if args.compare else None
-    if before and before.edition != ranking.EDITION:  # before anything is measured
-        raise WorkshopError(
-            f"{args.compare.name} cannot be compared with a new run.",
-            f"It is of edition {before.edition}, and edition {ranking.EDITION} is measured now: other tasks or timing.",
-            "Measure that machine again.",
-        )
+    suite = lesson_11.measure(args.only or tuple(lesson_11.FRAMEWORKS))
+    points, count = lesson_11.score(suite, lesson_11.reference())
+    print(f"\n{lesson_11.table(suite)}\n\nScore over {count} tasks: {points:.0f} (the reference machine: 100)")
     if args.save:
-        ranking.files.check_name(args.save)
-    print(
-        f"Measuring under {workload.current()}. Close what else computes; every line is a task on a device.\n",
-        flush=True,
-    )
-    result = ranking.measure(only=args.only)
-    result = replace(result, machine=replace(result.machine, note=args.note), name=args.save or "")
-    reference = result if args.save == ranking.files.REFERENCE else None
-    print(f"\n{result.machine}\n\n{result}")
-    if all(row.why_not for row in result.rows):
-        return 1
-    print(f"\n{ranking.score(result, reference)}")
-    status = 0
-    if args.save:  # first: what was measured must not be lost
-        path = ranking.save(result, args.save, args.into)
-        print(f"\nKept: {args.into or 'data/results/machines'}/{path.name}")
-        status = _check(path)
-    if before:
-        print(f"\n{args.compare.stem} against this run, seconds for each GB, GFLOP or image, by pyperf:")
-        print(ranking.compare(before, result))
-        print(f"\n{_scores_apart(ranking.score(before), ranking.score(result), args.compare.stem)}")
-    return status
-
-
-def _scores_apart(then: Score, now: Score, name: str) -> str:
-    """Return how far two scores lie apart, or why they cannot be compared."""
-    from helpers import ranking
-
-    if why_not := ranking.comparable(then, now, (name, "this run")):
-        return f"The scores cannot be compared: {why_not}."
-    pairs = {kind: (getattr(then, kind), getattr(now, kind)) for kind in ("overall", "training", "inference")}
-    apart = [f"{kind} {late / early - 1:+.1%}" for kind, (early, late) in pairs.items() if early and late]
-    return f"Then: {then}\nFrom then to this run: {', '.join(apart)}."
-
-
-def _check(path: Path) -> int:
-    """Print what is wrong with a file, or how to send it in."""
-    from helpers import ranking
-
-    held = ranking.files.load(path)
-    problems = ranking.problems_of(held)
-    if not problems and held["workshop"]["edition"] != ranking.EDITION:
-        problems = [f"edition {held['workshop']['edition']}: edition {ranking.EDITION} is measured now; measure again"]
-    if problems:
-        print(f"{path.name} may not be sent in:\n" + "\n".join(f"  {problem}" for problem in problems))
-        return 1
-    result = ranking.files.from_json(held, path.stem)
-    print(f"{path.name}: right in form, no names, no paths. Noise: {result.noise}.")
-    if not result.noise.quiet:
-        note = f" --note {shlex.quote(result.machine.note)}" if result.machine.note else ""
-        again = command(Host.here(), f"bench --profile {result.profile} --save {path.stem}{note}")
-        print(f"It will be shown as noisy. On a quiet machine it is worth more:\n    {again}")
-    print("To send it in: docs/ranking.md, 'Send your result in'.")
+        path = lesson_11.MACHINES / f"{args.save}.json"
+        suite.dump(str(path), compact=False, replace=True)
+        print(f"Kept: {path}\nTo send it in: docs/ranking.md")
+    if args.compare:
+        with tempfile.TemporaryDirectory() as folder:
+            new = Path(folder, "this-run.json")
+            suite.dump(str(new))
+            command = [sys.executable, "-m", "pyperf", "compare_to", "--table", str(args.compare), str(new)]
+            return subprocess.run(command, check=False).returncode
     return 0

@@ -1,131 +1,402 @@
-"""Lesson 11, Rank your machine: the checks of its exercises, its figures, its machinery."""
+"""Lesson 11, Rank your machine: the benchmark that `bench` runs too, figures, and the checks of its exercises."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
+import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers.judge import checks
-from helpers.measure import published
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
+from helpers import ROOT
+from helpers.compute import backends, devices, processes, workarounds
+from helpers.compute.host import cpu_name, usable_cpus
+from helpers.errors import WorkshopError
+from helpers.measure import timing, workload
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, figure, show
 from helpers.measure.tables import Table
-from helpers.measure.timing import Measurement, duration, is_clear
+from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
-    from helpers.ranking import Row
+    import keras
+    import pyperf
+    from matplotlib.axes import Axes
 
-NOISE = 0.05  # the largest distance of quartiles or medians, over the median, that the lesson calls quiet
+# ------------------------------------------------------------------------------------- the processor, and who uses it
 
-# ------------------------------------------------------------------------------------------------ the work to be timed
-
-
-class Work(NamedTuple):
-    """A work that a device does while Python goes on."""
-
-    start: Callable[[], object]  # hands the work to the device and returns at once
-    wait: Callable[[object], object]  # takes what `start` returned, and returns when the device has finished
-    device: str
-    operations: int  # additions and multiplications
-    note: str  # what is missing here, empty if nothing
+QUIET = 0.05  # of all cores: as much as others may use beside a measurement that is called quiet
 
 
-def product(size: int) -> Work:
-    """Return the product of two float32 matrices on JAX's device; without JAX, on a thread that plays a device.
+def processor() -> tuple[int, float, int, int]:
+    """Return cores, their clock in GHz, the vector units of a core, and the float32 numbers that a unit takes at once.
 
-    Args:
-        size: rows and columns of both.
+    As far as the system tells: many report a clock that a boost exceeds, and a virtual machine may report any.
     """
-    from helpers.compute import devices
+    import psutil
+    from numpy._core._multiarray_umath import __cpu_features__ as has
 
-    matrix = np.random.default_rng(0).random((size, size), dtype=np.float32)
-    operations = 2 * size**3
-    if not devices.installed("jax"):
-        return _product_in_a_thread(matrix, operations, devices.not_installed("jax"))
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves a GPU's memory to the benchmark
-    import jax
-
-    try:
-        device = devices.in_this_process("jax")
-        there = jax.device_put(matrix)
-    except RuntimeError as error:
-        return _product_in_a_thread(matrix, operations, f"JAX does not compute here ({str(error).splitlines()[0]})")
-    multiply = jax.jit(lambda a, b: a @ b)
-    return Work(lambda: multiply(there, there), jax.block_until_ready, str(device), operations, "")
+    frequency = psutil.cpu_freq()
+    clock = max(frequency.max, frequency.current) / 1e3 if frequency else 3.0
+    cores = min(math.ceil(usable_cpus()), psutil.cpu_count(logical=False) or sys.maxsize)
+    arm = platform.machine().lower() in ("arm64", "aarch64")
+    return cores, clock, 4 if arm else 2, 16 if has.get("AVX512F") else 8 if has.get("AVX2") else 4
 
 
-def _product_in_a_thread(matrix: np.ndarray, operations: int, why: str) -> Work:
-    """Let one thread take the place of a device's queue: `submit` returns at once, `result` waits."""
-    from concurrent.futures import Future, ThreadPoolExecutor
+class Load:
+    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
 
-    from helpers.compute.host import cpu_name
+    def __enter__(self) -> Load:
+        self.begin, self.others = self._now(), math.nan
+        return self
 
-    thread = ThreadPoolExecutor(1)
-    name = f"{cpu_name()} (NumPy, in a thread)"
-    note = f"skipped: {why}. NumPy in a thread takes its place, and has nothing to compile."
-    return Work(lambda: thread.submit(np.matmul, matrix, matrix), Future.result, name, operations, note)
+    def __exit__(self, *_: object) -> None:
+        import psutil
+
+        seconds, busy, own = (end - begin for begin, end in zip(self.begin, self._now(), strict=True))
+        self.others = min(1.0, max(0.0, (busy - own) / (seconds * psutil.cpu_count())))
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """The time, what all cores have worked, and what they worked for us and for the processes we have ended."""
+        import psutil
+
+        times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
+        kinds = ("user", "nice", "system", "irq", "softirq", "steal")
+        return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
+
+    def __str__(self) -> str:
+        return f"others used {self.others:.0%} of the cores: {'quiet' if self.others <= QUIET else 'not quiet'}"
 
 
 @contextmanager
-def busy_neighbour(busy: bool = True, seconds: float = 30.0) -> Iterator[None]:
-    """Keep every core busy from other processes while the block runs.
-
-    Args:
-        busy: without it nothing is done.
-        seconds: after so long the processes end by themselves, whatever becomes of this one.
-    """
-    from helpers.compute.host import usable_cpus
-
-    count = math.ceil(usable_cpus()) if busy else 0
+def busy_neighbour(seconds: float = 60.0) -> Iterator[None]:
+    """Keep every core busy from other processes while the block runs, but not longer than `seconds`."""
+    count = math.ceil(usable_cpus())
     code = f"import time; end = time.time() + {seconds}; print(1, flush=True)\nwhile time.time() < end: pass"
     running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
     try:
-        for one in running:
-            one.stdout.readline()  # it has started
+        for process in running:
+            process.stdout.readline()  # it has started
         yield
     finally:
-        for one in running:
-            one.kill()
-            one.wait()
-            one.stdout.close()
+        for process in running:
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
-def clock_drift(seconds: Sequence[float], device: str) -> str:
-    """Return in one sentence whether the last third of some runs took another time than the first third.
+# ------------------------------------------------------------------------------------------------------ the benchmark
 
-    Where the spread hides a change, it says so: that is not the same as no change.
+MACHINES = ROOT / "data" / "results" / "machines"
+REFERENCE = "amd-zen-5-2-cores"  # the machine whose score is 100
+FRAMEWORKS = {"numpy": "NumPy", "opencl": "OpenCL"} | backends.BACKENDS
+PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
+SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
+# For each task its unit, the amount of one run in that unit, and what is done.
+TASKS = {
+    "copy": ("GB/s", 8e-9 * COPIED, "read 64 MiB and write as much"),
+    "product": ("GFLOP/s", 2e-9 * SIZE**3, "multiply two matrices of 1,024 x 1,024"),
+    "MLP training": ("images/s", BATCH, "article A's network, 128 images a step"),
+    "CNN training": ("images/s", BATCH, "article C's network, 128 images a step"),
+    "CNN inference": ("images/s", BATCH, "article C's network, 128 images at once"),
+}
+# Operations of one image: a multiplication and an addition for each weight that it meets. A training does them
+# forwards, and backwards for the weights and, behind the first layer, for the inputs.
+MLP = 2 * (784 * 512 + 512 * 512 + 512 * 10)
+CNN = 2 * (26**2 * 9 * 32 + 24**2 * 9 * 32 * 64 + 9216 * 128 + 128 * 10)
+OPERATIONS = {
+    "MLP training": 3 * MLP - 2 * 784 * 512,
+    "CNN training": 3 * CNN - 2 * 26**2 * 9 * 32,
+    "CNN inference": CNN,
+}
+OPENCL = """
+__kernel void copy(__global const float *from, __global float *to) {
+    to[get_global_id(0)] = from[get_global_id(0)];
+}
+// Each work-item computes 8 x 8 numbers of C = A B; n is a multiple of 8.
+__kernel void product(__global const float *a, __global const float8 *b, __global float8 *c, const int n) {
+    int column = get_global_id(0), row = 8 * get_global_id(1);
+    float8 sums[8] = {0};
+    for (int k = 0; k < n; k++) {
+        float8 right = b[k * (n / 8) + column];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            sums[i] += a[(row + i) * n + k] * right;
+    }
+    for (int i = 0; i < 8; i++)
+        c[(row + i) * (n / 8) + column] = sums[i];
+}
+"""
+
+
+class Work(NamedTuple):
+    """One task on one device."""
+
+    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
+    is_right: Callable[[object], bool]  # takes what the last start returned
+
+
+def measure(
+    frameworks: Sequence[str] = tuple(FRAMEWORKS), tell: Callable[[str], object] = print
+) -> pyperf.BenchmarkSuite:
+    """Time every task with each installed framework, on the device that it takes by itself.
+
+    Each framework runs in a process of its own, where its tasks take turns; under `lab` all of this three times.
 
     Args:
-        seconds: of runs that followed one another without a rest.
-        device: which did the work.
+        frameworks: some of FRAMEWORKS.
+        tell: takes a line for each process that begins, and the reason where one fails.
+
+    Returns:
+        One of pyperf's benchmarks for each task and framework, with a run for each process.
+
+    Raises:
+        WorkshopError: nothing could be measured.
     """
-    third = len(seconds) // 3
-    first, last = Measurement("", device, tuple(seconds[:third])), Measurement("", device, tuple(seconds[-third:]))
-    both = f"first third {duration(first.median)}, last third {duration(last.median)}"
-    if max(first.median, last.median) <= (1 + NOISE) * min(first.median, last.median):
-        return f"{both}: no change in these {duration(sum(seconds))}; a longer boost does not show."
-    if not is_clear(first, last):
-        return f"{both}: too noisy to say whether the clock changed."
-    return f"{both}: the device has become {'slower' if last.median > first.median else 'faster'} meanwhile."
+    import pyperf
+
+    installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
+    passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 8.0), full=(5, 20.0))
+    workarounds.ask_for_large_pages()
+    workarounds.keep_pocl_on_its_cores()
+    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    found: dict[tuple[str, str], list[tuple[str, list[float]]]] = {}
+    with Load() as load:
+        for number in range(passes):
+            for name in installed:
+                tell(f"pass {number + 1} of {passes}: {FRAMEWORKS[name]}")
+                given, variables = {"framework": name, "seconds": seconds}, gentle | {backends.VARIABLE: name}
+                done = processes.run(_time_here, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
+                for line in filter(None, done.failures):
+                    tell(f"{FRAMEWORKS[name]}: {line}")
+                for task, device, values in done.result or ():
+                    found.setdefault((task, name), []).append((device, values))
+    if not found:
+        raise WorkshopError("Nothing could be measured.", "The lines above say why.", "python3 workshop.py doctor")
+    shared = {"unit": "second", "machine": f"{cpu_name()}, {usable_cpus():g} cores", "others": round(load.others, 4),
+              "profile": workload.current(), "measured": time.strftime("%Y-%m-%d")}  # fmt: skip
+
+    def benchmark(task: str, name: str, runs: list[tuple[str, list[float]]]) -> pyperf.Benchmark:
+        about = {"name": f"{task}, {FRAMEWORKS[name]}", "task": task, "framework": name, "device": runs[0][0]}
+        return pyperf.Benchmark(
+            [pyperf.Run(values, metadata=about | shared, collect_metadata=False) for _, values in runs]
+        )
+
+    return pyperf.BenchmarkSuite([benchmark(*key, runs) for key, runs in found.items()])
 
 
-def progress() -> Callable[[str], None]:
-    """Return a function that shows the line it is given in place of the one before, with its number."""
-    from IPython.display import display
+def _time_here(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
+    """Time a framework in this process; the function's source travels, so it imports what it uses."""
+    from helpers.lessons import lesson_11
 
-    count = itertools.count(1)
-    line = display({"text/plain": "looking for devices"}, raw=True, display_id=True)
-    if line is None:  # outside of a notebook
-        return lambda text: print(f"{next(count)}: {text}", flush=True)
-    return lambda text: line.update({"text/plain": f"{next(count)}: {text}"}, raw=True)
+    return lesson_11.time_tasks(framework, seconds)
+
+
+def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
+    """Return for each task, the device, and the seconds of its runs, which took turns.
+
+    Raises:
+        WorkshopError: a result is wrong. All are checked after the clock, on numbers that no other process has seen.
+    """
+    device, works = {"numpy": _on_numpy, "opencl": on_opencl}.get(framework, _on_keras)()
+    last: dict[str, object] = {}
+
+    def start(task: str) -> object:
+        last[task] = works[task].start()
+        return last[task]
+
+    ways = {task: functools.partial(start, task) for task in works}
+    rest = timing.SETTLE if framework == "numpy" else 0.0
+    timed = timing.in_turn(ways, dict.fromkeys(works, device), repeats=15, warmup=3, rest=rest, seconds=seconds)
+    if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
+        raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so its speed counts nowhere.")
+    return [(task, device, list(timed[task].seconds)) for task in works]
+
+
+def _inputs(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:
+    """Return floats to copy, two matrices to multiply, and what says whether some numbers are their product."""
+    rng = np.random.default_rng()
+    a, b = rng.uniform(-1, 1, (2, size, size)).astype(np.float32)
+
+    def is_product(actual: np.ndarray) -> bool:
+        expected = a[::32] @ b  # a GPU may round the factors to ten bits (TF32)
+        return np.allclose(actual[::32], expected, rtol=0, atol=0.01 * np.abs(expected).max())
+
+    return rng.random(COPIED, dtype=np.float32), a, b, is_product
+
+
+def _on_numpy() -> tuple[str, dict[str, Work]]:
+    """NumPy's copy, on one core, and its library's product, on all."""
+    source, a, b, is_product = _inputs()
+    target, c = np.zeros_like(source), np.zeros_like(a)
+    return f"{cpu_name()} (NumPy, CPU)", {
+        "copy": Work(lambda: np.copyto(target, source), lambda _: np.array_equal(target, source)),
+        "product": Work(lambda: np.matmul(a, b, out=c), is_product),
+    }
+
+
+def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
+    """Return the OpenCL device that the lessons take, and two works by the kernels above.
+
+    Args:
+        size: rows and columns of the matrices, a multiple of 8.
+    """
+    import pyopencl as cl
+
+    from helpers.compute import opencl
+
+    source, a, b, is_product = _inputs(size)
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue, program = cl.CommandQueue(context), opencl.build(context, OPENCL)
+    copy, multiply = cl.Kernel(program, "copy"), cl.Kernel(program, "product")
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(context, flags, hostbuf=array) for array in (source, 0 * source, a, b, 0 * a)]
+
+    def download(buffer: cl.Buffer, like: np.ndarray) -> np.ndarray:
+        result = np.empty_like(like)
+        cl.enqueue_copy(queue, result, buffer)
+        return result
+
+    return opencl.name(device), {
+        "copy": Work(lambda: copy(queue, (COPIED,), None, *buffers[:2]),
+                     lambda _: np.array_equal(download(buffers[1], source), source)),
+        "product": Work(lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
+                        lambda _: is_product(download(buffers[4], a))),
+    }  # fmt: skip
+
+
+def _on_keras() -> tuple[str, dict[str, Work]]:
+    """The backend that KERAS_BACKEND names: a product, and the articles' networks."""
+    from helpers.compute import models, training
+
+    device = training.start()
+    import keras
+
+    _, a, b, is_product = _inputs()
+    rng = np.random.default_rng()
+    images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 10, BATCH)
+    left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.cnn()
+
+    def train(model: keras.Model, optimizer: keras.optimizers.Optimizer, steps: int) -> Work:
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        pixels, losses = images.reshape(BATCH, *model.input_shape[1:]), []
+
+        def step() -> None:
+            losses.append(float(model.train_on_batch(pixels, labels)))
+
+        def has_learned(_: object) -> bool:
+            while len(losses) < steps:  # at first the loss may rise
+                step()
+            return bool(np.isfinite(losses).all()) and np.mean(losses[-3:]) < 0.93 * losses[0]
+
+        return Work(step, has_learned)
+
+    def are_answers(actual: np.ndarray) -> bool:
+        expected = cnn_answers(network.get_weights(), images[:4])  # a few: NumPy's convolution is slow
+        return np.allclose(actual[:4], expected, atol=0.01)
+
+    return device, {
+        "product": Work(lambda: keras.ops.matmul(left, right), lambda c: is_product(keras.ops.convert_to_numpy(c))),
+        "MLP training": train(models.mlp(), keras.optimizers.RMSprop(), 20),
+        "CNN training": train(models.cnn(), keras.optimizers.Adadelta(1.0), 8),
+        "CNN inference": Work(lambda: network.predict_on_batch(images), are_answers),
+    }
+
+
+def cnn_answers(weights: Sequence[np.ndarray], images: np.ndarray) -> np.ndarray:
+    """Return the ten probabilities of article C's network for each image, computed by NumPy alone."""
+    x, layers = images / 255, list(zip(weights[::2], weights[1::2], strict=True))
+    for kernel, bias in layers[:2]:
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))  # n, y, x, channel, 3, 3
+        x = np.maximum(np.einsum("nyxcij,ijco->nyxo", windows, kernel, optimize=True) + bias, 0)
+    x = x.reshape(len(x), 12, 2, 12, 2, 64).max((2, 4)).reshape(len(x), -1)
+    x = np.maximum(x @ layers[2][0] + layers[2][1], 0) @ layers[3][0] + layers[3][1]
+    return np.exp(x) / np.exp(x).sum(1, keepdims=True)
+
+
+# --------------------------------------------------------------------------------------------------- what it measured
+
+
+class Row(NamedTuple):
+    """A task by a framework: what pyperf holds, and its speed."""
+
+    task: str
+    framework: str
+    measured: Measurement
+
+    @property
+    def speed(self) -> float:
+        """The speed of the median run, in the task's unit."""
+        return TASKS[self.task][1] / self.measured.median
+
+    def __str__(self) -> str:
+        low, high = (TASKS[self.task][1] / seconds for seconds in reversed(self.measured.quartiles))
+        return f"{_digits(self.speed)} {TASKS[self.task][0]} (middle half {_digits(low)} to {_digits(high)})"
+
+
+def _digits(number: float) -> str:
+    """Return three digits of a number, without an exponent."""
+    return f"{float(f'{number:.3g}'):,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
+def rows(suite: pyperf.BenchmarkSuite) -> list[Row]:
+    """Return every task with every framework of a suite."""
+    every = [(row.get_metadata(), row.get_values()) for row in suite]
+    return [Row(about["task"], about["framework"], Measurement(about["name"], about["device"], seconds))
+            for about, seconds in every]  # fmt: skip
+
+
+def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
+    """Return for each measured task, in the order of TASKS, the row with the highest speed."""
+    by_speed = sorted(rows(suite), key=lambda row: row.speed)
+    fastest = {row.task: row for row in by_speed}  # the last one of a task stays
+    return {task: fastest[task] for task in TASKS if task in fastest}
+
+
+def table(suite: pyperf.BenchmarkSuite) -> Table:
+    """Return the fastest way of each task, how much slower the slowest was, and how busy others were."""
+    lines = []
+    for task, row in best(suite).items():
+        slowest = min(other.speed for other in rows(suite) if other.task == task)
+        lines.append((task, row.measured.device, str(row), f"{row.speed / slowest:.2g} times slower"))
+    others = f"Others used {suite.get_metadata()['others']:.0%} of the cores."
+    return Table(lines, ("task", "fastest on", "median speed", "the slowest framework is"), [others])
+
+
+def reference() -> pyperf.BenchmarkSuite:
+    """Return what the reference machine reached."""
+    import pyperf
+
+    return pyperf.BenchmarkSuite.load(str(MACHINES / f"{REFERENCE}.json"))
+
+
+def score(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> tuple[float, int]:
+    """Return 100 times the geometric mean of the best speeds over the reference's, and the number of tasks in it."""
+    own, other = best(suite), best(reference)
+    ratios = [own[task].speed / other[task].speed for task in own if task in other]
+    return 100 * math.exp(np.mean(np.log(ratios))), len(ratios)
+
+
+def gallery() -> Table:
+    """Return the machines that were measured, the fastest first, with their scores and the load of others."""
+    import pyperf
+
+    suites = {path.stem: pyperf.BenchmarkSuite.load(str(path)) for path in sorted(MACHINES.glob("*.json"))}
+    reference = suites[REFERENCE]
+    scores = {name: score(suite, reference) for name, suite in suites.items()}
+    lines = []
+    for name in sorted(suites, key=scores.get, reverse=True):
+        about, (points, count) = suites[name].get_metadata(), scores[name]
+        lines.append((name, about["machine"], about["measured"], f"{points:.0f}", count, f"{about['others']:.1%}"))
+    return Table(lines, ("file", "processor", "measured", "score", "tasks", "cores that others used"))
 
 
 # ---------------------------------------------------------------------------------------------------------- its figures
@@ -140,419 +411,85 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    words, at = [], 0
+    words, first = [], 1
     looks = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
     with figure(7.5, 3.6) as (drawn, axes):
         for (name, seconds), (colour, marker) in zip(phases.items(), looks, strict=False):
             milliseconds = 1e3 * np.asarray(seconds)
-            numbers = np.arange(at, at + len(seconds)) + 1
             low, middle, high = np.percentile(milliseconds, [25, 50, 75])
+            numbers = np.arange(first, first + len(seconds))
+            edges = numbers[0] - 0.5, numbers[-1] + 0.5
             axes.plot(numbers, milliseconds, color=colour, marker=marker, ls="", ms=4)
-            axes.fill_between([numbers[0] - 0.5, numbers[-1] + 0.5], low, high, color=colour, alpha=0.25, lw=0)
-            axes.plot([numbers[0] - 0.5, numbers[-1] + 0.5], [middle] * 2, color=colour, lw=1.6,
-                      label=f"{name}: {middle:.3g} ms")  # fmt: skip
+            axes.fill_between(edges, low, high, color=colour, alpha=0.25, lw=0)
+            axes.plot(edges, (middle, middle), color=colour, lw=1.6, label=f"{name}: {middle:.3g} ms")
             words.append(f"{name}: median {middle:.3g} ms, middle half {low:.3g} to {high:.3g} ms")
-            at += len(seconds)
+            first += len(seconds)
         axes.set(xlabel="run", ylabel="time of one run (ms)", title=title, yscale="log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-        drawn.legend(loc="outside lower center", ncols=3, title="medians", fontsize=9, title_fontsize=9)
+        drawn.legend(loc="outside lower center", ncols=3, title="medians; bands: middle halves")
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
-# -------------------------------------------------------------------------------- the gallery and the published figures
-
-
-COMPARED = ("float32 product", "MLP training", "CNN training")  # the tasks that a published figure is near to
-# Peaks in GFLOP/s, float32, and how they are counted.
-PEAKS = {
-    "Radeon RX 480": (5_834.0, "2,304 cores x 2 x 1.266 GHz"),
-    "Tesla K80": (4_368.0, "2,496 cores x 2 x 0.875 GHz (one of its two chips)"),
-    "Radeon R9 M380": (1_536.0, "768 cores x 2 x 1.0 GHz"),
-    "Core i5 3.2 GHz": (409.6, "4 cores x 32 x 3.2 GHz"),
-    "GeForce 840M": (863.2, "384 cores x 2 x 1.124 GHz"),
-}
-
-
-class Placed(NamedTuple):
-    """A speed beside the limit of the device that it is said of."""
-
-    who: str
-    what: str
-    speed: float  # in GFLOP/s
-    limit: float | None  # in GFLOP/s
-    yours: bool
-    noisy: bool = False  # the machine was, while it was measured
-
-    @property
-    def impossible(self) -> bool:
-        """Whether it lies above what the device can do."""
-        return self.limit is not None and self.speed > self.limit and not self.yours
-
-
-def published_speeds() -> list[Placed]:
-    """Return the published figures that can be turned into operations a second."""
-    from helpers.ranking.tasks import OPERATIONS
-
-    found = []
-    for one in published.figures():
-        device = one.device.partition(" (")[0].removesuffix(" 2 GB, iMac 2015").removesuffix(", iMac 2015")
-        if one.unit == "us":
-            speed = OPERATIONS["MLP training"] / one.value / 1e3
-        elif one.article == "C" and one.unit == "s":
-            an_epoch = 60_000 * OPERATIONS["CNN training"] + 10_000 * OPERATIONS["CNN inference"]  # tested after each
-            speed = 12 * an_epoch / one.value / 1e9
-        elif one.value == 13.8:
-            speed = 18 * 2 * 10_000**3 / one.value / 1e9
-        else:
-            continue
-        what = {"A": "MLP training", "C": "CNN training", "E": "matrix products"}[one.article]
-        found.append(Placed(device, f"{what}, {one.year}", speed, PEAKS[device][0], False))
-    return found
-
-
-def your_speeds(rows: Sequence[Row], quiet: bool = True) -> list[Placed]:
-    """Return the best measured rows of the same works in GFLOP/s, each beside its device's measured ceiling.
+def draw_tasks(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> None:
+    """Draw how many times the reference machine's best speed each framework reached in each task.
 
     Args:
-        rows: of the workshop's benchmark.
-        quiet: whether the machine was while they were measured.
+        suite: your machine's.
+        reference: the reference machine's.
     """
-    from helpers.ranking import best
-    from helpers.ranking.tasks import OPERATIONS
+    looks = dict(zip(FRAMEWORKS, ((GREY, "v"), (ORANGE, "o"), (BLUE, "s"), (GREEN, "D"), (RED, "^")), strict=True))
+    other, words, named = best(reference), [], set()
+    names = [task for task in TASKS if task in other and task in best(suite)]
+    with figure(7.5, 1.5 + 0.42 * len(names)) as (drawn, axes):
+        for row in rows(suite):
+            if row.task in names:
+                ratio, (colour, marker) = row.speed / other[row.task].speed, looks[row.framework]
+                title = FRAMEWORKS[row.framework]
+                axes.plot(ratio, names.index(row.task), marker=marker, color=colour, ms=8, ls="",
+                          label=title if title not in named else None)  # fmt: skip
+                named.add(title)
+                words.append(f"{row.task} with {title} {ratio:.2g}")
+        axes.axvline(1, color="black", lw=1.5)
+        axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), xscale="log",
+                 xlabel="speed, in times the reference machine's fastest (the line)",
+                 title=f"Each task with each framework on {suite.get_metadata()['machine']}")  # fmt: skip
+        _plain(axes)
+        drawn.legend(loc="outside lower center", ncols=5)
+    show(drawn, f"Speed over the reference machine's fastest. {'; '.join(words)}.")
 
-    found, fastest = [], best(rows)
-    for task in COMPARED:
-        if row := fastest.get(task):
-            ceiling = row.ceiling.value if row.ceiling else None
-            speed = row.speed * OPERATIONS[task] / 1e9 if row.unit == "images/s" else row.speed
-            who = f"yours{'' if quiet else ' (noisy)'}: {row.chip}"
-            found.append(Placed(who, f"{task}, {row.title}", speed, ceiling, True, not quiet))
-    return found
 
-
-def draw_published(placed: Sequence[Placed]) -> None:
-    """Draw speeds on a logarithmic axis, each with its device's limit as a line; one above its limit is crossed out.
+def draw_limits(speeds: Mapping[str, tuple[float, float]], title: str) -> None:
+    """Draw speeds with their device's limit as a line; one beyond its limit is crossed out.
 
     Args:
-        placed: the published ones and the learner's.
+        speeds: for each name the speed and the limit, both in GFLOP/s.
+        title: the message of the figure.
     """
     words = []
-    with figure(7.5, 0.42 * len(placed) + 1.2) as (drawn, axes):
-        for at, one in enumerate(placed):
-            colour, marker = (RED, "X") if one.impossible else (BLUE, "D") if one.yours else (ORANGE, "o")
-            if one.limit:
-                axes.plot([one.speed, one.limit], [at, at], color=GREY, lw=1, ls=":")
-                axes.plot([one.limit] * 2, [at - 0.35, at + 0.35], color="black", lw=2)
-            inside = "white" if one.noisy else colour
-            axes.plot(one.speed, at, color=colour, marker=marker, mfc=inside, ms=8, ls="")
-            share = f" ({one.speed / one.limit:.0%} of its limit)" if one.limit else ""
-            text = "impossible: above its limit" if one.impossible else f"{one.speed:,.0f}"
-            close = one.limit is not None and 0.7 < one.speed / one.limit <= 1  # then beside the point, off the line
-            place = {"xytext": (-8, -3), "ha": "right"} if close else {"xytext": (0, 7), "ha": "center"}
-            axes.annotate(text, (one.speed, at), textcoords="offset points", fontsize=8, **place)
-            words.append(f"{one.who}, {one.what}: {one.speed:,.0f} GFLOP/s{share}")
-        axes.set(xscale="log", xlabel="billions of operations a second (GFLOP/s)", yticks=range(len(placed)),
-                 yticklabels=[f"{one.who}\n{one.what}" for one in placed], ylim=(len(placed) - 0.4, -0.7),
-                 title="Speed (point) and the device's limit (line)")  # fmt: skip
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.tick_params(axis="y", labelsize=8)
-        axes.grid(axis="y", visible=False)
-    show(drawn, f"Speed and limit, logarithmic. {'; '.join(words)}.")
+    with figure(7.5, 0.42 * len(speeds) + 1.2) as (drawn, axes):
+        for place, (name, (speed, limit)) in enumerate(speeds.items()):
+            colour, marker = (RED, "X") if speed > limit else (PINK, "D") if name.startswith("yours") else (BLUE, "o")
+            axes.plot([speed, limit], [place, place], color=GREY, lw=1, ls=":")
+            axes.plot([limit, limit], [place - 0.35, place + 0.35], color="black", lw=2)
+            axes.plot(speed, place, color=colour, marker=marker, ms=8, ls="")
+            axes.annotate(f"{speed / limit:.2g} of the limit" if speed <= limit else "beyond the limit", (speed, place),
+                          xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)  # fmt: skip
+            words.append(f"{name}: {speed:,.0f} of {limit:,.0f} GFLOP/s")
+        axes.set(yticks=range(len(speeds)), yticklabels=speeds, ylim=(len(speeds) - 0.4, -0.7), xscale="log",
+                 xlabel="billions of operations a second (GFLOP/s); black lines: limits", title=title)  # fmt: skip
+        _plain(axes)
+    show(drawn, f"{title}. {'; '.join(words)}.")
 
 
-def comparable_table(rows: Sequence[Row], quiet: bool = True) -> Table:
-    """Return what each article's figure can be compared with, and what stands against it.
+def _plain(axes: Axes) -> None:
+    """Write 50, 100, 200 below a logarithmic axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    Args:
-        rows: of the workshop's benchmark, for what the same takes at the speed measured here.
-        quiet: whether the machine was while they were measured.
-    """
-    from helpers.ranking import best
-
-    def fastest(task: str, cpu: tuple[bool, ...] = (False, True)) -> float | None:
-        row = best([row for row in rows if (row.kind == "cpu") in cpu]).get(task)
-        return row.speed if row else None
-
-    product, mlp, cnn = map(fastest, COMPARED)
-    kinds = [fastest("CNN training", (cpu,)) for cpu in (False, True)]
-    missing = "not measured here"
-    return Table(
-        [
-            ("RX 480, K80: MLP, 2019", "47 and 43 µs an image", f"{1e6 / mlp:.0f} µs" if mlp else missing,
-             "in part: the same network and batch; other software, and images were shuffled and copied"),
-            ("R9 M380, Core i5: CNN, 2019", "110 and 306 s", f"{720_000 / cnn:,.0f} s, computed" if cnn else missing,
-             "in part: the same network and 12 x 60,000 images; other software, and tests after each epoch"),
-            ("Radeon Pro 560X: CNN, 2021", "2.1 times its CPU",
-             f"{kinds[0] / kinds[1]:.2g} times" if all(kinds) else "no two kinds of device",
-             "no, only as a ratio: layers and batch are not given"),
-            ("RX 6600 XT, ROCm and DirectML, 2023", "12,974 and 16,873 points", "nothing",
-             "no: ai-benchmark cannot run any more. One card, two systems, 1.3 times: that is history"),
-            ("GeForce 840M: A^10 + B^10, 2017", "13.8 s",
-             f"{36_000 / product:,.0f} s, computed" if product else missing,
-             "no: the published figure can hardly be true"),
-        ],
-        ["figure", "published", "here" if quiet else "here (noisy)", "comparable?"],
-    )  # fmt: skip
-
-
-# -------------------------------------------------------------------------------------------------- its first exercise
-
-
-class Device:
-    """A device that only exists in this program, with a clock of its own: nothing here depends on the machine."""
-
-    def __init__(self, compiles: float, runs: Sequence[float]) -> None:
-        """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
-        self.compiles, self.runs = compiles, list(runs)
-        self.now = self.free = 0.0  # the clock, and when the queue will be empty, in seconds
-        self.started = self.waited = self.read = self.overlapped = 0
-
-    def start(self) -> None:
-        """Put the work into the queue, and return at once."""
-        if not self.started:
-            self.now += self.compiles
-        self.overlapped += self.free > self.now  # the run before is still in the queue
-        self.free = max(self.now, self.free) + self.runs[min(self.started, len(self.runs) - 1)]
-        self.now += 1e-6
-        self.started += 1
-
-    def wait(self) -> None:
-        """Return when the queue is empty."""
-        self.now = max(self.now, self.free)
-        self.waited += 1
-
-    def clock(self) -> float:
-        """Return the time in seconds."""
-        self.read += 1
-        return self.now
-
-    def __eq__(self, other: object) -> bool:  # it may change while it works
-        return isinstance(other, Device)
-
-    __hash__ = None
-
-    def __repr__(self) -> str:
-        runs = ", ".join(duration(run) for run in self.runs[:6])
-        return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
-
-
-@checks.verdict
-def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
-    """Lesson 11, exercise 1: quartiles of runs that were waited for, or a refusal, on a simulated device."""
-
-    def right(device: Device, repeats: int) -> tuple[float, float, float] | str:
-        seconds = device.runs[1 : 1 + repeats]
-        low, middle, high = (_rounded(value) for value in np.percentile(seconds, [25, 50, 75]))
-        return "too noisy" if high - low > NOISE * middle else (low, middle, high)
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        def runs(middle: float, spread: float, count: int) -> list[float]:  # quartiles `spread` of the median apart
-            steps = np.linspace(-1, 1, count) * spread * middle
-            return [_rounded(run) for run in (3 * middle, *(middle + rng.permutation(steps)), 0.5 * middle)]
-
-        known = (Device(0.9, [0.01, 0.01, 0.01, 0.0101, 0.0101, 0.0102, 0.02]), 5)
-        drawn = [(Device(0.5, runs(float(rng.uniform(1e-3, 1)), 0.02, 9)), 9) for _ in range(3)]
-        quick, slow = Device(0.1, runs(5e-5, 0.3, 7)), Device(0.1, runs(40.0, 0.01, 7))  # noisy and quiet
-        one_late = runs(2e-3, 0.004, 11)
-        one_late[5] *= 40  # an interruption: the mean moves, the quartiles stay
-        few_late = runs(3e-3, 0.01, 9)
-        few_late[2] *= 4
-        few_late[6] *= 5
-        modes = [0.02, *rng.permutation([0.01] * 6 + [0.015] * 5), 0.01]  # a busy neighbour came and went
-        beyond_and_late = sorted(runs(5e-3, 0.053, 13)[1:-1])
-        beyond_and_late[-1] *= 30  # moves the mean, not the quartiles
-        late = Device(0.2, [0.01, *rng.permutation(beyond_and_late), 0.01])
-        near, beyond = Device(0.2, runs(8e-3, 0.049, 13)), Device(0.2, runs(8e-3, 0.051, 13))
-        late_third = (Device(0.0, [0.005, 0.01, 0.0101, 0.0102, 0.04, 0.01]), 5)  # the first run is not the slowest
-        few = (Device(0.3, [0.03, 0.01, 0.011, 0.012, 0.013]), 4)  # noisy, in few repeats
-        others = [late_third, few, (quick, 7), (slow, 7), (Device(2.0, one_late), 11), (Device(2.0, few_late), 9),
-                  (Device(0.3, modes), 11), (near, 13), (beyond, 13), (late, 13)]  # fmt: skip
-        return [known, *drawn, *others, (Device(0.1, runs(1e-2, 0.02, 40)), 20)]
-
-    used: list[tuple[Device, int]] = []
-
-    @functools.wraps(learner)
-    def noted(device: Device, repeats: int) -> object:
-        used.append((device, repeats))
-        answer = learner(device, repeats)
-        if isinstance(answer, tuple | list) and all(isinstance(one, int | float) for one in answer):
-            return tuple(map(_rounded, answer))  # a clock that runs on leaves tails such as 0.010100000000000002
-        return answer
-
-    try:
-        yield checks.judge_function(noted if callable(learner) else learner, right, cases)
-    except checks.NotYet as wrong:
-        raise checks.NotYet(f"{str(wrong).rstrip('.')}{_how_it_was_timed(*used[-1]) if used else ''}") from None
-
-
-def _rounded(number: float) -> float:
-    """Return a number with seven significant digits."""
-    return float(f"{number:.7g}")
-
-
-def _how_it_was_timed(device: Device, repeats: int) -> str:
-    """Return how often a device was started, waited for and asked for the time, and how far its runs lie apart."""
-    low, middle, high = np.percentile(device.runs[1 : 1 + repeats], [25, 50, 75])
-    calls = {"start()": device.started, "wait()": device.waited, "clock()": device.read}
-    counted = f"Calls: {', '.join(f'{count} of {name}' for name, count in calls.items())}"
-    queued = f"; at {device.overlapped} of these starts a run was still in the queue" if device.overlapped else ""
-    apart = f"The quartiles of these {repeats} runs are {(high - low) / middle:.1%} of the median apart"
-    return f". {counted}{queued}. {apart}"
-
-
-# ------------------------------------------------------------------------------------------------- its other exercises
-
-FAULTS = ("above the limit", "first call counted", "other work", "saving, not speed-up", "within the spread", "fair")
-
-
-class Claim(NamedTuple):
-    """A claim of exercise 3, and how it is judged."""
-
-    verdict: str  # one of FAULTS
-    number: float
-    how: str  # the number is computed
-    ask: str  # yourself, where the verdict is wrong
-
-
-CLAIMS = {
-    "A": Claim("above the limit", 18 * 2 * 10_000**3 / 13.8 / 860e9, "operations of all 18 over seconds, over the peak",
-               "How many operations can that card do in 13.8 s?"),
-    "B": Claim("saving, not speed-up", 40 / 19, "the old time over the new time",
-               "If 40 ms became 20 ms, 50 % less, how many times as fast would it be?"),
-    "C": Claim("other work", (224 / 28) ** 2, "pixels of one image over pixels of the other, both sides counted",
-               "Is an image of X as much to compute as an image of Y?"),
-    "D": Claim("first call counted", 10.0, "the median in ms, of all five or the last four",
-               "Why is one run so much longer?"),
-    "E": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
-               "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
-    "F": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
-}  # fmt: skip
-
-
-@checks.verdict
-def check_score(learner: Callable[[Mapping, Mapping], tuple[float, int]]) -> Iterator[str]:
-    """Lesson 11, exercise 2: 100 times the geometric mean of ratios over the tasks that both machines have."""
-
-    def right(speeds: Mapping[str, float | None], reference: Mapping[str, float | None]) -> tuple[float, int]:
-        both = [task for task in reference if reference[task] is not None and speeds.get(task) is not None]
-        points = 100 * math.exp(sum(math.log(speeds[task] / reference[task]) for task in both) / len(both))
-        return _rounded(points), len(both)
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [({"copy": 20, "product": 200, "MLP": None}, {"copy": 10, "product": 400, "MLP": 5000, "CNN": 300})]
-        known += [
-            ({"copy": 20, "product": 900}, {"copy": 10, "product": 100}),
-            ({"copy": 7.5}, {"copy": 2.5, "CNN": 1}),
-        ]
-        known += [({"copy": 20, "MLP": 8, "CNN": 40}, {"copy": 10, "MLP": 4, "CNN": 80})]  # two equal ratios
-        known += [({"CNN": 80, "copy": 10}, {"copy": 20, "CNN": 10})]  # in another order
-        known += [({"new": 5, "copy": 30}, {"copy": 10})]  # the reference lacks one
-        known += [({"copy": 30, "CNN": 9}, {"copy": 10, "CNN": None})]
-        drawn = []
-        for _ in range(8):
-            tasks = [f"task {number}" for number in range(int(rng.integers(3, 8)))]
-            pair = [{task: round(float(10 ** rng.uniform(-1, 4)), 3) for task in tasks} for _ in range(2)]
-            for task in tasks[2:]:
-                if (fate := rng.random()) < 0.2:
-                    del pair[0][task]
-                elif fate < 0.4:
-                    pair[0][task] = None
-                elif fate < 0.5:
-                    del pair[1][task]
-            drawn.append(tuple(pair))
-        return [*known, *drawn]
-
-    try:
-        yield checks.judge_function(learner, right, cases)
-    except checks.NotYet as wrong:
-        is_sum = callable(learner) and _is_arithmetic(learner)
-        raise checks.NotYet(f"{wrong}{'; this is the arithmetic mean' if is_sum else ''}") from None
-
-
-def _is_arithmetic(learner: Callable[[Mapping, Mapping], object]) -> bool:
-    """Whether a score is 100 times the arithmetic mean of the ratios."""
-    try:
-        points, _ = learner({"copy": 20, "product": 900}, {"copy": 10, "product": 100})
-        return math.isclose(points, 550)
-    except Exception:  # whatever a wrong answer raises: the verdict has told it
-        return False
-
-
-@checks.verdict
-def check_claims(diagnosis: object) -> Iterator[str]:
-    """Lesson 11, exercise 3: which claims mislead, and by which number one sees it."""
-
-    def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
-        said = fault.strip().lower() if isinstance(fault, str) else fault
-        if said not in FAULTS:
-            raise checks.NotYet(f"{letter}: {fault!r} is none of the six verdicts: {', '.join(map(repr, FAULTS))}.")
-        if said != claim.verdict:
-            raise checks.NotYet(f"{letter}: not {said!r}. {claim.ask}")
-        if isinstance(number, bool) or not isinstance(number, int | float | np.number):
-            raise checks.NotYet(f"{letter}: the verdict is right; its second part must be a number, came {number!r}.")
-        if not math.isclose(number, claim.number, rel_tol=0.03):
-            raise checks.NotYet(f"{letter}: the verdict is right, the number {number:.4g} is not. Wanted: {claim.how}.")
-
-    yield checks.judge_diagnosis(diagnosis, CLAIMS, ("verdict", "number"), "claims", judge)
-
-
-@checks.verdict
-def check_choose(learner: Callable[[Mapping, Mapping], str]) -> Iterator[str]:
-    """Lesson 11, exercise 4: the machine on which a given work ends first."""
-
-    def right(machines: Mapping[str, Mapping[str, float]], work: Mapping[str, float]) -> str:
-        return min(machines, key=lambda name: sum(work[task] / machines[name][task] for task in work))
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [
-            (
-                {"red": {"product": 100, "copy": 10}, "blue": {"product": 50, "copy": 40}},
-                {"product": 9_000, "copy": 10},
-            ),
-            ({"red": {"a": 10, "b": 10}, "blue": {"a": 6, "b": 600}}, {"a": 600, "b": 600}),  # 120 s, 101 s
-            ({"red": {"a": 10, "b": 1}, "blue": {"a": 9, "b": 1000}}, {"a": 900}),  # b is not needed
-            ({"red": {"a": 10, "b": 0.001}, "blue": {"a": 9, "b": 1000}}, {"a": 900}),  # not even a little of it
-            ({"red": {"b": 9, "a": 10}, "blue": {"a": 9}}, {"a": 900}),  # one lacks what is not needed
-            ({"red": {"a": 1}, "blue": {"a": 3}, "green": {"a": 2}}, {"a": 90_000}),  # the middle one, and long
-            ({"red": {"a": 900}, "blue": {"a": 800}}, {"a": 9}),  # both within a blink
-            ({"red": {"a": 10}, "blue": {"a": 12}}, {"a": 19}),  # 1.9 s, 1.6 s
-            ({"red": {"a": 10}, "blue": {"a": 9, "b": 5}}, {"a": 900}),  # the more tasks, not the faster
-            ({"red": {"a": 35, "b": 93}, "blue": {"a": 76, "b": 14}}, {"a": 62, "b": 45}),  # 2.3 s, 4 s
-            ({"red": {"a": 100, "b": 1}, "blue": {"a": 20, "b": 4}}, {"a": 100, "b": 100}),  # 101 s, 30 s
-            ({"red": {"a": 100, "b": 0.01}, "blue": {"a": 50, "b": 50}}, {"a": 100, "b": 0}),  # 1 s, 2 s
-        ]
-        drawn: list[tuple] = []
-        while len(drawn) < 12:
-            tasks = [f"task {number}" for number in range(int(rng.integers(2, 5)))]
-            names = [str(name) for name in rng.permutation(["red", "blue", "green"])[: int(rng.integers(2, 4))]]
-            machines = {name: {task: int(rng.integers(5, 200)) for task in tasks} for name in names}
-            work = {task: int(10 ** rng.uniform(1, 4)) for task in tasks}
-            if rng.random() < 0.4:
-                work[tasks[0]] = 0
-            if len(drawn) % 3 == 0:
-                work.pop(tasks[-1])  # a task that is measured and not needed
-            ends = sorted(sum(work[task] / machines[name][task] for task in work) for name in names)
-            logs = {name: np.mean([math.log(speed) for speed in machines[name].values()]) for name in names}
-            points_wrong = max(logs, key=logs.get) != right(machines, work)
-            if ends[1] > 1.05 * ends[0] and (points_wrong or len(drawn) % 2):
-                drawn.append((machines, work))
-        return [*known, *drawn]
-
-    asked: list[tuple] = []
-
-    @functools.wraps(learner)
-    def noted(machines: Mapping[str, Mapping[str, float]], work: Mapping[str, float]) -> object:
-        asked.append(({name: dict(speeds) for name, speeds in machines.items()}, dict(work)))
-        return learner(machines, work)
-
-    try:
-        yield checks.judge_function(noted if callable(learner) else learner, right, cases)
-    except checks.NotYet as wrong:
-        if not asked:
-            raise
-        machines, work = asked[-1]
-        took = {name: sum(work[task] / speeds[task] for task in work) for name, speeds in machines.items()}
-        told = ", ".join(f"{name} needs {seconds:.4g} s" for name, seconds in took.items())
-        raise checks.NotYet(f"{str(wrong).rstrip('.')}; {told}") from None
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.12)

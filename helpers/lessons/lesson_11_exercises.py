@@ -1,0 +1,258 @@
+"""Lesson 11's exercises: a device that exists in this program alone, and the checks."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from helpers.judge import checks
+from helpers.measure.timing import duration
+
+NOISE = 0.05  # of the median: the largest distance of the quartiles that exercise 1 reports
+
+
+class Device:
+    """A device with a clock of its own: nothing here depends on the machine."""
+
+    def __init__(self, compiles: float, runs: Sequence[float]) -> None:
+        """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
+        self.compiles, self.runs = compiles, list(runs)
+        self.now = self.free = 0.0  # the clock, and when the queue will be empty, in seconds
+        self.started = self.waited = self.read = self.overlapped = 0
+
+    def start(self) -> None:
+        """Put the work into the queue, and return at once."""
+        if not self.started:
+            self.now += self.compiles
+        self.overlapped += self.free > self.now  # the run before is still in the queue
+        self.free = max(self.now, self.free) + self.runs[min(self.started, len(self.runs) - 1)]
+        self.now += 1e-6
+        self.started += 1
+
+    def wait(self) -> None:
+        """Return when the queue is empty."""
+        self.now = max(self.now, self.free)
+        self.waited += 1
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
+        self.read += 1
+        return self.now
+
+    def square(self, number: int) -> int:
+        """Multiply a number by itself, and return when that is done: one second later."""
+        self.now += 1.0
+        return number * number
+
+    def __eq__(self, other: object) -> bool:  # it may change while it works
+        return isinstance(other, Device)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        runs = ", ".join(duration(run) for run in self.runs[:6])
+        return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
+
+
+@checks.verdict
+def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
+    """Lesson 11, exercise 1: quartiles of runs that were waited for, or a refusal, on a simulated device."""
+
+    def right(device: Device, repeats: int) -> tuple[float, float, float] | str:
+        seconds = device.runs[1 : 1 + repeats]
+        low, middle, high = (_rounded(value) for value in np.percentile(seconds, [25, 50, 75]))
+        return "too noisy" if high - low > NOISE * middle else (low, middle, high)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        def runs(middle: float, spread: float, count: int) -> list[float]:  # quartiles `spread` of the median apart
+            steps = np.linspace(-1, 1, count) * spread * middle
+            return [_rounded(run) for run in (3 * middle, *(middle + rng.permutation(steps)), 0.5 * middle)]
+
+        known = (Device(0.9, [0.01, 0.01, 0.01, 0.0101, 0.0101, 0.0102, 0.02]), 5)
+        drawn = [(Device(0.5, runs(float(rng.uniform(1e-3, 1)), 0.02, 9)), 9) for _ in range(3)]
+        quick, slow = Device(0.1, runs(5e-5, 0.3, 7)), Device(0.1, runs(40.0, 0.01, 7))  # noisy and quiet
+        one_late = runs(2e-3, 0.004, 11)
+        one_late[5] *= 40  # an interruption: the mean moves, the quartiles stay
+        few_late = runs(3e-3, 0.01, 9)
+        few_late[2] *= 4
+        few_late[6] *= 5
+        modes = [0.02, *rng.permutation([0.01] * 6 + [0.015] * 5), 0.01]  # a busy neighbour came and went
+        beyond_and_late = sorted(runs(5e-3, 0.053, 13)[1:-1])
+        beyond_and_late[-1] *= 30  # moves the mean, not the quartiles
+        late = Device(0.2, [0.01, *rng.permutation(beyond_and_late), 0.01])
+        near, beyond = Device(0.2, runs(8e-3, 0.049, 13)), Device(0.2, runs(8e-3, 0.051, 13))
+        late_third = (Device(0.0, [0.005, 0.01, 0.0101, 0.0102, 0.04, 0.01]), 5)  # the first run is not the slowest
+        few = (Device(0.3, [0.03, 0.01, 0.011, 0.012, 0.013]), 4)  # noisy, in few repeats
+        others = [late_third, few, (quick, 7), (slow, 7), (Device(2.0, one_late), 11), (Device(2.0, few_late), 9),
+                  (Device(0.3, modes), 11), (near, 13), (beyond, 13), (late, 13)]  # fmt: skip
+        return [known, *drawn, *others, (Device(0.1, runs(1e-2, 0.02, 40)), 20)]
+
+    used: list[tuple[Device, int]] = []
+
+    @functools.wraps(learner)
+    def noted(device: Device, repeats: int) -> object:
+        used.append((device, repeats))
+        answer = learner(device, repeats)
+        if isinstance(answer, tuple | list) and all(isinstance(part, int | float) for part in answer):
+            return tuple(map(_rounded, answer))  # a clock that runs on leaves tails such as 0.010100000000000002
+        return answer
+
+    try:
+        yield checks.judge_function(noted if callable(learner) else learner, right, cases)
+    except checks.NotYet as wrong:
+        raise checks.NotYet(f"{str(wrong).rstrip('.')}{_how_it_was_timed(*used[-1]) if used else ''}") from None
+
+
+def _rounded(number: float) -> float:
+    """Return a number with seven significant digits."""
+    return float(f"{number:.7g}")
+
+
+def _how_it_was_timed(device: Device, repeats: int) -> str:
+    """Return how often a device was started, waited for and asked for the time, and how far its runs lie apart."""
+    low, middle, high = np.percentile(device.runs[1 : 1 + repeats], [25, 50, 75])
+    calls = {"start()": device.started, "wait()": device.waited, "clock()": device.read}
+    counted = f"Calls: {', '.join(f'{count} of {name}' for name, count in calls.items())}"
+    queued = f"; at {device.overlapped} of these starts a run was still in the queue" if device.overlapped else ""
+    apart = f"The quartiles of these {repeats} runs are {(high - low) / middle:.1%} of the median apart"
+    return f". {counted}{queued}. {apart}"
+
+
+# -------------------------------------------------------------------------------------- exercise 2: cheat, and close it
+
+Program = Callable[[Device, int], object]
+BenchmarkFunction = Callable[[Program, Device], object]
+
+
+def benchmark(work: Program, device: Device) -> object:
+    """The benchmark with a hole: it checks before the clock, and with a number that everybody knows."""
+    if work(device, 7) != 49:
+        return "wrong"
+    begin = device.clock()
+    work(device, 7)
+    return device.clock() - begin
+
+
+def _remembering() -> Program:
+    known: dict[int, int] = {}
+
+    def work(device: Device, number: int) -> int:
+        if number not in known:
+            known[number] = device.square(number)
+        return known[number]
+
+    return work
+
+
+def _first_call_alone() -> Program:
+    calls: list[int] = []
+
+    def work(device: Device, number: int) -> int:
+        calls.append(number)
+        return device.square(number) if len(calls) == 1 else 0
+
+    return work
+
+
+def _slowly(seconds: int, off: int = 0) -> Program:
+    return lambda device, number: [device.square(number) for _ in range(seconds)][-1] + off
+
+
+# What each program does, how to make it anew, and the seconds of its honest run; None where its results are wrong.
+PROGRAMS: tuple[tuple[str, Callable[[], Program], float | None], ...] = (
+    ("computes for 1 s", lambda: _slowly(1), 1.0),
+    ("computes for 3 s", lambda: _slowly(3), 3.0),
+    ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), None),
+    ("returns 49 at once", lambda: lambda device, number: 49, None),
+    ("knows the squares below 10,000 by heart", lambda: lambda device, n: n * n if n < 10_000 else 0, None),
+    ("remembers every number that it has seen", _remembering, 1.0),
+    ("computes at its first call alone, and then returns 0", _first_call_alone, 1.0),
+)
+
+
+@checks.verdict
+def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[str]:
+    """Lesson 11, exercise 2: a program that deceives `benchmark`, and a benchmark that no such program deceives."""
+    claimed = checks.answer(benchmark, cheat, Device(0.0, [1.0]), who="with your cheat the benchmark")
+    if claimed == "wrong" and checks.answer(cheat, Device(0.0, [1.0]), 7, who="cheat(device, 7)") in (..., None):
+        raise checks.NotDone("cheat(device, 7) returns nothing yet.")
+    if claimed == "wrong":
+        raise checks.NotYet("the benchmark calls your cheat wrong: it checks work(device, 7) first.")
+    if claimed > 0.01:
+        raise checks.NotYet(
+            f"the benchmark measures {duration(claimed)} for your cheat: it computes while it is timed."
+        )
+    yield "the cheat takes no time"
+    for what, make, seconds in PROGRAMS:
+        program = make()
+        for run in ("first", "second"):
+            device = Device(0.0, [1.0])
+            who = f"for a program that {what}, at the {run} call, fair_benchmark"
+            actual = checks.answer(fair_benchmark, program, device, who=who)
+            if actual is ... or actual is None:
+                raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
+            _judge_time(actual, seconds, who, may_be_wrong=what.startswith("computes at its first"))
+    yield f"{len(PROGRAMS)} programs, honest and not"
+
+
+def _judge_time(actual: object, seconds: float | None, who: str, may_be_wrong: bool) -> None:
+    """Judge what a benchmark said of a program: no cheat may look faster than honest work."""
+    expected = "wrong" if seconds is None else f"{seconds:g}" + (' or "wrong"' if may_be_wrong else "")
+    if isinstance(actual, str):
+        right = actual == "wrong" and (seconds is None or may_be_wrong)
+    else:
+        number = isinstance(actual, int | float) and not isinstance(actual, bool)
+        right = number and seconds is not None and math.isclose(actual, seconds, rel_tol=1e-3)
+    if not right:
+        raise checks.NotYet(f"{who} returned {actual!r}; expected {expected}.")
+
+
+# -------------------------------------------------------------------------------------------- exercise 3: who misleads?
+
+FAULTS = ("above the limit", "first call counted", "other work", "saving, not speed-up", "within the spread", "fair")
+
+
+class Claim(NamedTuple):
+    """A claim of exercise 3, and how it is judged."""
+
+    verdict: str  # one of FAULTS
+    number: float
+    how: str  # the number is computed
+    ask: str  # yourself, where the verdict is wrong
+
+
+CLAIMS = {
+    "A": Claim("above the limit", 18 * 2 * 10_000**3 / 13.8 / 860e9, "operations of all 18 over seconds, over the peak",
+               "How many operations can that card do in 13.8 s?"),
+    "B": Claim("saving, not speed-up", 40 / 19, "the old time over the new time",
+               "If 40 ms became 20 ms, 50 % less, how many times as fast would it be?"),
+    "C": Claim("other work", (224 / 28) ** 2, "pixels of one image over pixels of the other, both sides counted",
+               "Is an image of X as much to compute as an image of Y?"),
+    "D": Claim("first call counted", 10.0, "the median in ms, of all five or the last four",
+               "Why is one run so much longer?"),
+    "E": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
+               "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
+    "F": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
+}  # fmt: skip
+
+
+@checks.verdict
+def check_claims(diagnosis: object) -> Iterator[str]:
+    """Lesson 11, exercise 3: which claims mislead, and by which number one sees it."""
+
+    def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
+        fault = fault.strip().lower() if isinstance(fault, str) else fault
+        if fault not in FAULTS:
+            raise checks.NotYet(f"{letter}: {fault!r} is none of the six verdicts: {', '.join(map(repr, FAULTS))}.")
+        if fault != claim.verdict:
+            raise checks.NotYet(f"{letter}: not {fault!r}. {claim.ask}")
+        if isinstance(number, bool) or not isinstance(number, int | float | np.number):
+            raise checks.NotYet(f"{letter}: the verdict is right; its second part must be a number, came {number!r}.")
+        if not math.isclose(number, claim.number, rel_tol=0.03):
+            raise checks.NotYet(f"{letter}: the verdict is right, the number {number:.4g} is not. Wanted: {claim.how}.")
+
+    yield checks.judge_diagnosis(diagnosis, CLAIMS, ("verdict", "number"), "claims", judge)
