@@ -20,7 +20,7 @@ PLAN = """
     compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/worker compute/processes
     cluster compute/host compute/products compute/webgpu compute/frameworks compute/devices compute/opencl
     compute/training compute/models compute/plaidml
-    tile/* judge/* ranking/* doctor* lessons/* commands/* __main__ maintain/*
+    tile/* judge/* doctor* lessons/* commands/* __main__ maintain/*
 """
 FLOORS = PLAN.split()
 FILES = {path.relative_to(ROOT / "helpers").with_suffix("").as_posix(): path for path in ROOT.glob("helpers/**/*.py")}

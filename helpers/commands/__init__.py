@@ -16,7 +16,7 @@ COMMANDS = {
     "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     "doctor": "say what is wrong here, why, and what to type next",
     "devices": "list what can compute here, as each framework sees it",
-    "bench": "rank this machine: measure it, score it, compare it, or send its result in (lesson 11)",
+    "bench": "rank this machine: measure it, score it, keep the result, compare it (lesson 11)",
     "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
     "book": "build a site of all lessons, from their stored outputs, in build/book",
     "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",

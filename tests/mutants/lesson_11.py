@@ -71,52 +71,54 @@ MUTANTS = {
         ],
     },
     2: {
-        "arithmetic mean": [("np.exp(np.mean(np.log(ratios)))", "np.mean(ratios)")],
-        "harmonic mean": [("np.exp(np.mean(np.log(ratios)))", "len(both) / sum(1 / ratio for ratio in ratios)")],
-        "median": [("np.exp(np.mean(np.log(ratios)))", "np.median(ratios)")],
-        "the other way round": [("speeds[task] / reference[task]", "reference[task] / speeds[task]")],
-        "not over the reference": [("speeds[task] / reference[task]", "speeds[task]")],
-        "no root": [("np.exp(np.mean(np.log(ratios)))", "np.prod(ratios)")],
-        "root of all the reference's tasks": [
-            ("np.exp(np.mean(np.log(ratios)))", "np.prod(ratios) ** (1 / len(reference))")
-        ],
-        "square root": [("np.exp(np.mean(np.log(ratios)))", "np.prod(ratios) ** 0.5")],
-        "without the hundred": [("100 * ", "")],
-        "all tasks of the reference": [("len(both)", "len(reference)")],
-        "all tasks of the machine": [("len(both)", "len(speeds)")],
-        "a missing one counts as equal": [
-            ("    return", "    ratios += [1.0] * (len(reference) - len(both))\n    return")
-        ],
-        "a missing one counts as nearly nothing": [
-            ("    return", "    ratios += [1e-9] * (len(reference) - len(both))\n    return")
-        ],
-        "None is not looked for": [("reference[task] is not None and speeds.get(task) is not None", "task in speeds")],
-        "a key is not looked for": [("speeds.get(task)", "speeds[task]")],
-        "the reference has all": [("reference[task] is not None and ", "")],
-        "in the order of the tasks": [
+        "the cheat computes": [("    return 49", "    return device.square(7)")],
+        "the cheat is wrong": [("    return 49", "    return 48")],
+        "the cheat stops": [("    return 49", "    return 49 / 0")],
+        "the benchmark as it was": [
             (
-                "    ratios = [speeds[task] / reference[task] for task in both]",
-                "    ratios = [a / b for a, b in zip(speeds.values(), reference.values()) if a and b]",
+                "    number = random.randrange(10**9)\n    begin = device.clock()\n    result = work(device, number)\n"
+                '    seconds = device.clock() - begin\n    return seconds if result == number * number else "wrong"',
+                "    return benchmark(work, device)",
             )
         ],
-        "the points alone": [(", len(both)", "")],
-        "the tasks first": [
+        "the known number": [("random.randrange(10**9)", "7")],
+        "another known number": [("random.randrange(10**9)", "123456789")],
+        "a small number": [("random.randrange(10**9)", "random.randrange(100)")],
+        "a seed": [("random.randrange(10**9)", "random.Random(0).randrange(10**9)")],
+        "warms up with the same number": [
             (
-                "return 100 * np.exp(np.mean(np.log(ratios))), len(both)",
-                "return len(both), 100 * np.exp(np.mean(np.log(ratios)))",
+                "    begin = device.clock()\n    result",
+                "    work(device, number)\n    begin = device.clock()\n    result",
             )
         ],
-        "whole points": [("100 * np.exp(np.mean(np.log(ratios)))", "round(100 * np.exp(np.mean(np.log(ratios))))")],
-        "equal ratios fall together": [
+        "nothing is checked": [('seconds if result == number * number else "wrong"', "seconds")],
+        "checks before the clock alone": [
             (
-                "ratios = [speeds[task] / reference[task] for task in both]",
-                "ratios = list({speeds[task] / reference[task] for task in both})",
+                "    begin =",
+                '    if work(device, number + 1) != (number + 1) ** 2:\n        return "wrong"\n    begin =',
+            ),
+            ('seconds if result == number * number else "wrong"', "seconds"),
+        ],
+        "checks another call": [
+            ("result == number * number", "work(device, number + 1) == (number + 1) ** 2"),
+        ],
+        "compares it with itself": [("result == number * number", "result == work(device, number)")],
+        "checks the parity": [("result == number * number", "result % 2 == number % 2")],
+        "checks the size": [("result == number * number", "abs(result - number * number) < 10")],
+        "stops the clock too early": [
+            (
+                "    result = work(device, number)\n    seconds = device.clock() - begin",
+                "    seconds = device.clock() - begin\n    result = work(device, number)",
             )
         ],
-        "the ratio of the sums": [
-            ("np.exp(np.mean(np.log(ratios)))", "sum(speeds[t] for t in both) / sum(reference[t] for t in both)")
-        ],
-        "the machine is tidied": [("    both =", "    speeds.pop('MLP', None)\n    both =")],
+        "two calls in one time": [("    result =", "    work(device, number + 1)\n    result =")],
+        "in milliseconds": [("return seconds if", "return 1e3 * seconds if")],
+        "another clock": [("device.clock()", "time.perf_counter()")],
+        "another word": [('"wrong"', '"cheat"')],
+        "None for wrong": [('"wrong"', "None")],
+        "always wrong": [("result == number * number", "result != result")],
+        "a second for all": [("return seconds if", "return 1.0 if")],
+        "the benchmark is left out": [("    number = random", "    return ...\n    number = random")],
     },
     3: {
         "A is other work": [('"above the limit"', '"other work"')],
@@ -147,65 +149,6 @@ MUTANTS = {
         "F is left out": [('    "F": ("fair", 30 / 20),\n', "")],
         "no verdict of the six": [('"fair"', '"good"')],
         "verdict alone": [('("fair", 30 / 20)', '"fair"')],
-    },
-    4: {
-        "whole seconds": [("work[task] / machines", "work[task] // machines")],
-        "the time for each task it has": [("for task in work)", "for task in work) / len(machines[name])")],
-        "counts one of what is not needed": [
-            (
-                "return sum(work[task] / machines[name][task] for task in work)",
-                "return sum(work.get(task, 1) / speed for task, speed in machines[name].items())",
-            )
-        ],
-        "the first machine's tasks": [("for task in work)", "for task in next(iter(machines.values())))")],
-        "rounds to seconds": [
-            (
-                "return sum(work[task] / machines[name][task] for task in work)",
-                "return round(sum(work[task] / machines[name][task] for task in work))",
-            )
-        ],
-        "the largest geometric mean": [
-            (
-                "sum(work[task] / machines[name][task] for task in work)",
-                "-np.mean(np.log(list(machines[name].values())))",
-            )
-        ],
-        "the largest mean speed": [
-            ("sum(work[task] / machines[name][task] for task in work)", "-np.mean(list(machines[name].values()))")
-        ],
-        "work times speed": [("work[task] / machines[name][task]", "-work[task] * machines[name][task]")],
-        "speed over work": [
-            (
-                "sum(work[task] / machines[name][task] for task in work)",
-                "-sum(machines[name][task] / work[task] for task in work if work[task])",
-            )
-        ],
-        "one second for each task": [("work[task] / machines", "1 / machines")],
-        "the longest task alone": [("return sum(", "return max(")],
-        "the largest task alone": [
-            ("sum(work[task] / machines[name][task] for task in work)", "-machines[name][max(work, key=work.get)]")
-        ],
-        "the shortest task": [("return sum(", "return min(")],
-        "the slowest": [("return min(machines", "return max(machines")],
-        "the first machine": [("return min(machines, key=seconds)", "return next(iter(machines))")],
-        "the last machine": [("return min(machines, key=seconds)", "return list(machines)[-1]")],
-        "red": [("return min(machines, key=seconds)", 'return "red"')],
-        "its seconds": [("return min(machines, key=seconds)", "return min(map(seconds, machines))")],
-        "its speeds": [("return min(machines, key=seconds)", "return machines[min(machines, key=seconds)]")],
-        "a list": [("return min(machines, key=seconds)", "return [min(machines, key=seconds)]")],
-        "weighted geometric mean": [
-            (
-                "sum(work[task] / machines[name][task] for task in work)",
-                "-sum(work[task] * np.log(machines[name][task]) for task in work)",
-            )
-        ],
-        "nothing to do counts as one": [("work[task] / machines", "(work[task] or 1) / machines")],
-        "every task of the machines": [
-            (
-                "sum(work[task] / machines[name][task] for task in work)",
-                "sum(work.get(task, 1_000) / speed for task, speed in machines[name].items())",
-            )
-        ],
     },
 }
 
@@ -267,28 +210,34 @@ def fair_time(device, repeats):
 """,
     },
     2: {
-        "of the library": """
-def score_of(speeds, reference):
-    from statistics import geometric_mean
+        "remembers, and the median of three": """
+def cheat(device, number, known={7: 7 * 7}):
+    return known[number]
 
-    ratios = [speeds[t] / reference[t] for t in speeds if speeds[t] and reference.get(t)]
-    return 100 * geometric_mean(ratios), len(ratios)
+
+def fair_benchmark(work, device):
+    times = []
+    for _ in range(3):
+        unseen = int(np.random.default_rng().integers(2**20, 2**40))
+        start = device.clock()
+        answer = work(device, unseen)
+        times.append(device.clock() - start)
+        if answer != unseen**2:
+            return "wrong"
+    return float(np.median(times))
 """,
-        "a root": """
-def score_of(speeds, reference):
-    product, count = 1, 0
-    for task, speed in speeds.items():
-        if speed is None or reference.get(task) is None:
-            continue
-        product *= speed / reference[task]
-        count += 1
-    return (100 * product ** (1 / count), count)
-""",
-        "logarithms of both": """
-def score_of(speeds, reference):
-    shared = {t for t in speeds.keys() & reference.keys() if speeds[t] is not None and reference[t] is not None}
-    away = np.mean([np.log2(speeds[t]) - np.log2(reference[t]) for t in shared])
-    return [np.float64(100 * 2**away), len(shared)]
+        "the device itself is asked, after the clock": """
+cheat = lambda device, number: 7 * number
+
+
+def fair_benchmark(work, device):
+    number = time.perf_counter_ns()
+    first = device.clock()
+    came = work(device, number)
+    last = device.clock()
+    if came == device.square(number):
+        return last - first
+    return "wrong"
 """,
     },
     3: {
@@ -315,32 +264,6 @@ diagnosis = {
         "in another order of words": """
 verdicts = "above the limit;saving, not speed-up;other work;first call counted;within the spread;fair".split(";")
 diagnosis = dict(zip("ABCDEF", zip(verdicts, (3.03, 2.105, 64, 10, 0.3, 1.5))))
-""",
-    },
-    4: {
-        "a loop": """
-def choose(machines, work):
-    best, least = None, float("inf")
-    for name, speeds in machines.items():
-        total = 0
-        for task, amount in work.items():
-            total += amount / speeds[task]
-        if total < least:
-            best, least = name, total
-    return best
-""",
-        "arrays": """
-def choose(machines, work):
-    names = list(machines)
-    times = [np.dot([1 / machines[name][task] for task in work], list(work.values())) for name in names]
-    return names[int(np.argmin(times))]
-""",
-        "the mean speed for this work": """
-def choose(machines, work):
-    def speed(name):
-        return sum(work.values()) / sum(work[task] / machines[name][task] for task in work if work[task] > 0)
-
-    return sorted(machines, key=speed)[-1]
 """,
     },
 }
