@@ -147,7 +147,7 @@ def test_the_table_says_what_the_lessons_do():
     assert 'os.environ["KERAS_BACKEND"] = "tensorflow"' in codes["08"] and "CUT_ONE_GPU" in codes["08"]
     assert "take_device_of_lesson_01()" in codes["06"]  # tinygrad
     assert 'compile_model(file, "CPU"' in codes["10"] and '"CoreML"' in codes["10"]
-    assert "lesson.measure" in codes["11"] and "11 measures each framework" in " ".join(on_gpu.NOTE.split())
+    assert "bench.measure" in codes["11"] and "11 measures each framework" in " ".join(on_gpu.NOTE.split())
     assert on_gpu.head()[1].startswith("OpenCL: 01, 02, 03, 12") and len(on_gpu.head()) == len(on_gpu.Row._fields) - 1
 
 

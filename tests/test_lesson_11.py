@@ -16,10 +16,10 @@ from helpers import ROOT, __main__
 from helpers.compute import models, training
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_11 as lesson
-from helpers.lessons import lesson_11_exercises as exercises
+from helpers.lessons import lesson_11_bench as bench
 from helpers.measure import published
 
-GALLERY = sorted(lesson.MACHINES.glob("*.json"))
+GALLERY = sorted(bench.MACHINES.glob("*.json"))
 
 
 def suite(speeds, others=0.0):
@@ -28,7 +28,7 @@ def suite(speeds, others=0.0):
     found = []
     for (task, framework), speed in speeds.items():
         names = {"name": f"{task}, {framework}", "task": task, "framework": framework, "device": f"chip ({framework})"}
-        seconds = lesson.TASKS[task][1] / speed
+        seconds = bench.TASKS[task][1] / speed
         run = pyperf.Run([seconds * k for k in (0.8, 0.9, 1, 1.1, 9)], metadata=about | names, collect_metadata=False)
         found.append(pyperf.Benchmark([run]))
     return pyperf.BenchmarkSuite(found)
@@ -52,7 +52,7 @@ def shown(monkeypatch):
 
 def test_the_load_of_others_leaves_out_our_own_work_and_counts_a_neighbours():
     def others():
-        with lesson.Load() as load:
+        with bench.Load() as load:
             end = time.perf_counter() + 1.5
             while time.perf_counter() < end:
                 pass  # our own work: it is not to be counted
@@ -65,8 +65,8 @@ def test_the_load_of_others_leaves_out_our_own_work_and_counts_a_neighbours():
         beside = others()
     assert busy and not any(child.is_running() for child in busy)
     assert 0 <= alone <= 1 and beside >= 0.3  # the neighbour has a process for each core, and we have one thread
-    calm = lesson.Load()
-    calm.others = lesson.QUIET
+    calm = bench.Load()
+    calm.others = bench.QUIET
     assert str(calm).endswith(": quiet")
     calm.others += 0.001
     assert str(calm).endswith("not quiet")
@@ -90,13 +90,13 @@ def test_the_processor_has_a_peak():
 
 
 def test_kernels_compute_right_and_a_wrong_result_is_noticed():
-    device, works = lesson.on_opencl(64)
+    device, works = bench.on_opencl(64)
     for work in works.values():
         event = work.start()
         event.wait()
         assert work.is_right(event)
     assert "OpenCL" in device
-    _, _, _, is_product = lesson._inputs(64)
+    _, _, _, is_product = bench._inputs(64)
     assert not is_product(np.zeros((64, 64), np.float32)) and not is_product(np.full((64, 64), np.nan, np.float32))
 
 
@@ -104,52 +104,52 @@ def test_the_networks_answers_by_numpy_are_those_of_keras():
     training.start()
     network = models.cnn()
     images = np.random.default_rng(0).integers(0, 256, (3, 28, 28, 1), dtype=np.uint8)
-    assert np.allclose(lesson.cnn_answers(network.get_weights(), images), network.predict_on_batch(images), atol=1e-4)
-    assert math.isclose(lesson.MLP, 2 * (models.mlp().count_params() - 512 - 512 - 10))
+    assert np.allclose(bench.cnn_answers(network.get_weights(), images), network.predict_on_batch(images), atol=1e-4)
+    assert math.isclose(bench.MLP, 2 * (models.mlp().count_params() - 512 - 512 - 10))
 
 
 def test_a_result_holds_every_run_and_nothing_that_names_the_owner(monkeypatch):
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
     lines = []
-    result = lesson.measure(["numpy"], lines.append)
-    assert [(row.task, row.framework) for row in lesson.rows(result)] == [("copy", "numpy"), ("product", "numpy")]
-    assert all(len(row.measured.seconds) >= 5 and row.speed > 0 for row in lesson.rows(result))
+    result = bench.measure(["numpy"], lines.append)
+    assert [(row.task, row.framework) for row in bench.rows(result)] == [("copy", "numpy"), ("product", "numpy")]
+    assert all(len(row.measured.seconds) >= 5 and row.speed > 0 for row in bench.rows(result))
     assert set(result.get_metadata()) == {"framework", "device", "machine", "others", "profile", "measured", "unit"}
     assert len(lines) == 1
 
 
 def test_a_wrong_result_gives_no_speed(monkeypatch):
-    wrong = lesson.Work(lambda: None, lambda _: False)
-    monkeypatch.setattr(lesson, "_on_numpy", lambda: ("a device", {"copy": wrong}))
+    wrong = bench.Work(lambda: None, lambda _: False)
+    monkeypatch.setattr(bench, "_on_numpy", lambda: ("a device", {"copy": wrong}))
     with pytest.raises(WorkshopError, match="copy wrong"):
-        lesson.time_tasks("numpy", 0.0)
+        bench.time_tasks("numpy", 0.0)
 
 
 def test_the_score_is_the_geometric_mean_over_the_tasks_that_both_have():
     own = suite({("copy", "numpy"): 20, ("copy", "opencl"): 10, ("product", "jax"): 400})
     other = suite({("copy", "numpy"): 10, ("product", "jax"): 100, ("MLP training", "jax"): 5000})
-    assert lesson.score(own, other) == pytest.approx((100 * 8**0.5, 2))
-    assert lesson.best(own)["copy"].framework == "numpy"
-    assert lesson.best(own)["copy"].speed == pytest.approx(20)  # the median: the late run does not count
-    assert "2 times slower" in str(lesson.table(own))
+    assert bench.score(own, other) == pytest.approx((100 * 8**0.5, 2))
+    assert bench.best(own)["copy"].framework == "numpy"
+    assert bench.best(own)["copy"].speed == pytest.approx(20)  # the median: the late run does not count
+    assert "2 times slower" in str(bench.table(own))
 
 
 def test_every_file_of_the_gallery_can_be_read_and_names_no_owner():
-    assert GALLERY and lesson.score(lesson.reference(), lesson.reference()) == pytest.approx((100, len(lesson.TASKS)))
-    assert len(lesson.gallery().rows) == len(GALLERY)
+    assert GALLERY and bench.score(bench.reference(), bench.reference()) == pytest.approx((100, len(bench.TASKS)))
+    assert len(bench.gallery().rows) == len(GALLERY)
     for path in GALLERY:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"hostname|/home/|/root|[A-Z]:\\", text), path.name
         result = pyperf.BenchmarkSuite.load(str(path))
-        assert {row.task for row in lesson.rows(result)} <= set(lesson.TASKS)
+        assert {row.task for row in bench.rows(result)} <= set(bench.TASKS)
         assert all(str(value).isprintable() for value in result.get_metadata().values())
 
 
 def test_bench_keeps_a_result_and_lets_pyperf_compare(monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(lesson, "measure", lambda *_: suite({("copy", "numpy"): 10, ("product", "numpy"): 100}))
-    reference = lesson.reference()
-    monkeypatch.setattr(lesson, "reference", lambda: reference)
-    monkeypatch.setattr(lesson, "MACHINES", tmp_path)
+    monkeypatch.setattr(bench, "measure", lambda *_: suite({("copy", "numpy"): 10, ("product", "numpy"): 100}))
+    reference = bench.reference()
+    monkeypatch.setattr(bench, "reference", lambda: reference)
+    monkeypatch.setattr(bench, "MACHINES", tmp_path)
     assert __main__.main(["bench", "--save", "my-machine"]) == 0
     kept = tmp_path / "my-machine.json"
     assert json.loads(kept.read_text(encoding="utf-8"))["benchmarks"]
@@ -180,7 +180,7 @@ def test_the_lessons_published_figures_are_the_files():
 
 
 def test_the_simulated_device_keeps_its_own_time():
-    device = exercises.Device(0.5, [0.02, 0.01, 0.03])
+    device = lesson.Device(0.5, [0.02, 0.01, 0.03])
     device.start()
     assert device.clock() == pytest.approx(0.5, abs=1e-5)  # compiled, and the work only begun
     device.wait()
@@ -194,7 +194,7 @@ def test_the_simulated_device_keeps_its_own_time():
 
 @pytest.mark.parametrize("given", [None, 3, "a text"])
 def test_checks_refuse_what_is_no_answer_without_a_traceback(given, capsys):
-    exercises.check_fair_time(given)
-    exercises.check_cheat(given, given)
-    exercises.check_claims(given)
+    lesson.check_fair_time(given)
+    lesson.check_cheat(given, given)
+    lesson.check_claims(given)
     assert capsys.readouterr().out.count("not ") >= 3

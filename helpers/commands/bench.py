@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print what came, and do with the result what `args` asks for."""
-    from helpers.lessons import lesson_11
+    from helpers.lessons import lesson_11_bench
 
     for name in args.only or ():
-        if name not in lesson_11.FRAMEWORKS:
+        if name not in lesson_11_bench.FRAMEWORKS:
             raise WorkshopError(
-                f"There is no framework {name!r} here.", next=f"One of {', '.join(lesson_11.FRAMEWORKS)}."
+                f"There is no framework {name!r} here.", next=f"One of {', '.join(lesson_11_bench.FRAMEWORKS)}."
             )
     if args.save and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", args.save):
         raise WorkshopError(
@@ -41,11 +41,11 @@ def run(args: argparse.Namespace) -> int:
         raise WorkshopError(f"There is no file {args.compare}.", next="Name one of data/results/machines.")
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
-    suite = lesson_11.measure(args.only or tuple(lesson_11.FRAMEWORKS))
-    points, count = lesson_11.score(suite, lesson_11.reference())
-    print(f"\n{lesson_11.table(suite)}\n\nScore over {count} tasks: {points:.0f} (the reference machine: 100)")
+    suite = lesson_11_bench.measure(args.only or tuple(lesson_11_bench.FRAMEWORKS))
+    points, count = lesson_11_bench.score(suite, lesson_11_bench.reference())
+    print(f"\n{lesson_11_bench.table(suite)}\n\nScore over {count} tasks: {points:.0f} (the reference machine: 100)")
     if args.save:
-        path = lesson_11.MACHINES / f"{args.save}.json"
+        path = lesson_11_bench.MACHINES / f"{args.save}.json"
         suite.dump(str(path), compact=False, replace=True)
         print(f"Kept: {path}\nTo send it in: docs/ranking.md")
     if args.compare:

@@ -1,37 +1,29 @@
-"""Lesson 11, Rank your machine: the benchmark that `bench` runs too, figures, and the checks of its exercises."""
+"""Lesson 11, Rank your machine: its processor and neighbour, its figures, and the checks of its exercises."""
 
 from __future__ import annotations
 
 import functools
 import math
-import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import ROOT
-from helpers.compute import backends, devices, processes, workarounds
-from helpers.compute.host import cpu_name, usable_cpus
-from helpers.errors import WorkshopError
-from helpers.measure import timing, workload
+from helpers.compute.host import usable_cpus
+from helpers.judge import checks
+from helpers.lessons import lesson_11_bench as bench
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, figure, show
-from helpers.measure.tables import Table
-from helpers.measure.timing import Measurement
+from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
-    import keras
     import pyperf
     from matplotlib.axes import Axes
 
-# ------------------------------------------------------------------------------------- the processor, and who uses it
-
-QUIET = 0.05  # of all cores: as much as others may use beside a measurement that is called quiet
+NOISE = 0.05  # of the median: the largest distance of the quartiles that exercise 1 reports
 
 
 def processor() -> tuple[int, float, int, int]:
@@ -47,32 +39,6 @@ def processor() -> tuple[int, float, int, int]:
     cores = min(math.ceil(usable_cpus()), psutil.cpu_count(logical=False) or sys.maxsize)
     arm = platform.machine().lower() in ("arm64", "aarch64")
     return cores, clock, 4 if arm else 2, 16 if has.get("AVX512F") else 8 if has.get("AVX2") else 4
-
-
-class Load:
-    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
-
-    def __enter__(self) -> Load:
-        self.begin, self.others = self._now(), math.nan
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        import psutil
-
-        seconds, busy, own = (end - begin for begin, end in zip(self.begin, self._now(), strict=True))
-        self.others = min(1.0, max(0.0, (busy - own) / (seconds * psutil.cpu_count())))
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """The time, what all cores have worked, and what they worked for us and for the processes we have ended."""
-        import psutil
-
-        times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
-        kinds = ("user", "nice", "system", "irq", "softirq", "steal")
-        return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
-
-    def __str__(self) -> str:
-        return f"others used {self.others:.0%} of the cores: {'quiet' if self.others <= QUIET else 'not quiet'}"
 
 
 @contextmanager
@@ -92,314 +58,7 @@ def busy_neighbour(seconds: float = 60.0) -> Iterator[None]:
             process.stdout.close()
 
 
-# ------------------------------------------------------------------------------------------------------ the benchmark
-
-MACHINES = ROOT / "data" / "results" / "machines"
-REFERENCE = "amd-zen-5-2-cores"  # the machine whose score is 100
-FRAMEWORKS = {"numpy": "NumPy", "opencl": "OpenCL"} | backends.BACKENDS
-PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
-SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
-# For each task its unit, the amount of one run in that unit, and what is done.
-TASKS = {
-    "copy": ("GB/s", 8e-9 * COPIED, "read 64 MiB and write as much"),
-    "product": ("GFLOP/s", 2e-9 * SIZE**3, "multiply two matrices of 1,024 x 1,024"),
-    "MLP training": ("images/s", BATCH, "article A's network, 128 images a step"),
-    "CNN training": ("images/s", BATCH, "article C's network, 128 images a step"),
-    "CNN inference": ("images/s", BATCH, "article C's network, 128 images at once"),
-}
-# Operations of one image: a multiplication and an addition for each weight that it meets. A training does them
-# forwards, and backwards for the weights and, behind the first layer, for the inputs.
-MLP = 2 * (784 * 512 + 512 * 512 + 512 * 10)
-CNN = 2 * (26**2 * 9 * 32 + 24**2 * 9 * 32 * 64 + 9216 * 128 + 128 * 10)
-OPERATIONS = {
-    "MLP training": 3 * MLP - 2 * 784 * 512,
-    "CNN training": 3 * CNN - 2 * 26**2 * 9 * 32,
-    "CNN inference": CNN,
-}
-OPENCL = """
-__kernel void copy(__global const float *from, __global float *to) {
-    to[get_global_id(0)] = from[get_global_id(0)];
-}
-// Each work-item computes 8 x 8 numbers of C = A B; n is a multiple of 8.
-__kernel void product(__global const float *a, __global const float8 *b, __global float8 *c, const int n) {
-    int column = get_global_id(0), row = 8 * get_global_id(1);
-    float8 sums[8] = {0};
-    for (int k = 0; k < n; k++) {
-        float8 right = b[k * (n / 8) + column];
-        #pragma unroll
-        for (int i = 0; i < 8; i++)
-            sums[i] += a[(row + i) * n + k] * right;
-    }
-    for (int i = 0; i < 8; i++)
-        c[(row + i) * (n / 8) + column] = sums[i];
-}
-"""
-
-
-class Work(NamedTuple):
-    """One task on one device."""
-
-    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
-    is_right: Callable[[object], bool]  # takes what the last start returned
-
-
-def measure(
-    frameworks: Sequence[str] = tuple(FRAMEWORKS), tell: Callable[[str], object] = print
-) -> pyperf.BenchmarkSuite:
-    """Time every task with each installed framework, on the device that it takes by itself.
-
-    Each framework runs in a process of its own, where its tasks take turns; under `lab` all of this three times.
-
-    Args:
-        frameworks: some of FRAMEWORKS.
-        tell: takes a line for each process that begins, and the reason where one fails.
-
-    Returns:
-        One of pyperf's benchmarks for each task and framework, with a run for each process.
-
-    Raises:
-        WorkshopError: nothing could be measured.
-    """
-    import pyperf
-
-    installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
-    passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 8.0), full=(5, 20.0))
-    workarounds.ask_for_large_pages()
-    workarounds.keep_pocl_on_its_cores()
-    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    found: dict[tuple[str, str], list[tuple[str, list[float]]]] = {}
-    with Load() as load:
-        for number in range(passes):
-            for name in installed:
-                tell(f"pass {number + 1} of {passes}: {FRAMEWORKS[name]}")
-                given, variables = {"framework": name, "seconds": seconds}, gentle | {backends.VARIABLE: name}
-                done = processes.run(_time_here, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
-                for line in filter(None, done.failures):
-                    tell(f"{FRAMEWORKS[name]}: {line}")
-                for task, device, values in done.result or ():
-                    found.setdefault((task, name), []).append((device, values))
-    if not found:
-        raise WorkshopError("Nothing could be measured.", "The lines above say why.", "python3 workshop.py doctor")
-    shared = {"unit": "second", "machine": f"{cpu_name()}, {usable_cpus():g} cores", "others": round(load.others, 4),
-              "profile": workload.current(), "measured": time.strftime("%Y-%m-%d")}  # fmt: skip
-
-    def benchmark(task: str, name: str, runs: list[tuple[str, list[float]]]) -> pyperf.Benchmark:
-        about = {"name": f"{task}, {FRAMEWORKS[name]}", "task": task, "framework": name, "device": runs[0][0]}
-        return pyperf.Benchmark(
-            [pyperf.Run(values, metadata=about | shared, collect_metadata=False) for _, values in runs]
-        )
-
-    return pyperf.BenchmarkSuite([benchmark(*key, runs) for key, runs in found.items()])
-
-
-def _time_here(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
-    """Time a framework in this process; the function's source travels, so it imports what it uses."""
-    from helpers.lessons import lesson_11
-
-    return lesson_11.time_tasks(framework, seconds)
-
-
-def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
-    """Return for each task, the device, and the seconds of its runs, which took turns.
-
-    Raises:
-        WorkshopError: a result is wrong. All are checked after the clock, on numbers that no other process has seen.
-    """
-    device, works = {"numpy": _on_numpy, "opencl": on_opencl}.get(framework, _on_keras)()
-    last: dict[str, object] = {}
-
-    def start(task: str) -> object:
-        last[task] = works[task].start()
-        return last[task]
-
-    ways = {task: functools.partial(start, task) for task in works}
-    rest = timing.SETTLE if framework == "numpy" else 0.0
-    timed = timing.in_turn(ways, dict.fromkeys(works, device), repeats=15, warmup=3, rest=rest, seconds=seconds)
-    if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
-        raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so its speed counts nowhere.")
-    return [(task, device, list(timed[task].seconds)) for task in works]
-
-
-def _inputs(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:
-    """Return floats to copy, two matrices to multiply, and what says whether some numbers are their product."""
-    rng = np.random.default_rng()
-    a, b = rng.uniform(-1, 1, (2, size, size)).astype(np.float32)
-
-    def is_product(actual: np.ndarray) -> bool:
-        expected = a[::32] @ b  # a GPU may round the factors to ten bits (TF32)
-        return np.allclose(actual[::32], expected, rtol=0, atol=0.01 * np.abs(expected).max())
-
-    return rng.random(COPIED, dtype=np.float32), a, b, is_product
-
-
-def _on_numpy() -> tuple[str, dict[str, Work]]:
-    """NumPy's copy, on one core, and its library's product, on all."""
-    source, a, b, is_product = _inputs()
-    target, c = np.zeros_like(source), np.zeros_like(a)
-    return f"{cpu_name()} (NumPy, CPU)", {
-        "copy": Work(lambda: np.copyto(target, source), lambda _: np.array_equal(target, source)),
-        "product": Work(lambda: np.matmul(a, b, out=c), is_product),
-    }
-
-
-def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
-    """Return the OpenCL device that the lessons take, and two works by the kernels above.
-
-    Args:
-        size: rows and columns of the matrices, a multiple of 8.
-    """
-    import pyopencl as cl
-
-    from helpers.compute import opencl
-
-    source, a, b, is_product = _inputs(size)
-    device = opencl.pick_device()
-    context = cl.Context([device])
-    queue, program = cl.CommandQueue(context), opencl.build(context, OPENCL)
-    copy, multiply = cl.Kernel(program, "copy"), cl.Kernel(program, "product")
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    buffers = [cl.Buffer(context, flags, hostbuf=array) for array in (source, 0 * source, a, b, 0 * a)]
-
-    def download(buffer: cl.Buffer, like: np.ndarray) -> np.ndarray:
-        result = np.empty_like(like)
-        cl.enqueue_copy(queue, result, buffer)
-        return result
-
-    return opencl.name(device), {
-        "copy": Work(lambda: copy(queue, (COPIED,), None, *buffers[:2]),
-                     lambda _: np.array_equal(download(buffers[1], source), source)),
-        "product": Work(lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
-                        lambda _: is_product(download(buffers[4], a))),
-    }  # fmt: skip
-
-
-def _on_keras() -> tuple[str, dict[str, Work]]:
-    """The backend that KERAS_BACKEND names: a product, and the articles' networks."""
-    from helpers.compute import models, training
-
-    device = training.start()
-    import keras
-
-    _, a, b, is_product = _inputs()
-    rng = np.random.default_rng()
-    images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 10, BATCH)
-    left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.cnn()
-
-    def train(model: keras.Model, optimizer: keras.optimizers.Optimizer, steps: int) -> Work:
-        model.compile(optimizer, "sparse_categorical_crossentropy")
-        pixels, losses = images.reshape(BATCH, *model.input_shape[1:]), []
-
-        def step() -> None:
-            losses.append(float(model.train_on_batch(pixels, labels)))
-
-        def has_learned(_: object) -> bool:
-            while len(losses) < steps:  # at first the loss may rise
-                step()
-            return bool(np.isfinite(losses).all()) and np.mean(losses[-3:]) < 0.93 * losses[0]
-
-        return Work(step, has_learned)
-
-    def are_answers(actual: np.ndarray) -> bool:
-        expected = cnn_answers(network.get_weights(), images[:4])  # a few: NumPy's convolution is slow
-        return np.allclose(actual[:4], expected, atol=0.01)
-
-    return device, {
-        "product": Work(lambda: keras.ops.matmul(left, right), lambda c: is_product(keras.ops.convert_to_numpy(c))),
-        "MLP training": train(models.mlp(), keras.optimizers.RMSprop(), 20),
-        "CNN training": train(models.cnn(), keras.optimizers.Adadelta(1.0), 8),
-        "CNN inference": Work(lambda: network.predict_on_batch(images), are_answers),
-    }
-
-
-def cnn_answers(weights: Sequence[np.ndarray], images: np.ndarray) -> np.ndarray:
-    """Return the ten probabilities of article C's network for each image, computed by NumPy alone."""
-    x, layers = images / 255, list(zip(weights[::2], weights[1::2], strict=True))
-    for kernel, bias in layers[:2]:
-        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))  # n, y, x, channel, 3, 3
-        x = np.maximum(np.einsum("nyxcij,ijco->nyxo", windows, kernel, optimize=True) + bias, 0)
-    x = x.reshape(len(x), 12, 2, 12, 2, 64).max((2, 4)).reshape(len(x), -1)
-    x = np.maximum(x @ layers[2][0] + layers[2][1], 0) @ layers[3][0] + layers[3][1]
-    return np.exp(x) / np.exp(x).sum(1, keepdims=True)
-
-
-# --------------------------------------------------------------------------------------------------- what it measured
-
-
-class Row(NamedTuple):
-    """A task by a framework: what pyperf holds, and its speed."""
-
-    task: str
-    framework: str
-    measured: Measurement
-
-    @property
-    def speed(self) -> float:
-        """The speed of the median run, in the task's unit."""
-        return TASKS[self.task][1] / self.measured.median
-
-    def __str__(self) -> str:
-        low, high = (TASKS[self.task][1] / seconds for seconds in reversed(self.measured.quartiles))
-        return f"{_digits(self.speed)} {TASKS[self.task][0]} (middle half {_digits(low)} to {_digits(high)})"
-
-
-def _digits(number: float) -> str:
-    """Return three digits of a number, without an exponent."""
-    return f"{float(f'{number:.3g}'):,.0f}" if number >= 1000 else f"{number:.3g}"
-
-
-def rows(suite: pyperf.BenchmarkSuite) -> list[Row]:
-    """Return every task with every framework of a suite."""
-    every = [(row.get_metadata(), row.get_values()) for row in suite]
-    return [Row(about["task"], about["framework"], Measurement(about["name"], about["device"], seconds))
-            for about, seconds in every]  # fmt: skip
-
-
-def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
-    """Return for each measured task, in the order of TASKS, the row with the highest speed."""
-    by_speed = sorted(rows(suite), key=lambda row: row.speed)
-    fastest = {row.task: row for row in by_speed}  # the last one of a task stays
-    return {task: fastest[task] for task in TASKS if task in fastest}
-
-
-def table(suite: pyperf.BenchmarkSuite) -> Table:
-    """Return the fastest way of each task, how much slower the slowest was, and how busy others were."""
-    lines = []
-    for task, row in best(suite).items():
-        slowest = min(other.speed for other in rows(suite) if other.task == task)
-        lines.append((task, row.measured.device, str(row), f"{row.speed / slowest:.2g} times slower"))
-    others = f"Others used {suite.get_metadata()['others']:.0%} of the cores."
-    return Table(lines, ("task", "fastest on", "median speed", "the slowest framework is"), [others])
-
-
-def reference() -> pyperf.BenchmarkSuite:
-    """Return what the reference machine reached."""
-    import pyperf
-
-    return pyperf.BenchmarkSuite.load(str(MACHINES / f"{REFERENCE}.json"))
-
-
-def score(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> tuple[float, int]:
-    """Return 100 times the geometric mean of the best speeds over the reference's, and the number of tasks in it."""
-    own, other = best(suite), best(reference)
-    ratios = [own[task].speed / other[task].speed for task in own if task in other]
-    return 100 * math.exp(np.mean(np.log(ratios))), len(ratios)
-
-
-def gallery() -> Table:
-    """Return the machines that were measured, the fastest first, with their scores and the load of others."""
-    import pyperf
-
-    suites = {path.stem: pyperf.BenchmarkSuite.load(str(path)) for path in sorted(MACHINES.glob("*.json"))}
-    reference = suites[REFERENCE]
-    scores = {name: score(suite, reference) for name, suite in suites.items()}
-    lines = []
-    for name in sorted(suites, key=scores.get, reverse=True):
-        about, (points, count) = suites[name].get_metadata(), scores[name]
-        lines.append((name, about["machine"], about["measured"], f"{points:.0f}", count, f"{about['others']:.1%}"))
-    return Table(lines, ("file", "processor", "measured", "score", "tasks", "cores that others used"))
-
-
-# ---------------------------------------------------------------------------------------------------------- its figures
+# ---------------------------------------------------------------------------------------------------- its figures
 
 
 def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
@@ -439,14 +98,16 @@ def draw_tasks(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -
         suite: your machine's.
         reference: the reference machine's.
     """
-    looks = dict(zip(FRAMEWORKS, ((GREY, "v"), (ORANGE, "o"), (BLUE, "s"), (GREEN, "D"), (RED, "^")), strict=True))
-    other, words, named = best(reference), [], set()
-    names = [task for task in TASKS if task in other and task in best(suite)]
+    looks = dict(
+        zip(bench.FRAMEWORKS, ((GREY, "v"), (ORANGE, "o"), (BLUE, "s"), (GREEN, "D"), (RED, "^")), strict=True)
+    )
+    other, words, named = bench.best(reference), [], set()
+    names = [task for task in bench.best(suite) if task in other]
     with figure(7.5, 1.5 + 0.42 * len(names)) as (drawn, axes):
-        for row in rows(suite):
+        for row in bench.rows(suite):
             if row.task in names:
                 ratio, (colour, marker) = row.speed / other[row.task].speed, looks[row.framework]
-                title = FRAMEWORKS[row.framework]
+                title = bench.FRAMEWORKS[row.framework]
                 axes.plot(ratio, names.index(row.task), marker=marker, color=colour, ms=8, ls="",
                           label=title if title not in named else None)  # fmt: skip
                 named.add(title)
@@ -493,3 +154,252 @@ def _plain(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.12)
+
+
+# -------------------------------------------------------------------------------- exercise 1: a fair clock
+
+
+class Device:
+    """A device with a clock of its own: nothing here depends on the machine."""
+
+    def __init__(self, compiles: float, runs: Sequence[float]) -> None:
+        """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
+        self.compiles, self.runs = compiles, list(runs)
+        self.now = self.free = 0.0  # the clock, and when the queue will be empty, in seconds
+        self.started = self.waited = self.read = self.overlapped = 0
+
+    def start(self) -> None:
+        """Put the work into the queue, and return at once."""
+        if not self.started:
+            self.now += self.compiles
+        self.overlapped += self.free > self.now  # the run before is still in the queue
+        self.free = max(self.now, self.free) + self.runs[min(self.started, len(self.runs) - 1)]
+        self.now += 1e-6
+        self.started += 1
+
+    def wait(self) -> None:
+        """Return when the queue is empty."""
+        self.now = max(self.now, self.free)
+        self.waited += 1
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
+        self.read += 1
+        return self.now
+
+    def square(self, number: int) -> int:
+        """Multiply a number by itself, and return when that is done: one second later."""
+        self.now += 1.0
+        return number * number
+
+    def __eq__(self, other: object) -> bool:  # it may change while it works
+        return isinstance(other, Device)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        runs = ", ".join(duration(run) for run in self.runs[:6])
+        return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
+
+
+@checks.verdict
+def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
+    """Lesson 11, exercise 1: quartiles of runs that were waited for, or a refusal, on a simulated device."""
+
+    def right(device: Device, repeats: int) -> tuple[float, float, float] | str:
+        seconds = device.runs[1 : 1 + repeats]
+        low, middle, high = (_rounded(value) for value in np.percentile(seconds, [25, 50, 75]))
+        return "too noisy" if high - low > NOISE * middle else (low, middle, high)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        def runs(middle: float, spread: float, count: int) -> list[float]:  # quartiles `spread` of the median apart
+            steps = np.linspace(-1, 1, count) * spread * middle
+            return [_rounded(run) for run in (3 * middle, *(middle + rng.permutation(steps)), 0.5 * middle)]
+
+        known = (Device(0.9, [0.01, 0.01, 0.01, 0.0101, 0.0101, 0.0102, 0.02]), 5)
+        drawn = [(Device(0.5, runs(float(rng.uniform(1e-3, 1)), 0.02, 9)), 9) for _ in range(3)]
+        quick, slow = Device(0.1, runs(5e-5, 0.3, 7)), Device(0.1, runs(40.0, 0.01, 7))  # noisy and quiet
+        one_late = runs(2e-3, 0.004, 11)
+        one_late[5] *= 40  # an interruption: the mean moves, the quartiles stay
+        few_late = runs(3e-3, 0.01, 9)
+        few_late[2] *= 4
+        few_late[6] *= 5
+        modes = [0.02, *rng.permutation([0.01] * 6 + [0.015] * 5), 0.01]  # a busy neighbour came and went
+        beyond_and_late = sorted(runs(5e-3, 0.053, 13)[1:-1])
+        beyond_and_late[-1] *= 30  # moves the mean, not the quartiles
+        late = Device(0.2, [0.01, *rng.permutation(beyond_and_late), 0.01])
+        near, beyond = Device(0.2, runs(8e-3, 0.049, 13)), Device(0.2, runs(8e-3, 0.051, 13))
+        late_third = (Device(0.0, [0.005, 0.01, 0.0101, 0.0102, 0.04, 0.01]), 5)  # the first run is not the slowest
+        few = (Device(0.3, [0.03, 0.01, 0.011, 0.012, 0.013]), 4)  # noisy, in few repeats
+        others = [late_third, few, (quick, 7), (slow, 7), (Device(2.0, one_late), 11), (Device(2.0, few_late), 9),
+                  (Device(0.3, modes), 11), (near, 13), (beyond, 13), (late, 13)]  # fmt: skip
+        return [known, *drawn, *others, (Device(0.1, runs(1e-2, 0.02, 40)), 20)]
+
+    used: list[tuple[Device, int]] = []
+
+    @functools.wraps(learner)
+    def noted(device: Device, repeats: int) -> object:
+        used.append((device, repeats))
+        answer = learner(device, repeats)
+        if isinstance(answer, tuple | list) and all(isinstance(part, int | float) for part in answer):
+            return tuple(map(_rounded, answer))  # a clock that runs on leaves tails such as 0.010100000000000002
+        return answer
+
+    try:
+        yield checks.judge_function(noted if callable(learner) else learner, right, cases)
+    except checks.NotYet as wrong:
+        raise checks.NotYet(f"{str(wrong).rstrip('.')}{_how_it_was_timed(*used[-1]) if used else ''}") from None
+
+
+def _rounded(number: float) -> float:
+    """Return a number with seven significant digits."""
+    return float(f"{number:.7g}")
+
+
+def _how_it_was_timed(device: Device, repeats: int) -> str:
+    """Return how often a device was started, waited for and asked for the time, and how far its runs lie apart."""
+    low, middle, high = np.percentile(device.runs[1 : 1 + repeats], [25, 50, 75])
+    calls = {"start()": device.started, "wait()": device.waited, "clock()": device.read}
+    counted = f"Calls: {', '.join(f'{count} of {name}' for name, count in calls.items())}"
+    queued = f"; at {device.overlapped} of these starts a run was still in the queue" if device.overlapped else ""
+    apart = f"The quartiles of these {repeats} runs are {(high - low) / middle:.1%} of the median apart"
+    return f". {counted}{queued}. {apart}"
+
+
+# -------------------------------------------------------------------------------------- exercise 2: cheat, and close it
+
+Program = Callable[[Device, int], object]
+BenchmarkFunction = Callable[[Program, Device], object]
+
+
+def benchmark(work: Program, device: Device) -> object:
+    """The benchmark with a hole: it checks before the clock, and with a number that everybody knows."""
+    if work(device, 7) != 49:
+        return "wrong"
+    begin = device.clock()
+    work(device, 7)
+    return device.clock() - begin
+
+
+def _remembering() -> Program:
+    known: dict[int, int] = {}
+
+    def work(device: Device, number: int) -> int:
+        if number not in known:
+            known[number] = device.square(number)
+        return known[number]
+
+    return work
+
+
+def _at_some_calls(some: Callable[[int], bool]) -> Program:
+    calls: list[int] = []
+
+    def work(device: Device, number: int) -> int:
+        calls.append(number)
+        return device.square(number) if some(len(calls)) else 0
+
+    return work
+
+
+def _slowly(seconds: int, off: int = 0) -> Program:
+    return lambda device, number: [device.square(number) for _ in range(seconds)][-1] + off
+
+
+SOMETIMES = "computes at"  # begins what a program does whose results are right at some calls alone
+# What each program does, how to make it anew, and the seconds of its honest run; None where its results are wrong.
+PROGRAMS: tuple[tuple[str, Callable[[], Program], float | None], ...] = (
+    ("computes for 1 s", lambda: _slowly(1), 1.0),
+    ("computes for 3 s", lambda: _slowly(3), 3.0),
+    ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), None),
+    ("returns 49 at once", lambda: lambda device, number: 49, None),
+    ("knows the squares below 10,000 by heart", lambda: lambda device, n: n * n if n < 10_000 else 0, None),
+    ("remembers every number that it has seen", _remembering, 1.0),
+    (f"{SOMETIMES} its first call alone, and then returns 0", lambda: _at_some_calls(lambda call: call == 1), 1.0),
+    (f"{SOMETIMES} every second call, and else returns 0", lambda: _at_some_calls(lambda call: call % 2 == 0), 1.0),
+)
+
+
+@checks.verdict
+def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[str]:
+    """Lesson 11, exercise 2: a program that deceives `benchmark`, and a benchmark that no such program deceives."""
+    claimed = checks.answer(benchmark, cheat, Device(0.0, [1.0]), who="with your cheat the benchmark")
+    if claimed == "wrong" and checks.answer(cheat, Device(0.0, [1.0]), 7, who="cheat(device, 7)") in (..., None):
+        raise checks.NotDone("cheat(device, 7) returns nothing yet.")
+    if claimed == "wrong":
+        raise checks.NotYet("the benchmark calls your cheat wrong: it checks work(device, 7) first.")
+    if claimed > 0.01:
+        raise checks.NotYet(
+            f"the benchmark measures {duration(claimed)} for your cheat: it computes while it is timed."
+        )
+    yield "the cheat takes no time"
+    for what, make, seconds in PROGRAMS:
+        program = make()
+        first = program if what == PROGRAMS[0][0] else None
+        for run in ("first", "second"):
+            device = Device(0.0, [1.0])
+            who = f"for a program that {what}, at the {run} call, fair_benchmark"
+            actual = checks.answer(fair_benchmark, program, device, who=who)
+            if actual is ... or (actual is None and program == first):
+                raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
+            _judge_time(actual, seconds, who, may_be_wrong=what.startswith(SOMETIMES))
+    yield f"{len(PROGRAMS)} programs, honest and not"
+
+
+def _judge_time(actual: object, seconds: float | None, who: str, may_be_wrong: bool) -> None:
+    """Judge what a benchmark said of a program: no cheat may look faster than honest work."""
+    expected = "wrong" if seconds is None else f"{seconds:g}" + (' or "wrong"' if may_be_wrong else "")
+    if isinstance(actual, str):
+        right = actual == "wrong" and (seconds is None or may_be_wrong)
+    else:
+        number = isinstance(actual, int | float) and not isinstance(actual, bool)
+        right = number and seconds is not None and math.isclose(actual, seconds, rel_tol=1e-3)
+    if not right:
+        raise checks.NotYet(f"{who} returned {actual!r}; expected {expected}.")
+
+
+# -------------------------------------------------------------------------------------------- exercise 3: who misleads?
+
+FAULTS = ("above the limit", "first call counted", "other work", "saving, not speed-up", "within the spread", "fair")
+
+
+class Claim(NamedTuple):
+    """A claim of exercise 3, and how it is judged."""
+
+    verdict: str  # one of FAULTS
+    number: float
+    how: str  # the number is computed
+    ask: str  # yourself, where the verdict is wrong
+
+
+CLAIMS = {
+    "A": Claim("above the limit", 18 * 2 * 10_000**3 / 13.8 / 860e9, "operations of all 18 over seconds, over the peak",
+               "How many operations can that card do in 13.8 s?"),
+    "B": Claim("saving, not speed-up", 40 / 19, "the old time over the new time",
+               "If 40 ms became 20 ms, 50 % less, how many times as fast would it be?"),
+    "C": Claim("other work", (224 / 28) ** 2, "pixels of one image over pixels of the other, both sides counted",
+               "Is an image of X as much to compute as an image of Y?"),
+    "D": Claim("first call counted", 10.0, "the median in ms, of all five or the last four",
+               "Why is one run so much longer?"),
+    "E": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
+               "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
+    "F": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
+}  # fmt: skip
+
+
+@checks.verdict
+def check_claims(diagnosis: object) -> Iterator[str]:
+    """Lesson 11, exercise 3: which claims mislead, and by which number one sees it."""
+
+    def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
+        fault = fault.strip().lower() if isinstance(fault, str) else fault
+        if fault not in FAULTS:
+            raise checks.NotYet(f"{letter}: {fault!r} is none of the six verdicts: {', '.join(map(repr, FAULTS))}.")
+        if fault != claim.verdict:
+            raise checks.NotYet(f"{letter}: not {fault!r}. {claim.ask}")
+        if isinstance(number, bool) or not isinstance(number, int | float | np.number):
+            raise checks.NotYet(f"{letter}: the verdict is right; its second part must be a number, came {number!r}.")
+        if not math.isclose(number, claim.number, rel_tol=0.03):
+            raise checks.NotYet(f"{letter}: the verdict is right, the number {number:.4g} is not. Wanted: {claim.how}.")
+
+    yield checks.judge_diagnosis(diagnosis, CLAIMS, ("verdict", "number"), "claims", judge)

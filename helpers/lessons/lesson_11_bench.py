@@ -1,0 +1,356 @@
+"""Lesson 11's benchmark, which the command `bench` runs too; a result is a suite of pyperf's."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from helpers import ROOT
+from helpers.compute import backends, devices, processes, workarounds
+from helpers.compute.host import cpu_name, usable_cpus
+from helpers.errors import WorkshopError
+from helpers.measure import timing, workload
+from helpers.measure.tables import Table
+from helpers.measure.timing import Measurement
+
+if TYPE_CHECKING:
+    import keras
+    import pyperf
+
+QUIET = 0.05  # of all cores: as much as others may use beside a measurement that is called quiet
+MACHINES = ROOT / "data" / "results" / "machines"
+REFERENCE = "amd-zen-5-2-cores"  # the machine whose score is 100
+FRAMEWORKS = {"numpy": "NumPy", "opencl": "OpenCL"} | backends.BACKENDS
+PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
+SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
+# For each task its unit, the amount of one run in that unit, and what is done.
+TASKS = {
+    "copy": ("GB/s", 8e-9 * COPIED, "read 64 MiB and write as much"),
+    "product": ("GFLOP/s", 2e-9 * SIZE**3, "multiply two matrices of 1,024 x 1,024"),
+    "MLP training": ("images/s", BATCH, "article A's network, 128 images a step"),
+    "CNN training": ("images/s", BATCH, "article C's network, 128 images a step"),
+    "CNN inference": ("images/s", BATCH, "article C's network, 128 images at once"),
+}
+# Operations of one image: a multiplication and an addition for each weight that it meets. A training does them
+# forwards, and backwards for the weights and, behind the first layer, for the inputs.
+MLP = 2 * (784 * 512 + 512 * 512 + 512 * 10)
+CNN = 2 * (26**2 * 9 * 32 + 24**2 * 9 * 32 * 64 + 9216 * 128 + 128 * 10)
+OPERATIONS = {
+    "MLP training": 3 * MLP - 2 * 784 * 512,
+    "CNN training": 3 * CNN - 2 * 26**2 * 9 * 32,
+    "CNN inference": CNN,
+}
+OPENCL = """
+__kernel void copy(__global const float *from, __global float *to) {
+    to[get_global_id(0)] = from[get_global_id(0)];
+}
+// Each work-item computes 8 x 8 numbers of C = A B; n is a multiple of 8.
+__kernel void product(__global const float *a, __global const float8 *b, __global float8 *c, const int n) {
+    int column = get_global_id(0), row = 8 * get_global_id(1);
+    float8 sums[8] = {0};
+    for (int k = 0; k < n; k++) {
+        float8 right = b[k * (n / 8) + column];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            sums[i] += a[(row + i) * n + k] * right;
+    }
+    for (int i = 0; i < 8; i++)
+        c[(row + i) * (n / 8) + column] = sums[i];
+}
+"""
+
+
+class Work(NamedTuple):
+    """One task on one device."""
+
+    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
+    is_right: Callable[[object], bool]  # takes what the last start returned
+
+
+def measure(
+    frameworks: Sequence[str] = tuple(FRAMEWORKS), tell: Callable[[str], object] = print
+) -> pyperf.BenchmarkSuite:
+    """Time every task with each installed framework, on the device that it takes by itself.
+
+    Each framework runs in a process of its own, where its tasks take turns; under `lab` all of this three times.
+
+    Args:
+        frameworks: some of FRAMEWORKS.
+        tell: takes a line for each process that begins, and the reason where one fails.
+
+    Returns:
+        One of pyperf's benchmarks for each task and framework, with a run for each process.
+
+    Raises:
+        WorkshopError: nothing could be measured.
+    """
+    import pyperf
+
+    installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
+    passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 8.0), full=(5, 20.0))
+    workarounds.ask_for_large_pages()
+    workarounds.keep_pocl_on_its_cores()
+    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    found: dict[str, pyperf.Benchmark] = {}
+    with Load() as load:
+        for number in range(passes):
+            for name in installed:
+                tell(f"pass {number + 1} of {passes}: {FRAMEWORKS[name]}")
+                given, variables = {"framework": name, "seconds": seconds}, gentle | {backends.VARIABLE: name}
+                done = processes.run(_time_here, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
+                for line in filter(None, done.failures):
+                    tell(f"{FRAMEWORKS[name]}: {line}")
+                for task, device, values in done.result or ():
+                    title = f"{task}, {FRAMEWORKS[name]}"
+                    about = {"name": title, "task": task, "framework": name, "device": device, "unit": "second"}
+                    run = pyperf.Run(values, metadata=about, collect_metadata=False)  # it would collect our name
+                    if title in found:
+                        found[title].add_run(run)
+                    else:
+                        found[title] = pyperf.Benchmark([run])
+    if not found:
+        raise WorkshopError("Nothing could be measured.", "The lines above say why.", "python3 workshop.py doctor")
+    shared = {"machine": f"{cpu_name()}, {usable_cpus():g} cores", "others": round(load.others, 4),
+              "profile": workload.current(), "measured": time.strftime("%Y-%m-%d")}  # fmt: skip
+    for benchmark in found.values():
+        benchmark.update_metadata(shared)
+    return pyperf.BenchmarkSuite(list(found.values()))
+
+
+def _time_here(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
+    """Time a framework in this process; the function's source travels, so it imports what it uses."""
+    from helpers.lessons import lesson_11_bench
+
+    return lesson_11_bench.time_tasks(framework, seconds)
+
+
+def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
+    """Return for each task, the device, and the seconds of its runs, which took turns.
+
+    Raises:
+        WorkshopError: a result is wrong. All are checked after the clock, on numbers that no other process has seen.
+    """
+    device, works = {"numpy": _on_numpy, "opencl": on_opencl}.get(framework, _on_keras)()
+    last: dict[str, object] = {}
+
+    def start(task: str) -> object:
+        last[task] = works[task].start()
+        return last[task]
+
+    ways = {task: functools.partial(start, task) for task in works}
+    rest = timing.SETTLE if framework == "numpy" else 0.0
+    timed = timing.in_turn(ways, dict.fromkeys(works, device), repeats=15, warmup=3, rest=rest, seconds=seconds)
+    if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
+        raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so its speed counts nowhere.")
+    return [(task, device, list(timed[task].seconds)) for task in works]
+
+
+def _inputs(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:
+    """Return floats to copy, two matrices to multiply, and what says whether some numbers are their product."""
+    rng = np.random.default_rng()
+    a, b = rng.uniform(-1, 1, (2, size, size)).astype(np.float32)
+
+    def is_product(actual: np.ndarray) -> bool:
+        expected = a[::32] @ b  # a GPU may round the factors to ten bits (TF32)
+        return np.allclose(actual[::32], expected, rtol=0, atol=0.01 * np.abs(expected).max())
+
+    return rng.random(COPIED, dtype=np.float32), a, b, is_product
+
+
+def _on_numpy() -> tuple[str, dict[str, Work]]:
+    """NumPy's copy, on one core, and its library's product, on all."""
+    source, a, b, is_product = _inputs()
+    target, c = np.zeros_like(source), np.zeros_like(a)
+    return f"{cpu_name()} (NumPy, CPU)", {
+        "copy": Work(lambda: np.copyto(target, source), lambda _: np.array_equal(target, source)),
+        "product": Work(lambda: np.matmul(a, b, out=c), is_product),
+    }
+
+
+def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
+    """Return the OpenCL device that the lessons take, and two works by the kernels above.
+
+    Args:
+        size: rows and columns of the matrices, a multiple of 8.
+    """
+    import pyopencl as cl
+
+    from helpers.compute import opencl
+
+    source, a, b, is_product = _inputs(size)
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue, program = cl.CommandQueue(context), opencl.build(context, OPENCL)
+    copy, multiply = cl.Kernel(program, "copy"), cl.Kernel(program, "product")
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(context, flags, hostbuf=array) for array in (source, 0 * source, a, b, 0 * a)]
+
+    def download(buffer: cl.Buffer, like: np.ndarray) -> np.ndarray:
+        result = np.empty_like(like)
+        cl.enqueue_copy(queue, result, buffer)
+        return result
+
+    return opencl.name(device), {
+        "copy": Work(lambda: copy(queue, (COPIED,), None, *buffers[:2]),
+                     lambda _: np.array_equal(download(buffers[1], source), source)),
+        "product": Work(lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
+                        lambda _: is_product(download(buffers[4], a))),
+    }  # fmt: skip
+
+
+def _on_keras() -> tuple[str, dict[str, Work]]:
+    """The backend that KERAS_BACKEND names: a product, and the articles' networks."""
+    from helpers.compute import models, training
+
+    device = training.start()
+    import keras
+
+    _, a, b, is_product = _inputs()
+    rng = np.random.default_rng()
+    images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 10, BATCH)
+    left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.cnn()
+
+    def train(model: keras.Model, optimizer: keras.optimizers.Optimizer, steps: int) -> Work:
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        pixels, losses = images.reshape(BATCH, *model.input_shape[1:]), []
+
+        def step() -> None:
+            losses.append(float(model.train_on_batch(pixels, labels)))
+
+        def has_learned(_: object) -> bool:
+            while len(losses) < steps:  # at first the loss may rise
+                step()
+            return bool(np.isfinite(losses).all()) and np.mean(losses[-3:]) < 0.93 * losses[0]
+
+        return Work(step, has_learned)
+
+    def are_answers(actual: np.ndarray) -> bool:
+        expected = cnn_answers(network.get_weights(), images[:4])  # a few: NumPy's convolution is slow
+        return np.allclose(actual[:4], expected, atol=0.01)
+
+    return device, {
+        "product": Work(lambda: keras.ops.matmul(left, right), lambda c: is_product(keras.ops.convert_to_numpy(c))),
+        "MLP training": train(models.mlp(), keras.optimizers.RMSprop(), 20),
+        "CNN training": train(models.cnn(), keras.optimizers.Adadelta(1.0), 8),
+        "CNN inference": Work(lambda: network.predict_on_batch(images), are_answers),
+    }
+
+
+def cnn_answers(weights: Sequence[np.ndarray], images: np.ndarray) -> np.ndarray:
+    """Return the ten probabilities of article C's network for each image, computed by NumPy alone."""
+    x, layers = images / 255, list(zip(weights[::2], weights[1::2], strict=True))
+    for kernel, bias in layers[:2]:
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))  # n, y, x, channel, 3, 3
+        x = np.maximum(np.einsum("nyxcij,ijco->nyxo", windows, kernel, optimize=True) + bias, 0)
+    x = x.reshape(len(x), 12, 2, 12, 2, 64).max((2, 4)).reshape(len(x), -1)
+    x = np.maximum(x @ layers[2][0] + layers[2][1], 0) @ layers[3][0] + layers[3][1]
+    return np.exp(x) / np.exp(x).sum(1, keepdims=True)
+
+
+class Load:
+    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
+
+    def __enter__(self) -> Load:
+        self.begin, self.others = self._now(), math.nan
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import psutil
+
+        seconds, busy, own = (end - begin for begin, end in zip(self.begin, self._now(), strict=True))
+        self.others = min(1.0, max(0.0, (busy - own) / (seconds * psutil.cpu_count())))
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """The time, what all cores have worked, and what they worked for us and for the processes we have ended."""
+        import psutil
+
+        times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
+        kinds = ("user", "nice", "system", "irq", "softirq", "steal")
+        return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
+
+    def __str__(self) -> str:
+        return f"others used {self.others:.0%} of the cores: {'quiet' if self.others <= QUIET else 'not quiet'}"
+
+
+# --------------------------------------------------------------------------------------------------- what it measured
+
+
+class Row(NamedTuple):
+    """A task by a framework: what pyperf holds, and its speed."""
+
+    task: str
+    framework: str
+    measured: Measurement
+
+    @property
+    def speed(self) -> float:
+        """The speed of the median run, in the task's unit."""
+        return TASKS[self.task][1] / self.measured.median
+
+    def __str__(self) -> str:
+        low, high = (TASKS[self.task][1] / seconds for seconds in reversed(self.measured.quartiles))
+        return f"{_digits(self.speed)} {TASKS[self.task][0]} (middle half {_digits(low)} to {_digits(high)})"
+
+
+def _digits(number: float) -> str:
+    """Return three digits of a number, without an exponent."""
+    return f"{float(f'{number:.3g}'):,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
+def rows(suite: pyperf.BenchmarkSuite) -> list[Row]:
+    """Return every task with every framework of a suite."""
+    every = [(row.get_metadata(), row.get_values()) for row in suite]
+    return [Row(about["task"], about["framework"], Measurement(about["name"], about["device"], seconds))
+            for about, seconds in every]  # fmt: skip
+
+
+def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
+    """Return for each measured task, in the order of TASKS, the row with the highest speed."""
+    by_speed = sorted(rows(suite), key=lambda row: row.speed)
+    fastest = {row.task: row for row in by_speed}  # the last one of a task stays
+    return {task: fastest[task] for task in TASKS if task in fastest}
+
+
+def table(suite: pyperf.BenchmarkSuite) -> Table:
+    """Return the fastest way of each task, how much slower the slowest was, and how busy others were."""
+    lines = []
+    for task, row in best(suite).items():
+        slowest = min(other.speed for other in rows(suite) if other.task == task)
+        lines.append((task, row.measured.device, str(row), f"{row.speed / slowest:.2g} times slower"))
+    others = f"Others used {suite.get_metadata()['others']:.0%} of the cores."
+    return Table(lines, ("task", "fastest on", "median speed", "the slowest framework is"), [others])
+
+
+def reference() -> pyperf.BenchmarkSuite:
+    """Return what the reference machine reached."""
+    import pyperf
+
+    return pyperf.BenchmarkSuite.load(str(MACHINES / f"{REFERENCE}.json"))
+
+
+def score(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> tuple[float, int]:
+    """Return 100 times the geometric mean of the best speeds over the reference's, and the number of tasks in it."""
+    own, other = best(suite), best(reference)
+    ratios = [own[task].speed / other[task].speed for task in own if task in other]
+    return 100 * math.exp(np.mean(np.log(ratios))), len(ratios)
+
+
+def gallery() -> Table:
+    """Return the machines that were measured, the fastest first, with their scores and the load of others."""
+    import pyperf
+
+    suites = {path.stem: pyperf.BenchmarkSuite.load(str(path)) for path in sorted(MACHINES.glob("*.json"))}
+    reference = suites[REFERENCE]
+    scores = {name: score(suite, reference) for name, suite in suites.items()}
+    lines = []
+    for name in sorted(suites, key=scores.get, reverse=True):
+        about, (points, count) = suites[name].get_metadata(), scores[name]
+        lines.append((name, about["machine"], about["measured"], f"{points:.0f}", count, f"{about['others']:.1%}"))
+    return Table(lines, ("file", "processor", "measured", "score", "tasks", "cores that others used"))
