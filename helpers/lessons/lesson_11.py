@@ -135,8 +135,8 @@ def draw_limits(speeds: Mapping[str, tuple[float, float]], title: str) -> None:
             axes.plot([speed, limit], [place, place], color=GREY, lw=1, ls=":")
             axes.plot([limit, limit], [place - 0.35, place + 0.35], color="black", lw=2)
             axes.plot(speed, place, color=colour, marker=marker, ms=8, ls="")
-            axes.annotate(f"{speed / limit:.2g} of the limit" if speed <= limit else "beyond the limit", (speed, place),
-                          xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)  # fmt: skip
+            text = f"{100 * speed / limit:.2g} %" if speed <= limit else "beyond the limit"
+            axes.annotate(text, (speed, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
             words.append(f"{name}: {speed:,.0f} of {limit:,.0f} GFLOP/s")
         axes.set(yticks=range(len(speeds)), yticklabels=speeds, ylim=(len(speeds) - 0.4, -0.7), xscale="log",
                  xlabel="billions of operations a second (GFLOP/s); black lines: limits", title=title)  # fmt: skip

@@ -21,8 +21,8 @@ ANCHOR = "which-lesson-computes-on-your-gpu"
 NOTE = """\
 GPU, CPU: what a lesson computes on. No GPU was verified on hardware. Lesson 00 shows every device, 11
 measures each framework on the device that it takes. 09 and 13 take the processor on purpose; so do PlaidML in 03 and
-06, and what may hang in 12. tinygrad in 06 takes the OpenCL device (on Intel Macs there is no tinygrad). 08 splits a training
-between two GPUs that TensorFlow sees (never on a Mac); with one or none it takes two simulated devices of the
+06, and what may hang in 12. tinygrad in 06 takes the OpenCL device (on Intel Macs there is no tinygrad). 08 splits a
+training between two GPUs that TensorFlow sees (never on a Mac); with one or none it takes two simulated devices of the
 processor.
 """
 LINK = f"""\

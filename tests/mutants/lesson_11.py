@@ -76,15 +76,15 @@ MUTANTS = {
         "the cheat stops": [("    return 49", "    return 49 / 0")],
         "the benchmark as it was": [
             (
-                "    number = random.randrange(10**9)\n    begin = device.clock()\n    result = work(device, number)\n"
+                "    number = np.random.default_rng().integers(10**9)\n    begin = device.clock()\n    result = work(device, number)\n"
                 '    seconds = device.clock() - begin\n    return seconds if result == number * number else "wrong"',
                 "    return benchmark(work, device)",
             )
         ],
-        "the known number": [("random.randrange(10**9)", "7")],
-        "another known number": [("random.randrange(10**9)", "123456789")],
-        "a small number": [("random.randrange(10**9)", "random.randrange(100)")],
-        "a seed": [("random.randrange(10**9)", "random.Random(0).randrange(10**9)")],
+        "the known number": [("np.random.default_rng().integers(10**9)", "7")],
+        "another known number": [("np.random.default_rng().integers(10**9)", "123456789")],
+        "a small number": [("np.random.default_rng().integers(10**9)", "np.random.default_rng().integers(100)")],
+        "a seed": [("np.random.default_rng().integers(10**9)", "np.random.default_rng(0).integers(10**9)")],
         "warms up with the same number": [
             (
                 "    begin = device.clock()\n    result",
