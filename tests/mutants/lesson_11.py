@@ -76,7 +76,8 @@ MUTANTS = {
         "the cheat stops": [("    return 49", "    return 49 / 0")],
         "the benchmark as it was": [
             (
-                "    number = np.random.default_rng().integers(10**9)\n    begin = device.clock()\n    result = work(device, number)\n"
+                "    number = np.random.default_rng().integers(10**9)\n    begin = device.clock()\n"
+                "    result = work(device, number)\n"
                 '    seconds = device.clock() - begin\n    return seconds if result == number * number else "wrong"',
                 "    return benchmark(work, device)",
             )
