@@ -155,7 +155,10 @@ def test_bench_keeps_a_result_and_lets_pyperf_compare(monkeypatch, tmp_path, cap
     assert json.loads(kept.read_text(encoding="utf-8"))["benchmarks"]
     assert __main__.main(["bench", "--compare", str(kept)]) == 0
     assert "my-machine" in capfd.readouterr().out
-    for wrong in (["--save", "My machine"], ["--only", "fortran"], ["--compare", str(tmp_path / "none.json")]):
+    (tmp_path / "nested.json").write_text("[" * 100_000, encoding="utf-8")
+    kept.write_text(kept.read_text(encoding="utf-8").replace("copy, numpy", "copy\\u001b[2J"), encoding="utf-8")
+    files = (tmp_path / "none.json", tmp_path / "nested.json", kept)
+    for wrong in (["--save", "My machine"], ["--only", "fortran"], *(["--compare", str(file)] for file in files)):
         assert __main__.main(["bench", *wrong]) == 2
 
 

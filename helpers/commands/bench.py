@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
             "It becomes a file's name: small letters, digits, and single hyphens between them.",
             "Say what the machine is, for example amd-rx-6600-xt. Not whose it is: the file will be public.",
         )
-    if args.compare and not args.compare.is_file():
-        raise WorkshopError(f"There is no file {args.compare}.", next="Name one of data/results/machines.")
+    if args.compare:
+        _check(args.compare)
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
     suite = lesson_11_bench.measure(args.only or tuple(lesson_11_bench.FRAMEWORKS))
@@ -55,3 +55,16 @@ def run(args: argparse.Namespace) -> int:
             command = [sys.executable, "-m", "pyperf", "compare_to", "--table", str(args.compare), str(new)]
             return subprocess.run(command, check=False).returncode
     return 0
+
+
+def _check(path: Path) -> None:
+    """Refuse a file that pyperf cannot read, before anything is measured."""
+    import pyperf
+
+    try:
+        names = pyperf.BenchmarkSuite.load(str(path)).get_benchmark_names()
+        why = "" if all(map(str.isprintable, names)) else "the names in it would change what a terminal shows"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        raise WorkshopError(f"{path} is no result.", why, "Name a file of data/results/machines.")

@@ -93,7 +93,7 @@ def measure(
     import pyperf
 
     installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
-    passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 8.0), full=(5, 20.0))
+    passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()
     gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
