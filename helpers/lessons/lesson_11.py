@@ -139,7 +139,7 @@ def draw_limits(speeds: Mapping[str, tuple[float, float]], title: str) -> None:
             axes.annotate(text, (speed, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
             words.append(f"{name}: {speed:,.0f} of {limit:,.0f} GFLOP/s")
         axes.set(yticks=range(len(speeds)), yticklabels=speeds, ylim=(len(speeds) - 0.4, -0.7), xscale="log",
-                 xlabel="billions of operations a second (GFLOP/s); black line: limit, %: of it", title=title)  # fmt: skip
+                 xlabel="billions of operations a second (GFLOP/s); line: limit, %: of it", title=title)  # fmt: skip
         _plain(axes)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
