@@ -47,6 +47,9 @@ c.ClearSolutions.enabled = False
 # Seconds. A cell that takes longer, such as an endless loop, is stopped and gets 0 points; the next cells still run.
 c.Execute.timeout = 120
 
+# Kernels are encrypted: else other accounts of the machine can read what they print.
+c.KernelManager.transport_encryption = "auto"
+
 # The lessons do the least work: no exercise depends on it.
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
 '''
