@@ -76,28 +76,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 STARTERS = ("3.8", "3.9", "3.10", *PYTHONS)  # workshop.py starts with these, and brings uv with the pip for each
 PACKAGES = ("cpu", "cuda", "metal", "intel-mac", "openvino", "tinygrad", "intel-opencl")
 
-INSTALL = """\
-THE ANY GPU WORKSHOP, WITHOUT A NETWORK
-
-1. Find your line.
-
-{table}
-
-2. Have you got that Python (64 bits)? On Windows `py --list` says so, elsewhere `python3 --version`.
-   No? Take the installer that your teacher has put here, or ask.
-
-3. Copy the folder of your line to your computer, on Windows to a short path such as C:\\gpu.
-   It needs 4 GB of free disk, and must stay there. Do not work on the stick itself.
-
-4. Open a terminal in the copied folder, the one with workshop.py in it, and type what your line says.
-   The packages come from the folder wheels in it, which takes some minutes once. No network is asked.
-   Then your browser opens at lesson 00. The next time it starts in seconds.
-
-Something odd? Type `doctor` for `lab`. It says what is wrong, why, and what to type next.
-
-Not here: PyTorch (lesson 06) and PlaidML (03), and OpenVINO (10) and tinygrad (06) unless your line names them.
-The lessons say what they leave out. Later, with a network, delete the folder wheels: packages then come from it.
-"""
+INSTALL = ROOT / "classroom" / "stick" / "INSTALL.txt"  # for the room; {table} stands for its lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +159,7 @@ def note(root: Path) -> str:
         typed += [f"--with {lock}" for lock in held["packages"] if lock in ("openvino", "tinygrad", "intel-opencl")]
         rows.append([name, laptop.words, " or ".join(held["pythons"]), " ".join(typed)])
     table = tabulate(rows, ["folder", "your computer", "Python", "type in the folder"], "simple", disable_numparse=True)
-    return INSTALL.format(table=textwrap.indent(table, "     "))
+    return INSTALL.read_text(encoding="utf-8").format(table=textwrap.indent(table, "     "))
 
 
 def dataset() -> dict[str, np.ndarray]:
