@@ -56,7 +56,5 @@ def test_the_hooks_run_the_linters_in_the_locks_version():
 def test_an_issues_form_is_one(form):
     made = yaml.safe_load(form.read_text(encoding="utf-8"))
     asked = [part for part in made["body"] if part["type"] != "markdown"]
-    assert (
-        made["name"] and made["description"] and {part["type"] for part in asked} <= {"input", "textarea", "checkboxes"}
-    )
-    assert len({part["id"] for part in asked}) == len(asked)
+    assert made["name"] and made["description"] and len({part["id"] for part in asked}) == len(asked)
+    assert {part["type"] for part in asked} <= {"input", "textarea", "checkboxes"}

@@ -76,7 +76,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 STARTERS = ("3.8", "3.9", "3.10", *PYTHONS)  # workshop.py starts with these, and brings uv with the pip for each
 PACKAGES = ("cpu", "cuda", "metal", "intel-mac", "openvino", "tinygrad", "intel-opencl")
 
-INSTALL = ROOT / "classroom" / "stick" / "INSTALL.txt"  # for the room; {table} stands for its lines
+INSTALL = Path(__file__).with_name("stick.txt")  # the note for the room; {table} stands for its lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
