@@ -22,6 +22,9 @@ MNIST = COURSE / "data" / "cache" / "mnist.npz"
 
 c = get_config()  # noqa: F821 - JupyterHub puts it here
 
+# --- What the hub and the students' servers write is closed to other accounts: the hub's database, a student's files.
+os.umask(0o077)
+
 # --- Who may log in: accounts of this machine, as long as your own file names no other authenticator.
 c.JupyterHub.authenticator_class = "pam"
 
@@ -39,6 +42,8 @@ def refuse_made_up_names(authenticator: object, handler: object, user: dict) -> 
 
 
 c.Authenticator.post_auth_hook = refuse_made_up_names
+
+# --- All servers have one address, so a page of one can act for whoever opens it: docs/teaching.md has subdomain_host.
 
 # --- What a student meets: lesson 00 in an own copy of the course, merged with what you have changed since.
 LINK = {"repo": f"file://{COURSE}", "targetpath": COPY, "branch": BRANCH}

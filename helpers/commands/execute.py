@@ -234,7 +234,7 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
         progress(index)
     if not wrong:
         return None
-    more = [f"{lesson_files.label(notebook, one.cell)}: {one.message}" for one in wrong[1:]]
+    more = [f"{lesson_files.label(notebook, failure.cell)}: {failure.message}" for failure in wrong[1:]]
     return wrong[0]._replace(message="\n".join([wrong[0].message, *more]))
 
 

@@ -210,13 +210,13 @@ def download(locks: list[Path], laptop: Laptop, version: str, wheels: Path) -> N
     Raises:
         WorkshopError: pip could not.
     """
-    seen = ""
+    fetched = ""
     for patch in (0, 99):  # some packages tell a Python's first patch releases from its later ones
         full = f"{version}.{patch}"
         lines = "".join(needed(locks, laptop.markers(full)))
-        if lines == seen:
+        if lines == fetched:
             continue
-        seen = lines
+        fetched = lines
         with tempfile.TemporaryDirectory() as scratch:
             lock = Path(scratch, "lock.txt")
             lock.write_text(lines, encoding="utf-8")
@@ -225,10 +225,10 @@ def download(locks: list[Path], laptop: Laptop, version: str, wheels: Path) -> N
             there = ["--python-version", full, *(word for tag in laptop.tags for word in ("--platform", tag))]
             done = subprocess.run([*pip, *exact, *there], capture_output=True, text=True, check=False)
         if done.returncode:
-            said = [line[:160] for line in done.stderr.splitlines() if re.match("ERROR: (?!Ignored)", line)]
+            errors = [line[:160] for line in done.stderr.splitlines() if re.match("ERROR: (?!Ignored)", line)]
             raise WorkshopError(
                 f"The packages for {laptop.words}, Python {version}, could not be fetched.",
-                "\n      ".join(said[:3]) or done.stderr[-500:],
+                "\n      ".join(errors[:3]) or done.stderr[-500:],
                 "Look at the network and at the space in the folder, then repeat: what was fetched is kept.",
             )
 
