@@ -98,11 +98,14 @@ def test_start_lets_a_library_have_one_thread(tmp_path, library):
     assert done.stdout == "{1}\n", done.stderr
 
 
-def test_a_hubs_server_has_binders_limits_of_threads_and_its_workload():
+def test_a_hubs_server_has_binders_limits_of_threads_and_closes_what_it_writes(monkeypatch):
     from traitlets.config.loader import PyFileConfigLoader
 
+    masks = []
+    monkeypatch.setattr(os, "umask", masks.append)
+    loaded = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "classroom")).load_config()
     exports = re.findall(r"^export (.*?)(?:  #.*)?$", (ROOT / "binder/start").read_text("utf-8"), re.MULTILINE)
     binder = dict(pair.split("=", 1) for line in exports for pair in line.split())
-    loaded = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "classroom")).load_config()
     assert len(binder) > 8 and loaded.Spawner.environment.items() >= binder.items()
+    assert "--KernelManager.transport_encryption=auto" in loaded.Spawner.args and masks == [0o077]
     assert f"/{host.LESSONS_ON_BINDER.partition('lab/tree/')[2]}" in unquote(loaded.JupyterHub.default_url)
