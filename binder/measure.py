@@ -22,7 +22,7 @@ LIMIT = 2_000_000_000  # bytes, a little less than the 2 GiB that mybinder.org g
 OLD, NEW = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")  # where cgroups of version 1 and of version 2 lie
 
 
-def in_2_gb(lesson: str) -> str:
+def in_2_gb(lesson: Path) -> str:
     """Run one lesson in a cgroup of its own, and return its line."""
     old = OLD.is_dir()
     group = (OLD if old else NEW) / f"any-gpu-workshop-{os.getpid()}"
@@ -45,7 +45,7 @@ def in_2_gb(lesson: str) -> str:
         killed = int(re.search(r"^oom_kill (\d+)$", events, re.MULTILINE)[1])
         verdict = "passed" if done.returncode == 0 and not killed else f"failed, {killed} processes killed"
         mib = int(peak.read_text()) / 2**20 if peak.exists() else 0
-        return f"| {lesson} | {verdict} | {seconds:.0f} | {mib:.0f} |" + (
+        return f"| {lesson.stem} | {verdict} | {seconds:.0f} | {mib:.0f} |" + (
             "" if done.returncode == 0 else "\n" + done.stdout
         )
     finally:
@@ -66,4 +66,4 @@ def _removed(group: Path) -> bool:
 if __name__ == "__main__":
     print("| lesson | verdict | seconds | peak MiB, with files that the system keeps |\n|---|---|---|---|")
     for path in lesson_files.find(sys.argv[1:]):
-        print(in_2_gb(path.stem), flush=True)
+        print(in_2_gb(path), flush=True)
