@@ -25,7 +25,14 @@ from helpers.errors import WorkshopError
 from helpers.maintain import docs, on_gpu, rules
 
 PAGES = docs.pages()
-OTHERS = ("platforms.md", "failures.md", "scaling.md", "ranking.md", "teaching.md")  # pages that are about no platform
+OTHERS = (
+    "platforms.md",
+    "failures.md",
+    "scaling.md",
+    "ranking.md",
+    "teaching.md",
+    "verified.md",
+)  # pages that are about no platform
 PLATFORMS = [page for page in PAGES if page.name not in OTHERS]
 FILES = docs.every_file()
 OWN_PAGES = [ROOT / "README.md", *PAGES]
