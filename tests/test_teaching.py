@@ -52,7 +52,7 @@ def test_the_hooks_run_the_linters_in_the_locks_version():
     assert pinned and all(packages == [f"ruff=={locked}"] for packages in pinned)
 
 
-@pytest.mark.parametrize("form", ROOT.glob(".github/ISSUE_TEMPLATE/[0-9]*.yml"), ids=lambda path: path.name)
+@pytest.mark.parametrize("form", sorted(ROOT.glob(".github/ISSUE_TEMPLATE/[0-9]*.yml")), ids=lambda path: path.name)
 def test_an_issues_form_is_one(form):
     made = yaml.safe_load(form.read_text(encoding="utf-8"))
     asked = [part for part in made["body"] if part["type"] != "markdown"]
