@@ -1,9 +1,14 @@
 """What all tests share: little work, what is slow on request alone, what stays together, and lessons without noise."""
 
+import functools
 import importlib.util
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -51,6 +56,44 @@ def pytest_collection_modifyitems(config, items):
 def _sentences_in_one_line(monkeypatch):
     """Leave printed sentences unbroken, so that tests can look for words that stand side by side."""
     monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 10**6)
+
+
+NOBODY = 65534  # the account without rights, on Linux
+
+
+@pytest.fixture(scope="session")
+def second_account():
+    """Return a function that runs code in a Python as another account, with `arguments` as its sys.argv[1:].
+
+    It returns a CompletedProcess. That Python has the standard library alone, for the other account may read neither
+    this environment nor perhaps the project. pytest's tmp_path is closed to it, too: see open_folder.
+    """
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can act as another account")
+
+    def start(python, code, *arguments, timeout=60):
+        return subprocess.run(
+            [python, "-I", "-c", code, *map(str, arguments)], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/",
+            env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+
+    shared = [shutil.which("python3", path=folder) for folder in ("/usr/local/bin", "/usr/bin")]
+    for python in filter(None, [sys._base_executable, *shared]):
+        try:
+            if start(python, "import os; print(os.geteuid())").stdout.strip() == str(NOBODY):
+                return functools.partial(start, python)
+        except OSError:  # PermissionError where it lies in a closed folder
+            continue
+    pytest.skip("another account can start no Python here")
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every account may enter and list, as /home/name is on many machines."""
+    folder = Path(tempfile.mkdtemp(prefix="workshop-open-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def pytest_terminal_summary(terminalreporter, config):
