@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import difflib
 import errno
 import os
 import shutil
@@ -20,6 +19,7 @@ from helpers.compute import backends, workarounds
 from helpers.compute.host import Host, command, copy_elsewhere, reinstall
 from helpers.errors import WorkshopError
 
+CALL = "python -m helpers"
 USE_KERAS = ("lab", "run", "test", "store")
 
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
-            print(overview())
+            print(f"usage: {CALL} COMMAND [...]\n\n{commands.overview()}")
             status = 0 if arguments else 2
         sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
         return status
@@ -76,13 +76,6 @@ def keep_caches_elsewhere() -> None:
     for variable, name in (("POCL_CACHE_DIR", "pocl"), ("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
         (folder / name).mkdir(exist_ok=True)
         os.environ.setdefault(variable, str(folder / name))
-
-
-def overview() -> str:
-    """Return the list of all commands, one line each."""
-    lines = [f"  {name:<12} {text}" for name, text in commands.COMMANDS.items()]
-    head = "usage: python -m helpers COMMAND [...]\n\nThe commands (COMMAND --help says more about one):\n"
-    return head + "\n".join(lines)
 
 
 def in_words(error: OSError | ImportError) -> WorkshopError | None:
@@ -128,17 +121,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run(name: str, rest: list[str]) -> int:
-    if name not in commands.COMMANDS:
-        close = difflib.get_close_matches(name, commands.COMMANDS, n=1)
-        raise WorkshopError(
-            f"There is no command called {name!r}.",
-            f"The commands are {', '.join(commands.COMMANDS)}.",
-            f"Did you mean: {close[0]}" if close else "See them all: python -m helpers --help",
-        )
+    commands.check(name, CALL)
     if name in USE_KERAS:
         backends.check()
     module = commands.load(name)
-    parser = _Parser(prog=f"python -m helpers {name}", description=commands.COMMANDS[name], allow_abbrev=False)
+    parser = _Parser(prog=f"{CALL} {name}", description=commands.COMMANDS[name], allow_abbrev=False)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

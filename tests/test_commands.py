@@ -46,7 +46,7 @@ def test_help_lists_every_command():
 
 def test_help_loads_nothing_heavy():
     heavy = {"numpy", "jupyterlab", "pytest", "nbclient", "tensorflow", "jax", "pyopencl", "matplotlib"}
-    code = f"import sys, helpers.__main__ as m; m.overview(); print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, helpers.__main__ as m; m.commands.overview(); print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
@@ -58,7 +58,7 @@ def test_without_a_command_the_help_comes_with_status_2():
 
 def test_an_unknown_command_is_named_with_the_nearest_one():
     done = helpers("storee")
-    assert done.returncode == 2 and "'storee'" in done.stderr and "Did you mean: store" in done.stderr
+    assert done.returncode == 2 and "'storee'" in done.stderr and "Did you mean store" in done.stderr
 
 
 def test_an_unknown_argument_is_refused():
