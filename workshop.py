@@ -133,7 +133,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     except OSError as error:
         print(
-            WorkshopError("The set-up cannot work in this folder.", str(error), "Mend that, then repeat."),
+            WorkshopError(
+                "The set-up cannot work in this folder.",
+                str(error),
+                "Make room on its disk, or copy the folder to a place of your own; then repeat the command.",
+            ),
             file=sys.stderr,
         )
         return 2
@@ -497,7 +501,8 @@ def run(title: str, command: Sequence[str]) -> None:
 def reason(said: Sequence[str]) -> str:
     """Return up to three lines of what a tool said, the middle of long ones left out: its errors and their causes."""
     lines = list(dict.fromkeys(line.strip() for line in said if line.strip()))
-    errors = [line for line in lines if re.match(r"\W*(error|cause)\b", line, re.IGNORECASE)] or lines[-3:]
+    # What ends with a colon only says that something follows, such as "ERROR: Exception:" above pip's traceback.
+    errors = [line for line in lines if re.match(r"\W*(\w*error|cause)\b.*[^:]$", line, re.IGNORECASE)] or lines[-3:]
     shown = errors[:2] + errors[2:][-1:]
     return "\n      ".join(line if len(line) <= 160 else line[:78] + " ... " + line[-77:] for line in shown)
 

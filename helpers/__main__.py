@@ -92,7 +92,9 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
         return WorkshopError(f"Part of the installation is missing: {module}", why, reinstall(host))
     place = f" ({error.filename})" if error.filename else ""
     why = f"The system says: {error.strerror}{place}."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    # Where /tmp is full, Python's tempfile says that it found no folder (ENOENT).
+    full = error.errno == errno.ENOENT and "temporary directory" in str(error)
+    if full or error.errno in (errno.ENOSPC, errno.EDQUOT):
         again = f"Free some space, then look whether it is enough:\n    {command(host, 'doctor')}"
         return WorkshopError("The disk is full.", why, again)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,14 @@ def test_a_full_disk_is_one_message():
     assert done.returncode == 2 and done.stderr.startswith("The disk is full.\nWhy:  ")
     assert "Next: Free some space" in done.stderr and "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+def test_a_full_disk_that_takes_no_temporary_file_is_one_message(monkeypatch, capsys):
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/nonexistent"])  # as where each one is full
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(commands.load("devices"), "run", lambda args: tempfile.mkdtemp())
+    assert frame.main(["devices"]) == 2
+    assert capsys.readouterr().err.startswith("The disk is full.\nWhy:  ")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])

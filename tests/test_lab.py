@@ -77,7 +77,7 @@ def serving(folder, *arguments, **changes):
         process.send_signal(signal.SIGINT)
         lines += process.communicate(timeout=LONG)[0].splitlines(keepends=True)
     assert process.returncode == 0 and lines[-1] == "JupyterLab has stopped.\n"
-    assert "ERROR" not in "".join(lines) and "Traceback" not in "".join(lines)
+    assert not [word for word in ("ERROR", "Traceback", "[W ") if word in "".join(lines)]
     assert sorted(folder.iterdir()) == before
     assert not list((ROOT / "build").glob(f"open-lab-{urlsplit(address).port}.html"))
 

@@ -174,7 +174,6 @@ def options(root: Path, port: int | None, token: str) -> list[str]:
         "ServerApp.port_retries": 0 if port else 100,
         "ServerApp.root_dir": root,
         "ServerApp.open_browser": False,
-        "ServerApp.no_browser_open_file": True,  # the token lies in no more files than it must
         "ServerApp.log_level": "ERROR",
         "LabApp.log_level": "ERROR",
         "LabApp.news_url": "None",
