@@ -16,7 +16,7 @@ from typing import NoReturn
 from helpers import ROOT, commands
 from helpers.commands import files
 from helpers.compute import backends, workarounds
-from helpers.compute.host import Host, command, copy_elsewhere, reinstall
+from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 
 CALL = "python -m helpers"
@@ -83,13 +83,15 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
 
     Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
     """
+    from helpers.doctor.findings import advise
+
     host = Host.here()
     if isinstance(error, ImportError):
         module = error.name or ""
         if not module or module.partition(".")[0] == "helpers":
             return None
         why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
-        return WorkshopError(f"Part of the installation is missing: {module}", why, reinstall(host))
+        return WorkshopError(f"Part of the installation is missing: {module}", why, advise("reinstall", host))
     place = f" ({error.filename})" if error.filename else ""
     why = f"The system says: {error.strerror}{place}."
     # Where /tmp is full, Python's tempfile says that it found no folder (ENOENT).
@@ -98,7 +100,8 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
         again = f"Free some space, then look whether it is enough:\n    {command(host, 'doctor')}"
         return WorkshopError("The disk is full.", why, again)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return WorkshopError("A place that is needed cannot be written to or read.", why, copy_elsewhere(host))
+        what = "A place that is needed cannot be written to or read."
+        return WorkshopError(what, why, advise("copy-elsewhere", host))
     return None
 
 

@@ -14,7 +14,6 @@ the table.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -39,7 +38,7 @@ from helpers.compute.frameworks import (
     preference,
     verdict,
 )
-from helpers.compute.host import Host, command
+from helpers.compute.host import Host, command, has_module
 from helpers.compute.products import CANNOT_COMPILE, build_quietly
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
@@ -189,11 +188,7 @@ def installed(module: str) -> bool:
     Args:
         module: its name, or that of a framework.
     """
-    try:
-        spec = importlib.util.find_spec(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
-    except (ImportError, ValueError):
-        return False
-    return spec is not None and spec.origin is not None
+    return has_module(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
 
 
 def not_installed(module: str, title: str = "", extra: str = "") -> str:

@@ -103,17 +103,26 @@ class AmdSmi(Monitor):
         self._index, self.description = _choose(device, gpus, "amd-smi: utilisation, power and temperature")
 
     def _entries(self, *options: str) -> list[dict[str, object]]:
-        text = _output([self._tool, *options, "--json"])
-        start = re.search(r"^\s*[\[{]", text, re.M)
-        if not start:
-            raise NoReading("amd-smi answered something that is not JSON")
-        found, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)
-        return found["gpu_data"] if isinstance(found, dict) else found
+        return amd_smi_entries(_output([self._tool, *options, "--json"]))
 
     def read(self) -> Reading:
         """Look once."""
         (entry,) = self._entries("metric", "--gpu", str(self._index), "--usage", "--power", "--temperature")
         return amd_reading(entry)
+
+
+def amd_smi_entries(text: str) -> list[dict[str, object]]:
+    """Return the entries of the GPUs in what `amd-smi ... --json` prints: a list, or {"gpu_data": a list}.
+
+    Raises:
+        NoReading: it holds none.
+    """
+    start = re.search(r"^\s*[\[{]", text, re.M)  # warnings may stand above
+    try:
+        entries, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)
+        return entries["gpu_data"] if isinstance(entries, dict) else entries
+    except (AttributeError, ValueError, KeyError):
+        raise NoReading("amd-smi answered something that is not JSON") from None
 
 
 def _field(entry: dict[str, object], part: str, name: str) -> object:
