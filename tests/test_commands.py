@@ -15,6 +15,7 @@ from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
 from helpers.compute import devices, host, workarounds
+from helpers.doctor import findings
 from helpers.errors import WorkshopError
 
 posix = pytest.mark.skipif(os.name == "nt", reason="HOME names the home folder on other systems alone")
@@ -184,7 +185,7 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
     done = helpers("run", "00", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.startswith("Part of the installation is missing: nbformat.gone\nWhy:  ")
-    assert host.reinstall(host.Host.here()) in done.stderr
+    assert findings.advise("reinstall", host.Host.here()) in done.stderr
 
 
 def caches(**changes):

@@ -103,7 +103,7 @@ def test_a_right_answer_judges_the_learners_own_device(capsys):
 
     nothing = (None,) * 6
     values = (0.0, 1.0, 2.0, 40.0, 46.0, 50.0)
-    watched = Samples("x", "x", (0, 1, 2, 3, 4, 5), ("idle",) * 3 + ("busy",) * 3, values, nothing, nothing, nothing)
+    watched = Samples("x", "x", (0, 1, 2, 3, 4, 5), ("idle",) * 3 + ("busy",) * 3, values, nothing)
     lesson_00.check_is_used(is_used, watched)
     assert "your own device, 3 idle and 3 busy samples: True" in capsys.readouterr().out
 

@@ -23,7 +23,6 @@ FAMILIES = {  # of Linux distributions, by the names in os-release(5)
     "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora",
     "arch": "arch", "suse": "suse", "opensuse": "suse", "sles": "suse",
 }  # fmt: skip
-NO_LIMIT = 1 << 60  # bytes; cgroups of version 1 spell "no limit" as an enormous number, those of version 2 as "max"
 
 
 @dataclass(frozen=True)
@@ -163,48 +162,38 @@ def cgroup_room() -> list[int]:
     https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
     rooms = []
-    for version, folder in _cgroups("memory"):
-        limit, used = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
-        cached = "inactive_file" if version == 2 else "total_inactive_file"
+    for folder in _cgroups():
         try:
-            most, now = (int((folder / f"memory.{name}").read_text()) for name in (limit, used))
+            most, now = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # no such file, or "max": no limit
             continue
-        if most < NO_LIMIT:
-            rooms.append(max(0, most - now + int(stat.get(cached, 0))))
+        rooms.append(max(0, most - now + int(stat.get("inactive_file", 0))))
     return rooms
 
 
 def usable_cpus() -> float:
     """Return how many CPUs this process may use: its affinity, or a container's quota if that is less."""
     cpus = [float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)]
-    for version, folder in _cgroups("cpu"):
-        files = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+    for folder in _cgroups():
         try:
-            quota, period = (int(number) for file in files for number in (folder / file).read_text().split())
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
         except (OSError, ValueError):  # no such file, or "max 100000": no limit
             continue
-        if quota > 0:
-            cpus.append(quota / period)
+        cpus.append(quota / period)
     return min(cpus)
 
 
-def _cgroups(controller: str) -> Iterator[tuple[int, Path]]:
-    """Each cgroup that limits this process, its own and those above it: the version (1 or 2) and the folder."""
+def _cgroups() -> Iterator[Path]:
+    """Each cgroup that limits this process, its own and those above it; of version 2, which has one tree for all."""
     try:
-        lines = OWN_CGROUPS.read_text().splitlines()
+        own = re.search(r"^0::/(.*)$", OWN_CGROUPS.read_text(), re.MULTILINE)
     except OSError:
         return
-    for line in lines:
-        _, controllers, own = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = CGROUPS / controller if controllers else CGROUPS
-        folder = base / own.strip("/")
+    if own:
+        folder = CGROUPS / own[1]
         # In a container the path may be that of the machine outside, and the container's own group is the base.
-        for place in {base, folder, *(parent for parent in folder.parents if parent.is_relative_to(base))}:
-            yield 1 if controllers else 2, place
+        yield from {CGROUPS, folder, *(parent for parent in folder.parents if parent.is_relative_to(CGROUPS))}
 
 
 # ------------------------------------------------------------------------------------------ the processor's name

@@ -1,10 +1,11 @@
 """Findings about AMD GPUs: the kernel's driver, groups, gfx target, what hides them, frameworks and their libraries.
 
-Not verified on hardware: tested with outputs of rocminfo and amd-smi that others have published.
+Not verified on hardware: tested with outputs of rocminfo that others have published.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -15,7 +16,6 @@ from helpers.compute.frameworks import FRAMEWORKS, looks_integrated
 from helpers.doctor import nvidia
 from helpers.doctor.facts import Facts, numbers
 from helpers.doctor.findings import Finding, Results, found, listed, together
-from helpers.doctor.vendor_tools import NoReading, amd_smi_entries
 
 VENDOR = "1002"  # on the PCI bus: https://pci-ids.ucw.cz
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -69,22 +69,13 @@ def target_of(name: str) -> str:
 
 
 def gpus(facts: Facts) -> list[Gpu]:
-    """Return the GPUs in ROCm's order: by rocminfo, else by amd-smi, else by the kernel."""
+    """Return the GPUs in ROCm's order: by rocminfo, else by the kernel."""
     listed_by_rocminfo = []
     for agent in re.split(r"^\*+\s*\nAgent \d+", facts.stdout("rocminfo"), flags=re.MULTILINE)[1:]:
         words = dict(re.findall(r"^  (Name|Marketing Name|Device Type):[ \t]*(.*?)[ \t]*$", agent, re.MULTILINE))
         if words.get("Device Type") == "GPU":
             listed_by_rocminfo.append(Gpu(words.get("Name", ""), words.get("Marketing Name") or words.get("Name", "")))
-    return listed_by_rocminfo or by_amd_smi(facts.stdout("amd-smi")) or by_kernel(facts)
-
-
-def by_amd_smi(text: str) -> list[Gpu]:
-    """Return the GPUs of `amd-smi static --asic --json`."""
-    try:
-        asics = [entry["asic"] for entry in amd_smi_entries(text)]
-        return [Gpu(str(asic.get("target_graphics_version", "")), str(asic["market_name"])) for asic in asics]
-    except (AttributeError, KeyError, TypeError, NoReading):
-        return []
+    return listed_by_rocminfo or by_kernel(facts)
 
 
 def by_kernel(facts: Facts) -> list[Gpu]:
@@ -105,6 +96,11 @@ def by_kernel(facts: Facts) -> list[Gpu]:
             target = f"gfx{number // 10_000}{number // 100 % 100:x}{number % 100:x}"
             gpus.append(Gpu(target, target))
     return gpus
+
+
+def cards(facts: Facts) -> list[Gpu]:
+    """Return the GPUs that are cards; those inside the processor where there are no others."""
+    return [gpu for gpu in gpus(facts) if gpu.target not in INTEGRATED] or gpus(facts)
 
 
 def on_the_bus(facts: Facts) -> bool:
@@ -185,30 +181,24 @@ def _is_listed(facts: Facts, group: str) -> bool:
 
 def hidden(facts: Facts) -> Results:
     """Do the variables hide every GPU; one counts what the one before it left. UUIDs are not judged."""
-    left = len(by_kernel(facts) or by_amd_smi(facts.stdout("amd-smi")))  # rocminfo shows what ROCR_... left
+    left = len(by_kernel(facts))  # rocminfo shows what ROCR_... left
     left = left or (len(gpus(facts)) if VARIABLES[0] not in facts.variables else 0)
     if not left or not on_amd(facts):
         return
     for stage in (VARIABLES[:1], VARIABLES[1:3], VARIABLES[3:]):
-        for name in stage:
-            value = facts.variables.get(name)
-            if value is None:
-                continue
-            entries = [entry.strip() for entry in value.split(",") if entry.strip()]
-            seen = 0
-            for entry in entries:
-                if re.fullmatch(r"-?\d+", entry) and not 0 <= int(entry) < left:
-                    break
-                seen += 1
-            if not seen:
-                given = [name for name in VARIABLES if name in facts.variables]
-                values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in given)
-                yield found(
-                    "amd-hidden", facts.host, names=" with ".join(given), variables=" ".join(given), values=values
-                )
-                return
-            left = seen
-            break
+        name = next((name for name in stage if name in facts.variables), "")
+        left = _shown(facts.variables[name], left) if name else left
+    if not left:
+        here = [name for name in VARIABLES if name in facts.variables]
+        values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in here)
+        yield found("amd-hidden", facts.host, names=" with ".join(here), variables=" ".join(here), values=values)
+
+
+def _shown(value: str, many: int) -> int:
+    """Return how many of so many GPUs a variable shows: the first number that does not exist ends its list."""
+    entries = [entry.strip() for entry in value.split(",") if entry.strip()]
+    exist = (not re.fullmatch(r"-?\d+", entry) or 0 <= int(entry) < many for entry in entries)
+    return len(list(itertools.takewhile(bool, exist)))
 
 
 def on_amd(facts: Facts) -> bool:
@@ -220,8 +210,7 @@ def target(facts: Facts) -> Results:
     """Is each GPU one for which there are packages; only told where ROCm is wanted."""
     if not (rocm_builds(facts) or facts.stdout("rocminfo")):
         return
-    cards = [gpu for gpu in gpus(facts) if gpu.target not in INTEGRATED] or gpus(facts)
-    for gpu in {gpu.target: gpu for gpu in cards if gpu.target}.values():
+    for gpu in {gpu.target: gpu for gpu in cards(facts)}.values():
         status = STATUS.get(gpu.target)
         if status in (None, "built"):
             yield found("amd-target-unsupported", facts.host, gpu=gpu.name, target=gpu.target)
@@ -250,10 +239,10 @@ def override(facts: Facts) -> Results:
             reason = "Only Linux reads it; on Windows it does nothing."
             yield _wrong_override(facts, "note", value, Gpu("?", "here"), reason)
         return
-    cards = [gpu for gpu in gpus(facts) if gpu.target not in INTEGRATED] or gpus(facts)
-    real = [gpu for gpu in by_kernel(facts) if gpu.target not in INTEGRATED] or cards  # rocminfo shows the claim itself
+    claimed = cards(facts)
+    real = [gpu for gpu in by_kernel(facts) if gpu.target not in INTEGRATED] or claimed  # rocminfo shows the claim
     for number, gpu in enumerate(real):
-        name = cards[number].name if len(cards) == len(real) else gpu.name
+        name = claimed[number].name if len(claimed) == len(real) else gpu.name
         digits = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", gpu.target)
         if digits and (int(digits[1]), int(digits[2], 16)) != numbers(value)[:2]:
             reason = 'Code for another generation then fails ("invalid device function"), hangs or computes wrongly.'
@@ -285,10 +274,9 @@ def old_tensorflow(facts: Facts) -> Results:
 
 def tensorflow_target(facts: Facts) -> Results:
     """Is AMD's TensorFlow built for the GPU here."""
-    known = [gpu for gpu in gpus(facts) if gpu.target]
     live = "rocm" in facts.packages.get("tensorflow-rocm", "")
-    if live and known and not any(gpu.target in TENSORFLOW_TARGETS for gpu in known):
-        card = next((gpu for gpu in known if gpu.target not in INTEGRATED), known[0])
+    if live and gpus(facts) and not any(gpu.target in TENSORFLOW_TARGETS for gpu in gpus(facts)):
+        card = cards(facts)[0]
         yield found("amd-tensorflow-target", facts.host, gpu=card.name, target=card.target)
 
 
@@ -313,10 +301,9 @@ def torch_kernels(facts: Facts) -> Results:
     parts = sorted(
         name.removeprefix("amd-torch-device-") for name in facts.packages if name.startswith("amd-torch-device-")
     )
-    known = [gpu for gpu in gpus(facts) if gpu.target]
-    if not parts or not known or any(_covers(part, gpu.target) for part in parts for gpu in known):
+    if not parts or not gpus(facts) or any(_covers(part, gpu.target) for part in parts for gpu in gpus(facts)):
         return
-    card = next((gpu for gpu in known if gpu.target not in INTEGRATED), known[0])
+    card = cards(facts)[0]
     yield found("amd-torch-kernels", facts.host, gpu=card.name, target=card.target, has=listed(parts))
 
 
@@ -328,14 +315,13 @@ def _covers(part: str, target: str) -> bool:
 def integrated_first(facts: Facts) -> Results:
     """Is the first GPU the one inside the processor, while there is a card, and nothing chooses."""
     known = gpus(facts) or _by_torch(facts)
-    cards = [number for number, gpu in enumerate(known) if gpu.target not in INTEGRATED]
+    numbers_of_cards = [number for number, gpu in enumerate(known) if gpu.target not in INTEGRATED]
     chosen = any(facts.variables.get(name) for name in VARIABLES[:3])
-    if known and cards and cards[0] > 0 and not chosen and rocm_builds(facts):
-        first, card = known[0], known[cards[0]]
+    if numbers_of_cards and numbers_of_cards[0] > 0 and not chosen and rocm_builds(facts):
+        first, card = known[0], known[numbers_of_cards[0]]
         target = first.target if gpus(facts) else "by its name"
-        yield found(
-            "amd-integrated-first", facts.host, first=first.name, target=target, card=card.name, number=cards[0]
-        )
+        values = {"first": first.name, "target": target, "card": card.name, "number": numbers_of_cards[0]}
+        yield found("amd-integrated-first", facts.host, **values)
 
 
 def _by_torch(facts: Facts) -> list[Gpu]:
@@ -347,17 +333,16 @@ def _by_torch(facts: Facts) -> list[Gpu]:
 
 def cpu_build(facts: Facts) -> Results:
     """Does Keras compute with a framework built for processors, though an AMD GPU with packages works here."""
-    if not works(facts) or not on_amd(facts) or facts.host.wsl:
+    if not works(facts) or nvidia.works(facts) or facts.host.wsl:
         return
     builds, backend = rocm_builds(facts), facts.backend()
-    good = [gpu for gpu in gpus(facts) if STATUS.get(gpu.target) == "supported" or gpu.target in OVERRIDES]
-    good = [gpu for gpu in good if gpu.target not in INTEGRATED or STATUS[gpu.target] == "supported"]
+    own_packages = [gpu for gpu in cards(facts) if STATUS.get(gpu.target) == "supported"]
+    good = own_packages or [gpu for gpu in cards(facts) if gpu.target in OVERRIDES and gpu.target not in INTEGRATED]
     here = {"tensorflow": facts.has("tensorflow", "tensorflow-cpu"), "jax": facts.has("jax"), "torch": facts.torch}
-    if nvidia.works(facts) or not good or not here.get(backend) or backend in builds or facts.sees_gpu(backend):
-        return
-    without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
-    card = next((gpu for gpu in good if gpu.target not in INTEGRATED), good[0])
-    yield found("amd-cpu-build", facts.host, gpu=card.name, target=card.target, frameworks=together(without))
+    if good and here.get(backend) and backend not in builds and not facts.sees_gpu(backend):
+        without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
+        values = {"gpu": good[0].name, "target": good[0].target, "frameworks": together(without)}
+        yield found("amd-cpu-build", facts.host, **values)
 
 
 def not_listed(facts: Facts) -> Results:

@@ -34,13 +34,10 @@ FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
 
-_SMI = ("--format=csv,noheader",)
 TOOLS = {  # what is asked of each tool; missing ones are no fault
     "nvidia-smi": ["nvidia-smi"],  # its table, which every driver can print
-    "nvidia-smi names": ["nvidia-smi", "--query-gpu=name,driver_version", *_SMI],
-    "nvidia-smi capability": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", *_SMI],  # not of old drivers
+    "nvidia-smi gpus": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"],
     "rocminfo": ["rocminfo"],
-    "amd-smi": ["amd-smi", "static", "--asic", "--json"],
     "clinfo": ["clinfo"],
     "vulkaninfo": ["vulkaninfo", "--summary"],
     "ldconfig": ["ldconfig", "-p"],

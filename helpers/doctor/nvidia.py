@@ -31,12 +31,6 @@ RTX_50_DRIVER = (
     "570"  # the oldest driver, with NVIDIA's open kernel modules on Linux: NVIDIA's driver installation guide
 )
 TENSORFLOW_WITHOUT_RTX_50 = (2, 21)  # the newest TensorFlow that was seen to fail there; 2.22 is unconfirmed
-# Drivers before 510 or so cannot tell the compute capability: https://developer.nvidia.com/cuda-gpus
-CAPABILITIES = {
-    r"RTX (PRO )?50\d\d": (12, 0), r"RTX 40\d\d|\bL4\b|L40": (8, 9), r"RTX 30\d\d": (8, 6), "A100": (8, 0),
-    r"RTX 20\d\d|GTX 16\d\d|\bT4\b": (7, 5), "V100": (7, 0), r"GTX 10\d\d|\bP4\b|P40": (6, 1), "P100": (6, 0),
-    r"GTX 9\d\d|\bM40\b|\bM60\b": (5, 2), "K80": (3, 7),
-}  # fmt: skip
 
 
 class Gpu(NamedTuple):
@@ -44,20 +38,17 @@ class Gpu(NamedTuple):
 
     name: str
     driver: str
-    capability: tuple[int, int] | None  # None if unknown
+    capability: tuple[int, int]  # of computing, such as (8, 6)
 
 
 def gpus(facts: Facts) -> list[Gpu]:
-    """Return the GPUs by nvidia-smi, old or new, or nothing; a GPU that fell off the bus has no version."""
-    listed = []
-    for line in (facts.stdout("nvidia-smi capability") or facts.stdout("nvidia-smi names")).splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) >= 2 and re.match(r"\d+\.\d+", cells[1]):
-            known = re.fullmatch(r"(\d+)\.(\d+)", cells[2]) if len(cells) > 2 else None
-            by_name = (value for words, value in CAPABILITIES.items() if re.search(words, cells[0]))
-            capability = (int(known[1]), int(known[2])) if known else next(by_name, None)
-            listed.append(Gpu(cells[0], cells[1], capability))
-    return listed
+    """Return the GPUs by nvidia-smi; none if the driver is before 510 or so, which does not know the question.
+
+    A GPU that fell off the bus has no version.
+    """
+    row = re.compile(r"^(.+), (\d+\.[\d.]+), (\d+)\.(\d+)\s*$", re.MULTILINE)
+    rows = row.findall(facts.stdout("nvidia-smi gpus"))
+    return [Gpu(name, driver, (int(major), int(minor))) for name, driver, major, minor in rows]
 
 
 def driver(facts: Facts) -> str:
@@ -122,12 +113,11 @@ def no_driver(facts: Facts) -> Results:
 def driver_fails(facts: Facts) -> Results:
     """Does nvidia-smi say that the driver does not work; rubbish says nothing."""
     table = facts.tools.get("nvidia-smi")
-    if table and table.state == "failed" and facts.stdout("nvidia-smi names") == "":
-        words = re.search(
-            r"NVIDIA-SMI has failed.*|Failed to initialize NVML.*|No devices were found", table.stdout + table.stderr
-        )
-        if words:
-            yield found("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip("."))
+    if not table or table.state != "failed" or facts.stdout("nvidia-smi gpus"):
+        return
+    failed = r"NVIDIA-SMI has failed.*|Failed to initialize NVML.*|No devices were found"
+    if words := re.search(failed, table.stdout + table.stderr):
+        yield found("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip("."))
 
 
 def driver_too_old(facts: Facts) -> Results:
@@ -141,8 +131,6 @@ def driver_too_old(facts: Facts) -> Results:
         if floor and numbers(version) < numbers(floor):
             who = FRAMEWORKS[framework].title if framework else "every package for NVIDIA GPUs"
             needs.append(f"{floor}, which {who} needs (CUDA {generation})")
-    if any(gpu.capability and gpu.capability >= RTX_50 for gpu in gpus(facts)):
-        needs += [f"{RTX_50_DRIVER}, which an RTX 50 needs"] if numbers(version) < numbers(RTX_50_DRIVER) else []
     if needs and works(facts):
         severity = "" if builds else "note"
         yield found("nvidia-driver-too-old", facts.host, severity, driver=version, needs=" and ".join(needs))
@@ -150,7 +138,7 @@ def driver_too_old(facts: Facts) -> Results:
 
 def capability(facts: Facts) -> Results:
     """Does each framework's build hold code for this GPU's compute capability."""
-    for gpu in {gpu.capability: gpu for gpu in gpus(facts) if gpu.capability}.values():
+    for gpu in {gpu.capability: gpu for gpu in gpus(facts)}.values():
         for package, least, most in _ranges(facts):
             if least <= gpu.capability and gpu.capability[0] <= most[0]:  # code for 12.0 runs on 12.1, too
                 continue
@@ -177,7 +165,7 @@ def _ranges(facts: Facts) -> Iterator[tuple[str, tuple[int, int], tuple[int, int
 
 def rtx_50(facts: Facts) -> Results:
     """Is stock TensorFlow to compute on an RTX 50: it lists it and dies at the first operation."""
-    new = [gpu for gpu in gpus(facts) if gpu.capability and gpu.capability >= RTX_50]
+    new = [gpu for gpu in gpus(facts) if gpu.capability >= RTX_50]
     if new and "tensorflow" in cuda_builds(facts) and facts.version("tensorflow")[:2] <= TENSORFLOW_WITHOUT_RTX_50:
         severity, version = "" if facts.backend() == "tensorflow" else "note", facts.packages["tensorflow"]
         yield found("nvidia-rtx50-tensorflow", facts.host, severity, version=version, gpu=new[0].name)

@@ -53,14 +53,18 @@ def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
 def backend(host: Host) -> Results:
     """Is the backend that Keras will take one that exists, is installed, and can train."""
     name, file = chosen_backend(os.environ)
-    source = f"Keras' own settings, {file}," if file else f"The variable {backends.VARIABLE}"
-    words = [name, "file"] if file else [name]
+    words, source = [name], f"The variable {backends.VARIABLE} asks"
+    if file and file.is_file():
+        words, source = [name, "file"], f"Keras' own settings, {file}, ask"
+    elif file:
+        source = "Where nothing is set, Keras asks"
+    installed = next(filter(has_module, backends.BACKENDS), "tensorflow")
+    values = {"source": source, "name": name, "installed": installed}
     if name not in backends.BACKENDS:
         why = backends.OTHERS.get(name, "it does not exist")
-        named = ", ".join(backends.BACKENDS)
-        yield found("keras-backend", host, words=words, source=source, name=name, why=why, backends=named)
+        yield found("keras-backend", host, words=words, why=why, backends=", ".join(backends.BACKENDS), **values)
     elif not has_module(name):
-        yield found("keras-not-installed", host, words=words, source=source, name=name)
+        yield found("keras-not-installed", host, words=words, **values)
     else:
         yield f"Keras backend: {name}"
 

@@ -216,8 +216,7 @@ class Machine:
         row = f"{name}, {driver}"
         known = (f"{row}, {capability}\n" * many, 0) if capability else (OUTPUTS["NO_SUCH_FIELD"], 2)
         table = OUTPUTS["NVIDIA_SMI_470"].replace("470.129.06", driver)
-        queries = [("compute_cap", *known), ("query-gpu", f"{row}\n" * many, 0)]
-        self.tools({"nvidia-smi": {"stdout": table, "queries": queries}})
+        self.tools({"nvidia-smi": {"stdout": table, "queries": [("query-gpu", *known)]}})
         self.lists({"opencl": [name]})
 
     def cuda(self, name):
