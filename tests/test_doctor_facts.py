@@ -128,6 +128,7 @@ def test_a_tool_that_crashes_or_raves_gives_no_finding_and_stops_nothing(fate, m
         fate(machine, name)
     machine.variables({"OCL_ICD_FILENAMES": "/x.so"})  # something real to find besides
     assert [finding.id for finding in machine.findings()] == ["opencl-filenames-ignored"]
+    assert {name for name, command in facts.TOOLS.items() if command[0] in TOOLS} <= set(machine.facts().tools)
 
 
 def test_every_tool_hangs_and_each_of_them_is_given_up(machine, monkeypatch):
@@ -263,3 +264,19 @@ def test_keras_is_started_as_in_a_lesson_and_its_failure_is_told(module, stage, 
 
 def test_keras_starts_here():
     assert facts.start_keras().state in ("ok", "missing", "timed out")  # a busy machine may need longer
+
+
+# ------------------------------------------------------------ OpenCL for real
+
+
+def test_a_variable_that_hides_every_driver_here_is_the_finding(tmp_path, monkeypatch):
+    hiding = dict.fromkeys(facts.LOADER_VARIABLES)
+    here = Host.here()
+    if here.system != "Linux" or not devices.ask("opencl", variables=hiding).devices:
+        pytest.skip("needs Linux with an OpenCL driver, to hide it")
+    for name, value in {"FRAMEWORKS": ("opencl",), "TOOLS": {}}.items():
+        monkeypatch.setattr(facts, name, value)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    monkeypatch.delenv("OPENCL_VENDOR_PATH", raising=False)
+    (found,) = [item for item in opencl.drivers(facts.gather(here)) if isinstance(item, doctor.Finding)]
+    assert found.id == "opencl-hidden" and "    unset OCL_ICD_VENDORS" in found.next.splitlines()

@@ -241,7 +241,7 @@ def ask_tool(command: list[str]) -> ToolOutput:
         english = {**os.environ, "LC_ALL": "C"}
         done = processes.run_command([program, *command[1:]], TOOL_SECONDS, env=english)
     except (OSError, ValueError) as error:  # such as a file that is no program
-        return ToolOutput("failed", error=str(error))
+        return ToolOutput("failed", stderr=str(error))
     if done.status is None:
         return ToolOutput("timed out")
     return ToolOutput("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
