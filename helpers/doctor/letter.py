@@ -71,7 +71,7 @@ def without_names(text: str) -> str:
             text = re.sub(re.escape(folder) + r"(?![\w.-])", lambda _, instead=instead: instead, text)
     for ask, instead in ((getpass.getuser, "USER"), (socket.gethostname, "COMPUTER")):
         with contextlib.suppress(Exception):  # a container may have neither
-            for name in {ask(), ask().partition(".")[0]}:
+            for name in (ask(), ask().partition(".")[0]):  # the longer one first
                 if len(name) > 2 and name.lower() not in GENERAL:
                     text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", instead, text, flags=re.IGNORECASE)
     return text
