@@ -12,7 +12,7 @@ from fakes import machines
 
 from helpers import doctor
 from helpers.compute import devices
-from helpers.compute.devices import Answer, Device
+from helpers.compute.devices import Answer
 from helpers.compute.host import Host
 from helpers.doctor import amd, facts, nvidia, opencl
 
@@ -184,8 +184,8 @@ def test_a_device_that_is_late_costs_the_others_nothing_and_has_not_failed(compi
     monkeypatch.syspath_prepend(folder)
     for name, value in {"FRAMEWORKS": ("torch",), "TOOLS": {}, "FRAMEWORK_SECONDS": 20}.items():
         monkeypatch.setattr(facts, name, value)
-    proofs = facts.gather(machine.system, machine.root).proofs
-    assert [proof.verdict for proof in proofs] == ["right", "late", "right"]
+    tried = facts.gather(machine.system, machine.root).tried()
+    assert [facts.late(device) or device.verdict for device in tried] == ["right", True, "right"]
 
 
 # The whole doctor as a learner runs it, in a process of its own, with every tool and every framework hanging.
@@ -221,13 +221,6 @@ def test_the_whole_examination_has_time_for_all_answers():
     assert facts.FRAMEWORK_SECONDS + facts.SLACK < doctor.WHOLE_SECONDS
 
 
-def test_a_verdict_of_a_device_becomes_a_proof_as_it_is():
-    found = [Device("torch", "cuda:0", "a GPU", "gpu", computes=how) for how in ("right", "wrong: by up to 1", "")]
-    proofs = facts.proofs({"torch": Answer("torch", "ok", devices=tuple(found))})
-    assert [(proof.verdict, proof.reason) for proof in proofs] == [("right", ""), ("wrong", "by up to 1")]
-    assert facts.proofs({"jax": Answer("jax", "failed", message="x")}) == ()
-
-
 # ------------------------------------------------------------ a learner whose backend fails gets the answer here
 
 
@@ -259,7 +252,8 @@ def test_keras_is_started_as_in_a_lesson_and_its_failure_is_told(module, stage, 
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     start = facts.start_keras()
     assert (start.state, start.stage) == ("failed", stage) and words in start.error
-    assert len(facts.first_operation(start, {})) == (stage == "first operation")
+    host = Host("Linux", "x86_64", (3, 12), "venv", False)
+    assert len(facts.Facts(host, keras=start).tried()) == (stage == "first operation")
 
 
 def test_keras_starts_here():

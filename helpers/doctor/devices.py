@@ -1,6 +1,6 @@
 """Findings about devices that are listed and do not compute right: their small product, compared with NumPy's.
 
-`helpers.compute.devices` lets each device compute; `facts.proofs` brings its verdicts here.
+`helpers.compute.devices` lets each device compute.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 
 from helpers.compute import backends, products
-from helpers.compute.frameworks import FRAMEWORKS
+from helpers.compute.frameworks import FRAMEWORKS, Device
 from helpers.doctor import amd, nvidia
-from helpers.doctor.facts import Facts, Proof
+from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, found
 
 SIDE = ("onnxruntime",)  # frameworks of a lesson's part; what fails there is a note
@@ -31,38 +31,38 @@ WORDS: tuple[tuple[str, str, tuple[Callable[[Facts], Results], ...]], ...] = (
 OWN = (("webgpu", ""), ("opencl", products.CANNOT_COMPILE))  # told by the family of that name, where the words stand
 
 
-def proofs(facts: Facts) -> Results:
+def products_of_devices(facts: Facts) -> Results:
     """Does every listed device compute right; a failure whose cause is told already is not told twice."""
-    right = sum(proof.verdict == "right" for proof in facts.proofs)
-    if right:
-        yield f"small products: {right} of {len(facts.proofs)} devices compute right"
-    for proof in facts.proofs:
-        if any(proof.framework == family and words in proof.reason for family, words in OWN):
+    tried = facts.tried()
+    if right := sum(device.verdict == "right" for device in tried):
+        yield f"small products: {right} of {len(tried)} devices compute right"
+    for device in tried:
+        if late(device) or any(device.framework == family and words in device.reason for family, words in OWN):
             continue
-        if proof.verdict == "wrong":
-            yield _finding("devices-wrong", facts, proof)
-        elif proof.verdict == "failed":
-            _, failure, causes = next(row for row in WORDS if re.search(row[0], proof.reason, re.IGNORECASE))
+        if device.verdict == "wrong":
+            yield _finding("devices-wrong", facts, device)
+        elif device.verdict == "failed":
+            _, failure, causes = next(row for row in WORDS if re.search(row[0], device.reason, re.IGNORECASE))
             if not any(any(cause(facts)) for cause in causes):
-                yield _finding(failure, facts, proof)
+                yield _finding(failure, facts, device)
 
 
-def _finding(failure: str, facts: Facts, proof: Proof) -> Finding:
-    targets = [gpu.target for gpu in amd.gpus(facts)] or [amd.target_of(proof.device)]
-    words = [] if proof.kind == "gpu" else ["processor", proof.framework]
-    words += ["backend"] if proof.framework in backends.BACKENDS else []
+def _finding(failure: str, facts: Facts, device: Device) -> Finding:
+    targets = [gpu.target for gpu in amd.gpus(facts)] or [amd.target_of(str(device))]
+    words = [] if device.kind == "gpu" else ["processor", device.framework]
+    words += ["backend"] if device.framework in backends.BACKENDS else []
     return found(
         failure,
         facts.host,
-        "note" if proof.framework in SIDE else "",
+        "note" if device.framework in SIDE else "",
         words,
-        device=proof.device,
-        framework=FRAMEWORKS[proof.framework].title,
-        reason=proof.reason.splitlines()[0].rstrip(".") if proof.reason else "it gives no reason",
-        other="tensorflow" if proof.framework == "jax" else "jax",
-        hide="HIP_VISIBLE_DEVICES" if re.search("AMD|Radeon", proof.device) else "CUDA_VISIBLE_DEVICES",
+        device=device,
+        framework=FRAMEWORKS[device.framework].title,
+        reason=device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason",
+        other="tensorflow" if device.framework == "jax" else "jax",
+        hide="HIP_VISIBLE_DEVICES" if re.search("AMD|Radeon", str(device)) else "CUDA_VISIBLE_DEVICES",
         target=next(filter(None, targets), amd.UNKNOWN),
     )
 
 
-JUDGES = (proofs,)
+JUDGES = (products_of_devices,)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.compute import devices, processes
-from helpers.compute.devices import Answer
+from helpers.compute.devices import Answer, Device
 from helpers.compute.host import Host
 from helpers.doctor import settings
 
@@ -86,17 +86,6 @@ class KerasStart:
 
 
 @dataclass(frozen=True)
-class Proof:
-    """Whether a device really computes: its small product, compared with NumPy's."""
-
-    framework: str  # one of devices.FRAMEWORKS
-    device: str  # for people
-    verdict: str  # right, wrong, failed, or late: it did not answer in time, which proves nothing
-    reason: str = ""  # the largest error, or the framework's own words
-    kind: str = "gpu"  # one of devices.KINDS
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything that the findings about hardware and frameworks are judged by."""
 
@@ -108,7 +97,6 @@ class Facts:
     tools: Mapping[str, ToolOutput] = field(default_factory=dict)  # of TOOLS
     answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks
     keras: KerasStart = KerasStart("missing")
-    proofs: tuple[Proof, ...] = ()
     user: int = 0  # number of the user; 0 may do everything
     groups: frozenset[int] = frozenset()  # the numbers of the groups that this process is in
     folder: str = str(ROOT)  # of the workshop
@@ -160,6 +148,16 @@ class Facts:
             return None
         return any(device.kind == "gpu" for device in answer.devices)
 
+    def tried(self) -> list[Device]:
+        """The devices that were let compute, and the one on which Keras' first operation failed."""
+        listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
+        tried = [device for device in listed if device.verdict]
+        if self.keras.state == "failed" and self.keras.stage == "first operation":
+            kinds = [device.kind for device in listed if device.framework == self.backend()]
+            kind = min(kinds, key=devices.KINDS.index, default="gpu")
+            tried.append(Device(self.backend(), "", "The first device", kind, computes=f"failed: {self.keras.error}"))
+        return tried
+
     def backend(self) -> str:
         """The framework that Keras will compute with."""
         return settings.chosen_backend(self.variables)[0]
@@ -187,7 +185,6 @@ def gather(host: Host, root: Path = Path("/")) -> Facts:
         tools,
         answers,
         keras,
-        proofs(answers) + first_operation(keras, answers),
         os.getuid() if hasattr(os, "getuid") else 0,
         frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
     )
@@ -268,16 +265,6 @@ def start_keras(seconds: float = FRAMEWORK_SECONDS) -> KerasStart:
     return KerasStart("failed" if error else "ok", stage, error)
 
 
-def first_operation(keras: KerasStart, answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
-    """Return what Keras' first operation proves where it is what failed: its first device cannot compute."""
-    if keras.state != "failed" or keras.stage != "first operation":
-        return ()
-    backend, _ = settings.chosen_backend(os.environ)
-    kinds = [device.kind for device in answers[backend].devices] if backend in answers else []
-    kind = min(kinds, key=devices.KINDS.index, default="gpu")
-    return (Proof(backend, "The first device", "failed", keras.error, kind),)
-
-
 def installed_packages() -> dict[str, str]:
     """Return each installed package with its version, without importing it; names as in `tensorflow-cpu`."""
     found = {}
@@ -301,16 +288,6 @@ def torch_build() -> str:
     return " ".join(found[0]) if found else "cpu"
 
 
-def late(device: devices.Device) -> bool:
+def late(device: Device) -> bool:
     """Return whether a device did not answer in its time: no proof against it."""
     return device.verdict == "failed" and device.reason.startswith("timed out")
-
-
-def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
-    """Return which listed devices compute right, as far as `helpers.compute.devices` has let them compute."""
-    return tuple(
-        Proof(framework, str(device), "late" if late(device) else device.verdict, device.reason, device.kind)
-        for framework, answer in answers.items()
-        for device in (answer.devices if framework in devices.FRAMEWORKS else ())
-        if device.verdict
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.compute import backends
 from helpers.compute.frameworks import FRAMEWORKS
 from helpers.doctor import amd, apple, host, nvidia, packages, windows
-from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts
+from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
 from helpers.doctor.findings import Results, found, listed
 
 FLAVOURS = (  # packages that own the same files: of each row one alone may be installed
@@ -44,10 +44,10 @@ def imports(facts: Facts) -> Results:
             yield found("packages-import-fails", facts.host, framework=FRAMEWORKS[name].title, says=says)
 
 
-def late(facts: Facts) -> Results:
+def no_answer(facts: Facts) -> Results:
     """Did something not answer in time: on a busy machine several do not, and it is one note all the same."""
     names = [FRAMEWORKS[name].title for name in FRAMEWORKS if _state(facts, name) == "timed out"]
-    names += [proof.device for proof in facts.proofs if proof.verdict == "late"]
+    names += [str(device) for device in facts.tried() if late(device)]
     names += ["nvidia-smi"] if "nvidia-smi" in facts.tools and facts.tools["nvidia-smi"].state == "timed out" else []
     backend = facts.backend()
     if facts.keras.state == "timed out" and facts.sees_gpu(backend):  # on a processor it is merely slow
@@ -83,4 +83,4 @@ def memory(facts: Facts) -> Results:
         yield found("keras-two-fractions", facts.host)
 
 
-JUDGES = (flavours, imports, late, keras_starts, memory)
+JUDGES = (flavours, imports, no_answer, keras_starts, memory)

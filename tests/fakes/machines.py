@@ -51,7 +51,7 @@ class Machine:
         self.installed = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
         self.installed["pyopencl"] = "2026.1.4"
         self.torch_build, self.user, self.groups = "", 1000, frozenset({1000})
-        self.answers, self.tried, self.keras_start = {}, (), facts.KerasStart("ok")
+        self.answers, self.keras_start = {}, facts.KerasStart("ok")
         self.workshop, self.site = str(ROOT), None
         self.lists({"opencl": [], "tensorflow": [], "jax": []})
         self.files({"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 f16c\n"})
@@ -200,8 +200,13 @@ class Machine:
     def keras(self, start):
         self.keras_start = facts.KerasStart(*start)
 
-    def proofs(self, verdicts):
-        self.tried = tuple(facts.Proof(*verdict) for verdict in verdicts)
+    def computes(self, verdicts):
+        """Devices of frameworks that computed: (framework, name, how, kind), a GPU where no kind is given."""
+        for framework in {verdict[0] for verdict in verdicts}:
+            own = [verdict[1:] for verdict in verdicts if verdict[0] == framework]
+            found = [Device(framework, f"{n}", name, *(kind or ["gpu"]), computes=text_of(how))
+                     for n, (name, how, *kind) in enumerate(own)]  # fmt: skip
+            self.answers[framework] = Answer(framework, "ok", "1.0", tuple(found))
 
     # ---------------------------------------------------------------------------------------- whole machines
 
@@ -297,7 +302,7 @@ class Machine:
         self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch_build)
         found = facts.gather(self.system, self.root)
         places = {"folder": self.workshop, "site": self.site}
-        return replace(found, user=self.user, groups=self.groups, proofs=self.tried or found.proofs, **places)
+        return replace(found, user=self.user, groups=self.groups, **places)
 
     def findings(self):
         return [item for item in doctor.judge(self.facts()) if isinstance(item, doctor.Finding)]
