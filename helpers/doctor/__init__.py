@@ -62,7 +62,11 @@ def hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
 
 
 QUICK: tuple[Check, ...] = (*host.CHECKS, *packages.CHECKS, *settings.CHECKS)
-FULL: tuple[Check, ...] = (*QUICK, hardware_and_frameworks, settings.dataset)
+FULL: tuple[Check, ...] = (  # `dataset` reads the file that `dataset_file` only looks for
+    *(check for check in QUICK if check is not settings.dataset_file),
+    hardware_and_frameworks,
+    settings.dataset,
+)
 
 
 def examine(quick: bool = False) -> Findings:

@@ -53,7 +53,7 @@ def no_answer(facts: Facts) -> Results:
     if facts.keras.state == "timed out" and facts.sees_gpu(backend):  # on a processor it is merely slow
         names.append(f"Keras with {backends.BACKENDS[backend]}")
     if names:
-        yield found("devices-late", facts.host, names=listed(names), seconds=f"{FRAMEWORK_SECONDS:g}")
+        yield found("devices-late", facts.host, names=listed(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
 
 
 def _state(facts: Facts, framework: str) -> str:
