@@ -9,6 +9,16 @@ from helpers.lessons import lesson_14 as lesson
 from helpers.lessons import lesson_14_judge as judge
 from helpers.measure import timing
 
+SAXPY = """
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> y: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+struct Told { n: u32, alpha: f32 }
+@group(0) @binding(3) var<uniform> told: Told;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+"""
 HEAD = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> partial: array<f32>;
@@ -266,11 +276,8 @@ def test_a_frequent_mistake_gets_a_line_of_help(adapter, body, helps):
     ],
 )
 def test_one_invocation_writes_one_element(adapter, body, told):
-    from tests.mutants.lesson_14 import SAXPY
-
-    source = SAXPY.format(body=body).split('"""')[1]
     with pytest.raises(checks.NotYet, match=told):
-        judge.judge_saxpy(source)
+        judge.judge_saxpy(SAXPY + body + "\n}")
 
 
 # ---- tables, refusals, time

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.util
 import itertools
 import re
 from pathlib import Path
@@ -12,11 +11,12 @@ import pytest
 
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
-from helpers.judge import oclgrind
+from helpers.judge import mistakes, oclgrind
 from helpers.judge.oclgrind import DIVERGENCE, FORBIDDEN, OUTSIDE, RACE, UNWRITTEN
 
 needs_oclgrind = pytest.mark.skipif(not oclgrind.installed(), reason="Oclgrind is not installed: apt install oclgrind")
 GROUP = 8
+RIGHT_ANSWERS = Path(__file__).parent / "answers"
 
 # Kernels of the parameters x, out, n. What Oclgrind finds in each; {} is what it cannot know, or did not see.
 BODIES = {
@@ -257,21 +257,11 @@ EXERCISES = {
 SOLUTIONS = {key: one.solution for key, one in EXERCISES.items()}
 
 
-def prepared(lesson):
-    """Return the module with the wrong and the right answers of a lesson."""
-    file = Path(__file__).parent / "mutants" / f"lesson_{lesson}.py"
-    spec = importlib.util.spec_from_file_location(f"prepared_{lesson}", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def wrong_answers():
     """Return {(lesson, kernel, name): code} of each wrong answer whose kernel differs from the solution's."""
     wrong = {}
     for (lesson, kernel), one in EXERCISES.items():
-        for name, changes in prepared(lesson).MUTANTS[one.number].items():
-            code = lesson_files.mutate(one.solution, changes)
+        for name, code, *_ in mistakes.answers(mistakes.read(lesson)[one.number], one.solution):
             with contextlib.suppress(SyntaxError):
                 mine = kernel_of(code)
                 if mine and mine != kernel_of(one.solution) and mine[0] == kernel and name != "never ends":
@@ -283,8 +273,8 @@ def right_answers():
     """Return {(lesson, kernel, name): code} of each right answer: the solution, and those written otherwise."""
     right = {(*key, "the solution"): solution for key, solution in SOLUTIONS.items()}
     for (lesson, kernel), one in EXERCISES.items():
-        others = getattr(prepared(lesson), "RIGHT", {}).get(one.number, {})
-        right |= {(lesson, kernel, name): code for name, code in others.items() if kernel_of(code)[0] == kernel}
+        others = mistakes.answers(mistakes.read(lesson, RIGHT_ANSWERS).get(one.number, {}), one.solution)
+        right |= {(lesson, kernel, name): code for name, code, *_ in others if kernel_of(code)[0] == kernel}
     return right
 
 
@@ -314,7 +304,7 @@ def test_no_right_answer_has_a_finding():
     assert all(found[(*key, "the solution")] is not None for key in SOLUTIONS)
 
 
-# What Oclgrind finds in the wrong answers of tests/mutants, by lesson and kernel. All others compute something else,
+# What Oclgrind finds in the known mistakes, by lesson and kernel. All others compute something else,
 # leave elements out, or do more than is needed: of that it knows nothing.
 FOUND = {
     ("01", "saxpy"): {
