@@ -263,3 +263,20 @@ def test_an_answer_that_ends_the_kernel_is_found(tmp_path):
 def test_a_mistake_that_no_longer_fits_its_solution_is_named(tmp_path):
     with pytest.raises(WorkshopError, match="holds no 'n - 1'"):
         try_answers(sample(tmp_path), {1: {"old": ["n - 1", "n"]}}, {})
+
+
+def test_only_answers_that_can_neither_crash_nor_run_for_ever_are_judged_in_the_kernel_itself(tmp_path):
+    wrong = {1: {name: ["n + 1", f"n + {number}"] for number, name in enumerate(("first", "second", "third"), 2)}}
+    wrong[1]["third"] = {"replace": wrong[1]["third"], "own_process": True}
+    trial, attempts = plan(lesson_files.read(sample(tmp_path)), wrong, {})
+    settings = [cell.source for cell in trial.cells if cell.source.startswith("import os as _os")]
+    same = [text.endswith("IN_SAME_PROCESS'] = '1'") for text in settings]
+    assert {each.name for each in itertools.compress(attempts, same)} == {UNTOUCHED, "second"}
+
+
+def test_a_file_of_answers_holds_both_sittings(tmp_path):
+    file = tmp_path / "01.toml"
+    file.write_text("[01.1]\n'a' = 'x = 1'\n[01b.2]\n'b'.own_process = true\n'b'.replace = ['1', '2']\n")
+    assert mistakes.answers(mistakes.read("01-add-numbers", tmp_path)[1], "") == [mistakes.Answer("a", "x = 1")]
+    assert mistakes.answers(mistakes.read("01b-time", tmp_path)[2], "x = 1") == [mistakes.Answer("b", "x = 2", True)]
+    assert mistakes.read("02-multiply", tmp_path) == mistakes.read("another-notebook", tmp_path) == {}
