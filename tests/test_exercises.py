@@ -194,7 +194,7 @@ def test_nothing_stops_while_answers_are_tried(lesson, request):
     assert tried(lesson, request.config.getoption("--all"))[1] == []
 
 
-@pytest.mark.parametrize(("lesson", "number", "name"), parameters())
+@pytest.mark.parametrize(("lesson", "number", "name"), list(parameters()))
 def test_the_check_gives_the_verdict(lesson, number, name, request):
     every = request.config.getoption("--all")
     attempts = [attempt for attempt in tried(lesson, every)[0] if (attempt.exercise, attempt.name) == (number, name)]
