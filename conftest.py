@@ -41,9 +41,9 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m browser` looks at the marks
 def pytest_collection_modifyitems(config, items):
-    from helpers.maintain import screenshots
+    from tests import browser
 
-    there = importlib.util.find_spec("playwright") and screenshots.find_browser()
+    there = importlib.util.find_spec("playwright") and browser.find_browser()
     missing = pytest.mark.skip(reason="no Chromium, Chrome or Edge on this machine, or playwright is missing")
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
@@ -129,6 +129,15 @@ class UnchangedLessons:
             whole = file not in self.failed and count == sum(cell.cell_type == "code" for cell in cells)
             passed[lesson.name] = self.fingerprints.get(lesson.name) if whole else None
         self.config.cache.set(self.PASSED, passed)
+
+
+@pytest.fixture(scope="module")  # not longer: while it runs, nothing else of its process can use asyncio
+def chromium():
+    """The machine's own Chromium, without a window."""
+    from tests import browser
+
+    with browser.started() as browser_of_this_module:
+        yield browser_of_this_module
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ EXTRAS = {
     "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
     "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
 }
-NEED_TEST_TOOLS = ("test", "store", "screenshots", "lint", "format")
+NEED_TEST_TOOLS = ("test", "store", "lint", "format")
 NEED_BOOK_TOOLS = ("test", "book")
 
 

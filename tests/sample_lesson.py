@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 from nbformat import v4
 
-from helpers.maintain import rules
+from helpers.commands import lesson_rules
 
 WORDS = " ".join(["word"] * 66)
 FIGURE = """import matplotlib.pyplot as plt
@@ -72,7 +72,7 @@ def notebook(lesson_cells=None):
     made = v4.new_notebook(cells=cells() if lesson_cells is None else lesson_cells)
     for number, cell in enumerate(made.cells):
         cell["id"] = f"cell-{number}"
-    return rules.normalise(made)
+    return lesson_rules.normalise(made)
 
 
 def of(*sources):
@@ -82,7 +82,7 @@ def of(*sources):
 
 def save(folder: Path, made=None, name="01-add-numbers") -> Path:
     path = folder / f"{name}.ipynb"
-    path.write_text(rules.dump(made or notebook()), encoding="utf-8")
+    path.write_text(lesson_rules.dump(made or notebook()), encoding="utf-8")
     return path
 
 

@@ -16,10 +16,9 @@ import pytest
 import sample_lesson
 from nbformat import v4
 
-from helpers.commands import execute, lesson_files
+from helpers.commands import execute, lesson_files, lesson_rules
 from helpers.errors import WorkshopError
 from helpers.judge import mistakes
-from helpers.maintain import rules
 
 RIGHT_ANSWERS = Path(__file__).parent / "answers"
 LESSONS = lesson_files.every()
@@ -71,11 +70,11 @@ def needed(notebook):
     exercises = lesson_files.exercises(notebook)
     own = {position for exercise in exercises for position in (exercise.cell, exercise.check)}
     codes = [code for each in exercises for code in (each.starter, each.solution, notebook.cells[each.check].source)]
-    wanted, kept = set().union(*(rules.names(code)[1] for code in codes)), set()
+    wanted, kept = set().union(*(lesson_rules.names(code)[1] for code in codes)), set()
     for index in reversed(range(len(notebook.cells))):
         cell = notebook.cells[index]
         if cell.cell_type == "code" and index not in own:
-            assigned, used = rules.names(cell.source)
+            assigned, used = lesson_rules.names(cell.source)
             if assigned & wanted:
                 kept.add(index)
                 wanted |= used

@@ -349,29 +349,6 @@ def test_a_recording_that_cannot_be_read_is_an_error(text, tmp_path, monkeypatch
         plaidml.recorded()
 
 
-@pytest.mark.slow
-def test_it_records_what_it_computed(environment, tmp_path, monkeypatch, capsys):
-    from helpers.maintain import record_plaidml
-
-    stored = json.loads(plaidml.RECORDED.read_text(encoding="utf-8"))["results"]
-    chosen = {name: plaidml.OPERATIONS[name] for name in ("ReLU", "cumulative sum")}
-    monkeypatch.setattr(plaidml, "OPERATIONS", chosen)
-    monkeypatch.setattr(plaidml, "RECORDED", tmp_path / "results" / "plaidml.json")
-    monkeypatch.setattr(record_plaidml, "REPEATS", 3)
-    record_plaidml.main()
-    text = plaidml.RECORDED.read_text(encoding="utf-8")
-    now = json.loads(text)["results"]
-    assert list(now) == list(chosen) and str(plaidml.recorded()) in capsys.readouterr().out
-    for name, one in now.items():
-        assert one["runs"] == 9 and one["sum"] == pytest.approx(stored[name]["sum"], rel=1e-5)
-    assert str(environment) not in text
-    wrong = chosen["ReLU"]._replace(numpy=lambda x: x.clip(0.001))
-    monkeypatch.setattr(plaidml, "OPERATIONS", {"ReLU": wrong})
-    with pytest.raises(AssertionError, match="ReLU"):  # and nothing is stored
-        record_plaidml.main()
-    assert plaidml.RECORDED.read_text(encoding="utf-8") == text
-
-
 def test_importing_it_is_light():
     code = "import sys, helpers.compute.plaidml, helpers.commands.plaidml; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -225,7 +225,7 @@ def test_a_second_call_installs_nothing_and_passes_the_status_on(ready, tmp_path
     status, said = call(ready, env=env, cwd="/")
     assert (status, said) == (0, "All locks are up to date.\n") and times(ready) == before
     assert call(ready, "lock", "--nonsense", env=env)[0] == 2
-    (ready / "environment.yml").write_text("changed", encoding="utf-8")
+    (ready / "requirements/book.txt").write_text("changed", encoding="utf-8")
     assert call(ready, env=env)[0] == 1
 
 
@@ -238,7 +238,7 @@ def test_a_moved_folder_works_and_can_be_imported_from_anywhere(ready, tmp_path)
 
 def test_keras_gets_the_backend_of_the_family_unless_one_is_set(ready):
     tell = "import os\nHELP = ''\ndef add_arguments(parser): pass\ndef run(args): print(os.environ['KERAS_BACKEND'])\n"
-    (ready / "helpers/maintain/lock.py").write_text(tell, encoding="utf-8")
+    (ready / "helpers/commands/lock.py").write_text(tell, encoding="utf-8")
     assert call(ready, "lock") == (0, "tensorflow\n")
     assert call(ready, "lock", env=environment(KERAS_BACKEND="torch")) == (0, "torch\n")
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""The workshop's commands: a small module each, with `add_arguments` and `run`, here or in helpers/maintain.
+"""The workshop's commands: a small module each, with `add_arguments` and `run`.
 
 A module whose PASSES_ON is true gets every argument that it does not know itself in `args.rest`.
 workshop.py imports this file, and helpers.errors, with whatever Python starts it: 3.8 or newer, without any package.
@@ -27,14 +27,12 @@ COMMANDS = {
     "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
     "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
     "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
-    "screenshots": "for maintainers: run lessons in JupyterLab and a browser, keep pictures in build/screenshots",
     "race": "for maintainers: time the lessons' training against the articles' code",
     "lock": "for maintainers: compile the lock files from pyproject.toml",
-    "docs": "for maintainers: follow the links of pages and lessons (--outside asks the network, too)",
     "lint": "for maintainers: check code and notebooks, and change nothing",
-    "format": "for maintainers: bring code and notebooks into the workshop's form (outputs stay as they are)",
+    "format": "for maintainers: bring code, notebooks and the list of known failures into the workshop's form",
+    "new-lesson": "for maintainers: begin a lesson from a template",
 }
-MAINTAIN = ("store", "screenshots", "race", "lock", "docs", "lint", "format")
 
 
 def overview() -> str:
@@ -63,4 +61,4 @@ def check(name: str, call: str) -> None:
 
 def load(name: str) -> ModuleType:
     """Return the module of the command called `name`, one of COMMANDS."""
-    return importlib.import_module(f"helpers.{'maintain' if name in MAINTAIN else 'commands'}.{name}")
+    return importlib.import_module(f"helpers.commands.{name.replace('-', '_')}")

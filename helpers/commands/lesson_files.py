@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 FOLDER = ROOT / "notebooks"
-NAME = re.compile(r"(\d\d)-[a-z0-9]+(-[a-z0-9]+)+")
+NUMBER = r"\d\db?"  # of a lesson: 01, or 01b for its second sitting
+NAME = re.compile(rf"({NUMBER})-[a-z0-9]+(-[a-z0-9]+)+")
 _FENCE = re.compile(r"^```python\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 
 
@@ -35,6 +36,11 @@ def every(folder: Path = FOLDER) -> list[Path]:
     return sorted(path for path in folder.glob("*.ipynb") if NAME.fullmatch(path.stem))
 
 
+def number(path: Path) -> str:
+    """Return a lesson's number, such as "01" or "01b"."""
+    return NAME.match(path.stem)[1]
+
+
 def originals(paths: list[Path]) -> list[Path]:
     """Return those of the lessons `paths` that are not learners' copies of another one."""
     copies = tuple(f"{path.stem}-" for path in paths)  # how their names begin
@@ -45,8 +51,8 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     """Return the lessons that `names` name, in the lessons' order; all of them if `names` is empty.
 
     Args:
-        names: each a number ("1", "01"), a name or its beginning ("01-add"), or a path to a notebook anywhere, such as
-            a learner's copy; those come last.
+        names: each a number ("1", "01", "1b" for a second sitting), a name or its beginning ("01-add"), or a path to a
+            notebook anywhere, such as a learner's copy; those come last.
         folder: where the lessons are.
 
     Raises:
@@ -69,7 +75,8 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         if file.parent not in (Path(), Path(FOLDER.name)) and not file.is_file():
             raise WorkshopError(f"There is no file {name}.", exist, "Name a lesson by its number, for example: 01")
         stem = file.name.removesuffix(".ipynb")
-        wanted = f"{int(stem):02d}-" if stem.isdecimal() else stem
+        short = re.fullmatch(r"(\d{1,2})(b?)", stem)
+        wanted = f"{int(short[1]):02d}{short[2]}-" if short else stem
         fits = [path for path in there if path.stem == wanted] or [
             path for path in there if wanted and path.stem.startswith(wanted)
         ]

@@ -1,4 +1,4 @@
-"""Bring code, notebooks and the generated parts of pages into the workshop's form; outputs stay as they are."""
+"""Bring code, notebooks and the pages' lists of known failures into the workshop's form; outputs stay as they are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.commands import lesson_files
-from helpers.commands.run import write
+from helpers.commands import known_failures, lesson_files, lesson_rules
+from helpers.commands.files import write
 from helpers.errors import WorkshopError
-from helpers.maintain import docs, rules
 
-PLACES = ("helpers", "tests", "notebooks", "workshop.py")
+PLACES = ("helpers", "tests", "notebooks", "workshop.py", "conftest.py")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Format everything; return ruff's status."""
     status = ruff("format")
-    for path in sorted(lesson_files.FOLDER.glob("*.ipynb")):
-        if normalise_file(path):
-            print(f"{path.name}: brought into form")
-    docs.update()
+    changed = [path for path in sorted(lesson_files.FOLDER.glob("*.ipynb")) if normalise_file(path)]
+    for path, text in known_failures.outdated().items():
+        write(path, text)
+        changed.append(path)
+    for path in changed:
+        print(f"{path.name}: brought into form")
     return status
 
 
@@ -36,7 +37,7 @@ def normalise_file(path: Path) -> bool:
     Raises:
         WorkshopError: the file is no notebook.
     """
-    text = rules.dump(rules.normalise(lesson_files.read(path)))
+    text = lesson_rules.dump(lesson_rules.normalise(lesson_files.read(path)))
     if text == path.read_text(encoding="utf-8"):
         return False
     write(path, text)

@@ -1,4 +1,4 @@
-"""Compile the lock files from pyproject.toml with uv, and write the conda files that name them."""
+"""Compile the lock files from pyproject.toml with uv."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from helpers.commands import files, uv
 HASHED = ("--universal", "--generate-hashes")
 ENVIRONMENTS = re.compile(r"^environments = \[.*?^\]", re.DOTALL | re.MULTILINE)
 LIKE_CPU = ("--constraint", "requirements/cpu.txt")
+LIKE_TEST = (*LIKE_CPU, "--constraint", "requirements/test.txt")
+LIKE_BOOK = (*LIKE_TEST, "--constraint", "requirements/book.txt")
 CPU = ("pyproject.toml", "--extra", "cpu")
 PIN = re.compile(r"^([a-z0-9.-]+)==\S+(?: ; [^\\\n]+)?", re.MULTILINE)
 
@@ -36,21 +38,8 @@ class Lock(NamedTuple):
 LOCKS = (
     Lock("cpu.txt", (*CPU, *HASHED)),
     Lock("test.txt", ("--group", "test", *LIKE_CPU, *HASHED), ()),
-    Lock("book.txt", ("--group", "book", *LIKE_CPU, "--constraint", "requirements/test.txt", *HASHED), ()),
-    Lock(
-        "classroom.txt",
-        (
-            "--group",
-            "classroom",
-            *LIKE_CPU,
-            "--constraint",
-            "requirements/test.txt",
-            "--constraint",
-            "requirements/book.txt",
-            *HASHED,
-        ),
-        (),
-    ),
+    Lock("book.txt", ("--group", "book", *LIKE_TEST, *HASHED), ()),
+    Lock("classroom.txt", ("--group", "classroom", *LIKE_BOOK, *HASHED), ()),
     Lock("openvino.txt", ("--group", "openvino", *LIKE_CPU, "--no-emit-package", "numpy", *HASHED)),  # the family's
     Lock("tinygrad.txt", ("--group", "tinygrad", *HASHED)),
     Lock(
@@ -98,34 +87,6 @@ LOCKS = (
     ),
 )
 
-CONDA = """\
-# {purpose} Written by `python3 workshop.py lock`.
-# Afterwards, in this folder: pip install --no-deps -e .
-name: {name}
-channels:
-  - conda-forge
-dependencies:
-  - python=3.12
-  - pip
-{packages}  - pip:
-      - -r {lock}
-"""
-CONDA_FILES = {
-    "environment.yml": CONDA.format(
-        purpose="The conda route.", name="any-gpu-workshop", packages="", lock="requirements/cpu.txt"
-    ),
-    "environment-opencl.yml": CONDA.format(
-        purpose="The conda route where pip has no PoCL: OpenCL comes from conda-forge.",
-        name="any-gpu-workshop-opencl",
-        packages="  - pyopencl\n  - pocl\n",
-        lock="requirements/conda-opencl.txt",
-    ),
-    # pip resolves the path from this file's own folder.
-    "binder/environment.yml": CONDA.format(
-        purpose="Binder's packages.", name="any-gpu-workshop", packages="", lock="../requirements/binder.txt"
-    ),
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
@@ -135,14 +96,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write all locks and conda files, or with --check return 1 if one of them is not up to date."""
+    """Write all locks, or with --check return 1 if one of them is not up to date."""
     if args.check:
         old = outdated()
         print("\n".join(f"not up to date: {name}" for name in old) or "All locks are up to date.")
         return 1 if old else 0
     with tempfile.TemporaryDirectory(prefix="workshop-lock-") as folder:
         compiled = compile_all(Path(folder), args.upgrade)
-    for name, text in {**compiled, **CONDA_FILES}.items():
+    for name, text in compiled.items():
         files.write(ROOT / name, text)
         print(f"wrote {name}")
     return 0
@@ -150,8 +111,8 @@ def run(args: argparse.Namespace) -> int:
 
 def outdated() -> list[str]:
     """Return the files that `lock` would write anew because pyproject.toml or this module changed; asks no network."""
-    old = [name for name, text in CONDA_FILES.items() if _read(name) != text]
-    return old + [f"requirements/{lock.name}" for lock in LOCKS if mark(lock) not in _read(f"requirements/{lock.name}")]
+    names = {f"requirements/{lock.name}": mark(lock) for lock in LOCKS}
+    return [name for name, line in names.items() if line not in _read(name)]
 
 
 def _read(name: str) -> str:

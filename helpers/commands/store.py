@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from helpers.commands import execute, lesson_files
+from helpers.commands import execute, lesson_files, lesson_rules
 from helpers.commands.files import write
 from helpers.errors import WorkshopError
-from helpers.maintain import rules
 from helpers.measure import workload
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 PROFILE = "lab"  # stored outputs come from this profile, on a CPU, with real MNIST
 WHOLE = {workload.WHOLE: "1"}  # and from trainings that run to their end, whatever they take
@@ -19,7 +23,6 @@ WHOLE = {workload.WHOLE: "1"}  # and from trainings that run to their end, whate
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
-    parser.add_argument("--check", action="store_true", help="change nothing, only say what is wrong with the files")
     parser.add_argument(
         "--allow-stand-in", action="store_true", help="store outputs although they come from the stand-in for MNIST"
     )
@@ -27,10 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Store the outputs of the lessons that `args` names; return 0 if that was possible for all of them."""
-    paths = lesson_files.find(args.lessons)
-    if args.check:
-        return rules.tell([problem for path in paths for problem in rules.problems(path)])
-    return store_all(paths, PROFILE, args.allow_stand_in)
+    return store_all(lesson_files.find(args.lessons), PROFILE, args.allow_stand_in)
 
 
 def store_all(paths: Sequence[Path], profile: str = PROFILE, allow_stand_in: bool = False) -> int:
@@ -72,12 +72,38 @@ def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> N
             "No MNIST was found, so the built-in stand-in took its place.",
             "Set ANYGPU_MNIST to a copy of mnist.npz. The stored outputs are untouched.",
         )
-    rules.clean_outputs(rules.normalise(notebook))
-    wrong = [problem for problem in rules.output_problems(notebook) if problem.serious]
+    clean_outputs(lesson_rules.normalise(notebook))
+    wrong = [problem for problem in lesson_rules.output_problems(notebook) if problem.serious]
     if wrong:
         raise WorkshopError(
             f"The lesson {path.stem} shows what must not be stored.",
             "\n      ".join(str(problem) for problem in wrong),
             "Mend the cells. The stored outputs are untouched.",
         )
-    write(path, rules.dump(notebook))
+    write(path, lesson_rules.dump(notebook))
+
+
+def clean_outputs(notebook: NotebookNode) -> NotebookNode:
+    """Bring freshly executed outputs of `notebook` into the form in which they are stored, in place, and return it.
+
+    Cells are counted from 1; a traceback loses its colours and the paths of this machine.
+    """
+    count = 0
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        count += bool(cell.source.strip())
+        cell.execution_count = count if cell.source.strip() else None
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            if output.output_type == "stream":
+                output.text = output.text.replace("\r\n", "\n")  # as the terminal behind `!command` ends its lines
+            if output.output_type == "error":
+                output.traceback = [_plain(line) for line in output.traceback]
+    return notebook
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{lesson_files.FOLDER.parent}/", "")
+    return re.sub(r"(?:~|/)[^\s'\"<>]*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", text)

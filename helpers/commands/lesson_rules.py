@@ -1,0 +1,294 @@
+"""What a lesson's file must look like: its form, its parts, its stored outputs; and notes on its size."""
+
+from __future__ import annotations
+
+import base64
+import re
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers.commands import lesson_files
+from helpers.errors import WorkshopError
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+    Finding = tuple[int | None, str]  # the cell's position, None for the whole file; what is wrong
+
+# The sizes of a sitting. What is outside of them gets a note, and fails nothing.
+WORDS = (700, 1_400)  # outside solutions
+CELLS = (20, 35)  # without those of exercises
+CODE_LINES, CELL_LINES = 130, 20  # at most: of all code that is shown, of one cell
+READ_FOR_ONE = 6  # lines of code that a learner reads at most, for each line that the learner writes
+NOTEBOOK_BYTES = 300_000
+FIGURE_BYTES = 80_000  # a larger figure is not stored
+KINDS = {"text/plain", "text/html", "image/png"}  # what a page shows without a network and a kernel
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+CELL_METADATA = ("tags", "jupyter")
+NOTE = "note: "  # begins what fails nothing
+_FIX = "python -m helpers format"
+_PATH = (
+    r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
+    r"|/[^\s'\"<>]*/(?:site-packages|dist-packages)/[^\s'\"<>]*"
+    r"|\b[A-Za-z]:\\[^\s'\"<>]+"
+)
+_LOG_LINE = (
+    r"^\s*(?:[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b ?:)"
+    r"|\w{0,40}Warning: |oneDNN custom operations|All log messages before absl"
+)
+_NOT_STORED = {
+    _PATH: "a path of one machine ({}); show a relative path or the file's name",
+    _LOG_LINE: "a log line or a warning ({}); silence it where it arises",
+    r"\bat 0x[0-9a-fA-F]{6,}": "an address in memory ({}), which differs in each run; show a name instead",
+    r"\r": "a carriage return, as a progress bar leaves it; show no bar here",
+}
+_LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is not as it should be."""
+
+    file: str  # the notebook's name
+    where: str  # the cell, as `lesson_files.label` names it, or empty for the whole file
+    what: str  # is wrong, and what mends it
+
+    @property
+    def serious(self) -> bool:
+        """Whether it fails the check; a note does not."""
+        return not self.what.startswith(NOTE)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.file, self.where, self.what) if part)
+
+
+def dump(notebook: NotebookNode) -> str:
+    """Return the notebook as the text of its file: one way of writing it, so that changes stay small."""
+    import nbformat
+
+    return nbformat.writes(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def normalise(notebook: NotebookNode) -> NotebookNode:
+    """Bring everything but the outputs of `notebook` into the workshop's form, in place, and return it.
+
+    Cells get an id where they have none; metadata keeps the kernel's name and the cells' tags; no blank lines at the
+    end of a cell.
+    """
+    import nbformat
+
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.metadata = nbformat.from_dict(METADATA)
+    taken: set[str] = set()
+    for cell in notebook.cells:
+        if not cell.get("id") or cell["id"] in taken:
+            cell["id"] = nbformat.v4.new_raw_cell()["id"]
+        taken.add(cell["id"])
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in CELL_METADATA and v})
+        cell.source = cell.source.rstrip()
+        if not cell.get("attachments"):
+            cell.pop("attachments", None)
+    return notebook
+
+
+def problems(path: Path) -> list[Problem]:
+    """Return everything that is wrong with the lesson in the file `path`; the lessons beside it are its neighbours."""
+    try:
+        raw = path.read_text(encoding="utf-8")
+        notebook = lesson_files.read(path)
+    except (WorkshopError, UnicodeDecodeError) as error:
+        return [Problem(path.name, "", " ".join(str(error).splitlines()))]
+    rules = [_file(path, raw, notebook), _parts(path, notebook), _exercises(notebook), _outputs(notebook)]
+    return [_problem(notebook, finding, path.name) for rule in rules for finding in rule]
+
+
+def output_problems(notebook: NotebookNode, file: str = "") -> list[Problem]:
+    """Return what is wrong with the stored outputs of `notebook`, which is called `file`."""
+    return [_problem(notebook, finding, file) for finding in _outputs(notebook)]
+
+
+def _problem(notebook: NotebookNode, finding: Finding, file: str) -> Problem:
+    index, what = finding
+    return Problem(file, "" if index is None else lesson_files.label(notebook, index), what)
+
+
+def report(found: list[Problem]) -> int:
+    """Print the problems, one a line, and return 1 if one of them is serious."""
+    for problem in found:
+        print(problem)
+    return int(any(problem.serious for problem in found))
+
+
+def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
+    import nbformat
+
+    if not lesson_files.NAME.fullmatch(path.stem):
+        yield None, "a lesson is called NN-verb-object.ipynb or NNb-verb-object.ipynb, in small letters; rename it"
+    if dump(normalise(lesson_files.read(path))) != raw:
+        yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {_FIX}"
+        return
+    try:
+        nbformat.validate(notebook)
+    except nbformat.ValidationError as error:
+        yield None, f"not a valid notebook: {str(error).splitlines()[0]}; mend that cell by hand"
+
+
+def _parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
+    first, last = notebook.cells[0] if notebook.cells else None, notebook.cells[-4:]
+    if not first or first.cell_type != "markdown" or not re.match(r"# \S", first.source):
+        yield None, "the first cell is not a title; begin with a markdown cell: # Verb the object"
+    table = re.findall(r"^\|.*$", first.source if first else "", re.MULTILINE)
+    if len(table) != 3 or not re.fullmatch(r"[|:\- ]+", table[1]):
+        yield None, "no table of one row under the title; give goal, minutes, needs, seconds and where it was verified"
+    end = "\n".join(cell.source for cell in last if cell.cell_type == "markdown")
+    if not re.search(r"^##+ .*\brecap\b", end, re.MULTILINE | re.IGNORECASE):
+        yield None, "no heading with the word Recap among the last four cells; end the lesson with ## Recap"
+    there = [lesson.name for lesson in lesson_files.every(path.parent)]
+    at = there.index(path.name) if path.name in there else len(there)
+    for other in {*there[max(at - 1, 0) : at], *there[at + 1 : at + 2]} - set(_LINK.findall(end)):
+        yield None, f"no link to the lesson beside it after the recap; add [...]({other})"
+
+
+def size_notes(path: Path) -> list[Problem]:
+    """Return a note on each size that is larger or smaller than that of a sitting of an hour."""
+    notebook = lesson_files.read(path)
+    try:
+        exercises = lesson_files.exercises(notebook)
+    except WorkshopError:
+        return []  # which is a problem, and told as such
+    own = {index for one in exercises for index in (one.cell, one.check, one.shown)}
+    code = {i: _lines(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    words, cells, shown = count_words(notebook), len(notebook.cells) - len(own), sum(code.values())
+    written = sum(_lines(one.solution) for one in exercises)
+    kilobytes, most = path.stat().st_size / 1000, NOTEBOOK_BYTES / 1000
+    faults = [
+        (not WORDS[0] <= words <= WORDS[1], "{} words, and a sitting has {} to {}".format(words, *WORDS)),
+        (not CELLS[0] <= cells <= CELLS[1], "{} cells, and a sitting has {} to {}".format(cells, *CELLS)),
+        (shown > CODE_LINES, f"{shown} lines of code, and {CODE_LINES} is the most"),
+        (shown > written * READ_FOR_ONE, f"a learner reads {shown} lines of code, and writes {written}"),
+        (kilobytes > most, f"{kilobytes:.0f} KB, and {most:.0f} KB is the most"),
+    ]
+    found: list[Finding] = [(None, what) for is_wrong, what in faults if is_wrong]
+    found += [(index, f"{count} lines of code in a cell") for index, count in code.items() if count > CELL_LINES]
+    if exercises and count_words(notebook, exercises[0].cell) > words / 3:
+        found.append((exercises[0].cell, "the first exercise comes after a third of the words"))
+    if any("For the author" in cell.source for cell in notebook.cells):
+        found.append((None, "a note for the author is left; follow it, then delete it"))
+    return [_problem(notebook, (index, NOTE + what), path.name) for index, what in found]
+
+
+def _lines(code: str) -> int:
+    return sum(bool(line.strip()) for line in code.splitlines())
+
+
+def count_words(notebook: NotebookNode, cells: int | None = None) -> int:
+    """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links.
+
+    Args:
+        notebook: the lesson.
+        cells: count so many of its cells alone, from the first on.
+    """
+    total = 0
+    for cell in notebook.cells[:cells]:
+        if cell.cell_type == "markdown" and "solution" not in lesson_files.tags(cell):
+            text = re.sub(r"^```.*?^```", "", cell.source, flags=re.MULTILINE | re.DOTALL)
+            text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", text)
+            total += sum(any(letter.isalnum() for letter in word) for word in text.split())
+    return total
+
+
+def _exercises(notebook: NotebookNode) -> Iterator[Finding]:
+    try:
+        found = lesson_files.exercises(notebook)
+    except WorkshopError as error:
+        yield None, " ".join(str(error).splitlines())
+        return
+    for exercise in found:
+        yield from _exercise(notebook.cells, exercise)
+    yield from _dependencies(notebook, found)
+
+
+def _exercise(cells: list[NotebookNode], exercise: lesson_files.Exercise) -> Iterator[Finding]:
+    around = cells[max(exercise.cell - 1, 0) : exercise.check]
+    kinds = [cells[index].cell_type for index in (exercise.cell, exercise.check, exercise.shown)]
+    if kinds != ["code", "code", "markdown"]:
+        yield exercise.cell, "starter and check are code cells, the solution is a markdown cell; change the kind"
+    if not any(cell.cell_type == "markdown" and "<details>" in cell.source for cell in around):
+        yield exercise.cell, "no hint in <details> beside the exercise"
+    if not re.search("<details>.*</details>", cells[exercise.shown].source, re.DOTALL):
+        yield exercise.shown, "the solution is not folded; put it between <details> and </details>"
+
+
+def names(code: str) -> tuple[set[str], set[str]]:
+    """Return (the names that a cell's code assigns, the names that it takes from elsewhere)."""
+    try:
+        top = symtable.symtable(code, "cell", "exec")
+    except SyntaxError:
+        return set(), set()
+    assigned = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    used, tables = set(), [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        used |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (table is top or s.is_global())}
+    return assigned, used - assigned
+
+
+def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]) -> Iterator[Finding]:
+    """Find code that needs a name from an exercise: a learner who leaves the exercise out would be stuck there."""
+    owner: dict[str, int] = {}
+    codes = {index: cell.source for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    codes |= {one.shown: one.solution for one in exercises}
+    exercise_of = {index: one.cell for one in exercises for index in (one.cell, one.check, one.shown)}
+    for index in sorted(codes.keys() - {one.check for one in exercises}):
+        assigned, used = names(codes[index])
+        own = exercise_of.get(index)
+        for name in sorted(name for name in used & owner.keys() if owner[name] != own):
+            where = lesson_files.label(notebook, owner[name])
+            yield index, f"it needs {name!r} from {where}, an exercise; define it outside"
+        owner = {name: cell for name, cell in owner.items() if name not in assigned}
+        owner |= dict.fromkeys(assigned, own) if own is not None else {}
+
+
+def _outputs(notebook: NotebookNode) -> Iterator[Finding]:
+    code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
+    if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
+        yield None, "outputs are missing or come from several runs; store it anew: python3 workshop.py store NN"
+    for index, cell in code.items():
+        yield from ((index, what) for output in cell.outputs for what in _output(output))
+
+
+def _output(output: NotebookNode) -> Iterator[str]:
+    if output.output_type == "stream" and output.name == "stderr":
+        yield f"standard error is stored ({output.text.strip().splitlines()[0][:60]!r}); silence it where it arises"
+    data = output.get("data", {})
+    for kind in data.keys() - KINDS:
+        yield f"an output of the kind {kind} is stored, which a page cannot show; use text or a PNG figure"
+    texts = [output.get("text", ""), *output.get("traceback", []), output.get("evalue", "")]
+    texts += [content for kind, content in data.items() if kind.startswith("text/")]
+    text = re.sub(r"data:[\w/+]+;base64,[\w+/=]+", "", "\n".join(texts))
+    for pattern, what in _NOT_STORED.items():
+        if match := re.search(pattern, text, re.MULTILINE):
+            yield what.format(match.group().strip())
+    for size, described in _images(output):
+        if size > FIGURE_BYTES:
+            yield f"a figure of {size / 1000:.0f} KB, and {FIGURE_BYTES / 1000:.0f} KB is the most; draw it simpler"
+        if not described:
+            yield "a figure without alternative text; give its output metadata {'image/png': {'alt': ...}}"
+
+
+def _images(output: NotebookNode) -> list[tuple[int, bool]]:
+    """Return (size in bytes, whether it is described) of each image that an output shows."""
+    data, metadata = output.get("data", {}), output.get("metadata", {})
+    found = []
+    if image := data.get("image/png"):
+        found.append((len(base64.b64decode(image)), bool(metadata.get("image/png", {}).get("alt", "").strip())))
+    for image in re.findall(r"<img\b[^>]*>", data.get("text/html", "")):
+        found.append((len(image) * 3 // 4, bool(re.search(r"\balt=[\"'][^\"']", image))))
+    return found

@@ -1,0 +1,27 @@
+"""Say what is wrong with the code, the notebooks and the pages' lists of known failures, and change nothing."""
+
+from __future__ import annotations
+
+import argparse
+
+from helpers.commands import known_failures, lesson_files, lesson_rules
+from helpers.commands.format import ruff
+from helpers.commands.lesson_rules import Problem
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to `parser`."""
+    parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the code, the pages, and all lessons or those named; return 0 if nothing serious is wrong."""
+    status = ruff("check") | ruff("format", "--check")
+    paths = lesson_files.find(args.lessons) if args.lessons else sorted(lesson_files.FOLDER.glob("*.ipynb"))
+    found = [problem for path in paths for problem in lesson_rules.problems(path)]
+    if args.lessons:  # who works on a lesson wants to know its size
+        found += [note for path in paths for note in lesson_rules.size_notes(path)]
+    found += [
+        Problem(path.name, "", "not up to date; run python -m helpers format") for path in known_failures.outdated()
+    ]
+    return status | lesson_rules.report(found)

@@ -1,0 +1,63 @@
+"""Begin a lesson from the template, a small lesson that keeps every rule: CONTRIBUTING.md says how to go on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from helpers import ROOT
+from helpers.commands import lesson_files
+from helpers.commands.files import short, write
+from helpers.errors import WorkshopError
+
+TEMPLATE = Path(__file__).parent / "template"
+TITLE = "Verb the noun"  # what the template holds in its place
+NEXT = """Next:
+  1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
+  2. Link it with the lessons beside it, after the recap of each, and list it in README.md.
+  3. python3 workshop.py format, then store {number}: until then the outputs are the template's.
+  4. python3 workshop.py lint {number}, then test --all -k "{number}- or pages".
+CONTRIBUTING.md has more."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to `parser`."""
+    parser.add_argument("number", metavar="NUMBER", help="two digits that no lesson has, such as 99")
+    parser.add_argument("title", metavar="TITLE", help='a verb and what it is done to, such as "Add the squares"')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files of a new lesson, print their names and what comes next, and return 0."""
+    print(*map(short, begin(args.number, args.title)), sep="\n")
+    print(NEXT.format(number=args.number))
+    return 0
+
+
+def begin(number: str, title: str) -> list[Path]:
+    """Copy the template as lesson `number`, and return the files written.
+
+    Raises:
+        WorkshopError: the number or the title cannot be that of a lesson, or the number is taken.
+    """
+    name = f"{number}-{'-'.join(re.findall('[a-z0-9]+', title.lower()))}"
+    if not lesson_files.NAME.fullmatch(name):
+        raise WorkshopError(
+            f"{number!r} and {title!r} make no lesson's name.",
+            "A lesson has a number of two digits and a title of two words or more, in English.",
+            'Type, for example: python3 workshop.py new-lesson 99 "Add the squares"',
+        )
+    places = {
+        "lesson.ipynb": lesson_files.FOLDER / f"{name}.ipynb",
+        "lesson.py": ROOT / "helpers" / "lessons" / f"lesson_{number}.py",
+        "mutants.py": ROOT / "tests" / "mutants" / f"lesson_{number}.py",
+    }
+    others = [path for path in lesson_files.every() if lesson_files.number(path) == number]
+    if taken := [path for path in [*others, *places.values()] if path.exists()]:
+        raise WorkshopError(f"The number {number} is taken: there is {short(taken[0])}.", next="Take another number.")
+    for source, place in places.items():
+        shown = json.dumps(title, ensure_ascii=False)[1:-1]
+        text = (TEMPLATE / source).read_text(encoding="utf-8").replace(TITLE, shown)
+        write(place, re.sub(r"(?<=lesson[_ ])NN\b", number, text, flags=re.IGNORECASE))
+    return list(places.values())

@@ -1,0 +1,290 @@
+"""README, the pages under docs/ and the lessons: links, commands and blocks of code that a reader follows."""
+
+import argparse
+import ast
+import functools
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mistune
+import pytest
+import yaml
+from IPython.core.inputtransformer2 import TransformerManager
+
+import workshop
+from helpers import ROOT, commands, doctor
+from helpers.commands import known_failures, lesson_files
+
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
+FILES = [*PAGES, *lesson_files.every()]
+
+
+def id_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def text_of(path):
+    """Return a file's Markdown; of a notebook that of its cells."""
+    if path.suffix != ".ipynb":
+        return path.read_text(encoding="utf-8")
+    return "\n\n".join(cell.source for cell in lesson_files.read(path).cells if cell.cell_type == "markdown")
+
+
+@functools.cache
+def tokens(path):
+    """Return mistune's tokens of a file, each before those in it."""
+
+    def flat(items):
+        return [token for item in items for token in (item, *flat(item.get("children", [])))]
+
+    return flat(mistune.create_markdown(renderer="ast", plugins=["table", "url"])(text_of(path)))
+
+
+def blocks(path):
+    """Return (language, code) of each block of code of a page."""
+    found = [token for token in tokens(path) if token["type"] == "block_code"]
+    return [((token.get("attrs") or {}).get("info", ""), token["raw"]) for token in found]
+
+
+# -------------------------------------------------------------------------------------------------------- the links
+
+
+def in_html(path, attributes):
+    html = "".join(token["raw"] for token in tokens(path) if token["type"] in ("block_html", "inline_html"))
+    return re.findall(rf"\b(?:{attributes})=[\"']([^\"']+)", html)
+
+
+def links(path):
+    """Return the targets of a file's links and images, without those that lead outside."""
+    found = [token["attrs"]["url"] for token in tokens(path) if token["type"] in ("link", "image")]
+    return [target for target in [*found, *in_html(path, "href|src")] if not re.match(r"[a-z][a-z+.-]+:", target)]
+
+
+@functools.cache
+def anchors(path):
+    """Return what a link to this file may have after its #: headings, as GitHub names them, and ids in HTML tags."""
+
+    def words(token):
+        return token.get("raw", "") + "".join(map(words, token.get("children", [])))
+
+    titles = [words(token).strip().lower() for token in tokens(path) if token["type"] == "heading"]
+    slugs = [re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles]
+    again = [f"{slug}-{slugs[:number].count(slug)}" for number, slug in enumerate(slugs) if slug in slugs[:number]]
+    return {*slugs, *again, *in_html(path, "id|name")}
+
+
+def dead_links(path):
+    dead = []
+    for target in links(path):
+        place, _, anchor = target.partition("#")
+        file = path.parent / place if place else path
+        is_page = file.suffix in (".md", ".ipynb")
+        if not file.exists() or (anchor and is_page and not {anchor, anchor.lower()} & anchors(file)):
+            dead.append(target)
+    return dead
+
+
+@pytest.mark.parametrize("path", FILES, ids=id_of)
+def test_every_link_inside_leads_somewhere(path):
+    assert dead_links(path) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One\n\n## A `b` (c)?\n\n## One\n\n[1](#one) [2](#one-1) [3](#a-b-c) [4](other.md) [5](other.md#here)\n\n"
+        "```sh\n[no](link.md)\n```\n\n| [6](gone.md) |\n|---|\n| [7](#gone) |\n\n<a href='away.md'>8</a>\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "other.md").write_text("<a id='here'></a>\n", encoding="utf-8")
+    assert dead_links(page) == ["gone.md", "#gone", "away.md"]
+
+
+# -------------------------------------------------------------------------------------------- commands and blocks
+
+
+def typed(text):
+    """Return the arguments of each call of the workshop in a text: after `workshop.py` or `-m helpers`."""
+    calls = re.findall(r"(?:(?:python3?|py) workshop\.py|-m helpers)[ \t]+([^`\n#|)(;]*)", text)
+    return [shlex.split(call) for call in calls if call.strip()]
+
+
+def check_call(arguments):
+    """Let the real parsers read the arguments of a call of the workshop."""
+    own = workshop.own_options()
+    own.exit_on_error = False
+    _, rest = own.parse_known_args(arguments)
+    if not rest or rest[0] in ("-h", "--help", "COMMAND"):
+        return
+    assert rest[0] in commands.COMMANDS, f"there is no command {rest[0]}"
+    module = commands.load(rest[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    module.add_arguments(parser)
+    _, unknown = parser.parse_known_args(rest[1:])
+    assert getattr(module, "PASSES_ON", False) or unknown == [], f"{rest[0]} does not take {unknown}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=id_of)
+def test_every_command_and_option_that_a_page_names_exists(page):
+    for arguments in typed(text_of(page)):
+        words = [word.replace("COMMAND", "doctor").replace("NN", "01") for word in arguments]
+        words = [word for word in words if not word.startswith("[")]
+        try:
+            check_call([word.strip(",.:") for word in words if re.match(r"[\w./-]", word)])
+        except SystemExit:
+            pytest.fail(f"{page.name}: workshop.py {' '.join(arguments)} is not understood")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
+def test_every_block_of_code_can_be_read_by_what_it_is_for(page):
+    for language, code in blocks(page):
+        if language == "python":
+            ast.parse(TransformerManager().transform_cell(code))
+        elif language == "yaml":
+            yaml.safe_load(code)
+        elif language in ("sh", "bash") and os.name == "posix":
+            done = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{code}\n{done.stderr}"
+
+
+def test_what_is_typed_on_windows_is_typed_in_powershell():
+    typed_there = [code for language, code in blocks(ROOT / "docs" / "failures.md") if language == "powershell"]
+    assert typed_there
+    for code in typed_there:
+        assert not re.search(r"^(unset|export|python3|sudo|rm) ", code, re.MULTILINE), code
+
+
+def test_the_page_shows_the_commands_that_the_workshop_prints_for_rocm():
+    first, _, _ = workshop.ROCM.partition("TensorFlow for")
+    page = text_of(ROOT / "docs" / "amd-linux.md")
+    for line in re.findall(r"^  (\S.*)$", first, re.MULTILINE):
+        assert line.replace("gfx1201", "gfx1032") in page, line
+
+
+# ------------------------------------------------------------------------------------------------ the known failures
+
+
+def test_the_pages_list_the_failures_that_the_doctor_knows():
+    assert [path.name for path in known_failures.outdated()] == [], "python -m helpers format brings them up to date"
+    there = set(anchors(ROOT / "docs" / "failures.md"))
+    assert {failure.id for failure in doctor.KNOWN.values()} <= there
+    assert {name for failure in doctor.KNOWN.values() for name in failure.pages} <= {page.stem for page in PAGES}
+
+
+def test_advice_becomes_text_and_blocks_of_the_systems_own_shell():
+    advice = "Do this:\n    unset A_VARIABLE\nthen read docs/cpu.md"
+    fenced = {name: known_failures.fenced(advice, known_failures.SYSTEMS[name]) for name in ("Linux", "Windows")}
+    assert fenced["Linux"] == "Do this:\n\n```sh\nunset A_VARIABLE\n```\n\nthen read [cpu.md](cpu.md)"
+    assert "```powershell\nRemove-Item Env:A_VARIABLE\n```" in fenced["Windows"]
+
+
+# ------------------------------------------------------------------------------------------------ Colab's first cell
+
+FIRST_CELL = next(code for language, code in blocks(ROOT / "docs" / "hosted.md") if language == "python")
+STUB = """
+import numpy
+class Array:
+    def __init__(self, a): self.a = a
+    def __matmul__(self, other): return Array(self.a @ other + {error})
+    def __array__(self, *_, **__): return self.a
+    def devices(self): return ["{device}"]
+class numpy_like:
+    asarray = Array
+numpy = numpy_like
+"""
+
+
+def run_first_cell(folder, service, device, error, smi):
+    """Run the cell as a service would: in a folder that git fills, with fake frameworks, tools and variables."""
+    for name in ("modules", "tools", "content"):
+        (folder / name).mkdir()
+    (folder / "modules" / "jax.py").write_text(STUB.format(device=device, error=error), encoding="utf-8")
+    for other in ("tensorflow", "torch"):
+        (folder / "modules" / f"{other}.py").write_text("raise RuntimeError('no kernel image')", encoding="utf-8")
+    fill = 'mkdir -p "$folder/notebooks"; touch "$folder/workshop.py"'
+    git = f'for folder; do :; done; {fill}; ln -s "{ROOT}/helpers" "$folder"'
+    for name, text in (("git", git), ("nvidia-smi", smi)):
+        (folder / "tools" / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (folder / "tools" / name).chmod(0o755)
+    variables = {
+        "PATH": f"{folder / 'tools'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(folder / "modules"),
+        "HOME": str(folder),
+        service: "anything",
+    }
+    after = "\nimport helpers\nprint(os.getcwd(), helpers.__file__, os.environ.get('KERAS_BACKEND'))"
+    return subprocess.run(
+        [sys.executable, "-c", FIRST_CELL + after],
+        cwd=folder / "content", env=variables, capture_output=True, text=True, timeout=300, check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Colab and Kaggle run on Linux")
+@pytest.mark.parametrize(
+    ("service", "device", "error", "smi", "verdict", "backend"),
+    [
+        ("COLAB_RELEASE_TAG", "TFRT_CPU_0", 0, "exit 9", "no GPU here", "None"),
+        ("COLAB_RELEASE_TAG", "cuda:0", 0, "echo 'GPU 0: Tesla T4'", "computes, with JAX", "jax"),
+        ("KAGGLE_KERNEL_RUN_TYPE", "cuda:0", 1, "echo 'GPU 0: Tesla P100'", "nothing computes on it", "None"),
+    ],
+)
+def test_the_first_cell_gives_a_verdict(tmp_path, service, device, error, smi, verdict, backend):
+    output = run_first_cell(tmp_path, service, device, error, smi)
+    assert re.search(f"VERDICT: .*{verdict}", output) and output.count("VERDICT") == 1, output
+    place, found, chosen = output.splitlines()[-1].split()
+    assert place == str(tmp_path / "content" / "any-gpu-workshop" / "notebooks") and chosen == backend
+    assert Path(found).resolve() == ROOT / "helpers" / "__init__.py"
+
+
+def test_the_first_cell_proves_the_real_frameworks():
+    """The three small programs themselves, on whatever is installed here."""
+    program = FIRST_CELL[FIRST_CELL.index("proofs = {") : FIRST_CELL.index("good = []")]
+    names = {"os": os}
+    exec(compile(program, "cell", "exec"), names)
+    for framework, module in (("TensorFlow", "tensorflow"), ("JAX", "jax"), ("PyTorch", "torch")):
+        if importlib.util.find_spec(module):
+            code = names["start"] + names["proofs"][framework] + names["end"]
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+            )
+            assert re.search(r"^PROOF \S*cpu\S* right$", done.stdout, re.IGNORECASE | re.MULTILINE), done.stderr
+
+
+def test_the_first_cell_installs_what_the_lessons_import():
+    given = set(ast.literal_eval(re.search(r"^modules = (\{.*?\})$", FIRST_CELL, re.MULTILINE)[1]))
+    given |= set(ast.literal_eval(re.search(r"for name in (\(.*?\))", FIRST_CELL)[1]))
+    theirs = {"jupyterlab", "ipykernel", "nbclient", "nbconvert", "nbformat", "numpy", "matplotlib", "keras", "jax"}
+    theirs |= {"tqdm", "scikit-learn", "packaging"}  # Colab's image has them
+    listed = re.search(r"^dependencies = \[\n(.*?)^\]", text_of(ROOT / "pyproject.toml"), re.MULTILINE | re.DOTALL)[1]
+    needed = set(re.findall(r"^ +\"([a-z0-9-]+)", listed, re.MULTILINE))
+    names = {"pocl-binary-distribution": "pyopencl", "libclang": "clang"}
+    assert {names.get(package, package) for package in needed - theirs} - given == set()
+
+
+# ---------------------------------------------------------------------------------------------------- the containers
+
+
+def test_compose_opens_its_ports_to_this_computer_alone_and_gives_no_further_rights():
+    services = yaml.safe_load(text_of(ROOT / "compose.yaml"))["services"]
+    assert set(services) == {"cpu", "nvidia", "amd"}
+    for name, service in services.items():
+        assert service["profiles"] == [name] and (ROOT / service["build"]["dockerfile"]).is_file()
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert "no-new-privileges:true" in service["security_opt"] and "privileged" not in service
+    for name in ("Dockerfile", "amd.Dockerfile"):
+        assert re.findall(r"^USER (.*)$", text_of(ROOT / "docker" / name), re.MULTILINE)[-1] == "learner"
+
+
+@pytest.mark.skipif(not shutil.which("docker-compose"), reason="no docker-compose here")
+@pytest.mark.parametrize("profile", ["cpu", "nvidia", "amd"])
+def test_compose_itself_understands_the_file(profile):
+    command = ["docker-compose", "--profile", profile, "config"]
+    environment = {**os.environ, "RENDER_GID": "992", "VIDEO_GID": "44"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and profile in yaml.safe_load(done.stdout)["services"]
