@@ -21,6 +21,8 @@ from helpers.measure import workload
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 PICTURES = ROOT / "build" / "screenshots"
 WINDOW = {"viewport": {"width": 1400, "height": 1300}}  # in pixels
+IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0  # Chromium refuses root with its sandbox
+ARGUMENTS = ["--no-sandbox"] * IS_ROOT + ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
 WEBGPU = "--enable-unsafe-webgpu"  # on SwiftShader, where Chromium sees no GPU
 OPEN_SECONDS = 120
 # Or cells out of sight stay blank.
@@ -44,14 +46,12 @@ def find_browser():
 
 
 @contextlib.contextmanager
-def started(*more):
-    """Start the machine's Chromium, invisibly, with further arguments, and end it."""
+def started():
+    """Start the machine's Chromium, invisibly, and end it."""
     from playwright.sync_api import sync_playwright
 
-    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # Chromium refuses root with it
-    usual = ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=[*root, *usual, *more])
+        chromium = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)
         try:
             yield chromium
         finally:

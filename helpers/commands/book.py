@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 SITE = BUILD / "book"
 SETTINGS = ROOT / "book"  # of Sphinx
 README, PLATFORMS, FAILURES = ROOT / "README.md", ROOT / "docs" / "platforms.md", ROOT / "docs" / "failures.md"
-MORE = "# Packages, commands, for teachers\n"  # the page with what README says after its lessons
 TASTER = "docs/taster.html"
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 FOR_TEACHERS = ("teaching.md", "teaching/*")  # pages: the guide and its parts
@@ -99,7 +96,7 @@ def build(site: Path, executed: Path | None = None, for_learners: bool = False) 
 def prepare(folder: Path, executed: Path | None = None, for_learners: bool = False) -> list[Path]:
     """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
 
-    Pages keep their places, so that most links hold as they are; README is two pages. For learners the pages for
+    Pages keep their places, so that most links hold as they are; README is the front page. For learners the pages for
     teachers stay out, and of links to them the words alone remain.
     """
     import nbformat
@@ -121,28 +118,12 @@ def prepare(folder: Path, executed: Path | None = None, for_learners: bool = Fal
         write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
     for path in pages:
         write(folder / path.relative_to(ROOT), with_links(text_of(path), path, shipped))
-    front, more = (with_links(half, README, shipped) for half in halves(text_of(README)))
-    write(folder / "index.md", front_page(front, lessons) + contents(lessons, pages))
-    write(folder / "more.md", more)
-    write(folder / "record.md", record(lessons))
+    front = front_page(with_links(text_of(README), README, shipped), next(iter(lessons)))
+    write(folder / "index.md", front + contents(lessons, pages))
     for file in dict.fromkeys(shipped):
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / file.relative_to(ROOT))
     return shipped
-
-
-def halves(readme: str) -> tuple[str, str]:
-    """Return README's text up to the end of its lessons, and the rest under a title of its own."""
-    before, mark, after = readme.partition("\n## Lessons\n")
-    lessons, _, rest = after.partition("\n## ")
-    return before + mark + lessons, f"{MORE}\n## {rest}"
-
-
-@functools.cache
-def front_anchors() -> frozenset[str]:
-    """Return the headings of the front page, named as GitHub names them in links."""
-    titles = re.findall(r"^#+ (.*)$", halves(README.read_text(encoding="utf-8"))[0], re.MULTILINE)
-    return frozenset(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)
 
 
 def with_links(text: str, path: Path, shipped: list[Path]) -> str:
@@ -160,8 +141,8 @@ def with_links(text: str, path: Path, shipped: list[Path]) -> str:
         if re.match(r"[a-z]+:", place) or not file.is_relative_to(ROOT) or not file.is_file():
             return found[0]
         if file == README:
-            page = ROOT / ("index.md" if not anchor or anchor in front_anchors() else "more.md")
-            return f"]({os.path.relpath(page, path.parent).replace(os.sep, '/')}{mark}{anchor})"
+            page = os.path.relpath(ROOT / "index.md", path.parent).replace(os.sep, "/")
+            return f"]({page}{mark}{anchor})"
         if anchor and f'<a id="{anchor}">' in file.read_text(encoding="utf-8"):
             return f"](#{anchor})"  # as is written below: MyST knows it by its name alone
         if file.suffix not in (".md", ".ipynb"):
@@ -190,28 +171,20 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
     where = f"These outputs were computed on {told['device']}, profile `{told['profile']}`. " if told else ""
     binder = binder_link().replace(lesson_files.every()[0].name, path.name)
     launch = f", or [open it on Binder]({binder})" if " " not in binder else ""
-    note = f"{where}Run the lesson yourself: `python3 workshop.py lab {path.stem[:2]}`{launch}."
+    note = f"{where}Run the lesson yourself: `python3 workshop.py lab {lesson_files.number(path)}`{launch}."
     notebook.cells[0].source = f"{title}\n\n*{note}*\n{rest}"
     return notebook
 
 
-def front_page(front: str, lessons: Mapping[Path, NotebookNode]) -> str:
-    """Return README's first half with the ways in under its promise, and in its table the device of each lesson."""
-    title, promise, rest = front.split("\n\n", 2)
-    first = next(iter(lessons)).relative_to(ROOT).as_posix()
+def front_page(readme: str, first: Path) -> str:
+    """Return README with the ways in under its promise."""
+    title, promise, rest = readme.split("\n\n", 2)
     ways = [f"[Try it now, install nothing]({TASTER}){{.external .btn .btn-primary}}"]
-    ways += [f"[Read the first lesson]({first}){{.btn .btn-outline-primary}}"]
+    ways += [f"[Read the first lesson]({first.relative_to(ROOT).as_posix()}){{.btn .btn-outline-primary}}"]
     if " " not in (binder := binder_link()):
         ways += [f"[Open on Binder]({binder}){{.btn .btn-outline-primary}}"]
-    lines = rest.splitlines()
-    devices = {path.stem[:2]: lesson_files.facts(notebook).get("device", "") for path, notebook in lessons.items()}
-    for number, line in enumerate(lines):
-        if line.startswith("| # |"):
-            lines[number : number + 2] = [f"{line} outputs computed on |", f"{lines[number + 1]}---|"]
-        elif found := re.match(r"\| (\d\d) \|", line):
-            lines[number] = f"{line} {devices.get(found[1], '')} |"
     hint = "These pages show what the lessons printed and drew. A click or a tap on a figure enlarges it."
-    return "\n\n".join([title, promise, " ".join(ways), hint, "\n".join(lines)])
+    return "\n\n".join([title, promise, " ".join(ways), hint, rest])
 
 
 def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str:
@@ -223,11 +196,11 @@ def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str
     others = [*([FAILURES] if FAILURES in pages else []), *(path for path in pages if path not in platforms)]
     listed = {
         "Lessons": [
-            f"{path.stem[:2]} {notebook.cells[0].source.partition(chr(10))[0].lstrip('# ')} <{_name(path)}>"
+            f"{lesson_files.number(path)} {notebook.cells[0].source.partition(chr(10))[0].lstrip('# ')} <{_name(path)}>"
             for path, notebook in lessons.items()
         ],
         "Your computer": [_name(path) for path in platforms],
-        "More": [*map(_name, dict.fromkeys(others)), "record", "more"],
+        "More": [*map(_name, dict.fromkeys(others))],
     }
     blocks = [
         "\n".join(["```{toctree}", ":hidden:", f":caption: {name}", "", *rows, "```"]) for name, rows in listed.items()
@@ -238,35 +211,3 @@ def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str
 def _name(path: Path) -> str:
     """Return a page as Sphinx names it."""
     return path.relative_to(ROOT).with_suffix("").as_posix()
-
-
-def record(lessons: Mapping[Path, NotebookNode], report: Path = BUILD / "report.json") -> str:
-    """Return the page about the last run on this machine, as `run` reported it."""
-    from tabulate import tabulate
-
-    text = "# The last run: seconds, memory, versions\n\n"
-    if not report.exists():
-        return text + "Nothing was run where this book was built. `python3 workshop.py run` runs all lessons.\n"
-    told = json.loads(report.read_text(encoding="utf-8"))
-    rows = {row["lesson"]: row for row in told["lessons"]}
-    both = [path.stem for path in lessons if path.stem in rows]
-    text += f"`python3 workshop.py run` ended on {told['finished'][:16].replace('T', ' at ')} UTC "
-    text += f"on {', '.join(told['machine'].values())}. It ran {len(both)} of {len(lessons)} lessons. "
-    text += "What the lessons' pages show may come from another run.\n\n"
-    keys = {
-        "lesson": "",
-        "verdict": "",
-        "seconds": "",
-        "peak_mib": "peak MiB",
-        "device": "",
-        "dataset": "",
-        "profile": "",
-    }
-    table = [[f"[{name}](notebooks/{name}.ipynb)", *(str(rows[name][key]) for key in list(keys)[1:])] for name in both]
-    text += tabulate(table, [keys[key] or key for key in keys], tablefmt="pipe", disable_numparse=True)
-    text += (
-        "\n\nSeconds run from the start of the kernel to its end. Memory is the resident memory of the kernel and its "
-    )
-    text += "children; what they share is counted once for each. Passed means that every cell ran.\n\n"
-    versions = tabulate(told["versions"].items(), ["package", "version"], tablefmt="pipe", disable_numparse=True)
-    return f"{text}## Versions\n\n{versions}\n"

@@ -79,6 +79,7 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
     """Train once, in this process; return the seconds of each epoch, validation included, and what they are for."""
     import contextlib
     import io
+    import itertools
     import resource
     import sys
     import time
@@ -119,7 +120,7 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
         )  # fmt: skip
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     return {
-        "seconds": [end - start for start, end in zip(ends, ends[1:], strict=False)],
+        "seconds": [end - start for start, end in itertools.pairwise(ends)],
         "accuracy": float(history.history["val_accuracy"][-1]),
         "peak_mib": peak,
         "trained_on": f"{epochs} epochs of {len(x_train):,} images, {mnist.name}",
