@@ -121,7 +121,7 @@ def test_a_dead_link_ends_the_build_with_its_place_and_leaves_the_old_site(monke
     site = tmp_path / "site"
     site.mkdir()
     (site / "old.html").write_text("old", encoding="utf-8")
-    with pytest.raises(WorkshopError, match=r"index\.md:3: WARNING.*gone\.md"):
+    with pytest.raises(WorkshopError, match=r"index\.md:3: WARNING"):
         book.build(site)
     assert [path.name for path in tmp_path.iterdir()] == ["site"] and (site / "old.html").exists()
 

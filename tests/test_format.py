@@ -160,9 +160,9 @@ def test_a_broken_file_is_one_problem_and_no_crash(tmp_path, text):
 
 def test_the_form_is_mended_and_outputs_and_ids_stay(tmp_path):
     notebook = copy.deepcopy(GOOD)
-    for one in notebook.cells:
-        one.metadata |= {"execution": {"iopub.status.busy": "2026-01-01"}, "trusted": True}
-        one.source += "\n\n"
+    for each in notebook.cells:
+        each.metadata |= {"execution": {"iopub.status.busy": "2026-01-01"}, "trusted": True}
+        each.source += "\n\n"
     notebook.metadata = nbformat.from_dict({"widgets": {}, "language_info": {"name": "python", "version": "3.9"}})
     del notebook.cells[3]["id"]
     notebook.cells[4]["id"] = notebook.cells[5]["id"]

@@ -12,11 +12,11 @@ from helpers.errors import WorkshopError
 def refused(path, **options):
     """Try to store; return the message, after making sure that the file stayed as it was."""
     before = path.read_bytes()
-    with pytest.raises(WorkshopError) as told:
+    with pytest.raises(WorkshopError) as refusal:
         store.store(path, "preview", **options)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    return str(told.value)
+    return str(refusal.value)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +68,17 @@ def test_what_must_not_be_stored_is_refused_with_its_cell_and_nothing_is_lost(tm
         "print('2026-01-01 10:00:00.123: I tensorflow: hello')": "a log line",
         "from IPython.display import HTML; HTML('<img src=x>')": "without alternative text",
     }
-    told = refused(sample_lesson.save(tmp_path, sample_lesson.of(*wrong)))
-    for number, (source, message) in enumerate(wrong.items(), 1):
-        assert re.search(rf"cell {number} \({re.escape(source[:50])}\): .*{re.escape(message)}", told), message
+    message = refused(sample_lesson.save(tmp_path, sample_lesson.of(*wrong)))
+    for number, (source, fact) in enumerate(wrong.items(), 1):
+        assert re.search(rf"cell {number} \({re.escape(source[:50])}\): .*{re.escape(fact)}", message), fact
 
 
 def test_the_stand_in_is_refused_unless_allowed(tmp_path):
     stand_in = "digits stand-in (scikit-learn, not MNIST)"
     setup = sample_lesson.SETUP.replace("MNIST of the test", stand_in)
     path = sample_lesson.save(tmp_path, sample_lesson.of(setup, sample_lesson.FIGURE))
-    told = refused(path)
-    assert stand_in in told and "ANYGPU_MNIST" in told
+    message = refused(path)
+    assert stand_in in message and "ANYGPU_MNIST" in message
     store.store(path, "preview", allow_stand_in=True)
     assert stand_in in path.read_text()
 

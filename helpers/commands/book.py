@@ -84,8 +84,8 @@ def build(site: Path, executed: Path | None = None, for_learners: bool = False) 
             env=os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}, capture_output=True, encoding="utf-8", check=False,
         )  # fmt: skip
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip()).replace(f"{sources}{os.sep}", "")
-            raise WorkshopError("The book was not built.", said[-3000:], "Mend what Sphinx names, then repeat.")
+            output = (done.stderr.strip() or done.stdout.strip()).replace(f"{sources}{os.sep}", "")
+            raise WorkshopError("The book was not built.", output[-3000:], "Mend what Sphinx names, then repeat.")
         for file in shipped:
             if file.suffix == ".html":  # a page that is no page of Sphinx: it is opened, not downloaded
                 shutil.copy(file, html / file.relative_to(ROOT))
@@ -160,15 +160,15 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
             cell.source = with_links(cell.source, path, shipped)
             continue
         metadata = [output.get("metadata", {}) for output in cell.outputs]
-        alternatives = [one["image/png"]["alt"] for one in metadata if "alt" in one.get("image/png", {})]
+        alternatives = [entry["image/png"]["alt"] for entry in metadata if "alt" in entry.get("image/png", {})]
         if alternatives:
             # With a scale Sphinx makes a figure a link to its file.
             cell.metadata["mystnb"] = {"image": {"alt": " ".join(alternatives), "scale": "100"}}
         for data in (output.data for output in cell.outputs if "text/html" in output.get("data", {})):
             data["text/html"] = data["text/html"].replace("<table", '<table class="dataframe"')  # the theme knows those
     title, _, rest = notebook.cells[0].source.partition("\n")
-    told = lesson_files.facts(notebook)
-    where = f"These outputs were computed on {told['device']}, profile `{told['profile']}`. " if told else ""
+    facts = lesson_files.facts(notebook)
+    where = f"These outputs were computed on {facts['device']}, profile `{facts['profile']}`. " if facts else ""
     binder = binder_link().replace(lesson_files.every()[0].name, path.name)
     launch = f", or [open it on Binder]({binder})" if " " not in binder else ""
     note = f"{where}Run the lesson yourself: `python3 workshop.py lab {lesson_files.number(path)}`{launch}."

@@ -161,11 +161,11 @@ def size_notes(path: Path) -> list[Problem]:
     try:
         exercises = lesson_files.exercises(notebook)
     except WorkshopError:
-        return []  # which is a problem, and told as such
-    own = {index for one in exercises for index in (one.cell, one.check, one.shown)}
+        return []  # `problems` has it
+    own = {index for exercise in exercises for index in (exercise.cell, exercise.check, exercise.shown)}
     code = {i: _lines(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
     words, cells, shown = count_words(notebook), len(notebook.cells) - len(own), sum(code.values())
-    written = sum(_lines(one.solution) for one in exercises)
+    written = sum(_lines(exercise.solution) for exercise in exercises)
     kilobytes, most = path.stat().st_size / 1000, NOTEBOOK_BYTES / 1000
     faults = [
         (not WORDS[0] <= words <= WORDS[1], "{} words, and a sitting has {} to {}".format(words, *WORDS)),
@@ -244,9 +244,9 @@ def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]
     """Find code that needs a name from an exercise: a learner who leaves the exercise out would be stuck there."""
     owner: dict[str, int] = {}
     codes = {index: cell.source for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
-    codes |= {one.shown: one.solution for one in exercises}
-    exercise_of = {index: one.cell for one in exercises for index in (one.cell, one.check, one.shown)}
-    for index in sorted(codes.keys() - {one.check for one in exercises}):
+    codes |= {exercise.shown: exercise.solution for exercise in exercises}
+    exercise_of = {index: each.cell for each in exercises for index in (each.cell, each.check, each.shown)}
+    for index in sorted(codes.keys() - {exercise.check for exercise in exercises}):
         assigned, used = names(codes[index])
         own = exercise_of.get(index)
         for name in sorted(name for name in used & owner.keys() if owner[name] != own):
