@@ -172,9 +172,9 @@ def test_the_page_shows_the_commands_that_the_workshop_prints_for_rocm():
 
 def test_the_pages_list_the_failures_that_the_doctor_knows():
     assert [path.name for path in known_failures.outdated()] == [], "python -m helpers format brings them up to date"
-    there = set(anchors(ROOT / "docs" / "failures.md"))
-    assert {failure.id for failure in doctor.KNOWN.values()} <= there
-    assert {name for failure in doctor.KNOWN.values() for name in failure.pages} <= {page.stem for page in PAGES}
+    shown = [failure for failure in doctor.KNOWN.values() if failure.pages]
+    assert len(shown) > 10 and {failure.id for failure in shown} <= anchors(ROOT / "docs" / "failures.md")
+    assert {name for failure in shown for name in failure.pages} <= {page.stem for page in PAGES}
 
 
 def test_advice_becomes_text_and_blocks_of_the_systems_own_shell():

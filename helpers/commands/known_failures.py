@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from pathlib import Path
@@ -30,7 +31,7 @@ HEADINGS = {  # of families of failures, where they are not their names
 }  # fmt: skip
 ON_EVERY_SYSTEM = (
     "opencl-no-device", "opencl-gpu-missing", "webgpu-no-such-adapter", "webgpu-hangs", "webgpu-no-adapter",
-    "webgpu-does-not-compute",
+    "webgpu-does-not-compute", "devices-late",
 )  # fmt: skip
 OF_ONE_MAKER = ("nvidia", "amd", "apple")  # families whose examples name a GPU
 
@@ -46,7 +47,7 @@ def block(page: str) -> str:
     """Return what stands between a page's marks."""
     if page == ALL:
         families: dict[str, list[str]] = {}
-        for failure in doctor.KNOWN.values():
+        for failure in (failure for failure in doctor.KNOWN.values() if failure.pages):
             families.setdefault(failure.family, []).append(entry(failure))
         return "".join(f"## {HEADINGS.get(name, name.title())}\n\n{''.join(found)}" for name, found in families.items())
     failures = [failure for failure in doctor.KNOWN.values() if page in failure.pages]
@@ -65,7 +66,7 @@ def shown(failure: Failure, system: str) -> Finding:
     """Return a failure with its example, on no maker's GPU if every maker's may have it."""
     names = ("gpu", "device", "adapter") if failure.family not in OF_ONE_MAKER else ()
     neutral = dict.fromkeys(failure.example.keys() & names, "your GPU")
-    return failure.found(SYSTEMS[system], **{**failure.example, **neutral})
+    return dataclasses.replace(failure, example={**failure.example, **neutral}).shown(SYSTEMS[system])
 
 
 def title(failure: Failure) -> str:
