@@ -64,38 +64,6 @@ def test_a_page_that_cannot_compute_and_a_judge_that_fails_are_told():
     assert "ZeroDivisionError" in page.verdict
 
 
-def test_what_is_live_is_shown_again_when_the_page_answers(monkeypatch):
-    shown = []
-
-    class Handle:
-        def update(self, data, **options):
-            shown.append(data)
-
-    monkeypatch.setattr("IPython.display.display", lambda data, **options: shown.append(data) or Handle())
-    monkeypatch.setattr(webgpu, "adapters", lambda: [])
-    page = web.Page("compute", {}, lambda answer: "right")
-    web.live(lambda: page.verdict, page)
-    assert web.adapters(page).rows[-1][:2] == ("the page", "no answer yet")
-    answer(page)
-    assert [output["text/plain"] for output in shown] == [web.NONE_YET, "right"]
-    assert web.adapters(page).rows[-1] == ("the page", "a card", "Chrome 1", "1.0 GiB", "up to 256", "GPU")
-
-
-def scalar_mix(state, secret, rounds):
-    state ^= secret
-    for _ in range(rounds):
-        state = (state * 747796405 + 2891336453) % 2**32
-        state = ((state >> ((state >> 28) + 4)) ^ state) * 277803737 % 2**32
-        state ^= state >> 22
-    return state
-
-
-def test_numpy_mixes_as_plain_integers_do():
-    seeds = np.array([0, 1, 7, 2**32 - 1], np.uint32)
-    expected = [scalar_mix(int(seed), 123456789, 5) for seed in seeds]
-    assert web.mixed(seeds, 123456789, 5).tolist() == expected
-
-
 @needs_an_adapter
 def test_the_race_counts_right_results_alone_and_judges_by_the_pages_secret():
     seeds = np.arange(256, dtype=np.uint32)
