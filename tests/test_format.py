@@ -206,11 +206,13 @@ def test_a_lesson_from_the_template_keeps_the_rules_and_passes_its_tests(tmp_pat
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    written = [tmp_path / line for line in python("-m", "helpers", "new-lesson", "99", "Add the squares").split()[:3]]
-    assert [path.is_file() for path in written] == [True] * 3
+    listed, _, _ = python("-m", "helpers", "new-lesson", "99", "Add the squares").partition("\nNext")
+    written = [tmp_path / line for line in listed.splitlines()]
+    assert len(written) > 2 and all(path.is_file() for path in written)
     assert found(tmp_path, sample_lesson.load(written[0])) == []
-    python("-m", "ruff", "check", *map(str, written))
-    python("-m", "ruff", "format", "--check", *map(str, written))
+    code = [str(path) for path in written if path.suffix in (".py", ".ipynb")]
+    python("-m", "ruff", "check", *code)
+    python("-m", "ruff", "format", "--check", *code)
     files = [f"tests/{name}.py" for name in ("test_exercises", "test_format", "test_house")]
     output = python("-m", "pytest", "-q", "--all", "-p", "no:cacheprovider", "-k", "99-add", *files)
     assert re.search(r"\b[12]\d passed", output), output
