@@ -40,17 +40,14 @@ def main(results: Path) -> None:
         }
         seconds = sum(float(suite.get("time", 0)) for suite in suites)
         print(f"\n{seconds:,.0f} s: " + ", ".join(f"{count:,} {key}" for key, count in counts.items()))
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py", "tests/*.toml"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    files = [Path(name) for name in listed.splitlines() if (ROOT / name).exists()]
+    command = ["git", "ls-files", "*.py", "tests/*.toml"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     rooms: dict[str, list[Path]] = {room: [] for room in BUDGETS}
-    for file in files:
-        room = (
-            "tests" if file.parts[0] == "tests" else "/".join(file.parts[:2] if len(file.parts) > 2 else file.parts[:1])
-        )
-        if file.parts[0] in ("helpers", "tests"):
-            rooms.setdefault(room, []).append(ROOT / file)
+    for name in listed.splitlines():
+        top, *rest = Path(name).parts
+        if top in ("helpers", "tests") and (ROOT / name).exists():
+            room = f"{top}/{rest[0]}" if top == "helpers" and len(rest) > 1 else top
+            rooms.setdefault(room, []).append(ROOT / name)
     print(f"\n{'room':<18} {'lines':>7} {'budget':>7}")
     for room, paths in rooms.items():
         budget = BUDGETS.get(room)
