@@ -21,7 +21,7 @@ import workshop
 from helpers import ROOT, commands, doctor
 from helpers.commands import known_failures, lesson_files
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("[a-z]*/README.md"))]
 FILES = [*PAGES, *lesson_files.every()]
 
 

@@ -104,7 +104,7 @@ def prepare(folder: Path, executed: Path | None = None, for_learners: bool = Fal
     stored = lesson_files.originals(lesson_files.every())
     found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
     lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
-    places = ("docs/*.md", "docs/*/*.md", "data/README.md", "requirements/README.md", "*.md")
+    places = ("docs/*.md", "docs/*/*.md", "[a-z]*/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
     if for_learners:
         pages = [path for path in pages if not any(path.match(f"docs/{place}") for place in FOR_TEACHERS)]
