@@ -19,7 +19,7 @@ PLAN = """
     compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/private_network
     compute/worker compute/processes compute/host compute/products compute/webgpu compute/frameworks
     compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint
-    tile/* judge/* doctor* lessons/* commands/* __main__ maintain/*
+    tile/* judge/* doctor* lessons/* commands/* __main__
 """
 FLOORS = PLAN.split()
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib sklearn scipy IPython nbformat nbclient nbconvert jupyterlab"
