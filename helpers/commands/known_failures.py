@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from helpers import ROOT, doctor
-from helpers.compute.host import Host, binder_link, unset_variable
+from helpers.compute.host import Host, binder_link
 from helpers.doctor.findings import Failure, Finding
 
 ALL = "failures"  # the page that has every failure, each with what to do
@@ -92,8 +92,6 @@ def entry(failure: Failure) -> str:
 def fenced(advice: str, host: Host) -> str:
     """Return advice as Markdown: its commands, which are indented there, in blocks that can be copied."""
     parts = []
-    # An example may hold another system's command.
-    advice = re.sub(r"(?m)^    unset (\w+)$", lambda found: f"    {unset_variable(host, found[1])}", advice)
     for is_command, group in itertools.groupby(advice.splitlines(), lambda line: line.startswith("    ")):
         lines = [line.strip() for line in group if line.strip()]
         if is_command and not all(line.startswith("http") for line in lines):
