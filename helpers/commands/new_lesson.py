@@ -11,9 +11,11 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 from helpers.commands.files import short, write
 from helpers.errors import WorkshopError
+from helpers.judge import mistakes
 
 TEMPLATE = Path(__file__).parent / "template"
 TITLE = "Verb the noun"  # what the template holds in its place
+PLACE_OF_NUMBER = re.compile(r"(?<=lesson[_ ])NN\b|(?<=mistakes/)NN\b|(?<=\n\[)NN\b", re.IGNORECASE)
 NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
   2. Link it with the lessons beside it, after the recap of each, and list it in README.md.
@@ -51,7 +53,8 @@ def begin(number: str, title: str) -> list[Path]:
     places = {
         "lesson.ipynb": lesson_files.FOLDER / f"{name}.ipynb",
         "lesson.py": ROOT / "helpers" / "lessons" / f"lesson_{number}.py",
-        "mutants.py": ROOT / "tests" / "mutants" / f"lesson_{number}.py",
+        "mistakes.toml": mistakes.FOLDER / f"{number}.toml",
+        "answers.toml": ROOT / "tests" / "answers" / f"{number}.toml",
     }
     others = [path for path in lesson_files.every() if lesson_files.number(path) == number]
     if taken := [path for path in [*others, *places.values()] if path.exists()]:
@@ -59,5 +62,5 @@ def begin(number: str, title: str) -> list[Path]:
     for source, place in places.items():
         shown = json.dumps(title, ensure_ascii=False)[1:-1]
         text = (TEMPLATE / source).read_text(encoding="utf-8").replace(TITLE, shown)
-        write(place, re.sub(r"(?<=lesson[_ ])NN\b", number, text, flags=re.IGNORECASE))
+        write(place, PLACE_OF_NUMBER.sub(number, text))
     return list(places.values())
