@@ -101,17 +101,9 @@ def test_rounding_up():
     assert [lesson_02.round_up(n, 16) for n in (1, 16, 17)] == [16, 16, 32]
 
 
-def test_jobs_are_timed_in_turn(bench):
-    order = []
-    jobs = {name: lambda name=name: order.append(name) for name in ("one", "other")}
-    runs = lesson_02.in_turn(jobs, bench.queue, repeats=3, warmup=1)
-    assert order == ["one", "other"] * 4
-    assert {label: (run.label, run.device, len(run.seconds)) for label, run in runs.items()} == {
-        "one": ("one", bench.device, 3),
-        "other": ("other", bench.device, 3),
-    }
+def test_products_are_measured_interleaved(bench):
     launches = {"step": launch_of(bench)}
-    assert bench.measure_in_turn(launches, repeats=3) == [bench.runs["step"]]
+    assert bench.measure_interleaved(launches, repeats=3) == [bench.runs["step"]]
     assert bench.speeds("step").startswith(f"{bench.gflops('step'):.3g} (")
 
 
@@ -141,15 +133,6 @@ def test_gains_claim_nothing_within_the_spread(alternatives):
 def test_where_no_gap_is_clear_no_gain_is_named(alternatives):
     runs = [measured("first", 1, 5, 9), measured("vectors", 1, 4, 9)]
     assert lesson_02.gains(runs, 1000, "") == "All too noisy for a claim: run this cell again."
-
-
-def test_middle_halves_that_are_apart_are_a_clear_gain(alternatives):
-    """The spread of a noisy start may exceed the gap: 16.8 GFLOP/s (9 to 27) beside 167."""
-    noisy, fast = measured("first", 4, 6, 10, 22, 25), measured("vectors", 1, 1, 1, 1, 1)
-    assert not lesson_02.timing.is_clear(noisy, fast)
-    assert lesson_02.is_clear(noisy, fast) and lesson_02.is_clear(fast, noisy)
-    assert lesson_02.gains([noisy, fast], 1000, "") == "The largest gain: vectors (x 10)."
-    assert not lesson_02.is_clear(noisy, measured("other", 5, 6, 9, 20, 30))
 
 
 def test_figures_say_what_they_show(alternatives):
@@ -285,7 +268,7 @@ def test_a_number_from_beyond_the_end_is_not_taken_for_a_wrong_start():
 @pytest.mark.parametrize(("yours", "hinted"), [(2.0, True), (0.5, False)])
 def test_a_block_below_1_is_called_slower(monkeypatch, yours, hinted):
     runs = {"one element": measured("one element", 1, 1, 1), "your block": measured("your block", *[yours] * 3)}
-    monkeypatch.setattr(lesson_02, "in_turn", lambda *_, **__: runs)
+    monkeypatch.setattr(lesson_02.timing, "measure_interleaved", lambda *_, **__: runs)
     said = lesson_02._time_block(opencl.Kernel(SUMS_IN_AN_ARRAY.replace("START", "0"), "block"))
     assert said.startswith(f"{1 / yours:.2g} times as fast")
     assert ("#pragma unroll" in said) == hinted
@@ -299,6 +282,6 @@ def test_a_work_group_that_the_device_refuses_is_told_with_the_devices_limits(be
         return kernel(bench.queue, (many,), (many,), c)
 
     one = np.ones((1, 1), np.float32)
-    for start in (lambda: bench.product(launch, one, one), lambda: bench.measure_in_turn({"one": launch})):
+    for start in (lambda: bench.product(launch, one, one), lambda: bench.measure_interleaved({"one": launch})):
         with pytest.raises(WorkshopError, match=f"(?s)could not be started.*may have {many - 1} work-items"):
             start()

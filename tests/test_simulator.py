@@ -83,9 +83,7 @@ def tiled(source, arrays, block):
 def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing(source, shapes, block, reference):
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
-    run = processes.run(
-        tiled, variables=VARIABLES, arguments={"source": source, "arrays": arrays, "block": block}
-    )
+    run = processes.run(tiled, variables=VARIABLES, arguments={"source": source, "arrays": arrays, "block": block})
     actual, tiles, group = run.result
     assert run.stderr[0] == ""
     assert np.allclose(actual, reference(*arrays), rtol=1e-4, atol=1e-4)

@@ -670,9 +670,9 @@ def test_a_measurement_names_the_device_and_the_statement():
     assert measured.label == "C[i, j: M, N] = +(A[i, k] * B[k, j])"
 
 
-def test_functions_are_measured_in_turn():
+def test_functions_are_measured_interleaved():
     functions = {f"{rows} rows": tile.Function(MATMUL, device=DEVICE, tile=(rows, 16)) for rows in (1, 4)}
-    measured = tile.measure_in_turn(functions, *tensors([(16, 16), (16, 16)]), repeats=3)
+    measured = tile.measure_interleaved(functions, *tensors([(16, 16), (16, 16)]), repeats=3)
     assert list(measured) == ["1 rows", "4 rows"]
     for label, run in measured.items():
         assert (run.label, run.device, len(run.seconds)) == (label, opencl.name(DEVICE), 3)

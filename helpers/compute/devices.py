@@ -40,13 +40,12 @@ from helpers.compute.frameworks import (
     verdict,
 )
 from helpers.compute.host import Host, command
-from helpers.compute.products import CANNOT_COMPILE, build_quietly
+from helpers.compute.products import CANNOT_COMPILE
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 
 __all__ = [  # what lessons and other helpers take from here
-    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "build_quietly",
-    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict",
+    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict",
     "pick", "preference", "table", "verdict",
 ]  # fmt: skip
 SHORT = 36  # characters of a reason in the table; the whole one stands below it

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.compute import products
 from helpers.compute.host import cpu_name, tidy
-from helpers.compute.products import build_quietly
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -96,7 +95,7 @@ def compile_problem(device: cl.Device) -> str:
     import pyopencl as cl
 
     try:
-        build_quietly(cl.Context([device]), SMALLEST_KERNEL)
+        products.build_quietly(cl.Context([device]), SMALLEST_KERNEL)
     except cl.Error as error:
         return products.compiler_says(error)
     return ""

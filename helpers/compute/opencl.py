@@ -124,7 +124,7 @@ def build(context: cl.Context, source: str) -> cl.Program:
     import pyopencl as cl
 
     try:
-        return devices.build_quietly(context, source)
+        return products.build_quietly(context, source)
     except cl.RuntimeError as error:
         raise KernelError(*readable_log(source, str(error))) from None
 

@@ -270,7 +270,7 @@ __kernel void copy(__global const float *from, __global float *to) {
 def measure_bandwidth(
     ways: Mapping[Label, tuple[int, Callable[[], object]]], elements: int, device: str, repeats: int
 ) -> dict[Label, Bandwidth]:
-    """Time several ways of adding or copying, turn about: a busy machine then hits all of them.
+    """Time several ways of adding or copying, interleaved: a busy machine then hits all of them.
 
     Args:
         ways: by label: the bytes that each element costs, and a function without arguments that does the work and
@@ -280,7 +280,7 @@ def measure_bandwidth(
         repeats: runs of each that count.
     """
     where = {label: "one CPU core" if label == NUMPY else device for label in ways}
-    runs = timing.in_turn({label: work for label, (_, work) in ways.items()}, where, repeats)
+    runs = timing.measure_interleaved({label: work for label, (_, work) in ways.items()}, where, repeats)
     return {label: Bandwidth(runs[label], size * elements) for label, (size, _) in ways.items()}
 
 

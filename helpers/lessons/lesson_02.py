@@ -6,7 +6,6 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -268,13 +267,13 @@ def _time_block(kernel: opencl.Kernel) -> str:
         "one element": (element, (BLOCK_TIMED, BLOCK_TIMED)),
         "your block": (kernel.kernel, (BLOCK_TIMED // 2, BLOCK_TIMED // 2)),
     }
-    runs = in_turn(
+    runs = timing.measure_interleaved(
         {label: lambda one=one, grid=grid: one(kernel.queue, grid, None, *bench.buffers, *sizes)
          for label, (one, grid) in jobs.items()},
-        kernel.queue, repeats=5, warmup=1,
+        opencl.name(kernel.device), on=kernel.queue,
     )  # fmt: skip
     one, yours = runs.values()
-    if not is_clear(one, yours):
+    if not timing.is_clear(one, yours):
         return "the spread of its time allows no comparison"
     factor = one.median / yours.median
     said = f"{factor:.2g} times as fast as one element a work-item ({BLOCK_TIMED} x {BLOCK_TIMED})"
@@ -424,16 +423,6 @@ def panels(rows: int, columns: int, width: int, title: str) -> None:
     )
 
 
-def is_clear(one: timing.Measurement, other: timing.Measurement) -> bool:
-    """Return whether two measurements differ: by more than the larger spread, or with middle halves that are apart.
-
-    The second rule is for a time that varies much beside one that is many times shorter: the spread of the long one may
-    exceed the gap, although none of its usual runs comes near the short one.
-    """
-    (low, high), (other_low, other_high) = one.quartiles, other.quartiles
-    return timing.is_clear(one, other) or high < other_low or other_high < low
-
-
 def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
     """Draw the speed of programs that differ by one change each, and what every change brought.
 
@@ -447,7 +436,7 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
     """
     speeds = [2 * size**3 / run.median / 1e9 for run in runs]
     factors = [now / before for before, now in itertools.pairwise(speeds)]
-    clear = [is_clear(before, now) for before, now in itertools.pairwise(runs)]
+    clear = [timing.is_clear(before, now) for before, now in itertools.pairwise(runs)]
     notes = [f" (x {factor:.3g})" if sure else " (noisy)" for factor, sure in zip(factors, clear, strict=True)]
     notes = ["", *notes]
     with figure(7.5, 0.42 * len(runs) + 1) as (drawn, axes):
@@ -508,22 +497,6 @@ TRACED = 96  # rows of the matrices whose accesses are counted
 def round_up(number: int, step: int) -> int:
     """Return the smallest multiple of `step` that is not below `number` (lesson 01, exercise 1)."""
     return -(-number // step) * step
-
-
-def in_turn(
-    jobs: Mapping[object, Callable[[], object]], queue: cl.CommandQueue, repeats: int = 9, warmup: int = 2
-) -> dict[object, timing.Measurement]:
-    """Time several jobs as `timing.in_turn` does.
-
-    Args:
-        jobs: for each label a function without arguments that uses `queue`.
-        queue: what to wait for after each call; its device stands beside the numbers.
-        repeats: rounds that count.
-        warmup: rounds before them.
-    """
-    device = opencl.name(queue.device)
-    wait = partial(timing.synchronise, on=queue)
-    return timing.in_turn(jobs, dict.fromkeys(jobs, device), repeats, warmup, wait=wait)
 
 
 RUNG = """
@@ -692,8 +665,8 @@ class MatmulBenchmark:
         if shown:
             self.report(label)
 
-    def measure_in_turn(self, launches: Mapping[object, Launch], repeats: int = 5) -> list[timing.Measurement]:
-        """Time several products of the two matrices turn about, keep them under their labels, and return them."""
+    def measure_interleaved(self, launches: Mapping[object, Launch], repeats: int = 5) -> list[timing.Measurement]:
+        """Time several products of the two matrices interleaved, keep them under their labels, and return them."""
         import pyopencl as cl
 
         jobs = {
@@ -702,7 +675,7 @@ class MatmulBenchmark:
         }
         time.sleep(timing.SETTLE)  # `test` uses NumPy
         try:
-            runs = in_turn(jobs, self.queue, repeats, warmup=1)
+            runs = timing.measure_interleaved(jobs, self.device, repeats, on=self.queue)
         except cl.Error as error:
             raise self._not_started(error) from None
         self.runs |= runs
@@ -731,7 +704,7 @@ class MatmulBenchmark:
         self.numpy_alone = best is not together
         self.runs["NumPy"] = best
         self.report("NumPy")
-        if self.numpy_alone and is_clear(together, best):
+        if self.numpy_alone and timing.is_clear(together, best):
             print(
                 f"With all its threads NumPy reached only {self._speed(together.median):.3g} GFLOP/s. Probably other "
                 "programs have the cores: close them and run this cell again."

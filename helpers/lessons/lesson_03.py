@@ -110,7 +110,7 @@ def _longest_chain(source: str, shape: tuple[int, ...]) -> int:
 def _beside(given: str, yours: str, *arrays: np.ndarray) -> str:
     """Time the function that was given and the learner's in turn, and say what came."""
     functions = {"the one that was given": tile.Function(given), "yours": tile.Function(yours)}
-    before, after = tile.measure_in_turn(functions, *arrays, repeats=15).values()
+    before, after = tile.measure_interleaved(functions, *arrays, repeats=15).values()
     size = " x ".join(f"{n:,}" for n in arrays[0].shape)
     said = f"for {size} elements: given {duration(before.median)}, yours {duration(after.median)}"
     if not is_clear(before, after):
