@@ -45,8 +45,9 @@ from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 
 __all__ = [  # what lessons and other helpers take from here
-    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict",
-    "pick", "preference", "table", "verdict",
+    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "compile_problem",
+    "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict", "pick", "preference",
+    "table", "verdict",
 ]  # fmt: skip
 SHORT = 36  # characters of a reason in the table; the whole one stands below it
 LEAST_SECONDS = 1.0  # with less no further process is started for the devices that are left
