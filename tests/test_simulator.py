@@ -31,9 +31,9 @@ def test_the_simulator_is_called_one_and_nowhere_a_gpu():
 
 def pick():
     """Run in a process: the devices in the order of preference, whether each compiles, and the one that is picked."""
-    from helpers.compute import devices, opencl
+    from helpers.compute import opencl
 
-    found = [(opencl.name(one), opencl.kind(one), devices.compile_problem(one)) for one in opencl._candidates()]
+    found = [(opencl.name(one), opencl.kind(one), opencl.problem(one)) for one in opencl._candidates()]
     return found, opencl.name(opencl.pick_device())
 
 

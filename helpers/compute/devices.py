@@ -26,29 +26,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from helpers.compute import processes
-from helpers.compute.frameworks import (
-    FRAMEWORKS,
-    KINDS,
-    SMALLEST_KERNEL,
-    Device,
-    Framework,
-    best,
-    compile_problem,
-    describe_opencl,
-    opencl_verdict,
-    preference,
-    verdict,
-)
+from helpers.compute.frameworks import FRAMEWORKS, KINDS, Device, Framework, preference, verdict
 from helpers.compute.host import Host, command
-from helpers.compute.products import CANNOT_COMPILE
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 
-__all__ = [  # what lessons and other helpers take from here
-    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "compile_problem",
-    "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict", "pick", "preference",
-    "table", "verdict",
-]  # fmt: skip
+__all__ = ["FRAMEWORKS", "KINDS", "Answer", "Device", "ask", "find", "in_this_process", "installed", "not_installed",
+           "pick", "table", "verdict"]  # fmt: skip
 SHORT = 36  # characters of a reason in the table; the whole one stands below it
 LEAST_SECONDS = 1.0  # with less no further process is started for the devices that are left
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
@@ -276,7 +260,9 @@ def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | No
     everything = [device for answer in answers for device in answer.devices]
     fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
     if usable := [device for device in fitting if device.usable]:
-        return best(usable)
+        # Not every framework tells the memory of its GPUs, so it decides within one framework alone.
+        first = min(usable, key=lambda device: preference(device)[:-1])
+        return min((device for device in usable if device.framework == first.framework), key=preference)
     there = "; ".join(f"{device} is {device.identifier}" for device in everything) or "no device at all"
     bad = "; ".join(f"{device} ({device.identifier}): {device.computes}" for device in fitting)
     if fitting:

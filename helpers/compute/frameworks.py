@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
 KINDS = ("gpu", "accelerator", "cpu", "simulator")
-SMALLEST_KERNEL = "__kernel void smallest(__global int *a) { a[0] = 1; }"
 # Names of GPUs inside a processor, where a framework tells nothing but the name: "AMD Radeon(TM) Graphics", "AMD Radeon
 # 890M Graphics", "Intel(R) Iris(R) Xe Graphics", "Intel(R) Arc(TM) 140V GPU"; cards are called RX 7600, Arc A770, B580.
 _AMD_INSIDE = r"(AMD )?Radeon(\(TM\))?( Vega \d+| \d+[MS])?( Graphics)?"
@@ -84,21 +83,6 @@ class Device:
 
 
 # --------------------------------------------------------------------------------------- OpenCL, device by device
-
-
-def compile_problem(device: cl.Device) -> str:
-    """Return what the device's compiler says against the smallest kernel, an empty text if it compiles.
-
-    PoCL 3.0 from pip lists a processor that is newer than its LLVM 14 (AMD's Zen 5, for one) and then refuses every
-    program with "unknown target CPU 'generic'" (github.com/pocl/pocl/issues/1049).
-    """
-    import pyopencl as cl
-
-    try:
-        products.build_quietly(cl.Context([device]), SMALLEST_KERNEL)
-    except cl.Error as error:
-        return products.compiler_says(error)
-    return ""
 
 
 def opencl_verdict(device: cl.Device) -> str:
@@ -204,7 +188,7 @@ def _ask_tensorflow() -> Answered:
         if kind == "gpu" and sys.platform == "darwin":
             name, made_by = f"{cpu_name()} GPU", "Apple"
         identifier = "/" + device.name.removeprefix("/physical_device:")
-        devices.append(Device("tensorflow", identifier, name, kind, made_by, integrated=_inside(name, kind)))
+        devices.append(Device("tensorflow", identifier, name, kind, made_by, integrated=looks_integrated(name)))
     return tf.__version__, devices, ""
 
 
@@ -220,7 +204,7 @@ def _ask_jax() -> Answered:
         name = cpu_name() if kind == "cpu" else tidy(str(device.device_kind))
         made_by = vendors.get(label.split(":")[0].lower(), "")
         memory = None if kind == "cpu" else _try(lambda d=device: int(d.memory_stats()["bytes_limit"]))
-        devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=_inside(name, kind)))
+        devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=looks_integrated(name)))
     if devices and devices[0].kind != "cpu":
         processors = _try(lambda: jax.local_devices(backend="cpu")) or []
         devices += [Device("jax", f"cpu:{device.id}", cpu_name(), "cpu") for device in processors]
@@ -247,12 +231,8 @@ def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
     pci = f"{domain or 0:04x}:{bus:02x}:{slot:02x}.0" if isinstance(bus, int) and isinstance(slot, int) else ""
     memory, name = getattr(known, "total_memory", None), tidy(known.name)
-    integrated = bool(getattr(known, "is_integrated", False)) or _inside(name, "gpu")
+    integrated = bool(getattr(known, "is_integrated", False)) or looks_integrated(name)
     return Device("torch", f"{label}:{number}", name, "gpu", vendor, "", memory, units, pci, integrated)
-
-
-def _inside(name: str, kind: str) -> bool:
-    return kind == "gpu" and looks_integrated(name)
 
 
 def looks_integrated(name: str) -> bool:
@@ -348,9 +328,7 @@ FRAMEWORKS = {
     "opencl": Framework("OpenCL", "pyopencl", _BY_LAB, _ask_opencl, _by_opencl),
     "tensorflow": Framework("TensorFlow", "tensorflow", _BY_LAB, _ask_tensorflow, products.by_tensorflow),
     "jax": Framework("JAX", "jax", _BY_LAB, _ask_jax, products.by_jax),
-    "torch": Framework(
-        "PyTorch", "torch", "optional: python3 workshop.py lab --with torch", _ask_torch, products.by_torch
-    ),
+    "torch": Framework("PyTorch", "torch", _WITH_TORCH, _ask_torch, products.by_torch),
     "onnxruntime": Framework("ONNX Runtime", "onnxruntime", _BY_LAB, _ask_onnxruntime, products.by_onnxruntime),
     "webgpu": Framework("WebGPU", "wgpu", _BY_LAB, _ask_webgpu, _by_webgpu),
 }
@@ -380,15 +358,6 @@ def preference(device: Device) -> tuple[bool, bool, int, bool, int]:
     memory = (device.memory_bytes or 0) if device.kind == "gpu" else 0
     untried = device.verdict != products.RIGHT
     return untried, not device.chosen, KINDS.index(device.kind), device.integrated, -memory
-
-
-def best(devices: Sequence[Device]) -> Device:
-    """Return the device to take: the first framework that has one of the best kind, and the best of that framework.
-
-    Not every framework tells the memory of its GPUs, so it decides within one alone.
-    """
-    first = min(devices, key=lambda device: preference(device)[:-1])
-    return min((one for one in devices if one.framework == first.framework), key=preference)
 
 
 def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:

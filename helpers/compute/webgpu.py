@@ -219,7 +219,7 @@ def request_device(
 
 
 def without_comments(source: str) -> str:
-    """Return WGSL with its comments blanked out; every line stays where it is."""
+    """Return WGSL or OpenCL C with its comments blanked out; every line stays where it is."""
     return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
 
 

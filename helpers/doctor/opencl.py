@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from helpers.compute import devices
+from helpers.compute import devices, products
 from helpers.compute.devices import Device
 from helpers.compute.host import Host, binder_link, command, python_command, set_variable, system_package
 from helpers.doctor import amd, amd_gpus, nvidia, windows
@@ -299,7 +299,7 @@ def drivers(facts: Facts) -> Seen:
     seen = {str(device) for device in answer.devices if device.usable or late(device)}
     compared = without is not None and answer.state != "timed out"
     hidden = sorted({str(device) for device in without.devices if device.usable} - seen) if compared else []
-    refused = [one for one in answer.devices if devices.CANNOT_COMPILE in one.computes]
+    refused = [one for one in answer.devices if products.CANNOT_COMPILE in one.computes]
     message = answer.message or "no driver has any"
     if hidden:
         which = "OpenCL devices" if there else "every OpenCL device"

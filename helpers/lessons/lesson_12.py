@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import devices, opencl, processes
+from helpers.compute import opencl, processes
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotYet
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY, figure, show
@@ -80,7 +80,7 @@ def safer(device: cl.Device, dare_gpu: bool) -> dict[str, str] | None:
         with contextlib.suppress(cl.Error):  # rusticl hides its devices until RUSTICL_ENABLE is set
             found = platform.get_devices()
         for place, one in enumerate(found):
-            if opencl.kind(one) == "cpu" and not devices.compile_problem(one):
+            if opencl.kind(one) == "cpu" and not opencl.problem(one):
                 print(f"What may crash or hang runs on: {opencl.name(one)}, because your device is a GPU")
                 return {"PYOPENCL_CTX": f"{number}:{place}"}
     print("What may crash or hang is not run: your only device is a GPU, and dare_gpu is False.")
