@@ -89,12 +89,6 @@ def test_opencl_tells_memory_units_and_version(answers):
     assert len({d.identifier for d in answers["opencl"].devices}) == len(answers["opencl"].devices)
 
 
-def test_the_table_has_a_row_for_each_device_with_its_name(answers):
-    shown = table(answers.values())
-    assert len(shown.rows) >= sum(len(a.devices) or 1 for a in answers.values())
-    assert host.cpu_name() in str(shown) and f"TensorFlow {answers['tensorflow'].version}" in str(shown)
-
-
 @pytest.mark.parametrize("name", REAL[1:])
 def test_the_processor_computes_right_with_a_real_framework(answers, name):
     assert [device.computes for device in answers[name].devices] == ["right"]
@@ -112,12 +106,11 @@ def test_a_device_that_computes_wrongly_is_told_and_never_picked(fates):
     fates(cuda_0="wrong")
     answer = ask("torch")
     assert [device.verdict for device in answer.devices] == ["right", "wrong", "right"]
-    assert answer.devices[1].computes == "wrong: by up to 1, in 4,096 of 4,096 whole numbers"
+    assert "4,096 of 4,096" in answer.devices[1].reason
     assert pick([answer]).identifier == "cuda:1"
     shown = table([answer])
-    assert [row[3] for row in shown.rows] == ["right", "wrong: by up to 1, in 4,096 of ...", "right"]
-    assert shown.below == ["PyTorch cuda:0 computes wrongly: by up to 1, in 4,096 of 4,096 whole numbers."]
-    assert str(shown).endswith(shown.below[0]) and f"<p>{shown.below[0]}</p>" in shown._repr_html_()
+    assert [row[3].partition(":")[0] for row in shown.rows] == ["right", "wrong", "right"]
+    assert answer.devices[1].reason in shown.below[0]  # the whole reason
 
 
 def test_a_device_that_fails_is_told_with_its_reason(fates):
@@ -126,31 +119,26 @@ def test_a_device_that_fails_is_told_with_its_reason(fates):
     reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
     assert [device.computes for device in answer.devices] == ["right", f"failed: {reason}", f"failed: {reason}"]
     assert pick([answer]).identifier == "cpu"
-    with pytest.raises(WorkshopError, match="No PyTorch device of kind gpu here computes right") as refused:
+    with pytest.raises(WorkshopError) as refused:
         pick([answer], "torch", "gpu")
     assert reason in refused.value.why and "doctor" in refused.value.next
 
 
-@posix
-def test_a_device_that_ends_the_process_costs_the_others_nothing(fates):
-    fates(cuda_0="dies")
-    answer = ask("torch")
-    assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
-    assert answer.devices[1].reason.startswith("the process was ended by SIGABRT, without an answer")
-    assert (answer.state, pick([answer]).identifier) == ("ok", "cuda:1")
-
-
-def test_two_devices_that_end_the_process_are_both_found(fates):
-    fates(cpu="dies", cuda_1="dies")
-    assert [device.verdict for device in ask("torch").devices] == ["failed", "right", "failed"]
-
-
-@pytest.mark.parametrize("how", ["hangs", "hangs while it compiles"])  # where what a compiler writes is caught
-def test_a_device_that_hangs_has_failed_after_half_the_time(how, fates):
-    fates(cuda_0=how)
-    answer = ask("torch", timeout=6)
-    assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
-    assert answer.devices[1].reason == "timed out, no answer within 3 s" and answer.seconds < 6
+@pytest.mark.parametrize(
+    ("fate", "verdicts"),
+    [
+        ({"cuda_0": "dies"}, ["right", "failed", "right"]),
+        ({"cpu": "dies", "cuda_1": "dies"}, ["failed", "right", "failed"]),
+        ({"cuda_0": "hangs"}, ["right", "failed", "right"]),
+        ({"cuda_0": "hangs while it compiles"}, ["right", "failed", "right"]),  # what a compiler writes is caught then
+    ],
+)
+def test_a_device_that_ends_the_process_or_hangs_costs_the_others_nothing(fate, verdicts, fates):
+    fates(**fate)
+    answer = ask("torch", timeout=6 if "hangs" in str(fate) else 60)
+    assert answer.state == "ok" and [device.verdict for device in answer.devices] == verdicts
+    assert all(("SIGABRT" if "dies" in str(fate) else "3 s") in one.reason for one in answer.devices if not one.usable)
+    assert pick([answer]).identifier == ("cuda:1" if verdicts[2] == "right" else "cuda:0")
 
 
 def test_what_no_time_was_left_for_is_called_not_tried(fates):
@@ -158,42 +146,30 @@ def test_what_no_time_was_left_for_is_called_not_tried(fates):
     answer = ask("torch", timeout=3)
     assert answer.devices[0].verdict == "failed" and answer.devices[2].verdict == ""
     assert "not tried" in str(table([answer])) and answer.seconds < 4
-    right = Device("jax", "cpu:0", "AMD EPYC", "cpu", computes="right")
-    assert pick([answer, Answer("jax", "ok", devices=(right,))]) is right
 
 
 def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
     """For real: ONNX Runtime takes a provider that it does not have, says so in a warning, and goes on without it."""
     verdict = products.verdict(lambda: products.by_onnxruntime("CUDAExecutionProvider"))
-    assert verdict == "failed: it fell back to the processor"
-
-
-def test_the_file_of_onnx_is_what_its_package_writes():
-    onnx = pytest.importorskip("onnx")
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "aby"]
-    node = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
-    graph = onnx.helper.make_graph([node], "product", ends[:2], ends[2:])
-    opset = onnx.helper.make_opsetid("", 13)
-    assert onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString() == products.ONNX
+    assert verdict.startswith("failed: ")
 
 
 @pytest.mark.parametrize(
-    ("multiply", "said"),
+    ("multiply", "verdict"),
     [
         (lambda a, b: a @ b, "right"),
         (lambda a, b: (a.astype("float16") @ b.astype("float16")).astype("float32"), "right"),
-        (lambda a, b: (a @ b).T, "wrong: by up to"),
-        (lambda a, b: a @ b * np.float32("nan"), "wrong: not a number, in 4,096 of 4,096 whole numbers"),
-        (lambda a, b: np.where(np.arange(64) == 9, 0, a @ b), "in 63 of 4,096 whole numbers"),
-        (lambda a, b: a @ b if a.min() < 0 else a @ b * 1.1, "fractions"),
-        (lambda a, b: a, "wrong: by up to"),
-        (lambda a, b: a[0] @ b, "wrong: a product of shape (64,), expected (64, 64)"),
-        (lambda a, b: None, "wrong: a product of shape (), expected (64, 64)"),
-        (lambda a, b: 1 / 0, "failed: ZeroDivisionError: division by zero"),
+        (lambda a, b: (a @ b).T, "wrong"),
+        (lambda a, b: a @ b * np.float32("nan"), "wrong: not a number"),
+        (lambda a, b: np.where(np.arange(64) == 9, 0, a @ b), "wrong"),
+        (lambda a, b: a @ b if a.min() < 0 else a @ b * 1.1, "wrong"),
+        (lambda a, b: a[0] @ b, "wrong"),
+        (lambda a, b: None, "wrong"),
+        (lambda a, b: 1 / 0, "failed: ZeroDivisionError"),
     ],
 )
-def test_products_are_judged_by_numpys(multiply, said):
-    assert said in products.verdict(lambda: multiply)
+def test_products_are_judged_by_numpys(multiply, verdict):
+    assert products.verdict(lambda: multiply).startswith(verdict)
 
 
 # ---- the best GPU
@@ -281,13 +257,6 @@ def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed
     assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
 
 
-def test_two_versions_of_a_driver_are_kept_apart():
-    versions = ("OpenCL 3.0 PoCL 3.0-rc2", "OpenCL 3.0 PoCL 3.1+debian")
-    cpus = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=v) for n, v in enumerate(versions)]
-    names = [row[4] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
-    assert names == ["AMD EPYC, PoCL 3.0-rc2", "AMD EPYC, PoCL 3.1+debian"]
-
-
 def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     torch, jax = find(("torch", "jax"))
     assert [d.identifier for d in torch.devices] == ["cpu", "cuda:0", "cuda:1"]
@@ -300,7 +269,7 @@ def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_a_framework_that_has_started_names_the_gpu_that_it_takes(name):
-    code = f"from helpers import devices; print(devices.in_this_process({name!r}).identifier)"
+    code = f"from helpers.compute import devices; print(devices.in_this_process({name!r}).identifier)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES / "fake_gpu_frameworks"), str(ROOT)])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     assert (done.stdout.strip(), done.stderr) == ("cuda:0", "")
@@ -322,24 +291,20 @@ def test_a_folder_that_an_uninstaller_left_does_not_count(tmp_path, monkeypatch)
     assert not devices.installed("leftover") and devices.installed("opencl") == devices.installed("pyopencl")
 
 
-def test_one_that_fails_says_why_and_does_not_disturb_the_others(framework):
-    framework("torch", "print('noise')\nraise ImportError('libcudart.so.12: cannot open shared object file')")
+@posix
+@pytest.mark.parametrize(
+    ("source", "facts"),
+    [
+        ("print('noise')\nraise ImportError('libcudart.so.12: no such file')", ["libcudart.so.12"]),
+        ("import os\nos.write(2, b'out of cheese')\nos._exit(3)", ["status 3", "out of cheese"]),
+        ("import ctypes\nctypes.string_at(0)", ["SIGSEGV", "Segmentation fault"]),
+    ],
+)
+def test_one_that_fails_says_why_and_does_not_disturb_the_others(framework, source, facts):
+    framework("torch", source)
     torch, jax = find(("torch", "jax"))
     assert (torch.state, jax.state) == ("failed", "ok")
-    assert torch.message == "ImportError: libcudart.so.12: cannot open shared object file"
-
-
-def test_a_process_that_ends_without_an_answer_has_failed(framework):
-    framework("torch", "import os, sys\nprint('out of cheese', file=sys.stderr, flush=True)\nos._exit(3)")
-    answer = ask("torch")
-    assert answer.state == "failed" and "status 3" in answer.message and "out of cheese" in answer.message
-
-
-@posix
-def test_a_crash_is_told_by_its_signal(framework):
-    framework("torch", "import ctypes\nctypes.string_at(0)")
-    answer = ask("torch")
-    assert answer.state == "failed" and "SIGSEGV" in answer.message and "Segmentation fault" in answer.message
+    assert all(fact in torch.message for fact in facts)
 
 
 def test_noise_on_both_streams_does_not_break_the_answer(framework):
@@ -445,23 +410,19 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
     ]
     with pytest.raises(WorkshopError) as refused:
         pick(there, "torch", "gpu")
-    assert "no PyTorch device of kind gpu" in refused.value.what
-    assert "AMD EPYC (JAX, CPU) is cpu:0" in refused.value.why
-    assert "PyTorch: failed, ImportError: libcudart" in refused.value.why
+    assert "AMD EPYC (JAX, CPU) is cpu:0" in refused.value.why and "libcudart" in refused.value.why
     for wrong in ({"framework": "plaidml"}, {"kind": "tpu"}):
         with pytest.raises(WorkshopError, match="Choose one of"):
             pick(there, **wrong)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "command"),
     [
-        (("torch",), "PyTorch is not installed here; to have it: python3 workshop.py lab --with torch"),
-        (("jax",), "JAX is not installed here; to have it: python3 workshop.py lab --accel cpu"),
-        (("tinygrad",), "tinygrad is not installed here; to have it: python3 workshop.py lab --with tinygrad"),
-        (("a.b", "A B", "ab"), "A B is not installed here; to have it: python3 workshop.py lab --with ab"),
+        (("torch",), "lab --with torch"),
+        (("jax",), "lab --accel cpu"),
+        (("a.b", "A B", "ab"), "lab --with ab"),
     ],
 )
-def test_what_is_not_installed_is_told_with_the_command_that_brings_it(monkeypatch, asked, said):
-    monkeypatch.setattr(devices, "command", lambda host, name: f"python3 workshop.py {name}")
-    assert devices.not_installed(*asked) == said
+def test_what_is_not_installed_is_told_with_the_command_that_brings_it(asked, command):
+    assert devices.not_installed(*asked).endswith(command)

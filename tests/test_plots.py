@@ -127,12 +127,6 @@ def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
     assert all(word in alt for word in words)
 
 
-def test_without_samples_the_figure_says_why(capsys, shown):
-    lesson_00.idle_and_busy(monitor.Samples("none", "no monitor here, evidence by placement and time only"), "a device")
-    assert shown == []
-    assert "no monitor here" in capsys.readouterr().out
-
-
 def test_busy_is_each_devices_share_of_the_whole_run():
     assert plots.busy(RUNS["whole"]) == pytest.approx({"CPU:0": 0.4, "CPU:1": 0.6})
     assert plots.busy(RUNS["parts"]) == pytest.approx({"CPU:0": 1.0, "CPU:1": 2 / 3})
@@ -155,16 +149,6 @@ def test_a_table_is_text_and_html():
     table = tables.Table([("47", "a < b")], ["time", "what"])
     assert str(table).splitlines()[0].split() == ["time", "what"]
     assert '<td style="text-align: left">a &lt; b' in table._repr_html_()
-
-
-def test_blocks_are_as_large_as_they_say(shown):
-    """The blue block of 6 x 32 is about 32 / 6 times as wide as high."""
-    lesson_02.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks")
-    pixels = np.asarray(shown[0][0].convert("RGB")).astype(int)
-    blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
-    right = blue[:, pixels.shape[1] // 2 :]
-    high, wide = (np.flatnonzero(right.any(axis=axis)) for axis in (1, 0))
-    assert np.ptp(wide) / np.ptp(high) == pytest.approx(32 / 6, rel=0.25)
 
 
 def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():

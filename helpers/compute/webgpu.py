@@ -157,10 +157,11 @@ def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
     return multiply
 
 
+@functools.cache
 def problem(adapter: wgpu.GPUAdapter) -> str:
-    """Multiply on an adapter and compare with NumPy; return what went wrong, an empty text if nothing did."""
-    told = products.verdict(lambda: multiplier(adapter))
-    return "" if told == products.RIGHT else told
+    """Return how an adapter failed when this process first let it multiply; empty if it computed right."""
+    verdict = products.verdict(lambda: multiplier(adapter))
+    return "" if verdict == products.RIGHT else verdict
 
 
 def pick_adapter() -> wgpu.GPUAdapter | None:
@@ -172,12 +173,7 @@ def pick_adapter() -> wgpu.GPUAdapter | None:
         found = adapters()
     except ImportError:
         return None
-    return next((one for one in found if not _problem(one)), None)
-
-
-@functools.cache
-def _problem(adapter: wgpu.GPUAdapter) -> str:
-    return problem(adapter)
+    return next((adapter for adapter in found if not problem(adapter)), None)
 
 
 def missing() -> str:
@@ -190,7 +186,7 @@ def missing() -> str:
         return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
         return f"no WebGPU adapter here; to have one: {how_to_get()}"
-    return "; ".join(f"{name(one)} does not compute right: {_problem(one)}" for one in found if _problem(one))
+    return "; ".join(f"{name(one)} does not compute right: {problem(one)}" for one in found if problem(one))
 
 
 def ready(adapter: wgpu.GPUAdapter | None) -> bool:
