@@ -17,6 +17,7 @@ from helpers.lessons import lesson_12
 from helpers.measure import workload
 
 VARIABLES = lesson_12.oclgrind_variables()
+WATCHED = VARIABLES | lesson_12.OCLGRIND_WATCHES  # slower
 pytestmark = pytest.mark.skipif(not VARIABLES, reason="Oclgrind is not installed: apt install oclgrind")
 SYSTEM = Path("/etc/OpenCL/vendors")  # where drivers are registered on Linux
 CELL_SECONDS = 120
@@ -83,7 +84,7 @@ def tiled(source, arrays, block):
 def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing(source, shapes, block, reference):
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
-    run = processes.run(tiled, variables=VARIABLES, arguments={"source": source, "arrays": arrays, "block": block})
+    run = processes.run(tiled, variables=WATCHED, arguments={"source": source, "arrays": arrays, "block": block})
     actual, tiles, group = run.result
     assert run.stderr[0] == ""
     assert np.allclose(actual, reference(*arrays), rtol=1e-4, atol=1e-4)
@@ -157,14 +158,14 @@ def launch_all(source, name, launches):
 def test_oclgrind_finds_nothing_in_a_kernel_that_solves_an_exercise(name):
     assert name in LAUNCHES, "say in LAUNCHES how it is launched"
     arguments = {"source": SOLUTIONS[name], "name": name, "launches": LAUNCHES[name]}
-    assert processes.run(launch_all, variables=VARIABLES, arguments=arguments).stderr[0] == ""
+    assert processes.run(launch_all, variables=WATCHED, arguments=arguments).stderr[0] == ""
 
 
 def test_oclgrind_would_find_a_missing_guard():
     source = "__kernel void saxpy(const float a, __global const float *x, __global const float *y, __global float *out,"
     source += " const int n) { int i = get_global_id(0); out[i] = a * x[i] + y[i]; }"
     arguments = {"source": source, "name": "saxpy", "launches": LAUNCHES["saxpy"][:1]}
-    assert "Invalid read" in processes.run(launch_all, variables=VARIABLES, arguments=arguments).stderr[0]
+    assert "Invalid read" in processes.run(launch_all, variables=WATCHED, arguments=arguments).stderr[0]
 
 
 # ------------------------------------------------------------------------------------------------------- whole lessons

@@ -193,6 +193,14 @@ def try_branches(
     return [(branch, predicted, legal(branch), outcome(branch, came)) for (branch, predicted), came in rows]
 
 
+OCLGRIND_WATCHES = {
+    "OCLGRIND_DATA_RACES": "1",
+    "OCLGRIND_UNIFORM_WRITES": "1",  # races also where all write the same value
+    "OCLGRIND_UNINITIALIZED": "1",
+    "OCLGRIND_NUM_THREADS": "1",  # the messages in the same order each time
+}
+
+
 def oclgrind_variables() -> dict[str, str]:
     """Return the variables of a process for which the simulator Oclgrind is the only OpenCL; empty if it is not here.
 
@@ -211,10 +219,6 @@ def oclgrind_variables() -> dict[str, str]:
         # The optimiser would drop reads whose value nobody uses, and merge two barriers of two branches into one.
         # Oclgrind's OpenCL C 1.2 knows the older name of the barrier alone.
         "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable -Dwork_group_barrier=barrier",
-        "OCLGRIND_DATA_RACES": "1",
-        "OCLGRIND_UNIFORM_WRITES": "1",  # races also where all write the same value
-        "OCLGRIND_UNINITIALIZED": "1",
-        "OCLGRIND_NUM_THREADS": "1",  # the messages in the same order each time
     }
 
 
@@ -229,7 +233,7 @@ def oclgrind(function: Callable, seconds: float = 20.0, **arguments: object) -> 
     variables = oclgrind_variables()
     if not variables:
         return "Oclgrind is not installed here. On Debian or Ubuntu, also in WSL: sudo apt install oclgrind"
-    variables["OCLGRIND_MAX_ERRORS"] = "1"  # the others mostly say the same of other work-items
+    variables |= OCLGRIND_WATCHES | {"OCLGRIND_MAX_ERRORS": "1"}  # the others mostly say the same of other work-items
     run = processes.run(function, seconds=seconds, variables=variables, check=False, arguments=arguments)
     return "\n".join(filter(None, [run.stderr[0].strip(), run.failures[0]])) or "Oclgrind found nothing in this run."
 
