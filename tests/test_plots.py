@@ -113,7 +113,7 @@ RUNS = {
             ["sum: 1e+02", "tie: 1", "the runs overlap"],
         ),
         (
-            lambda: lesson_03.bars({"1 x 1": (1.0, 1.2, 1.3), "6 x 32": (300.0, 310.0, 330.0)}, "sizes", "GFLOP/s"),
+            lambda: plots.show(*plots.speeds({"1 x 1": (1, 1.2, 1.3), "6 x 32": (300, 310, 330)}, "sizes", "GFLOP/s")),
             ["sizes", "1 x 1: 1.2", "6 x 32: 310"],
         ),
     ],

@@ -16,7 +16,7 @@ from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.lessons.lesson_01 import smooth
-from helpers.measure import timing
+from helpers.measure import plots, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.measure.tables import Table
 
@@ -438,24 +438,13 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
     factors = [now / before for before, now in itertools.pairwise(speeds)]
     clear = [timing.is_clear(before, now) for before, now in itertools.pairwise(runs)]
     notes = [f" (x {factor:.3g})" if sure else " (noisy)" for factor, sure in zip(factors, clear, strict=True)]
-    notes = ["", *notes]
-    with figure(7.5, 0.42 * len(runs) + 1) as (drawn, axes):
-        axes.plot(speeds, range(len(runs)), color=GREY, lw=1)
-        for place, (run, speed, note) in enumerate(zip(runs, speeds, notes, strict=True)):
-            low, high = (2 * size**3 / seconds / 1e9 for seconds in reversed(run.quartiles))
-            spread = [[abs(speed - low)], [abs(high - speed)]]
-            axes.errorbar(speed, place, xerr=spread, color=BLUE, marker="o", ms=8, capsize=4)
-            axes.annotate(f"{speed:.3g}{note}", (max(speed, high), place), xytext=(9, 4), textcoords="offset points",
-                          va="center", fontsize=9)  # fmt: skip
-        axes.set_yticks(range(len(runs)), [run.label for run in runs])
-        axes.set(xscale="log", xlim=(min(speeds) / 2, max(speeds) * 6), ylim=(len(runs) - 0.4, -0.6))
-        axes.set(xlabel=f"speed for {size:,} x {size:,} (GFLOP/s); in brackets, times the point above")
-        axes.grid(axis="y", visible=False)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    words = "; ".join(
-        f"{run.label}: {speed:.3g} GFLOP/s{note}" for run, speed, note in zip(runs, speeds, notes, strict=True)
-    )
-    show(drawn, f"{title}. {words}. The bars are the middle half of the runs.")
+    names = [run.label for run in runs]
+    ways = {
+        run.label: tuple(2 * size**3 / seconds / 1e9 for seconds in (run.quartiles[1], run.median, run.quartiles[0]))
+        for run in runs
+    }
+    xlabel = f"speed for {size:,} x {size:,} in GFLOP/s; in brackets, times the point above"
+    show(*plots.speeds(ways, title, xlabel, logarithmic=True, notes=dict(zip(names[1:], notes, strict=True))))
     changes = list(zip(factors, clear, (run.label for run in runs[1:]), strict=True))
     unsure = "; ".join(label for _, sure, label in changes if not sure)
     if not any(clear):
@@ -472,19 +461,10 @@ def ways(runs: Mapping[tuple[str, str], timing.Measurement], title: str) -> None
         runs: for each line's name and number of ways (`8 ways`) what was measured there.
         title: the message of the figure, with the device.
     """
-    looks = ((RED, "o", "-"), (BLUE, "s", "-"), (GREEN, "^", "--"))
-    names, counts = (list(dict.fromkeys(parts)) for parts in zip(*runs, strict=True))
-    with figure(7.5, 3.6) as (drawn, axes):
-        for name, (colour, marker, line) in zip(names, looks, strict=False):
-            points = [runs[name, count] for count in counts]
-            below, above = ([1e3 * abs(run.median - run.quartiles[end]) for run in points] for end in (0, 1))
-            middle = [1e3 * run.median for run in points]
-            axes.errorbar(counts, middle, (below, above), color=colour, marker=marker, ls=line, capsize=3, label=name)
-        axes.set(xlabel="what occurs in the data", ylabel="time of one run (ms)", title=title)
-        axes.set_ylim(0, 1.1e3 * max(run.quartiles[1] for run in runs.values()))
-        drawn.legend(loc="outside lower center", ncols=len(names))
-    words = "; ".join(f"{name}, {count}: {timing.duration(run.median)}" for (name, count), run in runs.items())
-    show(drawn, f"{title}. {words}. The bars are the middle half of the runs.")
+    series: dict[str, list[tuple[str, timing.Measurement]]] = {}
+    for (name, count), run in runs.items():
+        series.setdefault(name, []).append((count, run))
+    plots.time_against_size(series, title, "what occurs in the data", logarithmic=False)
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
