@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import re
-import sys
 import venv
 
 import numpy as np
@@ -53,6 +52,7 @@ def test_the_environment_has_what_is_locked_and_nothing_of_this_one(environment)
     def look():
         import importlib.metadata
         import importlib.util
+        import sys
 
         here = [name for name in ("pyopencl", "jupyterlab", "keras_tuner") if importlib.util.find_spec(name)]
         return sys.version_info[:2], here, {one.name: one.version for one in importlib.metadata.distributions()}
