@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.compute import devices, frameworks, host, products
+from helpers.compute import devices, host, products
+from helpers.compute.device import looks_integrated
 from helpers.compute.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
 
@@ -66,18 +66,13 @@ def end_of(pid):
 # ---- the real frameworks
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_framework_answers_with_its_version(answers, name):
-    assert (answers[name].framework, answers[name].state) == (name, "ok"), answers[name].message
-    assert answers[name].version[0].isdigit() and answers[name].seconds > 0
-
-
 @pytest.mark.parametrize(
     ("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0"), ("onnxruntime", "CPUExecutionProvider")]
 )
 def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
     cpus = [device for device in answers[name].devices if device.kind == "cpu"]
-    assert (cpus[0].identifier, cpus[0].name) == (identifier, host.cpu_name())
+    assert (cpus[0].identifier, cpus[0].name, cpus[0].computes) == (identifier, host.cpu_name(), "right")
+    assert answers[name].state == "ok" and answers[name].version[0].isdigit()
 
 
 def test_opencl_tells_memory_units_and_version(answers):
@@ -87,11 +82,6 @@ def test_opencl_tells_memory_units_and_version(answers):
         assert device.version.startswith("OpenCL ") and device.memory_bytes > 2**20 and device.compute_units >= 1
         assert not device.name.startswith("pthread")
     assert len({d.identifier for d in answers["opencl"].devices}) == len(answers["opencl"].devices)
-
-
-@pytest.mark.parametrize("name", REAL[1:])
-def test_the_processor_computes_right_with_a_real_framework(answers, name):
-    assert [device.computes for device in answers[name].devices] == ["right"]
 
 
 # ---- the proof: fake devices that compute wrongly, fail, hang, or end the process (fakes/fake_gpu_frameworks/fates.py)
@@ -191,18 +181,6 @@ def test_a_card_comes_before_the_processors_gpu_and_the_larger_card_before_the_s
     assert pick(answers) is other and pick(answers, "torch") is large
 
 
-def test_who_says_otherwise_is_obeyed_unless_that_device_fails():
-    card, processor = gpu("opencl", "0:0"), Device("opencl", "1:0", "A CPU", "cpu", chosen=True, computes="right")
-    assert pick([Answer("opencl", "ok", devices=(card, processor))]) is processor
-    broken = replace(processor, computes="failed: it cannot compile")
-    assert pick([Answer("opencl", "ok", devices=(card, broken))]) is card
-
-
-def test_pyopencl_ctx_marks_the_device_that_it_names():
-    assert [d.chosen for d in ask("opencl", variables={"PYOPENCL_CTX": "0:0"}).devices][:1] in ([True], [])
-    assert not any(d.chosen for d in ask("opencl", variables={"PYOPENCL_CTX": None}).devices)
-
-
 @pytest.mark.parametrize(
     ("name", "inside"),
     [
@@ -215,7 +193,7 @@ def test_pyopencl_ctx_marks_the_device_that_it_names():
     ],
 )  # fmt: skip
 def test_a_gpu_inside_a_processor_is_known_by_its_name(name, inside):
-    assert frameworks.looks_integrated(name) is inside
+    assert looks_integrated(name) is inside
 
 
 # ---- drivers and GPUs
@@ -285,18 +263,15 @@ def test_a_framework_that_is_not_installed_is_told_without_starting_a_process(mo
     assert (answer.state, answer.devices) == ("not installed", ()) and "--with torch" in answer.message
 
 
-def test_a_folder_that_an_uninstaller_left_does_not_count(tmp_path, monkeypatch):
-    (tmp_path / "leftover" / "capi").mkdir(parents=True)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert not devices.installed("leftover") and devices.installed("opencl") == devices.installed("pyopencl")
-
-
 @posix
 @pytest.mark.parametrize(
     ("source", "facts"),
     [
         ("print('noise')\nraise ImportError('libcudart.so.12: no such file')", ["libcudart.so.12"]),
-        ("import os\nos.write(2, b'out of cheese')\nos._exit(3)", ["status 3", "out of cheese"]),
+        (
+            "import os\nprint('noise', 2 * '{')\nos.write(2, b'out of cheese')\nos._exit(3)",
+            ["status 3", "out of cheese"],
+        ),
         ("import ctypes\nctypes.string_at(0)", ["SIGSEGV", "Segmentation fault"]),
     ],
 )
@@ -305,21 +280,6 @@ def test_one_that_fails_says_why_and_does_not_disturb_the_others(framework, sour
     torch, jax = find(("torch", "jax"))
     assert (torch.state, jax.state) == ("failed", "ok")
     assert all(fact in torch.message for fact in facts)
-
-
-def test_noise_on_both_streams_does_not_break_the_answer(framework):
-    noise = """
-import atexit, os, sys
-for n in range(20000):
-    print('{"error": "", "devices": [1]}')
-    print("W0000 00:00:1.1 7 x.cc:1] noise", file=sys.stderr)
-sys.stdout.flush()
-os.write(1, b'\\xff\\x00{"half a line')
-atexit.register(print, "late noise")
-"""
-    framework("torch", noise + (FAKES / "fake_gpu_frameworks/torch.py").read_text())
-    answer = ask("torch")
-    assert (answer.state, len(answer.devices)) == ("ok", 3), answer.message
 
 
 def test_a_gpu_that_a_framework_cannot_use_is_noted(framework):

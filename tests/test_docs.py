@@ -20,6 +20,7 @@ import workshop
 from helpers import ROOT, commands, doctor
 from helpers.commands import lesson_files
 from helpers.compute import frameworks
+from helpers.compute.device import preference
 from helpers.doctor import amd_gpus
 from helpers.errors import WorkshopError
 from helpers.maintain import docs, on_gpu, rules
@@ -281,7 +282,7 @@ def test_of_a_macs_two_gpus_the_card_is_taken_as_its_page_says():
     cpu = listed("Intel(R) Core(TM) i7-8750H CPU @ 2.20GHz", cl.device_type.CPU, 16, True)
     intel = listed("Intel(R) UHD Graphics 630", cl.device_type.GPU, 1.5, True)
     radeon = listed("AMD Radeon Pro 560X Compute Engine", cl.device_type.GPU, 4, False)
-    assert min([cpu, intel, radeon], key=frameworks.preference) == radeon
+    assert min([cpu, intel, radeon], key=preference) == radeon
     assert "the Radeon is taken without a variable" in read(ROOT / "docs" / "apple.md")
 
 

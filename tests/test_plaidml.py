@@ -143,14 +143,6 @@ def test_where_it_cannot_be_the_command_and_the_lesson_say_so(machine, folder, m
         plaidml.python()
 
 
-def test_a_broken_environment_is_named_with_the_way_out(folder, capsys):
-    hollow(folder)
-    assert __main__.main(["plaidml"]) == 2
-    text = capsys.readouterr().err
-    assert "No module named 'plaidml'" in text
-    assert "workshop.py plaidml --remove, then" in text
-
-
 def test_packages_that_cannot_be_installed_leave_nothing_that_looks_whole(folder, tmp_path, monkeypatch, capsys):
     """As little as a build that was killed: the copy of the lock comes last."""
     damaged = tmp_path / "plaidml.txt"
@@ -201,15 +193,6 @@ def test_what_was_recorded_is_what_numpy_and_our_compiler_say(name):
     for low, middle, high in (one["seconds"], one["tile_seconds"]):
         assert 0 < low <= middle <= high < one["first_seconds"]
     assert one["runs"] >= 30
-
-
-@pytest.mark.parametrize("text", [None, "", "{}", '{"results": []}'])
-def test_a_recording_that_cannot_be_read_is_an_error(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(plaidml, "RECORDED", tmp_path / "plaidml.json")
-    if text is not None:
-        plaidml.RECORDED.write_text(text, encoding="utf-8")
-    with pytest.raises(WorkshopError, match="cannot be read"):
-        plaidml.recorded()
 
 
 @pytest.mark.slow

@@ -151,14 +151,6 @@ def test_a_table_is_text_and_html():
     assert '<td style="text-align: left">a &lt; b' in table._repr_html_()
 
 
-def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():
-    beside = tables.SideBySide(["a < b", "kernel"], ["Tile", "OpenCL C"], shares=(30, 70))
-    assert "a &lt; b" in beside._repr_html_()
-    assert "width: 70%" in beside._repr_html_()
-    assert str(beside).splitlines()[2].split(" | ")[1] == "kernel"
-    assert str(tables.SideBySide(["alone"], ["x"])) == "alone"
-
-
 @given(st.text("ab -", max_size=400))
 def test_a_printed_sentence_breaks_between_words_alone(text):
     with pytest.MonkeyPatch.context() as patch:

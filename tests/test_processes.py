@@ -196,18 +196,6 @@ def test_variables_are_set_and_removed_for_the_processes_alone(monkeypatch):
     refused(read, "could not be started", "not int", variables={"A": 1})
 
 
-def test_a_child_imports_what_the_caller_does(tmp_path, monkeypatch):
-    (tmp_path / "beside_the_script.py").write_text("ANSWER = 42")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def work():
-        import beside_the_script
-
-        return beside_the_script.ANSWER
-
-    assert run(work).result == 42
-
-
 # ---------------------------------------------------------------------------------------------- what a function may be
 
 
@@ -325,17 +313,6 @@ def test_a_failure_is_told_and_without_check_the_others_go_on(how):
     assert all(word in made.failures[1] for word in FAILURES[how])
     assert made.stdout == [f"before the end of {number}\n" for number in range(3)]
     assert made.stderr == ["a native line\n"] * 3
-
-
-def test_the_first_failure_ends_those_that_wait_for_it():
-    def work(process):
-        import time
-
-        if process == 2:
-            raise RuntimeError("I am out")
-        time.sleep(3600)
-
-    refused(work, "work failed in process 2 of 3", "RuntimeError: I am out", processes=3)
 
 
 def test_an_error_says_where_it_happened_and_a_long_one_is_shortened():
@@ -491,7 +468,7 @@ def test_no_process_outlives_the_caller(how, tmp_path, temporary):
             shutil.rmtree(next(temporary.iterdir()))
 
 
-@pytest.mark.parametrize("delay", [0, 0.05, 0.3])
+@pytest.mark.parametrize("delay", [0, 0.1])
 def test_an_interrupt_while_it_starts_leaves_nothing(delay):
     def work():
         import time
@@ -538,18 +515,6 @@ def test_a_command_is_killed_with_its_child_when_its_time_is_up(tmp_path):
             break
     assert (done.status, done.stdout) == (None, "begun\n") and seconds <= done.seconds
     assert gone(tmp_path / "pid")
-
-
-def test_a_daemon_that_a_command_left_behind_does_not_hold_it_up(tmp_path):
-    daemon = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(3600)"
-    between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {daemon!r}])"
-    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {between!r}]); time.sleep(3600)"
-    for seconds in (1, 5, 25):
-        done = processes.run_command([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}"], seconds)
-        if in_the_end((tmp_path / "pid").exists, 1):
-            break
-    assert done.status is None and done.seconds < LONG / 2
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("how", ["interrupt", "kill_all"])
@@ -606,7 +571,7 @@ def test_in_a_notebook_the_output_is_shown_and_the_interrupt_is_one_line(kernel)
     assert not list(folder.glob("anygpu-*"))
 
 
-@pytest.mark.parametrize("how", ["restart", "restart at once", "kill"])
+@pytest.mark.parametrize("how", ["restart", "kill"])
 def test_no_process_outlives_a_kernel(kernel, how):
     manager, client, folder = kernel
     for file in folder.glob("holds-*"):
@@ -619,5 +584,5 @@ def test_no_process_outlives_a_kernel(kernel, how):
     if how == "kill":  # as the system does when memory runs out, and JupyterLab then starts a new kernel
         os.kill(manager.provisioner.pid, signal.SIGKILL)
         assert in_the_end(lambda: not any(map(alive, workers)))
-    manager.restart_kernel(now=how != "restart")
+    manager.restart_kernel(now=how == "kill")
     assert in_the_end(lambda: not any(map(alive, everybody)))

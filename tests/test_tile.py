@@ -4,7 +4,6 @@ import ctypes
 import dataclasses
 import mmap
 import random
-import re
 import subprocess
 import sys
 import types
@@ -363,30 +362,9 @@ OPERATIONS = {  # Tile, the shapes of the inputs, NumPy; m, k, n are random size
     "both transposed": (
         "function (A[L, M], B[N, L]) -> (C) { C[i, j: M, N] = +(A[k, i] * B[j, k]); }",
         lambda m, k, n: [(k, m), (n, k)], lambda a, b: a.T @ b.T),
-    "transposed result": (
-        "function (A[M, L], B[L, N]) -> (C) { C[j, i: N, M] = +(A[i, k] * B[k, j]); }",
-        lambda m, k, n: [(m, k), (k, n)], lambda a, b: (a @ b).T),
-    "many products": (
-        "function (A[G, M, L], B[G, L, N]) -> (C) { C[g, i, j: G, M, N] = +(A[g, i, k] * B[g, k, j]); }",
-        lambda m, k, n: [(3, m, k), (3, k, n)], lambda a, b: a @ b),
-    "product with a band": (
-        "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = +(A[i, k] * B[k, j]), j - k < 3; }",
-        lambda m, k, n: [(m, k), (k, n)], lambda a, b: a @ (np.triu(b) - np.triu(b, 3))),
-    "smallest sum": (
-        "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = <(A[i, k] + B[k, j]); }",
-        lambda m, k, n: [(m, k), (k, n)], lambda a, b: (a[:, :, None] + b[None]).min(1)),
     "sums, largest, smallest": (
         "function (A[M, L]) -> (S, G, T) { S[j: L] = +(A[i, j]); G[i: M] = >(A[i, j]); T[] = <(A[i, j]); }",
         lambda m, k, n: [(m, k)], lambda a: (a.sum(0), a.max(1), a.min())),
-    "product": (
-        "function (A[M, L]) -> (P) { P[i: M] = *(A[i, j]); }",
-        lambda m, k, n: [(m, k)], lambda a: a.prod(1)),
-    "transposition": (
-        "function (A[M, L]) -> (T) { T[j, i: L, M] = =(A[i, j]); }",
-        lambda m, k, n: [(m, k)], lambda a: a.T),
-    "running sum": (
-        "function (I[N]) -> (O, P) { O[i: N] = +(I[k]), i - k < N; P[i: N] = +(I[i - j]), j < N; }",
-        lambda m, k, n: [(m * n,)], lambda i: (np.cumsum(i), np.cumsum(i))),
     "largest of pairs": (
         "function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }",
         lambda m, k, n: [(m * n,)], lambda i: np.maximum.reduceat(i, np.arange(0, len(i), 2))),
@@ -401,16 +379,6 @@ OPERATIONS = {  # Tile, the shapes of the inputs, NumPy; m, k, n are random size
         CONVOLUTION.replace("x + kx", "2 * x + kx").replace("y + ky", "2 * y + ky")
         .replace("X - KX + 1", "(X - KX) / 2 + 1").replace("Y - KY + 1", "(Y - KY) / 2 + 1"),
         lambda m, k, n: [(1, m + 3, k + 3, 2), (3, 3, 2, n)], lambda i, k: convolve(i, k, step=2)),
-    "dilated convolution": (
-        CONVOLUTION.replace("x + kx", "x + 2 * kx").replace("y + ky", "y + 2 * ky")
-        .replace("X - KX + 1", "X - 2 * (KX - 1)").replace("Y - KY + 1", "Y - 2 * (KY - 1)"),
-        lambda m, k, n: [(1, m + 4, k + 4, 2), (3, 3, 2, n)], lambda i, k: convolve(i, k, spread=2)),
-    "full convolution": (
-        "function (I[N], K[M]) -> (O) { O[i + j: N + M - 1] = +(I[i] * K[j]); }",
-        lambda m, k, n: [(m,), (n,)], np.convolve),
-    "every second": (
-        "function (I[N]) -> (O) { O[2 * i: 2 * N] = +(I[i]); }",
-        lambda m, k, n: [(m,)], lambda i: np.stack([i, 0 * i], 1).ravel()),
     "sparse convolution": (
         "function (I[N], K[M]) -> (O) { O[i + 2 * j: N + M] = +(I[i] * K[j]); }",
         lambda m, k, n: [(n,), (k,)],
@@ -489,18 +457,6 @@ def test_the_default_tile_depends_on_the_vectors_of_the_device():
     assert tile.default_tile(fake_device(cl.device_type.GPU, 1)) == (4, 4)
 
 
-def test_an_index_may_cancel_out_of_an_offset():
-    source = "function (A[M, N], B[L, K]) -> (C) { C[i, j: 3, K] = +(A[i, k + 12 - 4 * i] * B[k, j]); }"
-    a, b = tensors([(3, 13), (4, 20)])
-    a = a[:, :4].copy()
-    expected = np.zeros((3, 20))
-    for i in range(3):
-        for k in range(4):
-            if 0 <= k + 12 - 4 * i < 4:
-                expected[i] += a[i, k + 12 - 4 * i] * b[k].astype(float)
-    assert_same(tile.Function(source, device=DEVICE, tile=(2, 16))(a, b), expected)
-
-
 def test_whole_numbers_stay_whole():
     a, b = np.arange(12, dtype=np.int32).reshape(3, 4), np.arange(20, dtype=np.int32).reshape(4, 5)
     c = tile.Function(MATMUL, device=DEVICE)(a, b)
@@ -540,31 +496,7 @@ def test_small_examples():
         assert [one.tolist() for one in outputs] == SMALL[what][2], what
 
 
-def test_inputs_of_any_layout_and_by_name():
-    a, b = tensors([(6, 5), (7, 5)])
-    function = tile.Function(MATMUL, device=DEVICE)
-    expected = a.astype(float) @ b.T
-    assert_same(function(a, b.T), expected)
-    assert_same(function(np.asfortranarray(a), B=b.T), expected)
-    assert_same(function(B=b.T, A=a), expected)
-    plus = tile.Function("function (X) -> (Y, Z) { Y = X + 1; Z = X - 1; }", device=DEVICE)
-    assert plus(np.float32(2)) == (3, 1)
-
-
 # ------------------------------------------------------------------------------------- the stages
-
-
-def test_the_ranges_of_indices():
-    stages = tile.Function(PADDED, device=DEVICE).stages((2, 28, 28, 3), (5, 3, 3, 8))
-    ranges = stages.ranges.domains[0].ranges
-    assert ranges == {"n": range(2), "x": range(28), "y": range(28), "co": range(8),
-                      "kx": range(5), "ky": range(3), "ci": range(3)}  # fmt: skip
-    sizes, image = str(stages.ranges).splitlines()[:2]
-    assert sizes == "N = 2, X = 28, Y = 28, CI = 3, KX = 5, KY = 3, CO = 8"
-    assert image == "I: float32 2 x 28 x 28 x 3"
-    tilted = "function (I[N], J[N]) -> (O) { O[] = +(I[i + j] * J[i - j]); }"
-    domain = tile.Function(tilted, device=DEVICE).stages((9,), (9,)).ranges.domains[0]
-    assert domain.ranges == {"i": range(9), "j": range(-4, 5)}
 
 
 def test_every_stage_can_be_read():
@@ -760,23 +692,6 @@ def test_every_error_shows_the_place(mistake):
     assert first.startswith(f"Line {line}, column {column}: ")
     assert text[4:] in source
     assert text[caret.index("^") :].strip() == source[at:].split("\n")[0][: len(text) - caret.index("^")].strip()
-
-
-def test_errors_of_a_call():
-    function = tile.Function(MATMUL, device=DEVICE)
-    a, b = tensors([(2, 3), (3, 4)])
-    for arrays, named, said, column in (
-        ((a,), {}, "the input B[L, N] is missing: expected 2, came 1.", 20),
-        ((a, b, b), {}, "expected 2 inputs, came 3.", 10),
-        ((a, b.astype(np.float64)), {}, "B[L, N] takes an array of float32 or int32, came float64.", 20),
-        ((a.tolist(), b), {}, "A[M, L] takes an array of float32 or int32, came list.", 11),
-        ((a, b), {"D": b}, "the function has no input D.", 10),
-        ((a, b), {"B": b}, "the input B is given twice.", 10),
-        ((a, b.T), {}, "L is 3 in A[M, L] and 4 in B[L, N].", 20),
-    ):
-        with pytest.raises(tile.TileError, match=re.escape(said)) as caught:
-            function(*arrays, **named)
-        assert caught.value.column == column
 
 
 def test_more_memory_than_there_is_gives_a_message():

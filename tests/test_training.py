@@ -17,7 +17,7 @@ from on_backend import seen  # noqa: F401  (a fixture)
 
 from helpers import doctor
 from helpers.commands import execute
-from helpers.compute import backends, devices, processes, training
+from helpers.compute import backends, devices, training
 from helpers.compute.host import Host
 from helpers.doctor import facts
 from helpers.errors import WorkshopError
@@ -67,11 +67,6 @@ def test_ctrl_c_ends_a_training_after_its_step(seen):  # noqa: F811
     assert one["learned"] > 0
 
 
-def test_a_second_ctrl_c_stops_at_once_and_keeps_what_was_learned(seen):  # noqa: F811
-    two = seen["interrupted"]["two"]
-    assert (two["error"], two["restored"]) == ("KeyboardInterrupt", True) and two["learned"] > 0
-
-
 def test_after_a_training_or_an_error_in_it_ctrl_c_works_as_ever(seen):  # noqa: F811
     none, failed = seen["interrupted"]["none"], seen["interrupted"]["failed"]
     assert (none["error"], none["epochs"], none["restored"]) == ("", 3, True)
@@ -95,11 +90,6 @@ def test_a_training_does_as_many_epochs_as_fit_and_says_so(seen, name, epochs, s
     assert f"{epochs:g}" in line and "training images" in line and (KEPT in line) == (name == "by you")
     if name == "no limit":  # while it trains, the line tells what is left
         assert "198 s left" in training_["lines"][1] and "190 s left" in training_["lines"][10]
-
-
-def test_outside_a_notebook_each_training_prints_one_line_when_it_ends(seen):  # noqa: F811
-    titles = ["none", "one", "no limit", "just enough", "three", "a half", "by you"]
-    assert [line.partition(":")[0] for line in seen["out"]] == titles
 
 
 def test_a_training_that_was_not_the_whole_says_by_how_much():
@@ -252,21 +242,6 @@ def test_a_device_that_computes_wrongly_is_told_and_the_doctor_knows_what_helps(
     told = facts.Facts(Host("Linux", "x86_64", (3, 12), "venv", False), answers=answers, proofs=facts.proofs(answers))
     (found,) = [item for item in doctor.judge(told) if isinstance(item, doctor.Finding)]
     assert found.id == "devices-wrong" and "    export KERAS_BACKEND=tensorflow" in found.next.splitlines()
-
-
-def test_a_device_that_a_lesson_has_hidden_is_not_the_one_that_keras_takes():
-    def name():
-        import tensorflow as tf
-
-        from helpers.compute import devices
-
-        processor = tf.config.list_physical_devices("CPU")
-        tf.config.set_visible_devices([], "CPU")
-        hidden = devices.FRAMEWORKS["tensorflow"].ask()[1]
-        tf.config.set_visible_devices(processor, "CPU")
-        return len(hidden), devices.in_this_process("tensorflow").identifier
-
-    assert processes.run(name).result == (0, "/CPU:0")
 
 
 def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch):

@@ -79,7 +79,7 @@ def device():
     ],
 )
 def test_an_adapter_is_called_what_it_is(one, kind, name):
-    assert (webgpu.kind(one), webgpu.name(one)) == (kind, name)
+    assert (webgpu.describe(one).kind, webgpu.name(one)) == (kind, name)
 
 
 def test_a_gpu_comes_first_and_opengl_only_where_there_is_nothing_else(listed):
@@ -108,14 +108,11 @@ def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
     assert webgpu.pick_adapter() is None and "4,096 of 4,096" in webgpu.missing()
 
 
-@pytest.mark.parametrize("system", ["Linux", "Windows", "Plan9"])
-def test_no_adapter_is_one_line_with_what_to_install(listed, monkeypatch, capsys, system):
+def test_no_adapter_is_one_line_with_what_to_do(listed, capsys):
     listed()
-    monkeypatch.setattr("platform.system", lambda: system)
     assert not webgpu.ready(webgpu.pick_adapter())
     said = capsys.readouterr().out
-    assert said.startswith("skipped: no WebGPU adapter here; to have one: ") and said.count("\n") == 1
-    assert ("mesa-vulkan-drivers" in said) == (system == "Linux")
+    assert said.startswith("skipped: ") and "doctor" in said and said.count("\n") == 1
 
 
 def test_no_package_is_one_line_too(monkeypatch):
@@ -159,20 +156,6 @@ def test_a_refusal_says_where_and_why(device, old, new, words):
         x = np.ones(8, np.float32)
         webgpu.run(device, DOUBLE.replace(old, new), [x, np.array([8], np.uint32)], output=0, workgroups=1)
     assert all(word in str(raised.value) for word in words), str(raised.value)
-
-
-def test_llvmpipe_leaves_a_loop_after_65535_rounds_as_the_lesson_says(device):
-    if webgpu.software(webgpu.pick_adapter()) != "llvmpipe":
-        pytest.skip("not Mesa's llvmpipe")
-    count = DOUBLE.replace("x[id.x] *= 2.0;", "var k = 0u; for (var i = 0u; i < n; i++) { k += 1u; } x[id.x] = f32(k);")
-    for rounds, counted in ((65_535, 65_535), (100_000, 65_535)):
-        told = np.array([rounds], np.uint32)
-        assert webgpu.run(device, count, [np.zeros(1, np.float32), told], output=0, workgroups=1)[0] == counted
-
-
-def test_a_launch_beyond_the_limits_is_refused(device):
-    with pytest.raises(webgpu.KernelError, match="70000"):
-        webgpu.run(device, DOUBLE, [np.ones(8, np.float32), np.array([8], np.uint32)], output=0, workgroups=70_000)
 
 
 def test_bindings_are_read_from_the_source():

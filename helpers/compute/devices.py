@@ -26,7 +26,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from helpers.compute import processes
-from helpers.compute.frameworks import FRAMEWORKS, KINDS, Device, Framework, preference, verdict
+from helpers.compute.device import KINDS, Device, preference
+from helpers.compute.frameworks import FRAMEWORKS, Framework, verdict
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helpers.compute import frameworks, products
+from helpers.compute.device import preference
 from helpers.compute.webgpu import without_comments
 from helpers.errors import WorkshopError
 
@@ -77,7 +78,7 @@ def _candidates() -> list[cl.Device]:
                 "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
             ) from None
     found = [device for platform in platforms() for device in _devices_of(platform)]
-    return sorted(found, key=lambda device: frameworks.preference(frameworks.describe_opencl(device)))
+    return sorted(found, key=lambda device: preference(frameworks.describe_opencl(device)))
 
 
 def platforms() -> list[cl.Platform]:

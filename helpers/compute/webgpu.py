@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.compute import products, workarounds
+from helpers.compute.device import Device
 from helpers.compute.host import cpu_name, tidy
 from helpers.errors import WorkshopError
 
@@ -23,15 +24,9 @@ if TYPE_CHECKING:
 CHOICE = "WGPUPY_WGPU_ADAPTER_NAME"  # wgpu's own variable: a part of the adapter's name or driver
 # Programs that offer the processor as an adapter, by a part of the name that they give themselves.
 SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "SwiftShader", "microsoft basic": "WARP"}
-TYPES = {"DiscreteGPU": "gpu", "IntegratedGPU": "gpu", "VirtualGPU": "gpu", "CPU": "cpu"}  # the others are "gpu" too
 ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
-GET_SOFTWARE = {
-    "Linux": "sudo apt install mesa-vulkan-drivers",
-    "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
-    "Darwin": "macOS brings Metal: update macOS; in a virtual machine there may be none: take lesson 14's browser half",
-}
 VECTOR_ADD = """
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;
@@ -95,53 +90,36 @@ def _type(adapter: wgpu.GPUAdapter) -> str:
     return adapter.info["adapter_type"]
 
 
-def kind(adapter: wgpu.GPUAdapter) -> str:
-    """Return `gpu`, or `cpu` for an adapter that is a program on the processor."""
-    return "cpu" if software(adapter) else TYPES.get(_type(adapter), "gpu")
+def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
+    """Describe an adapter in the words of the workshop.
 
+    A program that computes on the processor, such as llvmpipe, has the processor's name and stands in the version:
+    "llvmpipe through Vulkan".
 
-def software(adapter: wgpu.GPUAdapter) -> str:
-    """Return the name of the program that computes on the processor, such as `llvmpipe`; empty for a real GPU."""
-    told = f"{adapter.info['device']} {adapter.info['description']}".lower()
-    known = next((name for part, name in SOFTWARE.items() if part in told), "")
-    return known or ("a software adapter" if _type(adapter) == "CPU" else "")
-
-
-def integrated(adapter: wgpu.GPUAdapter) -> bool:
-    """Return whether it is a GPU inside the processor."""
-    return _type(adapter) == "IntegratedGPU"
-
-
-def vendor(adapter: wgpu.GPUAdapter) -> str:
-    """Return who made the GPU; what the driver says where that is somebody else, nothing for a software adapter."""
-    return "" if software(adapter) else VENDORS.get(adapter.info.get("vendor_id"), adapter.info["vendor"])
-
-
-def title(adapter: wgpu.GPUAdapter) -> str:
-    """Return the name that people use: of the GPU, or of the processor on which a software adapter computes."""
-    return cpu_name() if kind(adapter) == "cpu" else tidy(adapter.info["device"] or "unnamed GPU")
-
-
-def runtime(adapter: wgpu.GPUAdapter) -> str:
-    """Return what stands behind an adapter, such as `Metal`, or `llvmpipe through Vulkan`."""
-    backend = BACKENDS.get(adapter.info["backend_type"], adapter.info["backend_type"])
-    return f"{software(adapter)} through {backend}" if software(adapter) else backend
+    Args:
+        adapter: from `adapters`.
+        identifier: its place among them; empty where that does not matter.
+    """
+    info = adapter.info
+    words = f"{info['device']} {info['description']}".lower()
+    software = next((name for part, name in SOFTWARE.items() if part in words), "")
+    software = software or ("a software adapter" if _type(adapter) == "CPU" else "")
+    backend = BACKENDS.get(info["backend_type"], info["backend_type"])
+    through = f"{software} through {backend}" if software else backend
+    return Device(
+        "webgpu",
+        identifier,
+        cpu_name() if software else tidy(info["device"] or "unnamed GPU"),
+        "cpu" if software else "gpu",
+        vendor="" if software else VENDORS.get(info.get("vendor_id"), info["vendor"]),
+        version=f"{through}, {info['description']}" if info["description"] else through,
+        integrated=_type(adapter) == "IntegratedGPU",
+    )
 
 
 def name(adapter: wgpu.GPUAdapter) -> str:
     """Return the name for banners and figures, such as `AMD EPYC (llvmpipe through Vulkan, WebGPU, CPU)`."""
-    return f"{title(adapter)} ({runtime(adapter)}, WebGPU, {kind(adapter).upper()})"
-
-
-def how_to_get(system: str = "") -> str:
-    """Return what to install where there is no adapter.
-
-    Args:
-        system: "Linux", "Windows" or "Darwin"; this one if empty.
-    """
-    import platform
-
-    return GET_SOFTWARE.get(system or platform.system(), "install the driver of the graphics card")
+    return str(describe(adapter))
 
 
 def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
@@ -185,7 +163,7 @@ def missing() -> str:
     if not found and os.environ.get(CHOICE):
         return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
-        return f"no WebGPU adapter here; to have one: {how_to_get()}"
+        return "no WebGPU adapter here; how to get one: python3 workshop.py doctor"
     return "; ".join(f"{name(one)} does not compute right: {problem(one)}" for one in found if problem(one))
 
 

@@ -200,7 +200,8 @@ def adapters(page: Page) -> Table:
     rows, kinds = [], {"cpu": "program on the processor", "gpu": "GPU"}
     for one in _adapters():
         limits = [one.limits[f"max-{name}"] for name in ("buffer-size", "compute-invocations-per-workgroup")]
-        rows.append(("Python", webgpu.title(one), webgpu.runtime(one), *_sizes(*limits), kinds[webgpu.kind(one)]))
+        device = webgpu.describe(one)
+        rows.append(("Python", device.name, device.runtime, *_sizes(*limits), kinds[device.kind]))
     if page.answer:
         gpu = page.answer.gpu
         limits = [gpu["limits"][name] for name in ("maxBufferSize", "maxComputeInvocationsPerWorkgroup")]
