@@ -110,13 +110,13 @@ def _run(
     found, proofs = {}, {}
     for line in done.stdout.splitlines():
         try:
-            told = json.loads(line)
+            answer = json.loads(line)
         except ValueError:  # half a line: the process was ended
             continue
-        if isinstance(told, dict):
-            found = told
+        if isinstance(answer, dict):
+            found = answer
         else:
-            proofs[told[0]] = told[1]
+            proofs[answer[0]] = answer[1]
     return done, found, proofs
 
 

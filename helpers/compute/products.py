@@ -136,7 +136,7 @@ def by_opencl(device: cl.Device) -> Multiply:
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        there = [cl.Buffer(context, flags, hostbuf=one) for one in (a, b)]
+        there = [cl.Buffer(context, flags, hostbuf=matrix) for matrix in (a, b)]
         product = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, size=a.nbytes)
         kernel(queue, a.shape, None, *there, product, np.int32(len(a)))
         result = np.full_like(a, np.nan)

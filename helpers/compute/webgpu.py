@@ -77,12 +77,15 @@ def adapters() -> list[wgpu.GPUAdapter]:
     import wgpu
 
     found = wgpu.gpu.enumerate_adapters_sync()
-    modern = [one for one in found if not one.info["backend_type"].startswith("OpenGL")]
+    modern = [adapter for adapter in found if not adapter.info["backend_type"].startswith("OpenGL")]
     wanted = os.environ.get(CHOICE, "").lower()
     if wanted:
-        modern = [one for one in modern if wanted in f"{one.info['device']} {one.info['description']}".lower()]
+        modern = [
+            adapter for adapter in modern if wanted in f"{adapter.info['device']} {adapter.info['description']}".lower()
+        ]
     return sorted(
-        modern or ([] if wanted else found), key=lambda one: ORDER.index(_type(one)) if _type(one) in ORDER else 3
+        modern or ([] if wanted else found),
+        key=lambda adapter: ORDER.index(_type(adapter)) if _type(adapter) in ORDER else 3,
     )
 
 
@@ -164,7 +167,9 @@ def missing() -> str:
         return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
         return "no WebGPU adapter here; how to get one: python3 workshop.py doctor"
-    return "; ".join(f"{name(one)} does not compute right: {problem(one)}" for one in found if problem(one))
+    return "; ".join(
+        f"{name(adapter)} does not compute right: {problem(adapter)}" for adapter in found if problem(adapter)
+    )
 
 
 def ready(adapter: wgpu.GPUAdapter | None) -> bool:
@@ -185,7 +190,8 @@ def request_device(
         limits: such as {"max-compute-invocations-per-workgroup": 256}; all others are the adapter's.
     """
     return adapter.request_device_sync(
-        required_features=[one for one in features if one in adapter.features], required_limits=dict(limits or {})
+        required_features=[feature for feature in features if feature in adapter.features],
+        required_limits=dict(limits or {}),
     )
 
 
@@ -348,8 +354,8 @@ def run(
     except wgpu.GPUError as error:
         raise KernelError(*readable(source, str(error))) from None
     finally:
-        for one in buffers:
-            one.destroy()
+        for used in buffers:
+            used.destroy()
 
 
 def readable(source: str, message: str) -> tuple[str, str, str]:
@@ -365,9 +371,9 @@ def readable(source: str, message: str) -> tuple[str, str, str]:
         causes = [line for line in lines if not line.startswith(("Validation Error", "Caused by", "In wgpu"))]
         return "WebGPU refuses this.", causes[-1] if causes else message, ""
     number, column = int(place[1]), int(place[2])
-    said = next((line.partition("error: ")[2] for line in lines if line.startswith("Shader")), "")
+    reason = next((line.partition("error: ")[2] for line in lines if line.startswith("Shader")), "")
     notes = [line.removeprefix("= ") for line in lines if line.startswith("= ")]
-    why = notes[-1] if notes else said
+    why = notes[-1] if notes else reason
     line = source.splitlines()[min(number, len(source.splitlines())) - 1]
     shown = f"line {number}, column {column}: {why}\n    {line}\n    {' ' * (column - 1)}^"
     return "The kernel does not compile.", shown, "Mend the place that is named."

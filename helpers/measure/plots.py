@@ -64,11 +64,11 @@ def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10
     """
     rows = -(-len(images) // columns)
     with figure(7.5, 0.9 * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
-        for one in axes.flat:
-            one.axis("off")
-        for one, image, label in zip(axes.flat, images, labels, strict=False):
-            one.imshow(image, cmap="gray_r", vmin=0, vmax=255)
-            one.set_title(str(label), fontsize=10, loc="center")
+        for panel in axes.flat:
+            panel.axis("off")
+        for panel, image, label in zip(axes.flat, images, labels, strict=False):
+            panel.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+            panel.set_title(str(label), fontsize=10, loc="center")
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
 

@@ -238,9 +238,9 @@ class Record:
         return timed, {name: runs[name][middle[name]] for name in ways}
 
 
-def is_clear(one: Measurement, other: Measurement) -> bool:
+def is_clear(first: Measurement, second: Measurement) -> bool:
     """Return whether the gap between two medians is larger than the larger of the two spreads."""
-    return abs(one.median - other.median) > max(one.spread, other.spread)
+    return abs(first.median - second.median) > max(first.spread, second.spread)
 
 
 def _times(factor: float) -> str:
