@@ -95,19 +95,12 @@ def _ask_opencl() -> Answered:
         platforms, error = [], f" ({raised})"
     devices: list[Device] = []
     notes: list[str] = []
-    seen: list[tuple[object, ...]] = []
     named = bool(os.environ.get("PYOPENCL_CTX"))
     chosen = (_try(lambda: cl.choose_devices(interactive=False)) if named else None) or []
     for number, platform in enumerate(platforms):
         there = _try(platform.get_devices) or []
-        name = str(_try(lambda p=platform: p.name))
-        same = (name, _try(lambda p=platform: p.version), [_try(lambda d=device: d.name) for device in there])
-        if same in seen:  # the same driver reached by two paths
-            notes.append(f"platform {number} is platform {seen.index(same)} listed again, left out")
-            there = []
-        elif not there:
-            notes.append(f"platform {number} ({name}) shows no device")
-        seen.append(same)
+        if not there:
+            notes.append(f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device")
         for n, device in enumerate(there):
             described = describe_opencl(device, f"{number}:{n}")
             devices.append(replace(described, chosen=device in chosen))
