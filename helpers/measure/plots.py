@@ -106,7 +106,7 @@ def speeds(
     """
     colours, notes, words = colours or {}, notes or {}, []
     values = [value for quartiles in ways.values() for value in quartiles] + ([line[1]] if line else [])
-    height = 1.2 + sum(0.2 + 0.2 * len(name.splitlines()) for name in ways)
+    height = 1.4 + sum(0.2 + 0.2 * len(name.splitlines()) for name in ways)
     with figure(7.5, height) as (drawn, axes):
         for place, (name, (low, middle, high)) in enumerate(ways.items()):
             look = {"color": colours.get(name, BLUE)}
@@ -123,7 +123,7 @@ def speeds(
             axes.axvline(line[1], color="black", ls="--", lw=1)
             words.append(f"{line[0]}: {number(line[1])}")
         marks = f"black: middle half of the runs{f'; dashed: {line[0]}' if line else ''}"
-        axes.set(yticks=range(len(ways)), ylim=(len(ways) - 0.4, -0.6), xlabel=f"{xlabel} ({marks})")
+        axes.set(yticks=range(len(ways)), ylim=(len(ways) - 0.4, -0.6), xlabel=xlabel)
         axes.set_yticklabels(list(ways), fontsize=9)
         if logarithmic:
             axes.set(xscale="log", xlim=(min(values) / 2, 5 * max(values)))
@@ -133,6 +133,7 @@ def speeds(
             axes.set_xlim(0, 1.18 * max(values))
         axes.grid(axis="y", visible=False)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+        drawn.supxlabel(marks, fontsize=9, x=0.99, ha="right")
     return drawn, f"{title}. {xlabel}: {'; '.join(words)}."
 
 
