@@ -1,12 +1,18 @@
-"""What all tests share: little work, what is slow on request alone, what stays together, and lessons without noise."""
+"""What all tests share: little work, what a quick run leaves out, what stays together, and lessons without noise."""
 
+import functools
 import importlib.util
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import nbformat
 import nbval.plugin
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -22,9 +28,15 @@ LONGEST = ("test_exercises", "test_training", "test_checks", "test_workshop", "t
 # They share what one process saw of each backend.
 ON_BACKEND = ("test_training", "test_models", "test_lesson_00", "test_lesson_05")
 
+LEFT_OUT = pytest.StashKey[str]()
+
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the slow tests too")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(UnchangedLessons(config), "unchanged lessons")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m browser` looks at the marks
@@ -39,12 +51,84 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("slow")
             if not there:
                 item.add_marker(missing)
-        if item.get_closest_marker("slow") and not config.getoption("--all"):
-            item.add_marker(pytest.mark.skip(reason="slow: python3 workshop.py test --all"))
         if isinstance(item, nbval.plugin.IPyNbCell):
             item.output_timeout = 60  # nbval's own 5 s are too few on a busy machine
     order = {name: number for number, name in enumerate([*LONGEST, "a lesson"])}
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
+    unchanged = config.pluginmanager.get_plugin("unchanged lessons").among(items)
+    if not config.getoption("--all"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow + unchanged)
+        left_out = {*slow, *unchanged}
+        items[:] = [item for item in items if item not in left_out]
+        lessons = ", ".join(sorted({item.path.stem.partition("-")[0] for item in unchanged}))
+        what = [f"{len(slow):,} slow tests"] * bool(slow)
+        what += [f"lessons {lessons}, which passed and which no change has reached since"] * bool(unchanged)
+        config.stash[LEFT_OUT] = " and ".join(what)
+        getattr(config, "workeroutput", {})["left out"] = config.stash[LEFT_OUT]
+
+
+def pytest_testnodedown(node):
+    """Take over what a worker of pytest-xdist left out; the controller itself collects nothing."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left out", "")
+
+
+class UnchangedLessons:
+    """Knows the lessons that passed, in pytest's cache, and leaves them out of a quick run until a change reaches them.
+
+    A lesson that is named runs always: by its file, or with `-k`.
+    """
+
+    PASSED = "anygpu/passed lessons"
+
+    def __init__(self, config):
+        self.config = config
+        self.failed, self.passed = set(), Counter()
+
+    @functools.cached_property
+    def fingerprints(self):
+        from tests import import_graph
+
+        notebooks = import_graph.lesson_files.FOLDER.glob("*.ipynb")
+        return {notebook.name: import_graph.fingerprint(notebook) for notebook in notebooks}
+
+    @functools.cached_property
+    def names(self):
+        if hasattr(self.config, "workerinput"):
+            return self.config.workerinput["unchanged"]
+        if self.config.getoption("--all") or self.config.option.keyword or not hasattr(self.config, "cache"):
+            return []
+        passed = self.config.cache.get(self.PASSED, {})
+        named = [Path(argument.partition("::")[0]).name for argument in self.config.args]
+        current = {name: text for name, text in self.fingerprints.items() if text and name not in named}
+        return [name for name, text in current.items() if passed.get(name) == text]
+
+    def among(self, items):
+        cells = [item for item in items if isinstance(item, nbval.plugin.IPyNbCell)]
+        if cells and not hasattr(self.config, "workerinput"):
+            self.fingerprints  # noqa: B018, before anything runs: what is changed meanwhile was not tested
+        return [cell for cell in cells if cell.path.name in self.names]
+
+    def pytest_configure_node(self, node):
+        self.fingerprints  # noqa: B018, as above
+        node.workerinput["unchanged"] = self.names
+
+    def pytest_runtest_logreport(self, report):
+        file = report.nodeid.partition("::")[0]
+        if file.endswith(".ipynb"):
+            self.passed[file] += report.when == "call" and report.passed
+            self.failed |= {file} if report.failed else set()
+
+    def pytest_sessionfinish(self):
+        if hasattr(self.config, "workerinput") or not hasattr(self.config, "cache") or not self.passed:
+            return
+        passed = self.config.cache.get(self.PASSED, {})
+        for file, count in self.passed.items():
+            lesson = self.config.rootpath / file
+            cells = nbformat.read(lesson, as_version=4).cells
+            whole = file not in self.failed and count == sum(cell.cell_type == "code" for cell in cells)
+            passed[lesson.name] = self.fingerprints.get(lesson.name) if whole else None
+        self.config.cache.set(self.PASSED, passed)
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +137,54 @@ def _sentences_in_one_line(monkeypatch):
     monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 10**6)
 
 
+NOBODY = 65534  # the account without rights, on Linux
+
+
+@pytest.fixture(scope="session")
+def second_account():
+    """Return a function that runs code in a Python as another account, with `arguments` as its sys.argv[1:].
+
+    It returns a CompletedProcess. That Python has the standard library alone, for the other account may read neither
+    this environment nor perhaps the project. pytest's tmp_path is closed to it, too: see open_folder.
+    """
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can act as another account")
+
+    def start(python, code, *arguments, timeout=60):
+        return subprocess.run(
+            [python, "-I", "-c", code, *map(str, arguments)], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/",
+            env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+
+    shared = [shutil.which("python3", path=folder) for folder in ("/usr/local/bin", "/usr/bin")]
+    for python in filter(None, [sys._base_executable, *shared]):
+        try:
+            if start(python, "import os; print(os.geteuid())").stdout.strip() == str(NOBODY):
+                return functools.partial(start, python)
+        except OSError:  # PermissionError where it lies in a closed folder
+            continue
+    pytest.skip("another account can start no Python here")
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every account may enter and list, as /home/name is on many machines."""
+    folder = Path(tempfile.mkdtemp(prefix="workshop-open-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
 def pytest_terminal_summary(terminalreporter, config):
-    """Say after `test --browser` what was proved, and in how many seconds: a line for each test function."""
+    """Say what was left out; after `test --browser` also what was proved, in how many seconds, by test function."""
+    if left_out := config.stash.get(LEFT_OUT, ""):
+        terminalreporter.section("a quick run")
+        terminalreporter.line(f"Left out: {left_out}. Everything: python3 workshop.py test --all")
     if config.option.markexpr != "browser":
         return
     proved = defaultdict(Counter)
     for kind, reports in terminalreporter.stats.items():
-        for report in (one for one in reports if isinstance(one, pytest.TestReport)):
+        for report in (each for each in reports if isinstance(each, pytest.TestReport)):
             file, _, function = report.location
             row = proved[Path(file).stem, function.partition("[")[0].partition("test_")[2].replace("_", " ")]
             row["seconds"] += report.duration
@@ -81,7 +206,7 @@ class ByLesson(LoadScopeScheduling):
         file, _, test = nodeid.partition("::")
         if Path(file).stem in ON_BACKEND:
             return "on_backend"
-        lesson = re.search(r"\[(\d\d-)[a-z]", test)
+        lesson = re.search(r"\[(\d\d[a-z]?-)[a-z]", test)
         return file + lesson.group(1) if lesson else file
 
 

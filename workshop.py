@@ -6,9 +6,7 @@ in requirements/, and calls `python -m helpers COMMAND` there. While nothing has
 """
 
 import argparse
-import ast
 import contextlib
-import difflib
 import filecmp
 import glob
 import importlib.util
@@ -27,8 +25,9 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
-STAMP = os.path.join(VENV, "workshop.json")  # the family, the extras and the Python that .venv was built for
-UNFINISHED = os.path.join(ROOT, ".venv.unfinished")  # the next stamp, there while .venv is being changed
+NEW, OLD = VENV + ".new", VENV + ".old"  # a new .venv is built beside the old one, and takes its place when it is whole
+STAMP = "workshop.json"  # in .venv: the family, the extras and the Python that it was built for
+UNFINISHED = os.path.join(ROOT, ".venv.unfinished")  # the next stamp, there while packages are being added to .venv
 MACHINE = f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
 FETCHED = os.path.join(ROOT, ".uv", MACHINE)  # uv, and a Python that it fetched
 UV = os.path.join(FETCHED, "bin", "uv")
@@ -40,6 +39,15 @@ if WINDOWS:
     import msvcrt
 else:
     import fcntl
+if sys.version_info >= (3, 8):
+    try:
+        from helpers import commands
+        from helpers.errors import WorkshopError
+    except ImportError as problem:
+        print(
+            f"The workshop is incomplete: {problem}.\nNext: Get the whole folder, not this file alone.", file=sys.stderr
+        )
+        sys.exit(2)
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
 EXTRAS = {
     "torch": "PyTorch",
@@ -97,53 +105,41 @@ FROM_WHEELS = (
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
     ("hash mismatch|not match the hashes", CHANGED),
-    ("not a virtual environment", "Move .venv away: the set-up would have to delete what is in it"),
     ("access is denied|used by another process", "Stop what runs from .venv (JupyterLab?)"),
     ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
     ("", "Mend what it says"),
 )
 
 
-class Stop(Exception):
-    """Say what is wrong, why, and what to do next; ends the program with status 2."""
-
-    def __init__(self, what: str, why: str = "", next: str = "") -> None:
-        lines = [what, why and "Why:  " + why, next and "Next: " + next]
-        super().__init__("\n".join(line for line in lines if line))
-
-
 def main(arguments: Sequence[str]) -> int:
     """Set up what the command needs, run it, and return its exit status."""
+    if sys.version_info < (3, 8):
+        print(f"The set-up needs Python 3.8 or newer; this one is {platform.python_version()}.", file=sys.stderr)
+        print(f"Why:  The lessons need Python 3.11 to 3.13.\nNext: {how_to_install()}", file=sys.stderr)
+        return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no tool is left running alone
     try:
-        if sys.version_info < (3, 8):
-            raise Stop(
-                f"The set-up needs Python 3.8 or newer; this one is {platform.python_version()}.",
-                "The lessons need Python 3.11 to 3.13.",
-                how_to_install(),
-            )
         options, rest = own_options().parse_known_args(list(arguments))
-        names = commands()
-        if not rest or rest[0] in ("-h", "--help") or (rest[-1] in ("-h", "--help") and not os.path.exists(STAMP)):
-            print(overview(names))
+        if not rest or rest[0] in ("-h", "--help") or (rest[-1] in ("-h", "--help") and not read_stamp()):
+            print(f"{own_options().format_help()}\n{commands.overview()}")
             return 0 if rest else 2
-        if rest[0] not in names:
-            near = difflib.get_close_matches(rest[0], names, 1)
-            guess = f"Did you mean {near[0]}? " if near else ""
-            raise Stop(
-                f"There is no command called {rest[0]!r}.",
-                f"The commands are {', '.join(names)}.",
-                f"{guess}`{CALL} --help` says what each of them does.",
-            )
+        commands.check(rest[0], CALL)
         if options.accel == "rocm":
             print(ROCM)
             return 2  # the command itself was not run
         return hand_over(rest, set_up(options, rest[0]))
-    except Stop as problem:
+    except WorkshopError as problem:
         print(problem, file=sys.stderr)
         return 2
     except OSError as error:
-        print(Stop("The set-up cannot work in this folder.", str(error), "Mend that, then repeat."), file=sys.stderr)
+        print(
+            WorkshopError(
+                "The set-up cannot work in this folder.",
+                str(error),
+                "Make room on its disk, or copy the folder to a place of your own; then repeat the command.",
+            ),
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
@@ -166,22 +162,6 @@ def full_path(python: str) -> str:
     return os.path.abspath(shutil.which(python) or python)
 
 
-def commands() -> Dict[str, str]:
-    """Return the commands and their one-line help, read from helpers/commands without importing it."""
-    try:
-        with open(os.path.join(ROOT, "helpers", "commands", "__init__.py"), encoding="utf-8") as file:
-            assigned = [node for node in ast.parse(file.read()).body if isinstance(node, ast.Assign)]
-    except OSError as error:
-        raise Stop("The workshop is incomplete.", str(error), "Get the whole folder, not this file alone.") from None
-    return next(ast.literal_eval(node.value) for node in assigned if node.targets[0].id == "COMMANDS")
-
-
-def overview(names: Dict[str, str]) -> str:
-    """Return the help: the commands and this file's own options."""
-    lines = [f"  {name:<12} {text}" for name, text in names.items()]
-    return own_options().format_help() + "\ncommands (COMMAND --help says more about one):\n" + "\n".join(lines)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The set-up
 
@@ -199,20 +179,25 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
         size = FAMILIES[wanted["family"]].download
         check_wheels(wanted, command)
         source = "asks no network: the folder wheels has the packages" if made_for() else f"downloads about {size}"
+        stood = read_stamp()
         first = f"Setting up: this takes some minutes once, and {source}."
-        print("Setting up." if os.path.exists(STAMP) else first, flush=True)
+        print("Setting up." if stood else first, flush=True)
         bring_uv()
-        build(wanted, command, options)
+        held = [name for name in wanted["extras"] if name in stood.get("extras", [])]
+        build({**wanted, "extras": held}, command, options)
+        try:
+            build(wanted, command, options)
+        except WorkshopError as problem:
+            raise WorkshopError(f"{problem}\n      The lessons open without it, too: {CALL} lab") from None
         print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
     suggest_gpu(wanted["family"], bool(options.accel), command)
     return wanted
 
 
 def read_stamp() -> Dict[str, Any]:
-    """Return what .venv was built for, or was being built for when that was interrupted; empty if nothing says it."""
-    for path in (UNFINISHED, STAMP) if os.path.isdir(VENV) else ():
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-            return json.load(file)
+    """Return what .venv was built for; empty if there is none, or nothing says it. What failed is not remembered."""
+    with contextlib.suppress(OSError, ValueError), open(os.path.join(VENV, STAMP), encoding="utf-8") as file:
+        return json.load(file)
     return {}
 
 
@@ -233,7 +218,7 @@ def is_there(wanted: Dict[str, Any], command: str) -> bool:
     """Say whether .venv holds all that is wanted; changes nothing, needs no network and no folder to write to."""
     if os.path.exists(UNFINISHED) or read_stamp() != wanted or not uv_is_there():
         return False
-    for _, arguments in installs(wanted, command):
+    for _, arguments in installs(wanted, command, VENV):
         audit = [*arguments, "--dry-run", "--offline", "--no-cache"]
         done = subprocess.run(audit, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
         if b"Would make no changes" not in done.stderr:
@@ -254,7 +239,7 @@ def from_wheels() -> List[str]:
 
 
 def check_wheels(wanted: Dict[str, Any], command: str) -> None:
-    """Stop if the folder wheels is for another kind of computer, or lacks packages that are asked for."""
+    """Refuse if the folder wheels is for another kind of computer, or lacks packages that are asked for."""
     held = made_for()
     if not held:
         return
@@ -262,7 +247,7 @@ def check_wheels(wanted: Dict[str, Any], command: str) -> None:
     asked = [wanted["family"], *wanted["extras"], *tools_for(command)]
     missing = [name for name in asked if name not in held["packages"]] if here else ["this computer"]
     if missing:
-        raise Stop(
+        raise WorkshopError(
             f"The folder wheels has no packages for {', '.join(missing)}.",
             f"It has {', '.join(held['packages'])} for: {held['words']}. While it is here, nothing else is asked.",
             "Copy this computer's folder from the stick, or, where a network is, delete the folder wheels; repeat.",
@@ -275,7 +260,7 @@ def uv_is_there() -> bool:
 
 
 def bring_uv() -> None:
-    """Let pip install uv into .uv, for uv does everything else; Stop if this Python has no pip and cannot make one."""
+    """Let pip install uv into .uv, for uv does everything else; refuse a Python that has no pip and makes none."""
     if uv_is_there():
         return
     python = sys.executable
@@ -288,7 +273,7 @@ def bring_uv() -> None:
         if not importlib.util.find_spec("ensurepip"):
             sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
             package = "python{}.{}-venv".format(*sys.version_info)
-            raise Stop(
+            raise WorkshopError(
                 "Your Python cannot make virtual environments.",
                 "Debian and Ubuntu put pip, venv and ensurepip into packages of their own.",
                 f"{sudo}apt install {package}   then repeat the command.",
@@ -303,43 +288,75 @@ def bring_uv() -> None:
 
 
 def build(wanted: Dict[str, Any], command: str, options: argparse.Namespace) -> None:
-    """Install what is wanted into .venv, a new one if need be; the file UNFINISHED is there as long as that takes.
+    """Install what is wanted: add it to .venv, or build a new one that takes its place; so a failure leaves what stood.
 
-    It also stays if this fails or is killed, unless nothing was changed, and the next call then makes a new .venv.
+    Only adding can leave .venv half done, if it is killed or breaks off. The file UNFINISHED is there as long as that
+    takes, and the next call then builds a new one.
     """
-    interrupted, stamp, before = os.path.exists(UNFINISHED), read_stamp(), last_change()
+    if is_there(wanted, command):
+        return
+    stamp = read_stamp()
     same = all(stamp.get(name) == wanted[name] for name in ("family", "python"))
-    keep = os.path.exists(STAMP) and not interrupted and same and version_of(python_in(VENV))
-    python = None if keep else find_python(options, wanted)
+    if same and not os.path.exists(UNFINISHED) and version_of(python_in(VENV)):
+        add(wanted, command)
+        return
+    python = find_python(options, wanted)
+    if os.path.isdir(VENV) and os.listdir(VENV) and not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
+        raise WorkshopError(
+            f"{VENV} is no virtual environment.",
+            "The set-up would have to delete what is in it.",
+            "Move .venv away, then repeat the command.",
+        )
+    try:
+        run("Making .venv", [UV, "venv", "--clear", "--relocatable", "--prompt", "workshop", "--python", python, NEW])
+        add_this_folder(NEW)
+        for title, arguments in installs(wanted, command, NEW):
+            run(title, arguments)
+        with open(os.path.join(NEW, STAMP), "w", encoding="utf-8") as file:
+            json.dump(wanted, file)
+        shutil.rmtree(OLD, ignore_errors=True)
+        if os.path.isdir(VENV):
+            os.rename(VENV, OLD)
+        os.rename(NEW, VENV)
+    except BaseException:
+        if os.path.isdir(OLD) and not os.path.exists(VENV):
+            os.rename(OLD, VENV)
+        raise
+    finally:
+        shutil.rmtree(NEW, ignore_errors=True)
+    shutil.rmtree(OLD, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(UNFINISHED)
+
+
+def add(wanted: Dict[str, Any], command: str) -> None:
+    """Add to .venv what is wanted and not there."""
+    before = last_change()
     with open(UNFINISHED, "w", encoding="utf-8") as file:
         json.dump(wanted, file)
     try:
-        if not keep:  # what is no virtual environment is deleted only if an interrupted call left it
-            clear = ["--clear", *["--force"] * interrupted]
-            run("Making .venv", [UV, "venv", *clear, "--relocatable", "--python", python, VENV])
-            add_this_folder()
-        for title, arguments in installs(wanted, command):
+        for title, arguments in installs(wanted, command, VENV):
             run(title, arguments)
-    except Stop:
-        if last_change() == before and not interrupted:
+    except WorkshopError:
+        if last_change() == before:
             os.remove(UNFINISHED)
         raise
-    os.replace(UNFINISHED, STAMP)
+    os.replace(UNFINISHED, os.path.join(VENV, STAMP))
 
 
-def add_this_folder() -> None:
-    """Let .venv's Python import the workshop from anywhere.
+def add_this_folder(venv: str) -> None:
+    """Let a virtual environment's Python import the workshop from anywhere.
 
     An editable install would write the whole path, in UTF-8: Python reads it in the locale's encoding, and would not
     find a folder called Jörg in the locale C. A relative one also stays right when the folder is moved.
     """
-    with open(os.path.join(site_packages(), "any_gpu_workshop.pth"), "w", encoding="utf-8") as file:
-        file.write(os.path.relpath(ROOT, site_packages()) + "\n")
+    with open(os.path.join(site_packages(venv), "any_gpu_workshop.pth"), "w", encoding="utf-8") as file:
+        file.write(os.path.relpath(ROOT, site_packages(venv)) + "\n")
 
 
 def last_change() -> int:
     """Return when a package was last added to .venv or taken away, in nanoseconds; 0 if there is none."""
-    return os.stat(site_packages()).st_mtime_ns if site_packages() else 0
+    return os.stat(site_packages(VENV)).st_mtime_ns if site_packages(VENV) else 0
 
 
 def tools_for(command: str) -> List[str]:
@@ -347,14 +364,14 @@ def tools_for(command: str) -> List[str]:
     return ["test"] * (command in NEED_TEST_TOOLS) + ["book"] * (command in NEED_BOOK_TOOLS)
 
 
-def installs(wanted: Dict[str, Any], command: str) -> List[Tuple[str, List[str]]]:
-    """Return the calls of uv, with their titles, that bring into .venv what is wanted and is not there."""
+def installs(wanted: Dict[str, Any], command: str, venv: str) -> List[Tuple[str, List[str]]]:
+    """Return the calls of uv, with their titles, that bring into `venv` what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
     names = ["uv", family, *tools_for(command)] + [name for name in extras if name != "torch"]
     locks = [os.path.join("requirements", name + ".txt") for name in names]
     # Compiled once, here: a process that compiles TensorFlow anew, as where .venv may not be written to, imports it in
     # 9 s instead of 3.5, and lessons start many processes.
-    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(VENV), *from_wheels()]
+    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(venv), *from_wheels()]
     locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]
     # PyTorch's builds for CPU and CUDA share a version, so no lock names it: the pin of pyproject.toml, and elsewhere
     # than on CUDA the locks as limits. There it names its own CUDA libraries, of the same generation.
@@ -382,11 +399,11 @@ def torch_build(family: str) -> str:
 
 
 def check_intel_opencl() -> None:
-    """Stop where Intel's OpenCL is known not to work."""
+    """Refuse where Intel's OpenCL is known not to work."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise Stop("Intel's OpenCL comes by pip for Linux on x86-64 alone.", next=f"{CALL} doctor")
+        raise WorkshopError("Intel's OpenCL comes by pip for Linux on x86-64 alone.", next=f"{CALL} doctor")
     if " " in ROOT:
-        raise Stop(
+        raise WorkshopError(
             "Intel's OpenCL does not work in a folder whose path has a space.",
             f"This one is {ROOT}: the driver then says DEVICE_NOT_AVAILABLE.",
             "Move the workshop to a folder without spaces and repeat, or: sudo apt install pocl-opencl-icd",
@@ -394,22 +411,22 @@ def check_intel_opencl() -> None:
 
 
 def family_for(asked: str) -> str:
-    """Return the family whose lock fits this machine; Stop if the one that was asked for has no packages for it."""
+    """Return the family whose lock fits this machine; refuse if the one that was asked for has no packages for it."""
     system, machine = platform.system(), platform.machine().lower()
     if asked == "cuda" and system != "Linux":
-        raise Stop(
+        raise WorkshopError(
             "The cuda family is for Linux.",
             f"TensorFlow and JAX have no GPU packages for {system}.",
             "On Windows use WSL2 and call it there, or " + f"{CALL} lab --accel cpu",
         )
     if asked == "metal" and (system, machine) != ("Darwin", "arm64"):
-        raise Stop("The metal family is for Macs with Apple silicon.", next=f"{CALL} lab --accel cpu")
+        raise WorkshopError("The metal family is for Macs with Apple silicon.", next=f"{CALL} lab --accel cpu")
     return "intel-mac" if asked == "cpu" and (system, machine) == ("Darwin", "x86_64") else asked
 
 
 def register_intel_opencl() -> None:
     """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place."""
-    path = os.path.join(site_packages(), "pyopencl", ".libs", "intel.icd")
+    path = os.path.join(site_packages(VENV), "pyopencl", ".libs", "intel.icd")
     driver = os.path.join(VENV, "lib", "libintelocl.so") + "\n"
     with open(path, "a+", encoding="utf-8") as file:
         file.seek(0)
@@ -423,10 +440,10 @@ def python_in(venv: str) -> str:
     return os.path.join(venv, "Scripts", "python.exe") if WINDOWS else os.path.join(venv, "bin", "python")
 
 
-def site_packages() -> str:
-    """Return the folder of the packages in .venv; empty if there is none."""
+def site_packages(venv: str) -> str:
+    """Return the folder of the packages in a virtual environment; empty if there is none."""
     inner = "Lib" if WINDOWS else os.path.join("lib", "python3.*")
-    return "".join(glob.glob(os.path.join(glob.escape(VENV), inner, "site-packages"))[:1])
+    return "".join(glob.glob(os.path.join(glob.escape(venv), inner, "site-packages"))[:1])
 
 
 @contextlib.contextmanager
@@ -449,7 +466,7 @@ def only_one() -> Iterator[None]:
 
 
 def run(title: str, command: Sequence[str]) -> None:
-    """Run one tool to its end, and show on a terminal that it is alive; Stop with what it said if it failed."""
+    """Run one tool to its end, and show on a terminal that it is alive; fail with what it said if it failed."""
     began, said = time.monotonic(), []
     moving = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns - 1
@@ -478,13 +495,14 @@ def run(title: str, command: Sequence[str]) -> None:
         again = ", then repeat the same command; what was downloaded is kept."
         if made_for() and step in (NETWORK, CHANGED):
             step, again = FROM_WHEELS, ""
-        raise Stop(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
+        raise WorkshopError(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
 
 
 def reason(said: Sequence[str]) -> str:
     """Return up to three lines of what a tool said, the middle of long ones left out: its errors and their causes."""
     lines = list(dict.fromkeys(line.strip() for line in said if line.strip()))
-    errors = [line for line in lines if re.match(r"\W*(error|cause)\b", line, re.IGNORECASE)] or lines[-3:]
+    # What ends with a colon only says that something follows, such as "ERROR: Exception:" above pip's traceback.
+    errors = [line for line in lines if re.match(r"\W*(\w*error|cause)\b.*[^:]$", line, re.IGNORECASE)] or lines[-3:]
     shown = errors[:2] + errors[2:][-1:]
     return "\n      ".join(line if len(line) <= 160 else line[:78] + " ... " + line[-77:] for line in shown)
 
@@ -528,7 +546,7 @@ def suggest_gpu(family: str, asked: bool, command: str) -> None:
 
 
 def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
-    """Return a Python that fits the family: a path, or a version for uv; Stop if there is none."""
+    """Return a Python that fits the family: a path, or a version for uv; refuse if there is none."""
     newest, held = FAMILIES[wanted["family"]].newest, made_for().get("pythons", [])
     needs = f"The {wanted['family']} lessons need Python 3.11 to {newest[0]}.{newest[1]}."
     if held:
@@ -543,15 +561,15 @@ def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
             return request
     if options.python:
         found = "it is Python " + ".".join(map(str, version)) if version else "it was not found, or does not start"
-        raise Stop(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
+        raise WorkshopError(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
     if held:
-        raise Stop(
+        raise WorkshopError(
             f"No fitting Python was found; this one is {platform.python_version()}.",
             needs,
             "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command.",
         )
     if not (options.yes or agreed(f"{needs} None was found. Fetch Python 3.12 with uv into this folder (30 MB)?")):
-        raise Stop(
+        raise WorkshopError(
             f"No fitting Python was found; this one is {platform.python_version()}.",
             needs,
             f"{how_to_install()}\n      Or let uv fetch one into this folder: {CALL} lab --yes",

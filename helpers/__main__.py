@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import difflib
 import errno
 import os
 import shutil
@@ -17,9 +16,10 @@ from typing import NoReturn
 from helpers import ROOT, commands
 from helpers.commands import files
 from helpers.compute import backends, workarounds
-from helpers.compute.host import Host, command, copy_elsewhere, reinstall
+from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 
+CALL = "python -m helpers"
 USE_KERAS = ("lab", "run", "test", "store")
 
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
-            print(overview())
+            print(f"usage: {CALL} COMMAND [...]\n\n{commands.overview()}")
             status = 0 if arguments else 2
         sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
         return status
@@ -78,32 +78,30 @@ def keep_caches_elsewhere() -> None:
         os.environ.setdefault(variable, str(folder / name))
 
 
-def overview() -> str:
-    """Return the list of all commands, one line each."""
-    lines = [f"  {name:<12} {text}" for name, text in commands.COMMANDS.items()]
-    head = "usage: python -m helpers COMMAND [...]\n\nThe commands (COMMAND --help says more about one):\n"
-    return head + "\n".join(lines)
-
-
 def in_words(error: OSError | ImportError) -> WorkshopError | None:
     """Put into words a full disk, a place that cannot be written to, and files of a package that are gone.
 
     Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
     """
+    from helpers.doctor.findings import advise
+
     host = Host.here()
     if isinstance(error, ImportError):
         module = error.name or ""
         if not module or module.partition(".")[0] == "helpers":
             return None
         why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
-        return WorkshopError(f"Part of the installation is missing: {module}", why, reinstall(host))
+        return WorkshopError(f"Part of the installation is missing: {module}", why, advise("reinstall", host))
     place = f" ({error.filename})" if error.filename else ""
     why = f"The system says: {error.strerror}{place}."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    # Where /tmp is full, Python's tempfile says that it found no folder (ENOENT).
+    full = error.errno == errno.ENOENT and "temporary directory" in str(error)
+    if full or error.errno in (errno.ENOSPC, errno.EDQUOT):
         again = f"Free some space, then look whether it is enough:\n    {command(host, 'doctor')}"
         return WorkshopError("The disk is full.", why, again)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return WorkshopError("A place that is needed cannot be written to or read.", why, copy_elsewhere(host))
+        what = "A place that is needed cannot be written to or read."
+        return WorkshopError(what, why, advise("copy-elsewhere", host))
     return None
 
 
@@ -128,17 +126,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run(name: str, rest: list[str]) -> int:
-    if name not in commands.COMMANDS:
-        close = difflib.get_close_matches(name, commands.COMMANDS, n=1)
-        raise WorkshopError(
-            f"There is no command called {name!r}.",
-            f"The commands are {', '.join(commands.COMMANDS)}.",
-            f"Did you mean: {close[0]}" if close else "See them all: python -m helpers --help",
-        )
+    commands.check(name, CALL)
     if name in USE_KERAS:
         backends.check()
     module = commands.load(name)
-    parser = _Parser(prog=f"python -m helpers {name}", description=commands.COMMANDS[name], allow_abbrev=False)
+    parser = _Parser(prog=f"{CALL} {name}", description=commands.COMMANDS[name], allow_abbrev=False)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

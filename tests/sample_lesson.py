@@ -15,7 +15,7 @@ figure, axes = plt.subplots(figsize=(3, 2))
 axes.plot([1, 2])
 plt.close(figure)
 display(figure, metadata={"image/png": {"alt": "A line that rises from 1 to 2"}})"""
-SETUP = 'from helpers import workload\n\nworkload.banner("the device of the test", "MNIST of the test")'
+SETUP = 'from helpers.measure import workload\n\nworkload.banner("the device of the test", "MNIST of the test")'
 HELPER = """import os
 
 from helpers.judge.checks import CheckFailed

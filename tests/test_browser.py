@@ -66,8 +66,9 @@ class Lesson:
             self.tab.keyboard.press("Shift+Enter")
 
     def answers(self, one):
-        """Return (name, verdict, code) of each answer that tests/mutants has for an exercise, the solution last."""
-        return test_exercises.answers(one, *test_exercises.prepared(self.path))
+        """Return (name, verdict, code) of each prepared answer to an exercise, the solution last."""
+        prepared = test_exercises.answers(one, *test_exercises.prepared(self.path))
+        return [(name, verdict, answer.code) for name, (verdict, answer) in prepared.items()]
 
     def answer(self, one, code):
         """Write an answer to an exercise, run it and its check; return what the check says, or an error above it."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
 from helpers.compute import devices, host, workarounds
+from helpers.doctor import findings
 from helpers.errors import WorkshopError
 
 posix = pytest.mark.skipif(os.name == "nt", reason="HOME names the home folder on other systems alone")
@@ -46,7 +48,7 @@ def test_help_lists_every_command():
 
 def test_help_loads_nothing_heavy():
     heavy = {"numpy", "jupyterlab", "pytest", "nbclient", "tensorflow", "jax", "pyopencl", "matplotlib"}
-    code = f"import sys, helpers.__main__ as m; m.overview(); print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, helpers.__main__ as m; m.commands.overview(); print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
@@ -58,7 +60,7 @@ def test_without_a_command_the_help_comes_with_status_2():
 
 def test_an_unknown_command_is_named_with_the_nearest_one():
     done = helpers("storee")
-    assert done.returncode == 2 and "'storee'" in done.stderr and "Did you mean: store" in done.stderr
+    assert done.returncode == 2 and "'storee'" in done.stderr and "Did you mean store" in done.stderr
 
 
 def test_an_unknown_argument_is_refused():
@@ -138,6 +140,14 @@ def test_a_full_disk_is_one_message():
     assert "Exception ignored" not in done.stderr
 
 
+def test_a_full_disk_that_takes_no_temporary_file_is_one_message(monkeypatch, capsys):
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/nonexistent"])  # as where each one is full
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(commands.load("devices"), "run", lambda args: tempfile.mkdtemp())
+    assert frame.main(["devices"]) == 2
+    assert capsys.readouterr().err.startswith("The disk is full.\nWhy:  ")
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_a_place_that_cannot_be_written_to_is_one_message(number, monkeypatch, capsys):
     def refuse(args):
@@ -175,7 +185,7 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
     done = helpers("run", "00", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.startswith("Part of the installation is missing: nbformat.gone\nWhy:  ")
-    assert host.reinstall(host.Host.here()) in done.stderr
+    assert findings.advise("reinstall", host.Host.here()) in done.stderr
 
 
 def caches(**changes):

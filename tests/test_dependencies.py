@@ -190,6 +190,13 @@ def test_binders_start_sets_the_profile_and_runs_what_it_is_given():
     assert told.stdout == "preview,two words\n"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_a_workflow_may_only_read_unless_a_job_says_more_and_never_runs_a_strangers_code_with_rights(path):
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "pull_request_target" not in path.read_text(encoding="utf-8")
+
+
 def test_helpers_are_found_by_a_kernel_in_notebooks():
     done = subprocess.run(
         [sys.executable, "-c", "import helpers; print(helpers.__file__)"],

@@ -21,12 +21,19 @@ from helpers import ROOT, commands, doctor
 from helpers.commands import lesson_files
 from helpers.compute import frameworks
 from helpers.compute.device import preference
-from helpers.doctor import amd_gpus
+from helpers.doctor import amd
 from helpers.errors import WorkshopError
 from helpers.maintain import docs, on_gpu, rules
 
 PAGES = docs.pages()
-OTHERS = ("platforms.md", "failures.md", "scaling.md", "ranking.md", "teaching.md")  # pages that are about no platform
+OTHERS = (
+    "platforms.md",
+    "failures.md",
+    "scaling.md",
+    "ranking.md",
+    "teaching.md",
+    "verified.md",
+)  # pages that are about no platform
 PLATFORMS = [page for page in PAGES if page.name not in OTHERS]
 FILES = docs.every_file()
 OWN_PAGES = [ROOT / "README.md", *PAGES]
@@ -189,8 +196,8 @@ def test_the_titles_of_failures_show_the_pages_own_maker(page, others):
 
 
 @pytest.mark.parametrize("failure", [
-    "opencl-gpu-missing", "opencl-no-device", "opencl-hangs", "packages-import-fails", "webgpu-no-adapter",
-    "webgpu-no-such-adapter", "webgpu-hangs", "webgpu-does-not-compute",
+    "opencl-gpu-missing", "opencl-no-device", "packages-import-fails", "webgpu-no-adapter",
+    "webgpu-no-such-adapter", "devices-late", "webgpu-does-not-compute",
 ])  # fmt: skip
 def test_a_failure_that_every_system_has_says_what_to_do_on_each(failure):
     text = docs.entry(doctor.KNOWN[failure])
@@ -227,7 +234,7 @@ def test_the_table_of_names_of_radeon_cards_is_the_doctors():
             cards.split("; "), re.findall(r"gfx\w+", names), strict=False
         )  # behind a ; also cards that are no RX
         shown |= {name: set(re.findall(r"\b\d{4}\b", group)) for group, name in pairs}
-    assert shown == {target: set(numbers.split()) for target, numbers in amd_gpus.BY_NUMBER.items()}
+    assert shown == {target: set(numbers.split()) for target, numbers in amd.BY_NUMBER.items()}
 
 
 def test_every_page_that_a_failure_names_is_there():

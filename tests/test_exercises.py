@@ -1,12 +1,14 @@
-"""The checks of the checks: each accepts its solution, and refuses the untouched exercise and each wrong answer.
+"""The checks of the checks: each accepts its solution, and refuses the untouched exercise and each known mistake.
 
-Every answer of a lesson is tried in one kernel, which runs the cells that the exercises build on and no other.
+Every answer of a lesson is tried in one kernel, which runs the cells that the exercises build on and no other. A
+learner's kernel is judged in a process of its own; of the answers here only the solution, the first mistake of each
+exercise and what may crash or never end are.
 """
 
 import copy
 import functools
-import importlib.util
 import itertools
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +18,18 @@ from nbformat import v4
 
 from helpers.commands import execute, lesson_files
 from helpers.errors import WorkshopError
+from helpers.judge import mistakes
 from helpers.maintain import rules
 
-MUTANTS = Path(__file__).parent / "mutants"
+RIGHT_ANSWERS = Path(__file__).parent / "answers"
 LESSONS = lesson_files.every()
 UNTOUCHED, SOLUTION = "untouched", "the solution"
 VERDICTS = ("right", "not yet", "not done yet")
 CELL_SECONDS = 600  # against hanging
-FIRST = 1, 1  # wrong and (other) right answers of an exercise that every run tries; `--all` tries all
-GRADE = "import os as _os\n_os.environ['ANYGPU_GRADE'] = '1'"
-LEARN = "import os as _os\n_os.environ.pop('ANYGPU_GRADE', None)"
+SETTINGS = """\
+import os as _os
+_os.environ['ANYGPU_GRADE'] = '{graded:d}'
+_os.environ['ANYGPU_JUDGE_IN_SAME_PROCESS'] = '{same_process:d}'"""
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class Attempt:
 def needed(notebook):
     """Return the positions of the cells on which exercises, solutions and checks build: no need to train for them."""
     exercises = lesson_files.exercises(notebook)
-    own = {position for one in exercises for position in (one.cell, one.check)}
-    codes = [code for one in exercises for code in (one.starter, one.solution, notebook.cells[one.check].source)]
+    own = {position for exercise in exercises for position in (exercise.cell, exercise.check)}
+    codes = [code for each in exercises for code in (each.starter, each.solution, notebook.cells[each.check].source)]
     wanted, kept = set().union(*(rules.names(code)[1] for code in codes)), set()
     for index in reversed(range(len(notebook.cells))):
         cell = notebook.cells[index]
@@ -78,15 +82,22 @@ def needed(notebook):
     return kept
 
 
-def answers(one, wrong, right):
-    """Return the answers to an exercise, (name, verdict, code): the solution last, when wrong ones have left traces."""
-    mutants = {name: lesson_files.mutate(one.solution, changes) for name, changes in wrong.get(one.number, {}).items()}
-    return [
-        (UNTOUCHED, "not done yet", one.starter),
-        *((name, "not yet", code) for name, code in mutants.items()),
-        *((name, "right", code) for name, code in right.get(one.number, {}).items()),
-        (SOLUTION, "right", one.solution),
-    ]
+def answers(exercise, wrong, right):
+    """Return the answers to an exercise as {name: (verdict, answer)}, the solution last: wrong ones have left traces.
+
+    Args:
+        exercise: of `lesson_files.exercises`.
+        wrong: the lesson's known mistakes by exercise, as `mistakes.read` returns them.
+        right: likewise the right answers that differ from the solution.
+    """
+    entries = wrong.get(exercise.number, {}), right.get(exercise.number, {})
+    known, others = (mistakes.answers(each, exercise.solution) for each in entries)
+    return {
+        UNTOUCHED: ("not done yet", mistakes.Answer(UNTOUCHED, exercise.starter)),
+        **{answer.name: ("not yet", answer) for answer in known},
+        **{answer.name: ("right", answer) for answer in others},
+        SOLUTION: ("right", mistakes.Answer(SOLUTION, exercise.solution, own_process=True)),
+    }
 
 
 def plan(notebook, wrong, right):
@@ -96,20 +107,26 @@ def plan(notebook, wrong, right):
     the untouched exercise and the lesson's first wrong answer are tried in that way too.
     """
     cells, attempts = [], []
-    exercises = {one.cell: one for one in lesson_files.exercises(notebook)}
-    checks, kept = {one.check for one in exercises.values()}, needed(notebook)
-    first_wrong = next(((number, name) for number, named in wrong.items() for name in named), None)
+    exercises = {exercise.cell: exercise for exercise in lesson_files.exercises(notebook)}
+    checks, kept = {exercise.check for exercise in exercises.values()}, needed(notebook)
+    first_wrong = next(((number, name) for number, entries in wrong.items() for name in entries), None)
     for index, cell in enumerate(notebook.cells[: max(checks, default=0)]):
         if index in kept:
             cells.append(copy.deepcopy(cell))
         if index not in exercises:
             continue
-        one = exercises[index]
-        for graded, (name, verdict, code) in itertools.product((True, False), answers(one, wrong, right)):
-            if graded or name == UNTOUCHED or (one.number, name) == first_wrong:
-                answer, check = v4.new_code_cell(code), v4.new_code_cell(notebook.cells[one.check].source)
-                attempts.append(Attempt(one.number, name, verdict, graded, answer, check))
-                cells += [v4.new_code_cell(GRADE if graded else LEARN), answer, check]
+        number, source = exercises[index].number, notebook.cells[exercises[index].check].source
+        first_mistake = next(iter(wrong.get(number, {})), None)
+        tried_answers = answers(exercises[index], wrong, right)
+        for graded, (name, (verdict, answer)) in itertools.product((True, False), tried_answers.items()):
+            if graded or name == UNTOUCHED or (number, name) == first_wrong:
+                attempt = Attempt(
+                    number, name, verdict, graded, v4.new_code_cell(answer.code), v4.new_code_cell(source)
+                )
+                same_process = not answer.own_process and name != first_mistake
+                settings = v4.new_code_cell(SETTINGS.format(graded=graded, same_process=same_process))
+                attempts.append(attempt)
+                cells += [settings, attempt.answer, attempt.check]
     return v4.new_notebook(cells=cells), attempts
 
 
@@ -128,41 +145,30 @@ def try_answers(path, wrong, right):
     return attempts, stopped
 
 
-@functools.cache
 def prepared(lesson):
-    """Return (the wrong answers, the right ones) in the file of a lesson."""
-    file = MUTANTS / f"lesson_{lesson.stem[:2]}.py"
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MUTANTS, getattr(module, "RIGHT", {})
+    """Return (the known mistakes, the right answers) of a lesson, by exercise and name."""
+    return mistakes.read(lesson.stem), mistakes.read(lesson.stem, RIGHT_ANSWERS)
 
 
 @functools.cache
 def tried(lesson, every):
-    """Return what came of a lesson's answers in this run, of `every` answer or without the slow ones."""
+    """Return what came of a lesson's answers in this run: of every answer, or of the first mistake of each exercise."""
     wrong, right = prepared(lesson)
     if not every:
-        wrong, right = (
-            {number: dict(itertools.islice(named.items(), first)) for number, named in answers.items()}
-            for answers, first in zip((wrong, right), FIRST, strict=True)
-        )
+        wrong, right = {number: dict(itertools.islice(entries.items(), 1)) for number, entries in wrong.items()}, {}
     return try_answers(lesson, wrong, right)
 
 
-def marks(lesson, number, name):
-    later = [list(answers.get(number, {}))[first:] for answers, first in zip(prepared(lesson), FIRST, strict=True)]
-    return [pytest.mark.slow] if name in itertools.chain(*later) else []
-
-
-ANSWERS = [
-    pytest.param(
-        lesson, one.number, name, id=f"{lesson.stem}-{one.number}-{name}", marks=marks(lesson, one.number, name)
-    )
-    for lesson in LESSONS
-    for one in lesson_files.exercises(lesson_files.read(lesson))
-    for name, _, _ in answers(one, *prepared(lesson))
-]
+def parameters():
+    """Yield each answer to each exercise: every run tries it as it was handed out, the solution and one mistake."""
+    for lesson in LESSONS:
+        wrong, right = prepared(lesson)
+        for exercise in lesson_files.exercises(lesson_files.read(lesson)):
+            number = exercise.number
+            quick = {UNTOUCHED, SOLUTION, *itertools.islice(wrong.get(number, {}), 1)}
+            for name in answers(exercise, wrong, right):
+                marks = () if name in quick else pytest.mark.slow
+                yield pytest.param(lesson, number, name, id=f"{lesson.stem}-{number}-{name}", marks=marks)
 
 
 def problems(attempts):
@@ -170,11 +176,17 @@ def problems(attempts):
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
-def test_each_exercise_has_three_wrong_answers(lesson):
-    numbers = [one.number for one in lesson_files.exercises(lesson_files.read(lesson))]
+def test_each_exercise_has_three_known_mistakes(lesson):
+    numbers = [exercise.number for exercise in lesson_files.exercises(lesson_files.read(lesson))]
     wrong, right = prepared(lesson)
     assert sorted(wrong) == numbers and right.keys() <= wrong.keys()
     assert [number for number in numbers if len(wrong[number]) < 3] == []
+
+
+def test_every_file_of_answers_belongs_to_a_lesson():
+    files = [*mistakes.FOLDER.glob("*"), *RIGHT_ANSWERS.glob("*")]
+    notebooks = {number for file in files for number in tomllib.loads(file.read_text(encoding="utf-8"))}
+    assert notebooks <= {lesson.stem.partition("-")[0] for lesson in LESSONS}
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
@@ -182,18 +194,18 @@ def test_nothing_stops_while_answers_are_tried(lesson, request):
     assert tried(lesson, request.config.getoption("--all"))[1] == []
 
 
-@pytest.mark.parametrize(("lesson", "number", "name"), ANSWERS)
+@pytest.mark.parametrize(("lesson", "number", "name"), list(parameters()))
 def test_the_check_gives_the_verdict(lesson, number, name, request):
     every = request.config.getoption("--all")
-    attempts = [one for one in tried(lesson, every)[0] if (one.exercise, one.name) == (number, name)]
+    attempts = [attempt for attempt in tried(lesson, every)[0] if (attempt.exercise, attempt.name) == (number, name)]
     assert attempts and problems(attempts) == []
 
 
 # ------------------------------------------------------------------------------------------ the harness can fail
 
 WRONG = {
-    1: {"adds two": [("n + 1", "n + 2")], "adds nothing": [("n + 1", "n + 0")]},
-    2: {"right for 1 only": [("1 + n", "2 * n")]},
+    1: {"adds two": ["n + 1", "n + 2"], "adds nothing": ["n + 1", "n + 0"]},
+    2: {"right for 1 only": ["1 + n", "2 * n"]},
 }
 RIGHT = {2: {"a lambda": "after = lambda n: n - (-1)"}}
 
@@ -214,8 +226,8 @@ def test_good_checks_are_not_complained_of(tmp_path):
     attempts, stopped = try_answers(path, WRONG, RIGHT)
     assert (problems(attempts), stopped) == ([], [])
     both = ["untouched", "adds two"]
-    assert [one.name for one in attempts if one.exercise == 1 and not one.graded] == both
-    assert [one.name for one in attempts if one.exercise == 2 and one.graded] == [
+    assert [attempt.name for attempt in attempts if attempt.exercise == 1 and not attempt.graded] == both
+    assert [attempt.name for attempt in attempts if attempt.exercise == 2 and attempt.graded] == [
         "untouched", "right for 1 only", "a lambda", "the solution"
     ]  # fmt: skip
 
@@ -242,12 +254,29 @@ def test_a_check_that_raises_for_a_learner_or_writes_to_standard_error_is_found(
 
 
 def test_an_answer_that_ends_the_kernel_is_found(tmp_path):
-    deadly = {1: {"deadly": [("return n + 1", "import os; os._exit(9)")]}}
+    deadly = {1: {"deadly": ["return n + 1", "import os; os._exit(9)"]}}
     found, stopped = complaints(sample(tmp_path), deadly, {})
     assert "never reached" in found[-1]
     assert "kernel ended" in stopped[0]
 
 
-def test_a_mutant_that_no_longer_fits_its_solution_is_told(tmp_path):
+def test_a_mistake_that_no_longer_fits_its_solution_is_named(tmp_path):
     with pytest.raises(WorkshopError, match="holds no 'n - 1'"):
-        try_answers(sample(tmp_path), {1: {"old": [("n - 1", "n")]}}, {})
+        try_answers(sample(tmp_path), {1: {"old": ["n - 1", "n"]}}, {})
+
+
+def test_only_answers_that_can_neither_crash_nor_run_for_ever_are_judged_in_the_kernel_itself(tmp_path):
+    wrong = {1: {name: ["n + 1", f"n + {number}"] for number, name in enumerate(("first", "second", "third"), 2)}}
+    wrong[1]["third"] = {"replace": wrong[1]["third"], "own_process": True}
+    trial, attempts = plan(lesson_files.read(sample(tmp_path)), wrong, {})
+    settings = [cell.source for cell in trial.cells if cell.source.startswith("import os as _os")]
+    same = [text.endswith("IN_SAME_PROCESS'] = '1'") for text in settings]
+    assert {each.name for each in itertools.compress(attempts, same)} == {UNTOUCHED, "second"}
+
+
+def test_a_file_of_answers_holds_both_sittings(tmp_path):
+    file = tmp_path / "01.toml"
+    file.write_text("[01.1]\n'a' = 'x = 1'\n[01b.2]\n'b'.own_process = true\n'b'.replace = ['1', '2']\n")
+    assert mistakes.answers(mistakes.read("01-add-numbers", tmp_path)[1], "") == [mistakes.Answer("a", "x = 1")]
+    assert mistakes.answers(mistakes.read("01b-time", tmp_path)[2], "x = 1") == [mistakes.Answer("b", "x = 2", True)]
+    assert mistakes.read("02-multiply", tmp_path) == mistakes.read("another-notebook", tmp_path) == {}

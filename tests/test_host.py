@@ -30,14 +30,40 @@ def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("release", "family"),
     [
-        "https://github.com/some-one/gpu.course.git",
-        "git@github.com:some-one/gpu.course",
-        "https://github.com/some-one/gpu.course/",
+        ('NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n', "debian"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "fedora"),
+        ('ID="opensuse-tumbleweed"\nID_LIKE="opensuse suse"\n', "suse"),
+        ("ID=endeavouros\nID_LIKE=arch\n", "arch"),
+        ("ID=nixos\n", ""),
+        ("", ""),
     ],
 )
+def test_distributions_are_known_by_their_family(release, family, tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "os-release").write_text(release)
+    assert host.Host.here(tmp_path).distribution == family
+
+
+def test_wsl_containers_and_hosts_are_known(tmp_path, monkeypatch):
+    for name in ("KUBERNETES_SERVICE_HOST", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+    here = host.Host.here(tmp_path)
+    assert (here.wsl, here.container, here.hosted) == (False, False, "")
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("5.15.146.1-microsoft-standard-WSL2\n")
+    (tmp_path / ".dockerenv").touch()
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab_20260819")
+    here = host.Host.here(tmp_path)
+    assert (here.wsl, here.container, here.hosted) == (True, True, "colab")
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")  # Kaggle is built upon Colab's image
+    assert host.Host.here(tmp_path).hosted == "kaggle"
+
+
+@pytest.mark.parametrize("url", ["https://github.com/some-one/gpu.course.git", "git@github.com:some-one/gpu.course"])
 def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
+    assert "some-one" not in host.binder_link(tmp_path)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text(
         f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = x\n'
@@ -45,57 +71,41 @@ def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
     assert host.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
 
 
-def test_without_a_known_repository_binder_asks_for_it(tmp_path):
-    assert "give it the address" in host.binder_link(tmp_path)
+@pytest.fixture
+def cgroup(tmp_path, monkeypatch):
+    """Be in the cgroup /pod/box, whose tree of files this writes."""
+    (tmp_path / "own").write_text("0::/pod/box\n")
+    monkeypatch.setattr(host, "CGROUPS", tmp_path)
+    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "own")
 
+    def write(files):
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+            (tmp_path / name).write_text(text)
 
-def fake_cgroup(root, version, most, used, cached):
-    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    root.mkdir(parents=True, exist_ok=True)
-    for name, value in zip(names, (most, used), strict=True):
-        (root / name).write_text(f"{value}\n")
-    stat = "inactive_file" if version == 2 else "inactive_file 0\ntotal_inactive_file"
-    (root / "memory.stat").write_text(f"anon 5\n{stat} {cached}\n")
+    return write
 
 
 @pytest.mark.parametrize(
-    ("own", "folder", "version", "most", "used", "cached", "room"),
-    [
-        ("0::/user/container", "user/container", 2, "max", 10, 0, []),
-        ("0::/user/container", "user", 2, 1000, 700, 200, [500]),
-        ("3:cpu:/x\n9:memory:/docker/abc", "memory", 1, 0x7FFFFFFFFFFFF000, 10, 0, []),
-        ("3:cpu:/x\n9:memory:/docker/abc", "memory/docker/abc", 1, 2000, 1990, 20, [30]),
-        ("", "", 2, 1000, 10, 0, []),
-    ],
+    ("folder", "most", "room"), [("pod/box/", "max", []), ("pod/", "1000", [500]), ("", "1000", [500])]
 )
-def test_a_containers_own_limit_counts(own, folder, version, most, used, cached, room, tmp_path, monkeypatch):
-    (tmp_path / "own").write_text(own)
-    fake_cgroup(tmp_path / folder, version, most, used, cached)
-    monkeypatch.setattr(host, "CGROUPS", tmp_path)
-    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "own")
+def test_a_containers_own_limit_of_memory_counts(folder, most, room, cgroup):
+    stat = {f"{folder}memory.stat": "anon 5\ninactive_file 200\n"}
+    cgroup({f"{folder}memory.max": most, f"{folder}memory.current": "700\n", **stat})
     assert host.cgroup_room() == room
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "cpus"),
+    ("files", "cpus"),
     [
-        ("0::/", {"cpu.max": "50000 100000\n"}, 0.5),
-        ("0::/", {"cpu.max": "max 100000\n"}, None),
-        ("0::/pod/box", {"pod/cpu.max": "25000 100000", "pod/box/cpu.max": "max 100000"}, 0.25),
-        ("4:cpu,cpuacct:/docker/x", {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
-        ("4:cpu,cpuacct:/", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ("", {}, None),
+        ({"cpu.max": "50000 100000\n"}, 0.5),
+        ({"pod/cpu.max": "25000 100000", "pod/box/cpu.max": "max 100000"}, 0.25),
+        ({"pod/box/cpu.max": "max 100000\n"}, None),
     ],
 )
-def test_a_containers_quota_counts(tmp_path, monkeypatch, own, files, cpus):
-    (tmp_path / "own").write_text(own)
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(host, "CGROUPS", tmp_path)
-    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "missing")
+def test_a_containers_quota_counts(files, cpus, cgroup):
     without = host.usable_cpus()
-    monkeypatch.setattr(host, "OWN_CGROUPS", tmp_path / "own")
+    cgroup(files)
     assert host.usable_cpus() == (cpus or without)
 
 

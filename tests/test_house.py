@@ -9,48 +9,25 @@ import subprocess
 import sys
 
 import pytest
-from IPython.core.inputtransformer2 import TransformerManager
+from import_graph import FILES, MODULES, code_of, imported
 
-from helpers import ROOT
 from helpers.commands import lesson_files
 
 # From the ground up: a file imports files of lower floors alone, or files beside it in its own room.
 PLAN = """
     __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
-    compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/worker compute/processes
-    cluster compute/host compute/device compute/products compute/webgpu compute/frameworks compute/devices
-    compute/opencl compute/training compute/models compute/plaidml
+    compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/private_network
+    compute/worker compute/processes compute/host compute/device compute/products compute/webgpu
+    compute/frameworks compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint
     tile/* judge/* doctor* lessons/* commands/* __main__ maintain/*
 """
 FLOORS = PLAN.split()
-FILES = {path.relative_to(ROOT / "helpers").with_suffix("").as_posix(): path for path in ROOT.glob("helpers/**/*.py")}
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib sklearn scipy IPython nbformat nbclient nbconvert jupyterlab"
 # What answers where packages are broken or slow to import: without NumPy too.
 LIGHT = """
     errors measure.tables measure.workload compute.quiet compute.processes compute.host compute.devices
     doctor.monitor doctor commands __main__
 """
-
-
-def module(file):
-    return f"helpers/{file}".removesuffix("/__init__").replace("/", ".")
-
-
-MODULES = {module(file): file for file in FILES}
-
-
-def imported(file):
-    """Return the files that a file imports anywhere: in functions and for type hints too."""
-    found = set()
-    for node in ast.walk(ast.parse(FILES[file].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.partition(".")[0] == "helpers"}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: write {node.module} in full"
-            if node.module.partition(".")[0] == "helpers":
-                names = {f"{node.module}.{alias.name}" for alias in node.names}
-                found |= {name if name in MODULES else node.module for name in names}
-    return {MODULES[name] for name in found} - {file}  # checks imports itself in a function for another process
 
 
 @functools.cache
@@ -115,8 +92,7 @@ def names_used(code):
 @pytest.mark.parametrize("lesson", lesson_files.every(), ids=lambda lesson: lesson.stem)
 def test_all_that_a_lesson_uses_from_helpers_exists(lesson):
     notebook = lesson_files.read(lesson)
-    cells = [TransformerManager().transform_cell(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
-    used = names_used("\n".join([*cells, *(one.solution for one in lesson_files.exercises(notebook))]))
+    used = names_used(code_of(notebook))
     assert len(used) > 5
     missing = [
         (place, name)

@@ -1,15 +1,20 @@
 """What `lab` refuses before the server starts, and the server itself: its page, its token, its end."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from helpers import ROOT
@@ -17,104 +22,184 @@ from helpers.commands import lab
 
 LONG = 300  # seconds: against hanging alone
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+posix = pytest.mark.skipif(os.name != "posix", reason="Windows cannot send Ctrl-C to one process alone")
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="screens are told by variables on Linux alone")
 
 
 @pytest.fixture
 def taken():
     """A port on which something listens."""
     with socket.create_server((lab.ADDRESS, 0)) as server:
-        yield server.getsockname()[1]
+        yield str(server.getsockname()[1])
 
 
-def run(*arguments, **changes):
-    return subprocess.run(
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "taken"], "cannot be used"),
+        (["--port=99999"], "cannot be used"),
+        (["--port=-1"], "cannot be used"),
+        (["77"], "No lesson called '77'"),
+        (["{tmp}/mine.ipynb"], "Copy the notebook"),
+        (["--profile", "gigantic"], "gigantic"),
+        ([], "no workload called 'gigantic'"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, words, taken, tmp_path):
+    (tmp_path / "mine.ipynb").write_text("{}", encoding="utf-8")
+    arguments = [argument.replace("taken", taken).format(tmp=tmp_path) for argument in arguments]
+    changes = {} if arguments else {"ANYGPU_PROFILE": "gigantic"}
+    done = subprocess.run(
         [sys.executable, "-m", "helpers", "lab", "--no-browser", *arguments],
         cwd=ROOT, env={**os.environ, **changes}, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
+    assert done.returncode == 2 and words.lower() in done.stderr.lower() and "Traceback" not in done.stderr
 
 
-def test_a_port_in_use_is_refused_when_it_was_asked_for(taken):
-    done = run("--port", str(taken))
-    assert done.returncode == 2 and f"Port {taken} cannot be used" in done.stderr and "Traceback" not in done.stderr
+@contextmanager
+def serving(folder, *arguments, **changes):
+    """Start `lab`, with its scratch files in a folder; hand over the process and the address that it printed.
 
-
-@pytest.mark.parametrize("port", ["99999", "-1"])
-def test_a_port_that_does_not_exist_is_refused(port):
-    done = run(f"--port={port}")
-    assert done.returncode == 2 and "cannot be used" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_an_unknown_lesson_is_refused():
-    done = run("77")
-    assert done.returncode == 2 and "no lesson called '77'" in done.stderr.lower()
-
-
-def test_a_notebook_outside_of_the_workshop_is_refused(tmp_path):
-    (tmp_path / "mine.ipynb").write_text("{}", encoding="utf-8")
-    done = run(str(tmp_path / "mine.ipynb"))
-    assert done.returncode == 2 and "Copy the notebook" in done.stderr
-
-
-def test_an_unknown_profile_is_refused():
-    assert run("--profile", "gigantic").returncode == 2
-    done = run(ANYGPU_PROFILE="gigantic")
-    assert done.returncode == 2 and "There is no workload called 'gigantic'" in done.stderr
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
-def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_ends_cleanly(tmp_path):
-    """Beside another server on the usual port, and settings of the learner's own that would forbid the token."""
-    (tmp_path / "jupyter_server_config.py").write_text("c.IdentityProvider.token = 'mine'\nc.ServerApp.port = 1\n")
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path)}
-    try:
-        usual = socket.create_server((lab.ADDRESS, lab.FIRST_PORT))
-    except OSError:  # somebody's lab
-        usual = None
+    At the end press Ctrl-C; it must then end cleanly, and leave nothing behind.
+    """
+    environment = {**os.environ, "TMPDIR": str(folder), **changes}
+    before = sorted(folder.iterdir())
     process = subprocess.Popen(
-        [sys.executable, "-m", "helpers", "lab", "--no-browser", "01"], cwd=ROOT, env=environment,
+        [sys.executable, "-m", "helpers", "lab", *arguments], cwd=ROOT, env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     lines = []
     try:
         address = next((line.strip() for line in process.stdout if lines.append(line) or "/lab/tree/" in line), None)
         assert address, "".join(lines)
+        yield process, address
+    finally:
+        process.send_signal(signal.SIGINT)
+        lines += process.communicate(timeout=LONG)[0].splitlines(keepends=True)
+    assert process.returncode == 0 and lines[-1] == "JupyterLab has stopped.\n"
+    assert not [word for word in ("ERROR", "Traceback", "[W ") if word in "".join(lines)]
+    assert sorted(folder.iterdir()) == before
+    assert not list((ROOT / "build").glob(f"open-lab-{urlsplit(address).port}.html"))
+
+
+def status(address, **headers):
+    """Return the status of the answer to a request."""
+    try:
+        with DIRECT.open(urllib.request.Request(address, headers=headers), timeout=LONG) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+@posix
+def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_ends_cleanly(tmp_path):
+    """Beside another server on the usual port, and settings of the learner's own that would forbid the token."""
+    (tmp_path / "jupyter_server_config.py").write_text("c.IdentityProvider.token = 'mine'\nc.ServerApp.port = 1\n")
+    try:
+        usual = socket.create_server((lab.ADDRESS, lab.FIRST_PORT))
+    except OSError:  # somebody's lab
+        usual = None
+    with serving(tmp_path, "--no-browser", "01", JUPYTER_CONFIG_DIR=str(tmp_path)) as (_, address):
         found = urlsplit(address)
         assert found.hostname == lab.ADDRESS and found.port > lab.FIRST_PORT
         assert found.path == "/lab/tree/notebooks/01-add-vectors-with-opencl.ipynb"
         with DIRECT.open(address, timeout=LONG) as page:
             text = page.read().decode()
             assert page.status == 200 and "JupyterLab" in text and "announcements" in text
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            DIRECT.open(f"http://{found.netloc}/api/status", timeout=LONG)
-        assert refused.value.code == 403
-        refused.value.close()
-    finally:
-        process.send_signal(signal.SIGINT)
-        lines += process.communicate(timeout=LONG)[0].splitlines(keepends=True)
-        if usual:
-            usual.close()
-    assert process.returncode == 0 and lines[-1] == "JupyterLab has stopped.\n"
-    assert "ERROR" not in "".join(lines) and "Traceback" not in "".join(lines)
-    assert [path.name for path in tmp_path.iterdir()] == ["jupyter_server_config.py"]
+        assert status(f"http://{found.netloc}/api/status") == 403
+        assert status(f"http://{found.netloc}/api/status?{found.query}") == 200
+        assert status(f"http://{found.netloc}/api/status?{found.query}", Host="evil.example") == 403
+    if usual:
+        usual.close()
+
+
+# Look for a token wherever another account may read, and try each one that was found.
+ATTACK = """
+import glob, json, os, re, sys, urllib.error, urllib.request
+server, *folders = sys.argv[1:]
+places = [path for name in ("cmdline", "environ") for path in glob.glob(f"/proc/[0-9]*/{name}")]
+places += [os.path.join(top, file) for folder in folders for top, _, files in os.walk(folder) for file in files]
+seen = ""
+for path in places:
+    try:
+        with open(path, errors="replace") as file:
+            seen += file.read()
+    except OSError:
+        pass
+answers = []
+for token in {"none", *re.findall(r"token=(\\w+)", seen)}:
+    try:
+        answers.append(urllib.request.urlopen(f"{server}/api/kernels?token={token}", b"{}", timeout=60).status)
+    except urllib.error.HTTPError as error:
+        answers.append(error.code)
+print(json.dumps({"page": re.findall(r"file://\\S+open-lab-\\d+.html", seen), "answers": answers}))
+"""
+
+
+@linux
+def test_another_account_gets_no_kernel_while_a_browser_shows_the_lessons(second_account, open_folder):
+    """Its command line is read as anybody may read it; the page that it names is not."""
+    waits = f"'{sys.executable}' -c 'import time; time.sleep({LONG})' %s &"  # as a browser that stays open
+    with serving(open_folder, "01", DISPLAY=":77", BROWSER=waits) as (process, address):
+        found = urlsplit(address)
+        page = ROOT / "build" / f"open-lab-{found.port}.html"
+        assert address in page.read_text(encoding="utf-8") and page.stat().st_mode & 0o777 == 0o600
+        while not (children := psutil.Process(process.pid).children()):
+            time.sleep(0.05)
+        done = second_account(ATTACK, f"http://{found.netloc}", page.parent, open_folder)
+        children[0].kill()
+        assert done.stderr == ""
+        seen = json.loads(done.stdout)
+        assert page.as_uri() in seen["page"] and set(seen["answers"]) == {403}
+
+
+@linux
+@pytest.mark.parametrize(("screen", "wsl", "opens"), [(":0", False, True), ("", False, False), (":0", True, False)])
+def test_a_page_is_opened_where_there_is_a_screen_and_its_browser_finds_files(screen, wsl, opens, monkeypatch):
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr("helpers.compute.host.Host.here", lambda: SimpleNamespace(wsl=wsl))
+    assert lab.can_open() == opens
+
+
+def test_the_address_alone_is_printed_where_no_page_can_be_this_accounts_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lab.webbrowser, "open", lambda address: True)
+    with lab.redirect(tmp_path / "build" / "page.html", "http://here") as page:
+        lab.announce("http://here", page)
+        assert "opens in your browser" in capsys.readouterr().out
+    assert not page.exists()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("jupyter_core.paths.get_file_mode", lambda name: 0o755)  # a stick's file system has no rights
+    for folder in ("file", "build"):
+        with lab.redirect(tmp_path / folder / "page.html", "http://here") as page:
+            lab.announce("http://here", page)
+        said = capsys.readouterr().out
+        assert page is None and "opens in your browser" not in said and "  http://here\n" in said
+    assert list((tmp_path / "build").iterdir()) == []
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP] if os.name == "posix" else [])
+def test_a_window_that_is_closed_while_the_server_starts_leaves_nothing_behind(tmp_path, number):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "helpers", "lab", "--no-browser"], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    while not list(tmp_path.glob("workshop-lab-*")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=LONG)
+    assert process.returncode in (0, 130) and "Traceback" not in printed, printed
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_this_machine_and_never_without_a_token():
     chosen = lab.options(ROOT, None, "abc")
     assert "--ServerApp.ip=127.0.0.1" in chosen and "--IdentityProvider.token=abc" in chosen
+    assert "--KernelManager.transport_encryption=auto" in chosen  # what kernels print is for this account alone
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     assert ("--ServerApp.allow_root=True" in chosen) == root
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="screens are told by variables on Linux alone")
-@pytest.mark.parametrize("screen", ["", ":0"])
-def test_a_browser_opens_the_page_where_there_is_a_screen(screen, monkeypatch, capsys):
-    monkeypatch.setenv("DISPLAY", screen)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    opened = []
-    monkeypatch.setattr(lab.webbrowser, "open", lambda address: opened.append(address) or True)
-    lab.announce("http://here", browser=True)
-    assert opened == ["http://here"] * bool(screen)
-    assert ("opens in your browser" in capsys.readouterr().out) == bool(screen)
 
 
 @pytest.mark.parametrize("prefix", ["packages", "a file"])

@@ -61,29 +61,8 @@ def test_a_function_that_never_returns_is_stopped(monkeypatch, capsys):
 
     monkeypatch.setattr(lesson_00, "PATIENCE", 1.5)
     lesson_00.check_controls(wait, wait)
-    assert "not yet: wait() was still running after 1.5 s." in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("wait", "fool", "said"),
-    [
-        (lambda: None, lambda: None, "returned after 0.000 s; it must last about a tenth of a second"),
-        (lambda: time.sleep(1), lambda: None, "lasted 1.0 s; it must last about a tenth of a second"),
-        (None, lambda: None, "expected a function, came None; hand over `wait`, not `wait()`"),
-    ],
-)
-def test_what_is_no_tenth_of_a_second_is_said(wait, fool, said, capsys):
-    lesson_00.check_controls(wait, fool)
-    assert said in capsys.readouterr().out
-
-
-def test_what_a_learner_prints_again_and_again_is_dropped(capsys):
-    def wait():
-        print("x" * 1000)
-        time.sleep(0.1)
-
-    lesson_00.check_controls(wait, wait)
-    assert "xx" not in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert output.startswith("not yet") and "1.5 s" in output
 
 
 def test_every_case_of_a_percentile_has_one_answer_by_all_recipes(monkeypatch):
@@ -103,7 +82,7 @@ def test_a_right_answer_judges_the_learners_own_device(capsys):
 
     nothing = (None,) * 6
     values = (0.0, 1.0, 2.0, 40.0, 46.0, 50.0)
-    watched = Samples("x", "x", (0, 1, 2, 3, 4, 5), ("idle",) * 3 + ("busy",) * 3, values, nothing, nothing, nothing)
+    watched = Samples("x", "x", (0, 1, 2, 3, 4, 5), ("idle",) * 3 + ("busy",) * 3, values, nothing)
     lesson_00.check_is_used(is_used, watched)
     assert "your own device, 3 idle and 3 busy samples: True" in capsys.readouterr().out
 

@@ -1,7 +1,5 @@
 """helpers.lessons.lesson_01: what it says of a measurement must follow from the measurement."""
 
-import re
-
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -53,13 +51,6 @@ def test_what_limits_is_said_by_the_faster_copy(capsys):
     assert "more cores find little left to win" in said
 
 
-def test_a_device_that_wins_is_told_so(capsys):
-    lesson_01.say_what_limits(bandwidths(numpy=10, guarded=24, once=24, plain=24, driver=20, kernel=26), shared=True)
-    said = capsys.readouterr().out
-    assert "no claim" in said  # the guard costs nothing
-    assert "x is 2.4 times faster than x" in said and "leaves part of this memory idle" in said
-
-
 @pytest.mark.parametrize(
     ("spread", "once"),
     [
@@ -76,34 +67,12 @@ def test_nothing_is_concluded_on_a_busy_machine(capsys, spread, once):
     assert ("Far beyond the dashed line: kernel, guard asked once." in said) == (once == 46)
 
 
-def test_one_that_varies_leaves_the_limits_of_the_others_named(capsys):
-    measured = bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50)
-    for label in ("kernel with guard", "copy by the driver"):  # the slower copy is no yardstick
-        measured[label] = lesson_01.Bandwidth(run(measured[label].run.median, spread=0.3), 12_000_000)
-    lesson_01.say_what_limits(measured, shared=True)
-    said = capsys.readouterr().out
-    assert "kernel with guard: 42 % of the yardstick.\n" in said
-    assert "kernel without guard: 96 % of the yardstick; memory is what limits it" in said
-    assert "No limit is named for kernel with guard: " in said
-
-
 def test_two_memories_are_not_compared_with_one_yardstick(capsys):
     lesson_01.say_what_limits(
         bandwidths(numpy=10, guarded=240, once=240, plain=240, driver=250, kernel=260), shared=False
     )
     said = capsys.readouterr().out
     assert "NumPy:" not in said and "the yardstick is none for NumPy" in said
-
-
-def test_the_figure_shows_both_copies_and_names_every_speed(monkeypatch):
-    shown = []
-    monkeypatch.setattr("IPython.display.display", shown.append)
-    lesson_01.draw_bandwidth(bandwidths(numpy=46, guarded=21, once=48, plain=48, driver=20, kernel=50), "how near?")
-    [image] = shown
-    assert len(image.data) < 80_000
-    assert all(
-        words in image.alt for words in ("how near?", "GB/s", "NumPy: 46", "copy by a kernel: 50", "by the driver: 20")
-    )
 
 
 def test_both_copies_copy():
@@ -157,28 +126,6 @@ def test_launches_that_are_refused_or_wrong_are_never_the_fastest(monkeypatch):
     assert lesson_01.try_launches(launch, [(64, 64)], x + x, c, queue, repeats=3) is None
     with pytest.raises(WorkshopError, match="1024 is no launch"):
         lesson_01.try_launches(launch, [1024], x + x, c, queue, repeats=3)
-
-
-def test_a_launch_may_leave_the_work_group_to_the_device(monkeypatch, capsys):
-    queue = cl.CommandQueue(cl.Context([opencl.pick_device()]))
-    x = np.arange(1000, dtype=np.float32)
-    c = cl.Buffer(queue.context, cl.mem_flags.COPY_HOST_PTR | cl.mem_flags.READ_WRITE, hostbuf=x)
-    tables = []
-    monkeypatch.setattr("IPython.display.display", tables.append)
-    best = lesson_01.try_launches(
-        lambda items, group: cl.enqueue_copy(queue, c, x),
-        [(1024, None)],
-        x,
-        c,
-        queue,
-        repeats=3,
-        beside={"kernel with guard": (12, lambda: None), "NumPy": (12, lambda: None)},
-    )
-    [[label, *_, beside], [items, group, _, found]] = tables[0].rows
-    assert (label, beside) == ("kernel with guard", "to compare with")
-    assert best == (1024, None) and items == "1,024" and found == "right"
-    assert re.fullmatch(r"None \(the device took [\d,]+\)", group)
-    assert f"largest work-group of this device: {queue.device.max_work_group_size:,}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

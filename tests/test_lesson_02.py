@@ -97,10 +97,6 @@ def test_accesses_are_counted_for_one_multiply_add(bench):
     assert bench.points() == {"naive": (bench.flop_per_byte("naive"), bench.gflops("naive"))}
 
 
-def test_rounding_up():
-    assert [lesson_02.round_up(n, 16) for n in (1, 16, 17)] == [16, 16, 32]
-
-
 def test_products_are_measured_interleaved(bench):
     launches = {"step": launch_of(bench)}
     assert bench.measure_interleaved(launches, repeats=3) == [bench.runs["step"]]
@@ -118,30 +114,6 @@ def test_each_rung_is_right(bench, capsys, parts, width):
 
 def measured(label, *seconds):
     return lesson_02.timing.Measurement(label, "a device", seconds)
-
-
-def test_gains_claim_nothing_within_the_spread(alternatives):
-    runs = [measured("first", 8, 8, 8), measured("vectors", 1, 1, 1), measured("packed", 0.5, 0.9, 3)]
-    said = lesson_02.gains(runs, 1000, "One change at a time")
-    assert said == "The largest gain: vectors (x 8). Too noisy for a claim: packed. Run this cell again."
-    assert "first: 0.25; vectors: 2 (x 8); packed: 2.22 (noisy)" in alternatives[0]
-
-
-def test_where_no_gap_is_clear_no_gain_is_named(alternatives):
-    runs = [measured("first", 1, 5, 9), measured("vectors", 1, 4, 9)]
-    assert lesson_02.gains(runs, 1000, "") == "All too noisy for a claim: run this cell again."
-
-
-def test_figures_say_what_they_show(alternatives):
-    lesson_02.panels(2, 3, 2, "Packed")
-    lesson_02.ways(
-        {("random", "1 way"): measured("", 1, 1, 1), ("random", "2 ways"): measured("", 2, 2, 2)}, "Branches"
-    )
-    lesson_02.roofline({"naive": (0.25, 2)}, 40, {"arithmetic": 200, "a mark": 2}, "Ceilings", must_move=64)
-    packed, branches, ceilings = alternatives
-    assert "begin at the places 0, 3; packed, they begin at 0, 2." in packed
-    assert "random, 1 way: 1 s; random, 2 ways: 2 s" in branches
-    assert "naive: 2 GFLOP/s at 0.25 FLOP/byte of the bytes asked for; 64 of those that must move." in ceilings
 
 
 def test_a_point_above_the_roof_is_named(alternatives, capsys):
@@ -162,14 +134,6 @@ def test_the_faster_of_all_threads_and_one_is_the_baseline(monkeypatch, bench, c
     assert bench.numpy_alone == alone and bench.runs["NumPy"].median == 1
     said = capsys.readouterr().out
     assert ("NumPy (one thread): " in said) == ("close them" in said) == alone
-
-
-def test_where_threads_cannot_be_counted_nothing_is_said_of_one(monkeypatch, bench, capsys):
-    monkeypatch.setattr(lesson_02, "_one_thread", lambda: None)
-    bench.measure_numpy(3)
-    with bench.numpy_threads():
-        assert not bench.numpy_alone
-    assert "thread" not in capsys.readouterr().out
 
 
 def test_numpy_has_one_thread_where_that_was_faster(monkeypatch, bench):
@@ -193,83 +157,6 @@ def alternatives(monkeypatch):
     monkeypatch.setattr(lesson_02, "show", lambda _, alt: texts.append(alt))
     monkeypatch.setattr(lesson_02.plots, "show", lambda _, alt: texts.append(alt))
     return texts
-
-
-SUMS_IN_AN_ARRAY = """
-__kernel void block(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
-    int column = 2 * get_global_id(0), row = 2 * get_global_id(1);
-    float sums[4] = {START, START, START, START};
-    for (int i = 0; i < k; i++) {
-        for (int j = 0; j < 4; j++) {
-            if (row + j / 2 < m && column + j % 2 < n) sums[j] += a[(row + j / 2) * k + i] * b[i * n + column + j % 2];
-        }
-    }
-    for (int j = 0; j < 4; j++) {
-        if (row + j / 2 < m && column + j % 2 < n) c[(row + j / 2) * n + column + j % 2] = sums[j];
-    }
-}
-"""
-
-
-def test_a_sum_that_does_not_begin_with_0_is_named():
-    with pytest.raises(lesson_02.NotYet, match=r"With A, B and C full of 0 it is 2\.5: does each sum begin with 0\?"):
-        lesson_02.judge_block(SUMS_IN_AN_ARRAY.replace("START", "2.5f"))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (("row + j / 2 < m && column + j % 2 < n) c[", "true) c["), "Ask whether the row and the column exist"),
-        (("sums[4] = {START, START, START, START}", "sums[4] = {0, 0, 0, 2}"), r"full of 0 it is 2: does each sum"),
-    ],
-)
-def test_the_message_names_what_was_forgotten(change, said):
-    assert change[0] in SUMS_IN_AN_ARRAY
-    with pytest.raises(lesson_02.NotYet, match=said):
-        lesson_02.judge_block(SUMS_IN_AN_ARRAY.replace(*change).replace("START", "0"))
-
-
-SMOOTH = """
-__kernel void smooth(__global const float *x, __global float *out, const int n) {
-    __local float near[66];
-    int i = get_global_id(0), l = get_local_id(0), size = get_local_size(0), last = size - 1;
-    COPY
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (i >= n) return;
-    float mean = (near[l] + near[l + 1] + near[l + 2]) / 3.0f;
-    out[i] = i == 0 || i == n - 1 ? near[l + 1] : mean;
-}
-"""
-ITS_OWN = """near[l + 1] = i < n ? x[i] : 0;
-    if (l == 0 && i > 0) near[0] = x[i - 1];
-    if (l == last && i + 1 < n) near[l + 2] = x[i + 1];"""
-ONE_FOR_ALL = "if (l == 0) for (int j = -1; j <= size; j++) near[j + 1] = i + j >= 0 && i + j < n ? x[i + j] : 0;"
-
-
-@pytest.mark.parametrize(
-    ("copy", "said"),
-    [
-        (ONE_FOR_ALL, "the result is right, but one work-item does all the copying: work-item 64 accesses .* 67 times"),
-        (ITS_OWN, r"reads near\[0\], which nobody has written before\. That counts as wrong even where the value"),
-    ],
-)
-def test_what_is_wrong_with_the_copies_of_a_group_is_named(copy, said):
-    with pytest.raises(lesson_02.NotYet, match=said):
-        lesson_02.judge_smooth_locally(SMOOTH.replace("COPY", copy))
-
-
-def test_a_number_from_beyond_the_end_is_not_taken_for_a_wrong_start():
-    with pytest.raises(lesson_02.NotYet, match="beyond the end of A or B"):
-        lesson_02.judge_block(SUMS_IN_AN_ARRAY.replace("START", "0").replace("i < k", "i <= k"))
-
-
-@pytest.mark.parametrize(("yours", "hinted"), [(2.0, True), (0.5, False)])
-def test_a_block_below_1_is_called_slower(monkeypatch, yours, hinted):
-    runs = {"one element": measured("one element", 1, 1, 1), "your block": measured("your block", *[yours] * 3)}
-    monkeypatch.setattr(lesson_02.timing, "measure_interleaved", lambda *_, **__: runs)
-    said = lesson_02._time_block(opencl.Kernel(SUMS_IN_AN_ARRAY.replace("START", "0"), "block"))
-    assert said.startswith(f"{1 / yours:.2g} times as fast")
-    assert ("#pragma unroll" in said) == hinted
 
 
 def test_a_work_group_that_the_device_refuses_is_told_with_the_devices_limits(bench):

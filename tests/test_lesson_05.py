@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import re
 import statistics
 
 import numpy as np
@@ -80,12 +79,6 @@ def test_what_is_not_possible_is_told_and_the_others_are_tried(error, reason):
     assert trials[0] == lesson_05.Trial("broken", None, None, f"not possible here: {reason}")
 
 
-def test_what_is_left_out_stands_in_its_place_with_the_reason():
-    *how, asked = measured({form(): 1.0, form("b"): 0.5})
-    _, trials = lesson_05.greedy_ablation(*how, {"a": "not tried: memory", "b": {"b": 1}})
-    assert trials[0] == lesson_05.Trial("a", None, None, "not tried: memory") and len(asked) == 1
-
-
 def test_an_interrupt_ends_the_trials():
     *how, _ = measured({form(): 1.0, form("a"): KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):
@@ -110,46 +103,9 @@ def test_runs_too_short_to_judge_keep_and_drop_nothing():
     assert {trial.verdict for trial in trials} == {lesson_05.TOO_SHORT}
 
 
-@pytest.mark.parametrize(
-    ("alone", "both", "on_top", "end"),
-    [
-        (0.5, 0.7, "1.4 times slower", "The verdict on this change depends on the order."),
-        (0.5, 0.3, "1.7 times faster", "faster both ways: the order does not change the verdict on this change"),
-        (0.5, 0.5, "no claim", "These runs cannot tell whether the order matters."),
-    ],
-)
-def test_the_last_change_is_told_alone_and_on_top(capsys, alone, both, on_top, end):
-    *how, asked = measured({form(): 1.0, form("a"): 0.5, form("b"): alone, form("a", "b"): both})
-    _, trials = lesson_05.greedy_ablation(*how, {"first": {"a": 1}, "second": {"b": 2}})
-    lesson_05.alone_and_on_top(trials, *how, {"b": 2})
-    first, second, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("alone: second is 2 times faster than the form to start from (500 ms")
-    assert second.startswith("on top: second") and on_top in second and "the form before it" in second
-    assert last == end and asked[-1] == [{}, {"b": 2}]
-
-
-@pytest.mark.parametrize(
-    ("error", "judge", "said"),
-    [
-        (
-            ValueError("no such operation"),
-            True,
-            "b: not possible here: no such operation, so there is nothing to compare",
-        ),
-        (0.5, True, "b: nothing was kept before it, so alone and on top are the same form"),
-        (0.5, False, "b: nothing was kept before it (too short to judge), so alone and on top are the same form"),
-    ],
-)
-def test_a_last_change_without_two_forms_is_not_measured_again(capsys, error, judge, said):
-    *how, asked = measured({form(): 1.0, form("b"): error})
-    _, trials = lesson_05.greedy_ablation(*how, {"b": {"b": 1}}, judge=judge)
-    lesson_05.alone_and_on_top(trials, *how, {"b": 1})
-    assert capsys.readouterr().out == f"{said}\n" and len(asked) == 1
-
-
 @pytest.mark.parametrize("place", [{"y": 26, "x": 0}, {"y": 0, "x": -1}])
 def test_a_place_that_is_not_there_is_named(place):
-    with pytest.raises(WorkshopError, match=rf"There is no place y={place['y']}, x={place['x']}\..*\n.*\n.*0 to 25"):
+    with pytest.raises(WorkshopError, match=rf"(?s)y={place['y']}, x={place['x']}\b.*0 to 25"):
         lesson_05.one_place(np.zeros((28, 28)), np.ones((3, 3)), np.zeros((26, 26)), **place)
 
 
@@ -174,11 +130,6 @@ def test_filters_that_answer_to_parts_come_before_points_whole_digits_and_silenc
     maps[:, 1, 3:5, 3:12] = 1  # 18
     maps[:, 2, 3, 3] = 1
     assert lesson_05.part_filters(maps, 1) == [1] and lesson_05.part_filters(maps, 3) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("now", "told"), [(1.2, "by 20% .* mostly still the random"), (2, "by 100% .* no longer")])
-def test_it_is_told_how_far_training_has_moved_the_filters(now, told):
-    assert re.search(told, lesson_05.tell_change(np.ones(9), np.full(9, now)))
 
 
 # ------------------------------------------------------------------------------------------------------- its network
@@ -214,7 +165,7 @@ def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(see
 )
 def test_what_the_two_layers_cannot_do_is_refused_when_they_are_made(seen, case, message):  # noqa: F811
     kind, text = seen["layers_alone"]["refused"][case]
-    assert kind == "WorkshopError" and text.startswith(message) and "Next: Build the network with" in text
+    assert kind == "WorkshopError" and text.startswith(message) and "Next: " in text
 
 
 # ------------------------------------------------------------------------------------------------------- its memory

@@ -69,20 +69,6 @@ def test_orders_are_watched_device_by_device():
     assert all(one[3] <= other[2] for one, other in itertools.pairwise(work))
 
 
-def test_python_is_free_when_its_last_order_has_returned(capsys):
-    spans = [("Python", "orders", 1.0, 1.5), ("Python", "orders", 1.5, 2.0), ("cpu:0", "computes A", 1.0, 4.0)]
-    lesson_07.tell_orders({"at the end": spans})
-    assert capsys.readouterr().out == "at the end: Python is free after 1 s, all is done after 3 s\n"
-
-
-def test_the_order_of_the_cards_decides_which_one_is_shown(monkeypatch):
-    told = []
-    monkeypatch.setattr(lesson_07, "show", lambda drawn, alt: told.append(alt))
-    lesson_07.draw_visible([("slow", 1), ("fast", 0), ("slow", 2)], "2,0")
-    assert "is not set, GPU:1 is the fast one in slot 1" in told[0]
-    assert "is PCI_BUS_ID, GPU:1 is the slow one in slot 0" in told[0]
-
-
 # ------------------------------------------------------------------------------------------------------- the plug-in
 
 
@@ -131,14 +117,6 @@ def test_zentf_is_fetched_only_when_asked_for_and_then_by_pip(cache, monkeypatch
     assert commands[0][1:4] == ["-m", "pip", "download"] and "zentf==2.21.0.0" in commands[0]
 
 
-@pytest.mark.parametrize("status", [1, None])
-def test_a_failed_download_of_zentf_is_told_with_the_command(cache, monkeypatch, status):
-    done = processes.Finished(status, "", "no network\n", 1.0)
-    monkeypatch.setattr(processes, "run_command", lambda command, timeout: done)
-    with pytest.raises(WorkshopError, match=r"no network\n.*\n    pip download --no-deps .* zentf==2.21.0.0$"):
-        lesson_07.zentf(download=True)
-
-
 def test_a_damaged_file_of_zentf_is_not_unpacked(cache):
     (cache / lesson_07.ZENTF_WHEEL).write_text("half of it")
     with pytest.raises(WorkshopError, match="damaged"):
@@ -171,15 +149,6 @@ def multiply_there():
     print(*lesson_07.executed(product), "on", *(one.name for one in tf.config.list_physical_devices()))
 
 
-@pytest.mark.slow
-def test_the_operation_that_ran_is_told(tmp_path):
-    """It is TensorFlow's own, or oneDNN's; the folder of plug-ins is empty."""
-    variables = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(tmp_path)}
-    variables |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    ran = processes.run(multiply_there, variables=variables).stdout[0]
-    assert ran.strip() in ("MatMul on /physical_device:CPU:0", "_MklMatMul on /physical_device:CPU:0")
-
-
 def test_without_zentf_half_is_shown_and_what_is_missing(cache, monkeypatch, capsys):
     monkeypatch.delenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", raising=False)
     lesson_07.with_and_without_zentf(multiply_there, {})
@@ -187,13 +156,6 @@ def test_without_zentf_half_is_shown_and_what_is_missing(cache, monkeypatch, cap
     assert lines[:5] == [
         "without zentf, in this process", "here", "", "with zentf, in a fresh process", "zentf is left out."
     ]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_plug_in_that_cannot_be_loaded_stops_nothing(cache, monkeypatch, capsys):
-    wheel(cache, monkeypatch)
-    lesson_07.with_and_without_zentf(multiply_there, {})
-    assert "with zentf, in a fresh process\n[failed]" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -212,51 +174,3 @@ def test_the_real_zentf_exchanges_the_product_and_brings_no_device():
 
 
 # ------------------------------------------------------------------------------------------- what exercise 2 is told
-
-
-def trained(rounds, put=lambda put, a, b: (put(a, 0), put(b, 1))):
-    """An answer to exercise 2 that reads both losses after the rounds for which `rounds(number)` is true."""
-
-    def progress(given, step, a, b, count):
-        x, y = put(given, a, b)
-        losses = []
-        for number in range(count):
-            x, y = step(x), step(y)
-            losses += [float(x), float(y)] if rounds(number) else [x, y]
-        return [float(loss) for loss in losses]
-
-    return progress
-
-
-def test_right_orders_are_told_their_time(capsys):
-    lesson_07.check_progress(trained(lambda number: False))
-    assert capsys.readouterr().out == "right (6 cases; with count = 8 all is done after 8.2 ms)\n"
-
-
-@pytest.mark.parametrize("rounds", [lambda number: number == 0, lambda number: number % 4 == 3])
-def test_a_wait_between_the_orders_is_called_idle_time(rounds, capsys):
-    lesson_07.check_progress(trained(rounds))
-    told = capsys.readouterr().out
-    assert told.startswith("not yet: for count = 8") and "Idle between its first and its last step: device 0 0." in told
-
-
-def test_another_thread_is_named(capsys):
-    from concurrent.futures import ThreadPoolExecutor
-
-    def progress(put, step, a, b, count):
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(trained(lambda number: False), put, step, a, b, count).result()
-
-    lesson_07.check_progress(progress)
-    assert "you used another thread" in capsys.readouterr().out
-
-
-def test_a_device_that_is_not_there_is_told_alone(capsys):
-    lesson_07.check_progress(trained(lambda number: False, lambda put, a, b: (put(a, 0), put(b, 2))))
-    assert capsys.readouterr().out.endswith("the device is 0 or 1, not 2\n")
-
-
-def test_an_array_says_where_it_is():
-    both = lesson_07._Devices()
-    array = lesson_07._Array(both, 1.5, None)
-    assert repr(array) == "Array(1.5, in Python's memory)" and repr(both.put(array, 1)) == "Array(1.5, on device 1)"

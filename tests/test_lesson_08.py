@@ -10,7 +10,6 @@ import pytest
 from helpers.compute import devices, processes
 from helpers.judge import checks
 from helpers.lessons import lesson_08
-from helpers.measure import timing
 
 
 def exchange_on_jax(images, labels):
@@ -51,11 +50,6 @@ def test_what_the_devices_exchange_is_read_from_the_compiled_program():
     assert middle == ["f32[12,512]"] * 2
 
 
-def test_means_so_far_are_those_that_keras_shows():
-    assert lesson_08.running_mean([1.0, 3.0, np.float32(5.0)]) == [1.0, 2.0, 3.0]
-    assert lesson_08.running_mean([]) == []
-
-
 def test_the_devices_of_a_ring_see_nothing_but_what_is_sent():
     def pass_on(pieces, me, swap):
         arrived = swap(pieces[0])
@@ -87,24 +81,6 @@ def test_a_device_of_a_ring_that_waits_in_vain_is_told_why():
 
     with pytest.raises(checks.NotYet, match=r"device 0 waits .* never comes.* begun were: device 0 1, device 1 0"):
         lesson_08.ring(first_alone, [[np.zeros(2)]] * 2)
-
-
-def test_the_work_of_each_device_is_told(capsys):
-    spans = [("GPU:0", "forward", 0.0, 0.25), ("GPU:0", "back", 2.0, 2.25), ("GPU:1", "both", 0.5, 1.75)]
-    lesson_08.tell_work({"parts: 1": spans})
-    assert capsys.readouterr().out == "parts: 1: GPU:0 works 500 ms, GPU:1 works 1.25 s\n"
-
-
-@pytest.mark.parametrize(("slowest", "claim"), [(0.031, ""), (0.091, " (no claim: the gap is within the spread)")])
-def test_expected_and_measured_stand_beside_each_other(capsys, slowest, claim):
-    one = timing.Measurement("one", "CPU:0", (0.05, 0.05, 0.05))
-    two = timing.Measurement("two", "both", (0.029, 0.03, slowest))
-    lesson_08.tell_expected("256 images", one, two, half=0.025, exchange=0.005)
-    assert capsys.readouterr().out == (
-        "256 images, one device: 50 ms. Two devices:\n"
-        "  expected 25 ms (half) + 5 ms (exchange) = 30 ms: 1.67 times as fast\n"
-        f"  measured 30 ms: 1.67 times as fast{claim}\n"
-    )
 
 
 @pytest.mark.parametrize(

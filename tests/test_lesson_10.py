@@ -1,7 +1,6 @@
 """Lesson 10's own machinery: who exports, what is skipped, profiles, quantisation, figures."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -111,30 +110,11 @@ def test_every_provider_of_the_table_is_known_to_onnx_runtime():
     assert [row[0] for row in rows if row[3] == "yes"] == ["CPUExecutionProvider"]
 
 
-def test_a_provider_is_found_that_is_missing():
-    assert lesson.missing_provider(["CPUExecutionProvider"]) == "CUDAExecutionProvider"
-    assert lesson.missing_provider(["CUDAExecutionProvider"]) == "DmlExecutionProvider"
-
-
 def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch, capsys):
     without(monkeypatch, "openvino")
     assert lesson.import_openvino() is None
     said = capsys.readouterr().out
     assert said.startswith("skipped: OpenVINO is not installed here; to have it: ") and "--with openvino" in said
-
-
-def test_openvino_is_imported_where_it_is(capsys):
-    if not devices.installed("openvino"):
-        pytest.skip("OpenVINO is not installed here")
-    assert lesson.import_openvino() is sys.modules["openvino"] and not capsys.readouterr().out
-
-
-def test_a_shape_that_is_open_is_called_n():
-    from onnx import TensorProto, helper
-
-    value = helper.make_tensor_value_info("x", TensorProto.UINT8, ["batch", 28, 28, 1])
-    assert lesson.shape_of(value) == "n x 28 x 28 x 1"
-    assert lesson.shape_of(helper.make_tensor_value_info("x", TensorProto.FLOAT, [])) == "one number"
 
 
 # ---------------------------------------------------------------------------------------------- time and figures
@@ -159,21 +139,6 @@ def test_images_run_in_batches_of_one_size_and_a_rest():
 
     images = np.arange(7 * 784).reshape(7, 28, 28, 1)
     assert np.array_equal(lesson.run_all(run, images, batch=3)[:, 0], np.arange(7) * 784) and sizes == [3, 3, 1]
-
-
-def test_the_figures_say_what_they_show(monkeypatch):
-    told = []
-    monkeypatch.setattr(lesson, "show", lambda drawn, alt: told.append(alt))
-    timed = {
-        size: lesson.measurements({"Keras": [0.1 * size] * 3, "ONNX Runtime": [0.01 * size] * 3}, "a processor")
-        for size in (1, 4)
-    }
-    lesson.draw_race(timed, "a processor")
-    assert "Keras: 100 ms at 1, 10 images a second at 4" in told[0]
-    images = np.zeros((2, 28, 28, 1), "uint8")
-    answers = np.eye(10)[[7, 3]]
-    lesson.draw_inputs({"one": images, "other": images}, {"one": answers, "other": answers}, np.array([7, 7]))
-    assert "one: says 7, 100% sure; of all images 50.0% right" in told[1]
 
 
 # ---------------------------------------------------------------------------------------------- exercises

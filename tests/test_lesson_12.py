@@ -1,10 +1,9 @@
 """helpers.judge.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
 
+import re
 import shutil
 import time
 
-import IPython.display
-import numpy as np
 import pytest
 
 from helpers.compute import opencl, processes
@@ -12,30 +11,6 @@ from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.judge.checks import CheckFailed
 from helpers.lessons import lesson_12
-
-HEAD = """
-__kernel void group_sums(__global const int *x, __global int *sums, const int n) {
-    __local int part[64];
-    int i = get_global_id(0), me = get_local_id(0);
-"""
-TREE = """
-    part[me] = i < n ? x[i] : 0;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int step = 32; step > 0; step /= 2) {
-        if (me < step) part[me] += part[me + step];
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    if (me == 0) sums[get_group_id(0)] = part[0];
-}
-"""
-ATOMIC = """
-    if (me == 0) part[0] = 0;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (i < n) atomic_add(&part[0], x[i]);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (me == 0) sums[get_group_id(0)] = part[0];
-}
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +33,7 @@ def said(capsys):
 
 
 def judge_well():
+    print("its first launch")  # for a process that ends without a verdict
     return "all tried"
 
 
@@ -88,22 +64,27 @@ def judge_for_ever():
 @pytest.mark.parametrize(
     ("judge", "arguments", "verdict"),
     [
-        (judge_well, {}, "right (all tried)"),
+        (judge_well, {}, r"right \(all tried\)"),
         (judge_badly, {"line": "it"}, "not yet: expected more of 'it'"),
         (judge_untouched, {}, "not done yet: nothing there"),
         (judge_unforeseen, {}, "not yet: No device."),
-        (
-            judge_dead,
-            {},
-            "not yet: the process that ran your kernel gave no verdict: the process was ended by SIGK",
-        ),
-        (judge_for_ever, {"seconds": 3}, "not yet: the process that ran your kernel gave no verdict: it had not"),
+        (judge_dead, {}, "not yet: .*SIGKILL"),
+        (judge_for_ever, {"seconds": 3}, "not yet: .*3 s"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_judge_in_a_subprocess_tells_its_verdict(capsys, judge, arguments, verdict):
     in_subprocess(judge, **arguments)
-    assert said(capsys).startswith(verdict)
+    assert re.match(verdict, said(capsys))
+
+
+@pytest.mark.parametrize("judge", [judge_well, judge_untouched, judge_unforeseen])
+def test_a_judge_in_the_same_process_gives_the_same_verdict(capsys, monkeypatch, judge):
+    in_subprocess(judge)
+    apart = said(capsys)
+    monkeypatch.setenv(checks.SAME_PROCESS, "1")
+    in_subprocess(judge)
+    assert said(capsys) == apart
 
 
 def test_grading_raises_what_the_process_found(monkeypatch):
@@ -122,49 +103,6 @@ def test_what_is_handed_in_as_it_was_handed_out_is_not_done(capsys):
         assert said(capsys).startswith("not done yet: ")
     changed("int i; i = 2;")
     assert said(capsys) == "right (changed)"
-
-
-def test_right_sums_pass(capsys):
-    lesson_12.check_group_sums(HEAD + TREE)
-    assert said(capsys).startswith("right (10 sizes from 1 to 70,400, no race seen, on ")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("i < n ? x[i] : 0", "x[i]", "work-item 100 touches x[100], which does not exist"),
-        (" : 0;\n    barrier(CLK_LOCAL_MEM_FENCE);", " : 0;", "work-items 0 and 32 both touch part[32]"),
-        ("if (me == 0) ", "", "work-items 0 and 1 both write sums[0], and no barrier lies between"),
-        ("if (me < step) part[me] += part[me + step];\n", "if (me < step) part[me] += part[me + step], ", "1 meets 6"),
-        ("sums[get_group_id(0)]", "sums[get_group_id(0) + 1]", "work-item 64 touches sums[2], which does not exist"),
-        ("sums[get_group_id(0)] =", "sums[get_group_id(0)] +=", "expected"),
-        ("if (me == 0)", "if (me == 0 && get_group_id(0) > 0)", "came nothing: it was never written"),
-        ("barrier(CLK_LOCAL_MEM_FENCE);\n    for", "barrier(CLK_GLOBAL_MEM_FENCE);\n    for", "both touch part[32]"),
-        (TREE, ATOMIC, "Add as a tree"),
-        ("__local int part", "__local float part", "expected"),
-        ("__local int part[64]", "int part[64]", "no work-item touches local memory"),
-        (TREE, "    if (me == 0) sums[get_group_id(0)] = 0;\n    barrier(CLK_GLOBAL_MEM_FENCE);\n"
-         "    if (i < n) atomic_add(&sums[get_group_id(0)], x[i]);\n}", "no work-item touches local memory"),
-        (TREE, "    if (me == 0) { int s = 0; for (int k = i; k < n && k < i + 64; k++) s += x[k]; "
-         "sums[get_group_id(0)] = s; }\n}", "touches 65 elements: the others should share its work"),
-    ],
-)  # fmt: skip
-def test_wrong_sums_are_refused(capsys, old, new, complaint):
-    assert (HEAD + TREE).count(old) == 1
-    lesson_12.check_group_sums((HEAD + TREE).replace(old, new))
-    told = said(capsys)
-    assert told.startswith("not yet: ") and complaint in told
-
-
-def test_a_kernel_that_never_ends_is_refused(capsys):
-    endless = HEAD + TREE.replace("step > 0", "step > -1")
-    lesson_12.check_group_sums(endless)
-    assert "the kernel 'group_sums' does not end" in said(capsys)
-
-
-def test_a_kernel_that_writes_nothing_is_not_done(capsys):
-    lesson_12.check_group_sums(HEAD + "}")
-    assert said(capsys).startswith("not done yet: the kernel writes no result")
 
 
 # ------------------------------------------------------------------------------------ running what may go wrong
@@ -266,34 +204,6 @@ def promise_nothing():
     print("created")
 
 
-def promise_untried():
-    print("created")
-    print("not tried further, without a limit")
-
-
-def promise_too_much():
-    print("created")
-    raise MemoryError
-
-
-@pytest.mark.parametrize(
-    ("promise", "told"),
-    [
-        (promise_nothing, "no prediction made; measured: nowhere"),
-        (promise_untried, ""),
-        (promise_too_much, "no prediction made; measured: at the first use"),
-    ],
-)
-def test_a_promise_is_compared_where_it_was_tried(capsys, promise, told):
-    lesson_12.try_promise(promise, {}, None)
-    assert said(capsys) == told
-
-
-def test_a_displayed_program_does_not_tell_its_cause():
-    for one in lesson_12.programs().values():
-        assert all(f"{name}=" not in repr(one) for name in ("symptoms", "cause", "fix", "question"))
-
-
 def launch_race():
     import numpy as np
     import pyopencl as cl
@@ -324,42 +234,3 @@ def test_each_broken_program_has_its_own_cause_and_fix():
     assert len({one.cause for one in programs}) == len({one.fix for one in programs}) == 6
     for one in programs:
         assert one.cause in lesson_12.CAUSES and set(one.symptoms) <= set(lesson_12.SYMPTOMS)
-
-
-@pytest.mark.parametrize(
-    ("diagnosis", "told"),
-    [
-        (None, "not yet: expected a dictionary with the letters A to F, came NoneType."),
-        ({}, "not yet: there is no key 'A'; came an empty dictionary."),
-        (dict.fromkeys("ABCDEF", "wrong"), "not yet: A: expected (symptom, cause, fix), came 'wrong'."),
-        (dict.fromkeys("ABCDEF", ("", "", 0)), "not done yet: "),
-        (dict.fromkeys("ABCDEF", ("wrong", "race", True)), "not yet: A: the fix is a number from 1 to 8; came True."),
-        (dict.fromkeys("ABCDEF", ("wrong", ["race"], 2)), "not yet: A: the cause ['race'] is not in the list: "),
-        (dict.fromkeys("ABCDEF", ("wrong", "", 0)), "not yet: A: the cause is still empty."),
-        (dict.fromkeys("ABCDEF", ("", "", 0)) | {"E": ("Wrong", "arguments", "5")},
-         "not yet: still empty: A, B, C, D, F. Right so far: E."),
-        (dict.fromkeys("ABCDEF", ("", "", 0)) | {"B": ("wrong", "guard", 1)},
-         "not yet: B: 'wrong' is true, but a more exact symptom is in the list."),
-    ],
-)  # fmt: skip
-def test_a_diagnosis_of_another_form_is_told_so(capsys, diagnosis, told):
-    lesson_12.check_diagnosis(diagnosis)
-    assert said(capsys).startswith(told)
-
-
-@pytest.mark.parametrize(
-    ("draw", "words"),
-    [
-        (
-            lambda: lesson_12.strips({"guarded": np.array([2, -77]), "not": np.array([2, 9])}, 1, -77, "two strips"),
-            ["two strips. guarded: 0 of 1 canaries dead; not: 1 of 1 canaries dead."],
-        ),
-        (lambda: lesson_12.reached([0, 40], 40, "its group"), ["its group. Of 2 groups, 1 saw", "in all 40 runs."]),
-    ],
-)
-def test_a_figure_says_in_words_what_it_shows(monkeypatch, draw, words):
-    shown = []
-    monkeypatch.setattr(IPython.display, "display", shown.append)
-    draw()
-    [image] = shown
-    assert len(image.data) < 80_000 and all(word in image.alt for word in words)

@@ -120,19 +120,6 @@ def test_what_is_no_kernel_is_not_done(adapter, capsys, answer, told):
     assert said.startswith("not done yet: ") and told in said
 
 
-@pytest.mark.parametrize("first", ["", "near[me] = x[id.x]; workgroupBarrier();"])
-def test_a_sum_that_does_without_workgroup_memory_is_not_what_was_asked(adapter, first):
-    body = """
-    if (me == 0u) {
-        var sum = 0.0;
-        for (var i = id.x; i < min(id.x + 64u, n); i++) { sum += x[i]; }
-        partial[group.x] = sum;
-    }
-}"""
-    with pytest.raises(checks.NotYet, match="not made of what lies in workgroup memory"):
-        judge.judge_sums(HEAD + first + body)
-
-
 def test_luck_without_a_barrier_is_refused():
     with pytest.raises(checks.NotYet, match="by luck"):
         judge._shared_memory(HEAD + "near[me] = x[id.x]; partial[group.x] = near[0]; }")
@@ -140,69 +127,22 @@ def test_luck_without_a_barrier_is_refused():
 
 # ---- races: each mutant of exercise 3 is one; here is what is told, and what the recorder does not follow
 
-BARRIER = "workgroupBarrier();"
-COPY = f"near[me] = select(0.0, x[id.x], id.x < n); {BARRIER} "
-ADD = "if (me < step) { near[me] += near[me + step]; } "
+
+COPY = "near[me] = select(0.0, x[id.x], id.x < n); workgroupBarrier(); "
+ROUNDS = "for (var step = 32u; step > 0u; step /= 2u) {{ {} workgroupBarrier(); }} "
 END = "if (me == 0u) { partial[group.x] = near[0]; } }"
 
 
-def rounds(add=ADD, barrier=BARRIER):
-    return "for (var step = 32u; step > 0u; step /= 2u) { " + add + barrier + " } "
-
-
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("before", "add", "fact"),
     [
-        (COPY + rounds(barrier="") + END, "Is a barrier missing, after the copy or after a round"),
-        (
-            COPY + rounds("near[me] += near[me + step]; ") + END,
-            r"near\[32\].* invocation 32 reads near\[64\], which does",
-        ),
-        (COPY + rounds(barrier="storageBarrier();") + END, r"storageBarrier\(\) orders storage buffers alone"),
-        (COPY + rounds() + "partial[group.x] = near[0]; }", r"both write partial\[0\].* One invocation of each"),
-        (COPY + "near[me + 64u] = 1.0; " + rounds() + END, r"invocation 0 writes near\[64\], which does not exist"),
-        (COPY + "near[i32(me) - 1] += 0.0; " + rounds() + END, r"near\[-?\d+\]"),
-        (
-            f"if (id.x < n) {{ near[me] = x[id.x]; }} {BARRIER} " + rounds() + END,
-            r"n = 33: .*\nobody has written|Write the 0",
-        ),
-        (COPY + rounds(ADD.replace("[me + step]", "[me + step + 1u]")) + END, r"depends on it|race"),
-        (
-            COPY + rounds().replace("step > 0u", "step > 1u") + END,
-            "the sum of every second element: a round is missing",
-        ),
-        (COPY + rounds().replace("32u", "16u") + END, "the sum of the first 32 elements: a round is missing"),
-        (COPY + rounds() + END.replace("group.x", "id.x"), r"the workgroup's number, `group\.x`"),
+        ("", "if (me < step) { near[me] += near[me + step]; }", "no race seen"),
+        ("let mine = &near[me]; ", "if (me < step) { *mine += near[me + step]; }", "no race seen"),
+        ("let all = &near; ", "if (me < step) { (*all)[me] += (*all)[me + step]; }", "races were not looked for"),
     ],
 )
-def test_a_race_or_a_wrong_access_is_told(adapter, body, told):
-    with pytest.raises(checks.NotYet, match=told):
-        judge.judge_sums(HEAD + body)
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        (COPY + rounds() + END, "; no race seen$"),
-        (
-            COPY + "let mine = &near[me]; " + rounds("if (me < step) { *mine += near[me + step]; } ") + END,
-            "; no race seen$",
-        ),
-        (
-            COPY + "let all = &near; " + rounds("if (me < step) { (*all)[me] += (*all)[me + step]; } ") + END,
-            "; races were not looked for: `near` stands",
-        ),
-        (COPY + rounds("near[me] += select(0.0, near[me + step], me < step); ") + END, "an `if` would spare that"),
-        (
-            COPY + "if (me == 0u) { for (var i = 1u; i < 64u; i++) { near[0] += near[i]; } } " + END,
-            "six rounds were asked",
-        ),
-    ],
-)
-def test_what_deserves_a_word_is_right_all_the_same(adapter, body, told):
-    import re
-
-    assert re.search(told, judge.judge_sums(HEAD + body))
+def test_a_right_sum_says_whether_races_were_looked_for(adapter, before, add, fact):
+    assert fact in judge.judge_sums(HEAD + COPY + before + ROUNDS.format(add) + END)
 
 
 @pytest.mark.parametrize(
@@ -255,44 +195,7 @@ def test_a_frequent_mistake_gets_a_line_of_help(adapter, body, helps):
         judge.judge_sums(HEAD + body + "\n}")
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("let i = min(id.x, told.n - 1u); out[i] = told.alpha * x[i] + y[i];", r"n = 5: .*both write out\[4\]"),
-        (
-            "for (var i = id.x; i < told.n; i += 64u) { out[i] = told.alpha * x[i] + y[i]; }",
-            "results 0 to 63 belong to",
-        ),
-    ],
-)
-def test_one_invocation_writes_one_element(adapter, body, told):
-    from tests.mutants.lesson_14 import SAXPY
-
-    source = SAXPY.format(body=body).split('"""')[1]
-    with pytest.raises(checks.NotYet, match=told):
-        judge.judge_saxpy(source)
-
-
 # ---- tables, refusals, time
-
-
-def test_each_idea_has_six_names():
-    assert {len(row) for row in lesson.NAMES} == {7} and all(all(row) for row in lesson.NAMES)
-    assert len(lesson.names().headers) == 7
-
-
-def test_what_becomes_of_writes_beyond_the_end_is_told_and_compared(capsys):
-    zeros, right = np.zeros(3, np.float32), np.arange(1, 8, dtype=np.float32)
-    lesson.compare_writes("Dropped ", np.concatenate([zeros, right]), own=3)
-    assert "were dropped.\nyou predicted: Dropped" in (said := capsys.readouterr().out) and said.endswith(
-        "\nas predicted\n"
-    )
-    clamped = right.copy()
-    clamped[-1] = 64
-    lesson.compare_writes("crash", np.concatenate([zeros, clamped]), own=3)
-    assert "somebody else: 9." in (said := capsys.readouterr().out) and said.endswith("\nnot as predicted\n")
-    lesson.compare_writes(None, np.concatenate([zeros + 5, right]), own=3)
-    assert "front" in (said := capsys.readouterr().out) and "no prediction made; measured: elsewhere" in said
 
 
 def test_a_refusal_is_shown_without_the_functions_of_the_library(adapter):

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version=
 RTX_4090 = Device("opencl", "0:0", "NVIDIA GeForce RTX 4090", "gpu", vendor="NVIDIA Corporation")
 RADEON = Device("opencl", "0:0", "AMD Radeon RX 7800 XT", "gpu", vendor="Advanced Micro Devices, Inc.")
 ARC = Device("opencl", "0:0", "Intel Arc A770", "gpu", vendor="Intel(R) Corporation")
+APPLE = Device("opencl", "0:0", "Apple M4 Max", "gpu", vendor="Apple")
 posix = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 
 
@@ -62,8 +64,7 @@ def threads():
 def made(idle, busy, **more):
     """Samples with these utilisations, one each 0.1 s."""
     count = len(idle) + len(busy)
-    nothing = (None,) * count
-    values = {"utilisation": (*idle, *busy), "power": nothing, "temperature": nothing, "memory": nothing, **more}
+    values = {"utilisation": (*idle, *busy), "power": (None,) * count, **more}
     phases = ("idle",) * len(idle) + ("busy",) * len(busy)
     return Samples("fake", "a fake monitor", tuple(n / 10 for n in range(count)), phases, **values)
 
@@ -82,22 +83,12 @@ def test_a_real_load_on_the_cpu_shows():
             interval=0.1,
         )
     assert seen.verdict().used is True, seen.verdict()
-    assert "rose from" in str(seen.verdict())
-    assert {"idle", "busy"} == set(seen.phases)
-    assert list(seen.times) == sorted(seen.times)
+    assert set(seen.phases) == {"idle", "busy"} and list(seen.times) == sorted(seen.times)
     assert all(0 <= value < 150 for value in seen.utilisation)
     assert not threads()
 
 
-def test_waiting_is_not_load():
-    seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=1.0, busy_seconds=1.0, interval=0.1)
-    assert seen.verdict().used is False, seen.verdict()
-    assert "Not shown" in str(seen.verdict())
-
-
-def test_the_load_of_another_process_is_not_ours(tmp_path):
-    import subprocess
-
+def test_neither_waiting_nor_the_load_of_another_process_is_ours():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
             seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0, interval=0.1)
@@ -111,34 +102,20 @@ def test_what_ran_before_the_watching_does_not_count():
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         hashlib.sha256(bytes(2**16))
-    assert max(sample(watcher, 0.5, 0.1).utilisation) < 20  # a first look back to `find` would see 40 or more
+    seen = sample(watcher, 0.5, 0.1)
+    assert max(seen.utilisation) < 20  # a first look back to `find` would see 40 or more
+    assert set(seen.phases) == {"idle"} and seen.verdict().used is None
 
 
-def test_the_cpu_monitor_says_that_it_watches_this_process_alone():
-    assert "this process' own share" in find(CPU).description
-
-
-def test_sample_looks_without_loading():
-    seen = sample(find(CPU), 0.6, 0.1)
-    assert set(seen.phases) == {"idle"}
-    assert seen.verdict().used is None
-    assert "too few" in str(seen.verdict())
-
-
-@pytest.mark.parametrize("seconds", [0.4, 1.5])
-def test_a_sample_of_a_slow_tool_is_not_empty(seconds):
+def test_a_sample_of_a_slow_tool_is_not_empty():
     class Slow(Monitor):
         source, description = "slow", "a tool that takes its time"
 
         def read(self):
-            time.sleep(seconds)
+            time.sleep(1.5)
             return Reading(7.0)
 
     assert set(sample(Slow(), 0.5, 0.1).utilisation) == {7.0}  # the first look, of an unknown period, is left out
-
-
-def test_a_sample_without_a_monitor_is_empty_at_once():
-    assert sample(NoMonitor("none"), 5).times == ()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -186,8 +163,7 @@ def test_the_verdict(idle, busy, used):
 
 def test_the_verdict_falls_back_to_power():
     verdict = made([None] * 3, [None] * 3, power=(20, 21, 20, 300, 310, 305)).verdict()
-    assert verdict.used is True
-    assert "power rose from 20 W" in str(verdict)
+    assert verdict.used is True and "power" in str(verdict)
 
 
 def test_the_start_of_each_phase_is_left_out_when_figures_trail():
@@ -206,21 +182,32 @@ def test_a_clear_load_is_always_seen(idle, busy):
     assert made(idle, busy).verdict().used is True
 
 
-# ---- NVIDIA
+# ---- tools
+
+
+@posix
+@pytest.mark.parametrize(
+    ("tool", "make", "device"),
+    [
+        ("nvidia-smi", find, RTX_4090),
+        ("ioreg", vendor_tools.Ioreg, APPLE),
+        ("powershell", vendor_tools.WindowsCounters, APPLE),
+    ],
+)
+def test_a_load_shows_by_every_tool(tools, tool, make, device):
+    load = tools(tool)
+    seen = watch(make(device), loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
+    assert seen.verdict().used is True, seen.verdict()
+    assert not threads()
 
 
 @posix
 def test_nvidia_smi_watches_the_right_one_of_two_gpus(tools):
     load = tools("nvidia-smi")
+    load.touch()
     watcher = find(RTX_4090)
-    assert watcher
     assert "GPU 1 (NVIDIA GeForce RTX 4090)" in watcher.description
-    assert "may not" not in watcher.description
-    seen = watch(watcher, loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
-    assert seen.verdict().used is True, seen.verdict()
-    assert (seen.utilisation[-1], seen.power[-1], seen.temperature[-1]) == (97, 401.5, 66)
-    assert seen.memory[-1] == 20480 * 2**20
-    assert not threads()
+    assert watcher.read() == Reading(97, 401.5)
 
 
 @posix
@@ -229,16 +216,15 @@ def test_twin_gpus_are_told_apart_by_address_or_else_it_says_so(tools, pci, inde
     tools("nvidia-smi", "twins")
     description = find(Device("torch", "cuda:0", "NVIDIA GeForce RTX 4090", "gpu", "NVIDIA", pci=pci)).description
     assert f"GPU {index or 0} " in description
-    assert ("one of 2 GPUs, it may not be the one" in description) is (index is None)
+    assert ("one of 2 GPUs" in description) is (index is None)
 
 
 @posix
 def test_fields_that_are_not_available_are_none_and_power_decides(tools):
     load = tools("nvidia-smi", "no utilisation")
     seen = watch(find(RTX_4090), loading(load), idle_seconds=0.6, busy_seconds=1.0, interval=0.05)
-    assert set(seen.utilisation) == set(seen.temperature) == {None}
+    assert set(seen.utilisation) == {None}
     assert seen.verdict().used is True
-    assert "power rose" in str(seen.verdict())
 
 
 @posix
@@ -253,18 +239,14 @@ def test_fields_that_are_not_available_are_none_and_power_decides(tools):
 def test_a_tool_that_is_no_use_becomes_no_monitor_with_the_reason(tools, mode, reason):
     tools("nvidia-smi", mode)
     watcher = find(RTX_4090)
-    assert not watcher
-    assert reason in watcher.description
-    assert "evidence by placement and time only" in watcher.description
+    assert not watcher and reason in watcher.description
 
 
 @posix
 def test_a_tool_that_hangs_is_killed_with_its_children(tools, monkeypatch, tmp_path):
     tools("nvidia-smi", "hangs")
     monkeypatch.setattr(vendor_tools, "TIMEOUT", 3.0)
-    watcher = find(RTX_4090)
-    assert not watcher
-    assert "did not answer within 3 s" in watcher.why
+    assert not find(RTX_4090)
     for pid in (tmp_path / "pids").read_text().split():
         end = time.monotonic() + 10
         while psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE:
@@ -279,114 +261,67 @@ def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools,
     watcher = find(RTX_4090)
     monkeypatch.setattr(vendor_tools, "TIMEOUT", 2.0)
     seen = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5, interval=0.05)
-    assert reason in seen.problem
+    assert reason in seen.problem and reason in str(seen.verdict())
     assert seen.verdict().used is None
-    assert reason in str(seen.verdict())
     assert not threads()
 
 
-def test_without_a_tool_there_is_no_monitor_and_the_work_runs_all_the_same(tools):
-    watcher = find(RTX_4090)
-    assert not watcher
-    assert "nvidia-smi not found: it comes with NVIDIA's driver" in watcher.why
+@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="they have a tool for every GPU")
+@pytest.mark.parametrize("device", [RTX_4090, ARC], ids=str)
+def test_without_a_tool_there_is_no_monitor_and_the_work_runs_all_the_same(tools, device):
+    watcher = find(device)
+    assert not watcher and watcher.why
     calls = []
     seen = watch(watcher, lambda: calls.append(1), busy_seconds=0.01)
-    assert calls
-    assert (seen.times, seen.utilisation) == ((), ())
-    assert seen.verdict().used is None
-    assert "no monitor here, evidence by placement and time only" in str(seen.verdict())
+    assert calls and (seen.times, seen.utilisation) == ((), ())
+    assert seen.verdict().used is None and watcher.description in " ".join(str(seen.verdict()).split())
     assert sample(watcher, 0.1).times == ()
 
 
-@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="they have a tool for every GPU")
-def test_a_gpu_of_which_no_tool_is_known_has_no_monitor(tools):
-    assert "no tool is known that watches Intel Arc A770" in find(ARC).description
+# ---- the files of Linux' driver for AMD's GPUs
 
 
-# ---- AMD
+@pytest.fixture
+def two_radeons(tmp_path):
+    """The processor's GPU, which tells nothing of its power, and a card."""
+    for address, files in {
+        "0000:05:00.0": {"gpu_busy_percent": "3\n"},
+        "0000:2f:00.0": {"gpu_busy_percent": "95\n", "hwmon/hwmon4/power1_average": "210000000\n"},
+    }.items():
+        for name, text in files.items():
+            file = tmp_path / "sys/bus/pci/devices" / address / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    return tmp_path
 
 
-@posix
-@pytest.mark.parametrize("mode", ["list", "gpu_data"])
-def test_amd_smi_of_either_shape_watches_the_named_gpu(tools, mode):
-    load = tools("amd-smi", mode)
-    watcher = find(RADEON)
-    assert watcher.source == "amd-smi"
-    assert "GPU 1 (AMD Radeon RX 7800 XT)" in watcher.description
-    seen = watch(watcher, loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
-    assert seen.verdict().used is True, seen.verdict()
-    assert (seen.utilisation[-1], seen.power[-1]) == (95, 210)
-    assert seen.temperature[-1] == (60 if mode == "gpu_data" else 44)
+@pytest.mark.parametrize(("pci", "reading"), [("0000:2f:00.0", Reading(95, 210)), ("0000:05:00.0", Reading(3, None))])
+def test_the_kernels_files_are_those_of_the_device(two_radeons, pci, reading):
+    watcher = vendor_tools.AmdKernel(Device("torch", "cuda:0", "AMD Radeon", "gpu", "AMD", pci=pci), two_radeons)
+    assert watcher.read() == reading and "may not" not in watcher.description
 
 
-@pytest.mark.parametrize(
-    ("entry", "reading"),
-    [
-        # ROCm 7, MI355X: no edge sensor
-        (
-            {
-                "gpu": 0,
-                "usage": {"gfx_activity": {"value": 0, "unit": "%"}},
-                "power": {"socket_power": {"value": 239, "unit": "W"}},
-                "temperature": {"edge": "N/A", "hotspot": {"value": 36, "unit": "C"}},
-            },
-            Reading(0, 239, 36),
-        ),
-        # older: bare numbers and texts with units
-        (
-            {"gpu": 0, "usage": {"gfx_usage": "7 %"}, "power": {"average_socket_power": "22.5 W"}},
-            Reading(7, 22.5, None),
-        ),
-        ({"gpu": 0, "usage": {"gfx_activity": 40}, "power": {"current_socket_power": 120}}, Reading(40, 120, None)),
-        # an APU that tells nothing
-        ({"gpu": 2, "usage": "N/A", "power": "N/A", "temperature": "N/A"}, Reading()),
-        ({"gpu": 0, "usage": {"gfx_activity": {"value": "N/A", "unit": "%"}}}, Reading()),
-        ({}, Reading()),
-    ],
-)
-def test_amd_smi_entries_of_several_versions(entry, reading):
-    assert vendor_tools.amd_reading(entry) == reading
+def test_a_radeon_of_which_the_address_is_unknown_is_told_with_a_doubt(two_radeons, tmp_path):
+    assert "one of 2 GPUs" in vendor_tools.AmdKernel(RADEON, two_radeons).description
+    with pytest.raises(vendor_tools.NoReading):
+        vendor_tools.AmdKernel(RADEON, tmp_path / "without amdgpu")
 
 
 # ---- Apple and Windows
 
-IOREG_M = """\
-+-o AGXAcceleratorG16X  <class AGXAcceleratorG16X, id 0x100000a0b, registered, matched, active>
-    {
-      "model" = "Apple M4 Max"
-      "PerformanceStatistics" = {"In use system memory (driver)"=0,"Alloc system memory"=34170552320,\
-"Tiler Utilization %"=28,"Renderer Utilization %"=30,"Device Utilization %"=71,"In use system memory"=407715840}
-    }
-"""
 IOREG_TWO = """\
 +-o IntelAccelerator  <class IntelAccelerator, id 0x10000033b, registered, matched, active>
       "PerformanceStatistics" = {"Device Utilization %"=7,"In use system memory"=268435456}
       "model" = <"Intel(R) UHD Graphics 630">
 +-o AMDRadeonX6000_AMDNavi14GraphicsAccelerator  <class AMDRadeonX6000_AMDNavi14GraphicsAccelerator, id 0x100000abc>
-      "PerformanceStatistics" = {"GPU Activity(%)"=64,"vramUsedBytes"=2147483648,\
-"Temperature(C)"=71,"Total Power(W)"=38}
+      "PerformanceStatistics" = {"GPU Activity(%)"=64,"vramUsedBytes"=2147483648,"Total Power(W)"=38}
       "model" = <"AMD Radeon Pro 5500M">
 """
 
 
-@posix
-@pytest.mark.parametrize(
-    ("tool", "make"), [("ioreg", vendor_tools.Ioreg), ("powershell", vendor_tools.WindowsCounters)]
-)
-def test_the_tools_of_other_systems_are_called_as_they_expect(tools, tool, make):
-    load = tools(tool)
-    watcher = make(Device("opencl", "0:0", "Apple M4 Max", "gpu", vendor="Apple"))
-    seen = watch(watcher, loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
-    assert seen.verdict().used is True, seen.verdict()
-
-
-def test_ioreg_of_apple_silicon():
-    assert vendor_tools.ioreg_reading(IOREG_M, "apple") == Reading(71, None, None, 407715840)
-
-
 def test_ioreg_of_a_mac_with_two_gpus():
-    assert vendor_tools.ioreg_reading(IOREG_TWO, "amd") == Reading(64, 38, 71, 2147483648)
-    assert vendor_tools.ioreg_reading(IOREG_TWO, "intel").utilisation == 7
+    assert vendor_tools.ioreg_reading(IOREG_TWO, "amd") == Reading(64, 38)
+    assert vendor_tools.ioreg_reading(IOREG_TWO, "intel") == Reading(7)
 
 
 @pytest.mark.parametrize("text", ["", "+-o Something\n", '"Device Utilization %"=many'])
@@ -400,7 +335,6 @@ def test_windows_counters_add_the_compute_engines_and_leave_out_the_others():
         "12 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_0_engtype_3D\r\n"
         "30 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_2_engtype_Compute 0\r\n"
         "8 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_3_engtype_Cuda\r\n"
-        "50 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_4_engtype_VideoDecode\r\n"
         "50 pid_1308_luid_0x00000000_0x00016BCB_phys_0_eng_5_engtype_Copy\r\nend\r\n"
     )
     assert vendor_tools.windows_reading(text).utilisation == 50

@@ -44,7 +44,7 @@ def draw_digits():
 
 def draw_idle_and_busy():
     phases, none = ("idle", "idle", "busy", "busy"), (None,) * 4
-    samples = monitor.Samples("test", "a test", (0, 1, 2, 3), phases, (1.0, 2.0, 90.0, None), none, none, none)
+    samples = monitor.Samples("test", "a test", (0, 1, 2, 3), phases, (1.0, 2.0, 90.0, None), none)
     lesson_00.idle_and_busy(samples, "some device")
 
 

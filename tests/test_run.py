@@ -2,11 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import nbformat
 import psutil
@@ -31,41 +31,37 @@ def runs(pid):
 # ---------------------------------------------------------------------------------------------- which lessons
 
 
-@pytest.mark.parametrize(
-    "name", ["1", "01", "01-add", "01-add-numbers", "01-add-numbers.ipynb", "notebooks/01-add-numbers.ipynb"]
-)
-def test_a_lesson_is_found_by_number_name_or_path(tmp_path, name):
+@pytest.mark.parametrize("name", ["1", "01", "01-add", "01-add-numbers.ipynb", "notebooks/01-add-numbers.ipynb"])
+def test_a_lesson_is_found_by_number_name_or_path_and_a_copy_beside_it_does_not_hide_it(tmp_path, name):
     path = sample_lesson.save(tmp_path)
-    sample_lesson.save(tmp_path, name="02-add-letters")
+    for other in ("01-add-numbers-mine", "02-add-letters", "10-add-tens", "scratch"):
+        sample_lesson.save(tmp_path, name=other)
     assert lesson_files.find([name], tmp_path) == [path]
+    assert [found.stem for found in lesson_files.find(["10", "1"], tmp_path)] == ["01-add-numbers", "10-add-tens"]
 
 
-def test_without_names_every_lesson_is_found_in_order(tmp_path):
-    names = ["10-add-tens", "02-add-letters", "01-add-numbers"]
-    paths = [sample_lesson.save(tmp_path, name=name) for name in names]
-    sample_lesson.save(tmp_path, name="scratch")
-    assert lesson_files.find([], tmp_path) == sorted(paths)
-    assert lesson_files.find(["10", "1"], tmp_path) == [paths[2], paths[0]]
-
-
-@pytest.mark.parametrize("name", ["7", "nonsense", "", "01-add-numbers-2"])
-def test_an_unknown_lesson_is_told_with_those_that_exist(tmp_path, name):
+@pytest.mark.parametrize("name", ["7", "nonsense", "", "01-add-numbers-2", "bob/01-add-numbers.ipynb"])
+def test_an_unknown_lesson_is_refused_with_those_that_exist(tmp_path, name):
     sample_lesson.save(tmp_path)
-    with pytest.raises(WorkshopError, match="no lesson called") as told:
+    with pytest.raises(WorkshopError, match="01-add-numbers"):
         lesson_files.find([name], tmp_path)
-    assert "01-add-numbers" in str(told.value)
 
 
-def test_a_name_that_fits_two_lessons_is_told(tmp_path):
-    sample_lesson.save(tmp_path)
-    sample_lesson.save(tmp_path, name="01-add-letters")
+def test_a_name_that_fits_two_lessons_or_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(WorkshopError, match="no lessons"):
+        lesson_files.find([], tmp_path)
+    for name in ("01-add-numbers", "01-add-letters"):
+        sample_lesson.save(tmp_path, name=name)
     with pytest.raises(WorkshopError, match="More than one"):
         lesson_files.find(["01"], tmp_path)
 
 
-def test_an_empty_folder_is_told(tmp_path):
-    with pytest.raises(WorkshopError, match="no lessons"):
-        lesson_files.find([], tmp_path)
+def test_a_learners_file_elsewhere_is_run_itself(tmp_path):
+    for folder in ("notebooks", "alice"):
+        (tmp_path / folder).mkdir()
+        sample_lesson.save(tmp_path / folder)
+    copy = tmp_path / "alice" / "01-add-numbers.ipynb"
+    assert lesson_files.find([str(copy)], tmp_path / "notebooks") == [copy]
 
 
 @pytest.mark.parametrize("arguments", [["--profile", "nonsense"], ["nonsense"]])
@@ -232,44 +228,120 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
     files.write(tmp_path / "deep" / "file", "old")
     with pytest.raises(UnicodeEncodeError):
         files.write(tmp_path / "deep" / "file", "new \ud800")
-    assert [(file.name, file.read_text()) for file in (tmp_path / "deep").iterdir()] == [("file", "old")]
-    assert Path(tmp_path / "deep" / "file").read_bytes() == b"old"
-
-
-def test_a_file_elsewhere_is_run_itself_and_a_missing_one_is_refused(tmp_path):
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    copies = tmp_path / "alice"
-    copies.mkdir()
-    for place in (folder, copies):
-        nbformat.write(sample_lesson.of("print(1)"), place / "01-add-numbers.ipynb")
-    assert lesson_files.find([str(copies / "01-add-numbers.ipynb")], folder) == [copies / "01-add-numbers.ipynb"]
-    with pytest.raises(WorkshopError, match="There is no file"):
-        lesson_files.find([str(tmp_path / "bob" / "01-add-numbers.ipynb")], folder)
-    nbformat.write(sample_lesson.of("print(1)"), folder / "01-add-numbers-Ann.ipynb")  # no lesson's name, but her copy
-    copy = folder / "01-add-numbers-Ann.ipynb"
-    assert lesson_files.find([str(copy)], folder) == [copy]
-
-
-def test_a_copy_beside_a_lesson_does_not_hide_it(tmp_path):
-    for name in ("01-add-numbers", "01-add-numbers-mine"):
-        nbformat.write(sample_lesson.of("print(1)"), tmp_path / f"{name}.ipynb")
-    assert [path.stem for path in lesson_files.find(["1"], tmp_path)] == ["01-add-numbers"]
+    assert [(file.name, file.read_bytes()) for file in (tmp_path / "deep").iterdir()] == [("file", b"old")]
 
 
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
     code = "from helpers.lessons import lesson_04\nlesson_04.check_parameters(lambda sizes: ...)"
-    nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
-    paths = lesson_files.find([], tmp_path)
-    assert run.run_lessons(paths, "preview", tmp_path / "build") == 0
-    assert run.run_lessons(paths, "preview", tmp_path / "build", grade=True) == 1
-    assert "CheckFailed: not done yet" in (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
+    path = sample_lesson.save(tmp_path, sample_lesson.of(code))
+    assert run.run_lessons([path], "preview", tmp_path / "build") == 0
+    assert run.run_lessons([path], "preview", tmp_path / "build", grade=True) == 1
+    assert "CheckFailed" in (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
 
 
-def test_a_run_on_the_stand_in_says_so_in_its_last_lines(tmp_path, capsys):
-    code = "from helpers import data, workload\nworkload.banner('here', data.STAND_IN)"
-    nbformat.write(sample_lesson.of(code), tmp_path / "01-add-numbers.ipynb")
-    assert run.run_lessons(lesson_files.find([], tmp_path), "preview", tmp_path / "build") == 0
-    said = capsys.readouterr().out
-    assert "1 of 1 passed. Not on MNIST but on the stand-in: 01." in said
-    assert "on here, digits stand-in" in said
+def test_a_run_on_the_stand_in_ends_with_the_numbers_of_those_lessons(tmp_path, capsys):
+    code = (
+        "from helpers.compute import data\nfrom helpers.measure import workload\nworkload.banner('here', data.STAND_IN)"
+    )
+    path = sample_lesson.save(tmp_path, sample_lesson.of(code))
+    assert run.run_lessons([path], "preview", tmp_path / "build") == 0
+    printed = capsys.readouterr().out
+    assert "on here, digits stand-in" in printed and re.search(r"1 of 1 passed\. .*stand-in: 01\.", printed)
+
+
+# ---------------------------------------------------------------------------------------------- what strangers send
+
+
+def changed(**more):
+    """Return a notebook's JSON with `more` in its cell, as no notebook program writes it."""
+    made = json.loads(nbformat.writes(sample_lesson.of("1")))
+    made["cells"][0] |= more
+    return json.dumps(made).encode()
+
+
+def shows(metadata):
+    return f"from IPython.display import display\ndisplay({{'text/plain': ''}}, raw=True, metadata={metadata})"
+
+
+BAD = {
+    "binary": b"\xff\x00",
+    "cells-that-are-none": b'{"cells": [7], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
+    "nested": b"[" * 200_000,
+    "no-cells": b'{"metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
+    "no-json": b"hello",
+    "number-for-source": changed(source=5),
+    "number-for-tags": changed(metadata={"tags": 5}),
+    "evil-banner": changed(source=shows({"anygpu": "evil"})),
+}
+ESCAPES = "\x1b[2J\x1b]52;c;ZXZpbA==\x07"  # they clear the screen, and fill the clipboard
+
+
+def test_whatever_a_copy_holds_it_is_one_row_and_the_next_one_is_run(tmp_path, capfd):
+    for name, content in BAD.items():
+        (tmp_path / f"{name}.ipynb").write_bytes(content)
+    (tmp_path / "folder.ipynb").mkdir()
+    (tmp_path / "gone.ipynb").symlink_to("nowhere")
+    past_messages = f"import sys\nprint({ESCAPES!r}, file=sys.__stdout__, flush=True)"
+    terminal = sample_lesson.of(past_messages, f"raise ValueError({ESCAPES + '<img>'!r})")
+    sample_lesson.save(tmp_path, terminal, "terminal")
+    sample_lesson.save(tmp_path, sample_lesson.of(shows({"anygpu": {"dataset": 5}})), "y-number-for-dataset")
+    sample_lesson.save(tmp_path, sample_lesson.of("1"), f"z-good{ESCAPES[:4]}")
+    assert run.run_lessons(sorted(tmp_path.glob("*.ipynb")), "preview", tmp_path / "build") == 1
+    rows = report(tmp_path / "build")
+    failed = {name: row["message"] for name, row in rows.items() if row["verdict"] == "failed"}
+    assert failed.keys() == {*BAD, "folder", "gone", "terminal"} and all(failed.values())
+    assert rows.keys() - failed.keys() == {"y-number-for-dataset", "z-good\\x1b[2J"}
+    page = (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
+    printed = "".join(capfd.readouterr())
+    assert "\\x1b]52;c" in page and "<img>" not in page
+    assert "\\x1b]52;c" in printed and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", page + printed)
+
+
+def test_a_cell_that_prints_without_end_is_kept_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(execute, "OUTPUT_LIMIT", 10_000)
+    notebook = sample_lesson.of("for number in range(300):\n    print('x' * 1000, flush=True)\n1 / 0", "print('next')")
+    notebook.cells[0].metadata["tags"] = ["raises-exception"]
+    assert execute.execute(notebook, tmp_path).failure is None
+    assert 5_000 < len(execute.text(notebook.cells[0])) < 20_000 and execute.errors(notebook.cells[0])
+    assert execute.text(notebook.cells[1]) == "next\n"
+
+
+LISTEN = """
+import os, sys, time, zmq
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sockets = []
+for port in sys.argv[1:]:
+    sockets.append(zmq.Context.instance().socket(zmq.SUB))
+    sockets[-1].setsockopt(zmq.SUBSCRIBE, b"")
+    sockets[-1].connect(f"tcp://127.0.0.1:{port}")
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    for one in sockets:
+        while one.poll(10):
+            print(one.recv_multipart())
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as a second account")
+@pytest.mark.parametrize("encryption", ["auto", "disabled"])
+def test_another_account_overhears_nothing_of_a_kernel(tmp_path, monkeypatch, encryption):
+    """Without encryption it overhears: else the test would prove nothing."""
+    manager = execute._manager()
+    assert manager.transport_encryption == "auto"
+    manager.transport_encryption = encryption
+    monkeypatch.setattr(execute, "_manager", lambda: manager)
+    overheard = f"""
+import psutil, subprocess, sys, threading, time
+def speak():
+    while True:
+        print("a secret", flush=True)
+        time.sleep(0.1)
+threading.Thread(target=speak, daemon=True).start()
+ports = [str(found.laddr.port) for found in psutil.Process().net_connections() if found.status == "LISTEN"]
+heard = subprocess.run([sys.executable, "-c", {LISTEN!r}, *ports], capture_output=True, text=True)
+open("heard", "w").write(heard.stdout + heard.stderr)
+"""
+    assert execute.execute(sample_lesson.of(overheard), tmp_path).failure is None
+    heard = (tmp_path / "heard").read_text(encoding="utf-8")
+    assert "a secret" in heard if encryption == "disabled" else heard == ""

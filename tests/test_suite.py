@@ -1,13 +1,17 @@
-"""The suite's own rules: lessons' cells without noise, and slow tests on request alone."""
+"""The suite's own rules: lessons' cells without noise; what a quick run leaves out, and when it runs a lesson again."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
+import import_graph
+import pytest
 import sample_lesson
 
 from helpers import ROOT
+from helpers.commands import lesson_files
 
 
 def run_pytest(folder, *arguments):
@@ -23,31 +27,73 @@ def test_a_cell_that_writes_to_standard_error_or_does_not_raise_as_it_should_fai
     for number in (2, 3):
         notebook.cells[number].metadata["tags"] = ["raises-exception"]
     sample_lesson.save(tmp_path, notebook)
-    status, said = run_pytest(tmp_path, "--nbval-lax", "--nbval-current-env")
+    status, output = run_pytest(tmp_path, "--nbval-lax", "--nbval-current-env")
     assert status == 1
-    passed = [line.rpartition("::")[2] for line in said.splitlines() if line.startswith("PASSED")]
+    passed = [line.rpartition("::")[2] for line in output.splitlines() if line.startswith("PASSED")]
     assert passed == ["Cell 0", "Cell 2", "Cell 4"]
-    assert "wrote to standard error" in said and "noise" in said
-    assert "tagged raises-exception, and it raised nothing" in said
+    assert "wrote to standard error" in output and "noise" in output
+    assert "tagged raises-exception, and it raised nothing" in output
 
 
-def test_slow_tests_run_on_request_alone_and_say_so(tmp_path):
+def test_slow_tests_run_on_request_alone_and_are_counted(tmp_path):
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.slow\ndef test_slow(): pass\n", encoding="utf-8")
-    assert "slow: python3 workshop.py test --all" in run_pytest(tmp_path)[1]
+    for workers in ((), ("--numprocesses=1", "--dist=loadscope")):
+        output = run_pytest(tmp_path, *workers)[1]
+        assert "Left out: 1 slow tests." in output and "skipped" not in output
     assert "1 passed" in run_pytest(tmp_path, "--all")[1]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A copy of the project with two lessons of two cells, in a repository of its own cache."""
+    for name in ("helpers", "tests", "requirements", "data/results"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    for name, module in (("01-add-numbers", "errors"), ("02b-time-numbers", "measure.timing")):
+        sample_lesson.save(tmp_path / "notebooks", sample_lesson.of(f"import helpers.{module}", "1"), name)
+    return tmp_path
+
+
+def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(project):
+    def lessons_that_ran(*arguments):
+        command = [sys.executable, "-m", "pytest", "-rA", "--nbval-lax", "--nbval-current-env", *arguments]
+        environment = os.environ | {"PYTHONPATH": str(project)}
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+        return sorted(set(re.findall(r"PASSED notebooks.(\d\d[a-z]?)-\S*::", done.stdout)))
+
+    notebooks = str(project / "notebooks")
+    assert lessons_that_ran(notebooks, "--numprocesses=2", "--dist=loadscope") == ["01", "02b"]
+    for name in ("measure/timing", "lessons/lesson_05"):
+        with (project / "helpers" / f"{name}.py").open("a", encoding="utf-8") as file:
+            file.write("# changed\n")
+    assert lessons_that_ran(notebooks, "--numprocesses=2", "--dist=loadscope") == ["02b"]
+    assert lessons_that_ran(notebooks, "--all") == ["01", "02b"]
+    sample_lesson.save(project / "notebooks", sample_lesson.of("import helpers.errors", "1 / 0"))
+    assert lessons_that_ran(notebooks) == lessons_that_ran(notebooks) == ["01"]  # its first cell; the second failed
+
+
+def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mistakes_alone():
+    lesson = lesson_files.find(["03"])[0]
+    names = {path.relative_to(ROOT).as_posix() for path in import_graph.reached(lesson)}
+    assert {"helpers/tile/syntax.py", "helpers/compute/worker.py", "helpers/lessons/mistakes/03.toml"} <= names
+    assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/commands/run.py"} & names
 
 
 def test_what_asks_for_chromium_is_the_browsers_suite_and_its_end_says_what_was_proved(tmp_path):
     source = "import pytest\n@pytest.fixture\ndef chromium(): pass\ndef test_other(): pass\n"
     (tmp_path / "test_it.py").write_text(source + "def test_the_page_opens(chromium): pass\n", encoding="utf-8")
-    said = run_pytest(tmp_path, "-m", "browser")[1]
-    assert "1 deselected" in said and "s  test_it: the page opens (1 " in said  # passed, or skipped without Chromium
+    output = run_pytest(tmp_path, "--all", "-m", "browser")[1]
+    assert (
+        "1 deselected" in output and "s  test_it: the page opens (1 " in output
+    )  # passed, or skipped without Chromium
 
 
 def test_what_is_tested_of_one_lesson_stays_on_one_worker(tmp_path):
-    ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("00-check-setup", "01-add-numbers")]
+    ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("01-add-numbers", "01b-time-numbers")]
     source = f"import pytest\n@pytest.mark.parametrize('x', {ids})\ndef test_it(x): pass\n"
     (tmp_path / "test_it.py").write_text(source, encoding="utf-8")
-    _, said = run_pytest(tmp_path, "-v", "--numprocesses=2", "--dist=loadscope")
-    ran = set(re.findall(r"\[(gw\d)\].* PASSED .*\[(\d\d)-", said))
+    _, output = run_pytest(tmp_path, "-v", "--numprocesses=2", "--dist=loadscope")
+    ran = set(re.findall(r"\[(gw\d)\].* PASSED .*\[(\d\d[a-z]?)-", output))
     assert len(ran) == 2 and len(dict(ran)) == 2  # two lessons, a worker for each

@@ -239,7 +239,7 @@ def test_a_device_that_computes_wrongly_is_told_and_the_doctor_knows_what_helps(
     assert following.endswith("doctor")
     device = devices.Device("jax", "cuda:0", "a GPU", "gpu", computes="wrong: by up to 12")
     answers = {"jax": devices.Answer("jax", "ok", devices=(device,))}
-    told = facts.Facts(Host("Linux", "x86_64", (3, 12), "venv", False), answers=answers, proofs=facts.proofs(answers))
+    told = facts.Facts(Host("Linux", "x86_64", (3, 12), "venv", False), answers=answers)
     (found,) = [item for item in doctor.judge(told) if isinstance(item, doctor.Finding)]
     assert found.id == "devices-wrong" and "    export KERAS_BACKEND=tensorflow" in found.next.splitlines()
 

@@ -82,6 +82,11 @@ def until(condition):
         time.sleep(0.02)
 
 
+def extras(folder):
+    """The extras that .venv was built for."""
+    return json.loads((folder / ".venv/workshop.json").read_text(encoding="utf-8"))["extras"]
+
+
 def times(folder):
     """When each package came into .venv."""
     return {path.name: path.stat().st_mtime_ns for path in (folder / ".venv").rglob("*.dist-info")}
@@ -274,8 +279,32 @@ def test_without_a_network_the_first_call_says_so_and_the_next_goes_on(bare, bui
     shutil.copytree(built / ".uv", bare / ".uv", dirs_exist_ok=True)
     status, said = call(bare, "lab", "--with", "torch", env=offline(tmp_path))
     assert status == 2 and "Installing the packages (cpu) failed" in said and "Check the network" in said
-    shutil.rmtree(bare / ".venv")  # "delete the folder .venv" begins from nothing, without PyTorch
-    assert call(bare)[0] == 0
+    assert not list(bare.glob(".venv*/"))
+    assert call(bare)[0] == 0 and extras(bare) == []
+
+
+@pytest.mark.parametrize("there", ["nothing yet", "the lessons"])
+def test_an_extra_that_fails_is_not_remembered_and_the_lessons_open_without_it(there, fresh, built, tmp_path):
+    if there == "the lessons":
+        shutil.copytree(built / ".venv", fresh / ".venv", symlinks=True, copy_function=os.link)
+    project = (fresh / "pyproject.toml").read_text(encoding="utf-8")
+    (fresh / "pyproject.toml").write_text(re.sub('"torch==[^;]*;', '"torch==0.0.1;', project), encoding="utf-8")
+    status, said = call(fresh, "lock", "--check", "--with", "torch", env=environment())
+    assert status == 2 and "Installing PyTorch failed" in said and "open without it" in said and extras(fresh) == []
+    (fresh / "pyproject.toml").write_text(project, encoding="utf-8")
+    assert call(fresh, env=offline(tmp_path)) == (0, "All locks are up to date.\n")
+    assert "Setting up" not in call(fresh, "doctor", "--quick", env=offline(tmp_path))[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cuda family is for Linux")
+def test_a_family_that_fails_leaves_the_one_that_stood(ready, tmp_path):
+    before, lock = times(ready), ready / "requirements/cuda.txt"
+    lock.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, shortened("cuda.txt", "tabulate", "tqdm")))
+    status, said = call(ready, "lock", "--check", "--accel", "cuda")
+    assert status == 2 and "Installing the packages (cuda) failed" in said
+    status, said = call(ready, env=offline(tmp_path))
+    assert "Setting up" not in said and times(ready) == before
+    assert [path.name for path in ready.glob(".venv*/")] == [".venv"]
 
 
 def test_a_download_that_differs_from_the_lock_is_refused(fresh):
@@ -504,7 +533,7 @@ def test_pytorchs_build_holds_code_for_the_gpu(told, build, tmp_path, monkeypatc
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     wanted = {"family": "cuda", "extras": ["torch"]}
-    assert workshop.installs(wanted, "lab")[-1][1][-2:] == ["--torch-backend", build]
-    assert workshop.installs({**wanted, "family": "cpu"}, "lab")[-1][1][-1] == "cpu"
+    assert workshop.installs(wanted, "lab", "venv")[-1][1][-2:] == ["--torch-backend", build]
+    assert workshop.installs({**wanted, "family": "cpu"}, "lab", "venv")[-1][1][-1] == "cpu"
     tool.unlink()
     assert workshop.torch_build("cuda") == "cu126"  # no driver, or an image that is built elsewhere

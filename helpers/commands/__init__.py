@@ -1,14 +1,18 @@
 """The workshop's commands: a small module each, with `add_arguments` and `run`, here or in helpers/maintain.
 
 A module whose PASSES_ON is true gets every argument that it does not know itself in `args.rest`.
+workshop.py imports this file, and helpers.errors, with whatever Python starts it: 3.8 or newer, without any package.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from types import ModuleType
 
-# What each command does, in one line; workshop.py reads this literal without importing anything.
+from helpers.errors import WorkshopError
+
+# What each command does, in one line.
 COMMANDS = {
     "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
     "run": "execute lessons without a browser and write build/: notebooks and a report",
@@ -31,6 +35,30 @@ COMMANDS = {
     "format": "for maintainers: bring code and notebooks into the workshop's form (outputs stay as they are)",
 }
 MAINTAIN = ("store", "screenshots", "race", "lock", "docs", "lint", "format")
+
+
+def overview() -> str:
+    """Return the list of all commands, one line each."""
+    lines = [f"  {name:<12} {text}" for name, text in COMMANDS.items()]
+    return "\n".join(["The commands (COMMAND --help says more about one):", *lines])
+
+
+def check(name: str, call: str) -> None:
+    """Refuse a name that no command has.
+
+    Args:
+        name: what was typed.
+        call: what stands before it, to be shown.
+    """
+    if name in COMMANDS:
+        return
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    guess = f"Did you mean {close[0]}? " if close else ""
+    raise WorkshopError(
+        f"There is no command called {name!r}.",
+        f"The commands are {', '.join(COMMANDS)}.",
+        f"{guess}`{call} --help` says what each of them does.",
+    )
 
 
 def load(name: str) -> ModuleType:

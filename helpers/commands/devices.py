@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from helpers.doctor.findings import Finding
-from helpers.errors import WorkshopError
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
@@ -16,14 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask every framework and print one table; the status is 0 if any of them found a device that computes right."""
-    from helpers import doctor
     from helpers.compute import devices
 
     titles = ", ".join(framework.title for framework in devices.FRAMEWORKS.values())
     print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)
     answers = devices.find(timeout=args.timeout)
     print(devices.table(answers))
-    for finding in doctor.look("PYOPENCL_CTX"):
-        if isinstance(finding, Finding):
-            print(f"\n{WorkshopError(finding.what, finding.why, finding.next)}")
     return 0 if any(device.usable for answer in answers for device in answer.devices) else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 0.1
 # Against hanging: lesson 05 trains ten minutes on JAX.
 CELL_SECONDS = {workload.TINY: 300, "preview": 300, "lab": 1800, "full": 3600}
+OUTPUT_LIMIT = 10_000_000  # characters: the most that is kept of what one cell prints
 WIDGET = "application/vnd.jupyter.widget-view+json"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -89,7 +91,10 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _manager() -> Any:  # noqa: ANN401
-    """Return a kernel manager that starts this very Python, whatever kernels are installed for the user."""
+    """Return a kernel manager that starts this very Python, whatever kernels are installed for the user.
+
+    Its kernels are encrypted: their ports are open to every account of the machine, which could read what they print.
+    """
     from ipykernel.kernelspec import RESOURCES, get_kernel_dict
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
@@ -98,7 +103,32 @@ def _manager() -> Any:  # noqa: ANN401
         def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
             return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
 
-    return AsyncKernelManager(kernel_spec_manager=ThisPython())
+    return AsyncKernelManager(kernel_spec_manager=ThisPython(), transport_encryption="auto")
+
+
+def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
+    """Return nbclient's client for `notebook`; it keeps OUTPUT_LIMIT characters of a cell that prints without end."""
+    from collections import Counter
+
+    from nbclient import NotebookClient
+
+    printed: Counter[int] = Counter()
+
+    class Client(NotebookClient):
+        def output(self, outs: list, msg: dict, display_id: str | None, cell_index: int) -> NotebookNode | None:
+            before = printed[cell_index]
+            printed[cell_index] += len(str(msg["content"]))
+            if printed[cell_index] > OUTPUT_LIMIT and msg["msg_type"] != "error":
+                if before > OUTPUT_LIMIT:
+                    return None
+                msg["msg_type"], msg["content"] = "stream", {"name": "stdout", "text": "\n[The rest was not kept.]\n"}
+            return super().output(outs, msg, display_id, cell_index)
+
+    client = Client(
+        notebook, km=_manager(), timeout=timeout, coalesce_streams=True, record_timing=False, store_widget_state=False
+    )
+    client.log.setLevel("CRITICAL")  # every failure is told by us, once
+    return client
 
 
 @contextlib.contextmanager
@@ -108,21 +138,12 @@ def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str], t
 
     import psutil
     from jupyter_core.utils import ensure_event_loop
-    from nbclient import NotebookClient
 
-    client = NotebookClient(
-        notebook,
-        km=_manager(),
-        timeout=timeout,
-        coalesce_streams=True,
-        record_timing=False,
-        store_widget_state=False,
-        extra_arguments=["--log-level=CRITICAL"],  # or it warns on our terminal that its local port is not encrypted
-    )
-    client.log.setLevel("CRITICAL")  # every failure is told by us, once
+    client = _client(notebook, timeout)
     watch = None
     try:
-        client.start_new_kernel(cwd=str(folder), env=environment)
+        # What a cell prints comes as a message. What it writes past that, such as escape codes, reaches no terminal.
+        client.start_new_kernel(cwd=str(folder), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         watch = Watch(psutil.Process(client.km.provisioner.pid))
         watch.start()
         client.start_new_kernel_client()
@@ -185,7 +206,7 @@ def execute(
             if failure:
                 client.shutdown_kernel = "immediate"
     except (RuntimeError, OSError) as error:
-        failure = Failure("kernel died", None, f"The kernel did not start: {error}")
+        failure = Failure("kernel died", None, f"The kernel did not start: {error}. `doctor` looks for the reason.")
     return Outcome(time.perf_counter() - began, watch.peak if watch else 0, failure)
 
 
@@ -213,7 +234,7 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
         progress(index)
     if not wrong:
         return None
-    more = [f"{lesson_files.label(notebook, one.cell)}: {one.message}" for one in wrong[1:]]
+    more = [f"{lesson_files.label(notebook, failure.cell)}: {failure.message}" for failure in wrong[1:]]
     return wrong[0]._replace(message="\n".join([wrong[0].message, *more]))
 
 

@@ -1,4 +1,4 @@
-"""Files that commands leave behind: written as a whole or not at all, where they can be, named briefly."""
+"""What commands leave behind: files written as a whole or not at all, and texts that do no harm to a terminal."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def can_write(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def printable(text: str, most: int = 2000) -> str:
+    """Return foreign text for a terminal or a page: in its lines, but with control characters written out as `\\x1b`.
+
+    Else a notebook's error could clear the reader's screen, write over lines that stand there, or fill the clipboard.
+    """
+    kept = text if len(text) <= most else f"{text[:most]} ..."
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in kept
+    )
 
 
 def short(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -11,11 +12,13 @@ import socket
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from helpers import ROOT
 from helpers.commands import files, lesson_files
+from helpers.compute.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 
@@ -23,6 +26,14 @@ ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
 # A beginner should meet a lesson, not a question about news.
 PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+REDIRECT = """\
+<!DOCTYPE html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0;url={address}">
+<title>The lessons</title>
+<a href="{address}">Open the lessons</a>
+"""
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,28 +90,65 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
         port: where to listen; the first free one from 8888 on if None.
         browser: whether to open the page in a browser, where there is a screen.
     """
+    for number in SIGNALS:  # a window that is closed while the server starts ends this as Ctrl-C does
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
         isolate(Path(scratch))
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
         token = secrets.token_hex(24)
         server = LabApp.initialize_server(options(root, port, token))
-        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), lambda *_: server.stop(from_signal=True))
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: server.stop(from_signal=True))
         address = f"http://{ADDRESS}:{server.port}/lab/tree/{quote(lesson)}?token={token}"
-        server.io_loop.add_callback(announce, address, browser)
-        server.start()
+        page = root / "build" / f"open-lab-{server.port}.html"
+        with redirect(page, address) if browser and can_open() else contextlib.nullcontext() as written:
+            server.io_loop.add_callback(announce, address, written)
+            server.start()
     print("\nJupyterLab has stopped.")
 
 
-def announce(address: str, browser: bool) -> None:
-    """Say where the lessons are, and open them there if there is a browser."""
-    # On Linux without a screen Python would open a text browser, here in the terminal.
-    screen = not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    # The page's address itself, not a file that redirects to it: packaged browsers cannot read hidden folders.
-    opened = browser and screen and webbrowser.open(address)
-    print("JupyterLab is ready" + (" and opens in your browser." if opened else ". Open this address in a browser:"))
+def can_open() -> bool:
+    """Say whether a browser can open a page of this folder.
+
+    On Linux without a screen Python would open a text browser, here in the terminal; and from WSL a browser of Windows,
+    which does not find a file by its name here.
+    """
+    if sys.platform.startswith("linux"):
+        return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) and not Host.here().wsl
+    return True
+
+
+@contextlib.contextmanager
+def redirect(page: Path, address: str) -> Iterator[Path | None]:
+    """Write a page that leads to the address, and delete it at the end; None where it would not be ours alone.
+
+    Every account of a machine can read a browser's command line, and who has the address can run code as the learner.
+    So the browser gets a page that this account alone may read. The page lies in a folder that is not hidden, and not
+    in /tmp: browsers from snap read neither.
+    """
+    from jupyter_core.paths import secure_write
+
+    try:
+        page.parent.mkdir(exist_ok=True)
+        with secure_write(str(page)) as file:
+            file.write(REDIRECT.format(address=address))
+        written = page
+    except (OSError, RuntimeError):  # no place to write, or a disk that knows no rights, such as a USB stick's
+        written = None
+    try:
+        yield written
+    finally:
+        with contextlib.suppress(OSError):
+            page.unlink()
+
+
+def announce(address: str, page: Path | None) -> None:
+    """Say where the lessons are, and let a browser open the page that leads there, if there is one."""
+    if page and webbrowser.open(page.as_uri()):
+        print("JupyterLab is ready and opens in your browser. If it does not, open this address there:")
+    else:
+        print("JupyterLab is ready. Open this address in a browser:")
     print(f"  {address}\nCtrl-C here stops it.", flush=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -148,26 +148,6 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
             )
         found.append(Exercise(number, notebook.cells[cell].source, blocks[0], cell, check, shown))
     return found
-
-
-def mutate(solution: str, replacements: Sequence[tuple[str, str]]) -> str:
-    """Return the solution with each (old, new) replaced, everywhere it occurs: a wrong answer that looks right.
-
-    Raises:
-        WorkshopError: an `old` does not occur, or nothing changed.
-    """
-    mutant = solution
-    for old, new in replacements:
-        if old not in mutant:
-            raise WorkshopError(
-                f"The solution that begins with {solution.strip().splitlines()[0]!r} holds no {old!r}.",
-                "A mutant replaces pieces of the solution; the solution was changed since.",
-                "Bring the mutant up to date in tests/mutants.",
-            )
-        mutant = mutant.replace(old, new)
-    if mutant == solution:
-        raise WorkshopError("The mutant is the solution itself.", "Its replacements change nothing.")
-    return mutant
 
 
 def facts(notebook: NotebookNode) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import html
 import importlib.metadata
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 
 from helpers import ROOT
 from helpers.commands import execute, lesson_files
-from helpers.commands.files import short, write
+from helpers.commands.files import printable, short, write
 from helpers.compute.host import cpu_name
 from helpers.errors import WorkshopError
 from helpers.measure import workload
@@ -61,8 +62,14 @@ def run_lessons(
     try:
         for path in paths:
             empty = dict.fromkeys(("verdict", "where", "message", "device", "dataset"), "")
-            rows.append({"lesson": _name(path), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty)
-            rows[-1].update(_run_lesson(path, rows[-1]["lesson"], profile, build, cell_seconds, grade))
+            rows.append({"lesson": printable(_name(path)), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty)
+            try:
+                row = _run_lesson(path, profile, build, cell_seconds, grade)
+            except WorkshopError as error:
+                row = {"verdict": "failed", "message": str(error)}
+            except Exception as error:  # whatever a stranger's file holds: it has failed, and the next one is run
+                row = {"verdict": "failed", "message": f"The file cannot be run: {error!r}"}
+            rows[-1] |= {key: printable(value) if isinstance(value, str) else value for key, value in row.items()}
             print(_line(rows[-1]), flush=True)
             status |= rows[-1]["verdict"] != "passed"
     except KeyboardInterrupt:
@@ -72,7 +79,7 @@ def run_lessons(
     finally:
         _report(rows, build)
         passed = sum(row["verdict"] == "passed" for row in rows)
-        replaced = [row["lesson"][:2] for row in rows if row["dataset"].startswith("digits stand-in")]
+        replaced = [row["lesson"].partition("-")[0] for row in rows if row["dataset"].startswith("digits stand-in")]
         caution = f" Not on MNIST but on the stand-in: {', '.join(replaced)}." if replaced else ""
         print(f"{passed} of {len(rows)} passed.{caution}")
         print(f"Report: {short(build / 'report.md')}  Notebooks: {short(build / 'notebooks')}")
@@ -85,26 +92,21 @@ def _name(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}" if copied else path.stem
 
 
-def _run_lesson(
-    path: Path, name: str, profile: str, build: Path, cell_seconds: int | None, grade: bool
-) -> dict[str, Any]:
+def _run_lesson(path: Path, profile: str, build: Path, cell_seconds: int | None, grade: bool) -> dict[str, Any]:
     """Execute one lesson, write its notebook, and return what the report says of it."""
     import nbformat
     from tqdm import tqdm
 
-    written = build / "notebooks" / f"{name}.ipynb"
+    written = build / "notebooks" / f"{_name(path)}.ipynb"
     written.unlink(missing_ok=True)
-    try:
-        notebook = lesson_files.read(path)
-    except WorkshopError as error:
-        return {"verdict": "failed", "message": str(error)}
+    notebook = lesson_files.read(path)
     cells = len(notebook.cells)
-    with tqdm(total=cells, desc=name, unit="cell", leave=False, disable=None, file=sys.stderr) as bar:
+    with tqdm(total=cells, desc=printable(_name(path)), unit="cell", leave=False, disable=None, file=sys.stderr) as bar:
         outcome = execute.execute(
             notebook, path.parent, profile, grade, cell_seconds, progress=lambda index: bar.update(index + 1 - bar.n)
         )
     row = {"verdict": "passed", "seconds": round(outcome.seconds, 1), "peak_mib": round(outcome.peak_bytes / 2**20)}
-    row |= {key: value for key, value in lesson_files.facts(notebook).items() if key in ("device", "dataset")}
+    row |= {key: str(value) for key, value in lesson_files.facts(notebook).items() if key in ("device", "dataset")}
     if failure := outcome.failure:
         row["verdict"] = "timed out" if failure.kind == "timed out" else "failed"
         row["where"] = "" if failure.cell is None else lesson_files.label(notebook, failure.cell)
@@ -142,7 +144,7 @@ def _report(rows: list[dict[str, Any]], build: Path) -> None:
     write(build / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     headers = {"where": "cell", "peak_mib": "peak MiB"}
     keys = ("lesson", "verdict", "where", "message", "seconds", "peak_mib", "device", "dataset", "profile")
-    table = [[str(row[key]).replace("|", "\\|").replace("\n", "<br>") for key in keys] for row in rows]
+    table = [[html.escape(str(row[key])).replace("|", "\\|").replace("\n", "<br>") for key in keys] for row in rows]
     lines = [
         f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
         f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.",

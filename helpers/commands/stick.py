@@ -76,28 +76,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 STARTERS = ("3.8", "3.9", "3.10", *PYTHONS)  # workshop.py starts with these, and brings uv with the pip for each
 PACKAGES = ("cpu", "cuda", "metal", "intel-mac", "openvino", "tinygrad", "intel-opencl")
 
-INSTALL = """\
-THE ANY GPU WORKSHOP, WITHOUT A NETWORK
-
-1. Find your line.
-
-{table}
-
-2. Have you got that Python (64 bits)? On Windows `py --list` says so, elsewhere `python3 --version`.
-   No? Take the installer that your teacher has put here, or ask.
-
-3. Copy the folder of your line to your computer, on Windows to a short path such as C:\\gpu.
-   It needs 4 GB of free disk, and must stay there. Do not work on the stick itself.
-
-4. Open a terminal in the copied folder, the one with workshop.py in it, and type what your line says.
-   The packages come from the folder wheels in it, which takes some minutes once. No network is asked.
-   Then your browser opens at lesson 00. The next time it starts in seconds.
-
-Something odd? Type `doctor` for `lab`. It says what is wrong, why, and what to type next.
-
-Not here: PyTorch (lesson 06) and PlaidML (03), and OpenVINO (10) and tinygrad (06) unless your line names them.
-The lessons say what they leave out. Later, with a network, delete the folder wheels: packages then come from it.
-"""
+INSTALL = Path(__file__).with_name("stick.txt")  # the note for the room; {table} stands for its lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +159,7 @@ def note(root: Path) -> str:
         typed += [f"--with {lock}" for lock in held["packages"] if lock in ("openvino", "tinygrad", "intel-opencl")]
         rows.append([name, laptop.words, " or ".join(held["pythons"]), " ".join(typed)])
     table = tabulate(rows, ["folder", "your computer", "Python", "type in the folder"], "simple", disable_numparse=True)
-    return INSTALL.format(table=textwrap.indent(table, "     "))
+    return INSTALL.read_text(encoding="utf-8").format(table=textwrap.indent(table, "     "))
 
 
 def dataset() -> dict[str, np.ndarray]:
@@ -231,13 +210,13 @@ def download(locks: list[Path], laptop: Laptop, version: str, wheels: Path) -> N
     Raises:
         WorkshopError: pip could not.
     """
-    seen = ""
+    fetched = ""
     for patch in (0, 99):  # some packages tell a Python's first patch releases from its later ones
         full = f"{version}.{patch}"
         lines = "".join(needed(locks, laptop.markers(full)))
-        if lines == seen:
+        if lines == fetched:
             continue
-        seen = lines
+        fetched = lines
         with tempfile.TemporaryDirectory() as scratch:
             lock = Path(scratch, "lock.txt")
             lock.write_text(lines, encoding="utf-8")
@@ -246,10 +225,10 @@ def download(locks: list[Path], laptop: Laptop, version: str, wheels: Path) -> N
             there = ["--python-version", full, *(word for tag in laptop.tags for word in ("--platform", tag))]
             done = subprocess.run([*pip, *exact, *there], capture_output=True, text=True, check=False)
         if done.returncode:
-            said = [line[:160] for line in done.stderr.splitlines() if re.match("ERROR: (?!Ignored)", line)]
+            errors = [line[:160] for line in done.stderr.splitlines() if re.match("ERROR: (?!Ignored)", line)]
             raise WorkshopError(
                 f"The packages for {laptop.words}, Python {version}, could not be fetched.",
-                "\n      ".join(said[:3]) or done.stderr[-500:],
+                "\n      ".join(errors[:3]) or done.stderr[-500:],
                 "Look at the network and at the space in the folder, then repeat: what was fetched is kept.",
             )
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="the slow tests too: each lesson in a browser, lessons 04 and 05 on JAX, the download of Intel's OpenCL",
+        help="everything: every prepared answer, each lesson in a browser, lessons that no change has reached",
     )
     parser.add_argument(
         "--browser",
@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run pytest over the tests and the lessons, or over the paths that were named, and return its status."""
+    """Run pytest over the tests and the lessons, or over the paths that were named, and return its status.
+
+    Without `--all` conftest.py leaves out the slow tests, and lessons that no change has reached since they passed.
+    """
     missing = [name for name in ("pytest", "nbval", "xdist") if importlib.util.find_spec(name) is None]
     if missing:
         raise WorkshopError(

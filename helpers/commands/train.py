@@ -1,37 +1,53 @@
 """Train lesson 04's network on one process or on many, with Keras on JAX: the same losses, however many they are.
 
 Every launcher starts it unchanged, once for each process: docs/scaling.md has mpirun, torchrun, SLURM and Kubernetes.
+JAX connects the processes, and asks none of them who it is: whoever reaches their ports can take part, or stop them. So
+they listen on 127.0.0.1, unless the launcher or ANYGPU_COORDINATOR names another address.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
+import functools
+import inspect
 import json
 import os
+import re
+import signal
+import socket
 import statistics
+import subprocess
 import sys
 import time
 import traceback
+import zipfile
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from helpers import cluster
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import keras
-    import numpy as np
 
-    from helpers.cluster import Member
     from helpers.compute.data import Dataset
 
 GUARDED = "ANYGPU_GUARDED"  # set for the process that trains; the one before it looks how it ends
+MESSAGE = "\0"  # before what the guard passes on from that process: what compiled code logged stays away
+LOST = re.compile(  # what JAX's coordination service, Gloo and NCCL say then
+    r"tasks are unhealthy[^\n]*\n[\d, ]*|Failed to send RPC to coordination service|Gloo \S+ failed[^\n]*|NCCL[^\n]*"
+    r"|[Hh]eartbeat timeout|/Heartbeat|Barrier [^\n]*"
+)
 SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weights, and agree on the order of images
-FILE = "checkpoint.npz"
+# By the variable with the rank: the launcher, its variables with the world size and with the rank on one machine. JAX
+# finds SLURM and Open MPI 4 itself, but then its coordinator listens on all addresses.
+LAUNCHERS = {
+    "ANYGPU_RANK": ("ANYGPU variables", "ANYGPU_WORLD_SIZE", ""),
+    "OMPI_COMM_WORLD_RANK": ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "RANK": ("torchrun-style variables", "WORLD_SIZE", "LOCAL_RANK"),
+    "SLURM_PROCID": ("SLURM's srun", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    "JOB_COMPLETION_INDEX": ("Kubernetes Indexed Job", "ANYGPU_WORLD_SIZE", ""),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="go on from its checkpoint; keep one there")
     parser.add_argument("--every", type=_positive, default=100, help="steps from one checkpoint to the next (100)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the result as JSON (rank 0 does)")
-    parser.add_argument("--wait", type=float, default=cluster.WAIT, help="seconds to wait for the others (60)")
+    parser.add_argument("--wait", type=_positive, default=60, help="seconds to wait for the others (60)")
     parser.add_argument(
-        "--lost-after", type=float, default=cluster.LOST_AFTER, help="silent seconds after which one is lost (10)"
+        "--lost-after", type=_positive, default=10, help="silent seconds after which a process counts as lost (10)"
     )
 
 
@@ -56,242 +72,278 @@ def _positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Train; rank 0 alone prints. The status is 0 for a whole training, and 2 if another process is lost."""
-    member = cluster.find()  # what is wrong with the variables is told before anything starts
-    if not os.environ.get(GUARDED):
-        # What this process would do alone, another one does, so that its end can be put into words.
-        variables = os.environ | {GUARDED: "1", "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1"}
-        given = {name: value for name, value in vars(args).items() if name != "rest" and value is not None}
-        words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-        return cluster.guard([sys.executable, "-P", "-m", "helpers", "train", *words], variables)
-    cluster.end_with_the_guard()
+    member = find()
     os.environ["KERAS_BACKEND"] = "jax"
+    if member.size == 1:
+        _train(args, member)
+        return 0
+    if not os.environ.get(GUARDED):
+        return _guard(member, args.wait)
+    from helpers.compute import worker
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both; the guard ends both
+    worker._end_with_the_caller()
+    if member.rank:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    status = 2
     try:
-        with cluster.watch():
-            cluster.join(member, args.wait, args.lost_after)
-            _train(args, member)
-        _shut_down()
+        join(member, args.wait, args.lost_after)
+        _train(args, member)
+        sys.modules["jax"].distributed.shutdown()  # leave together: whoever goes first is a lost peer for the others
+        return 0
     except WorkshopError as error:
-        print(error, file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(2)  # JAX would wait for the lost process before it lets Python end, and then abort
+        print(f"{MESSAGE}{error}", file=sys.stderr)
+    except OSError as error:
+        problem = WorkshopError(f"{error.filename} cannot be used.", str(error), "Name a place that is yours.")
+        print(f"{MESSAGE}{problem}", file=sys.stderr)
     except Exception:
-        if member.size == 1:
-            raise
         traceback.print_exc()
-        sys.stdout.flush()
-        os._exit(1)  # the same, and the guard would take the abort for a lost peer
-    return 0
+        status = 1
+    sys.stdout.flush()
+    os._exit(status)  # JAX would wait for a lost process before it lets Python end, and then abort
 
 
-def _shut_down() -> None:
-    """Leave together: whoever goes first would be a lost peer for the others."""
+# ------------------------------------------------------------------------------------------- who am I, and who is there
+
+
+class Member(NamedTuple):
+    """One process among those of a training."""
+
+    rank: int  # its number, from 0; the process with rank 0 is the coordinator
+    size: int  # how many processes there are: the world size
+    launcher: str = "none"
+    local_rank: int | None = None  # its number on its own machine, where the launcher says it: the GPU to take
+    coordinator: str = ""  # HOST:PORT, where rank 0 listens
+
+
+def find() -> Member:
+    """Return which process of which training this is, from the launcher's environment variables.
+
+    Raises:
+        WorkshopError: a variable is missing or is no number, or rank and world size do not fit.
+    """
+    name = next((name for name in LAUNCHERS if name in os.environ), "")
+    if not name:
+        return Member(0, 1)
+    launcher, size_name, local_name = LAUNCHERS[name]
+    rank, size = _number(name), _number(size_name)
+    if rank >= size:
+        raise WorkshopError(
+            f"{name}={rank} and {size_name}={size} do not fit.",
+            f"The ranks of {size} processes are 0 to {size - 1}. These variables are from: {launcher}.",
+            "Start all processes with one launcher, or remove the variables that an older one left.",
+        )
+    local_rank = _number(local_name) if local_name in os.environ else None
+    return Member(rank, size, launcher, local_rank, _coordinator(size) if size > 1 else "")
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    if text.isdecimal():
+        return int(text)
+    why = "A launcher sets it to a whole number for every process; under SLURM that is srun."
+    raise WorkshopError(f"The variable {name} is {text!r}.", why, "Complete examples: docs/scaling.md.")
+
+
+def _coordinator(size: int) -> str:
+    """Return HOST:PORT, on which all processes agree without talking."""
+    have, address = os.environ, os.environ.get("ANYGPU_COORDINATOR", "")
+    if not address and "MASTER_ADDR" in have:
+        host, taken = have["MASTER_ADDR"], have.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's own store
+        address = f"{f'[{host}]' if ':' in host else host}:{_number('MASTER_PORT') + taken}"
+    elif not address and have.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):  # all are on this machine
+        job = have.get("PMIX_NAMESPACE", "").encode()
+        address = f"127.0.0.1:{61440 + zlib.crc32(job) % 4096}"  # two jobs rarely share a port
+    if re.fullmatch(r".+:[1-9]\d{1,4}", address):
+        return address
+    raise WorkshopError(
+        f"The variable ANYGPU_COORDINATOR is {address!r}.",
+        "The processes may be on several machines, and have to know at which address of rank 0 they meet.",
+        "Set it for every process to rank 0's HOST:PORT, such as 10.0.0.1:29500. Complete examples: docs/scaling.md.",
+    )
+
+
+def join(member: Member, wait: int, lost_after: int) -> None:
+    """Connect this process with the others; afterwards `jax.devices()` are those of all.
+
+    Args:
+        member: which process this is.
+        wait: seconds until all have to be there; then JAX aborts this process.
+        lost_after: after so many silent seconds a process counts as lost.
+    """
     import jax
+    from jax._src import xla_bridge
 
-    with cluster.watch():
-        jax.distributed.shutdown()
+    host, _, port = member.coordinator.rpartition(":")
+    bind = os.environ.get("ANYGPU_BIND", host.strip("[]"))
+    chosen = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"} & set(os.environ)
+    options = {
+        "local_device_ids": None if chosen or member.local_rank is None else [member.local_rank],
+        "coordinator_bind_address": f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}",
+        "initialization_timeout": wait,
+        "heartbeat_timeout_seconds": lost_after,
+        "shutdown_timeout_seconds": lost_after,
+    }
+    if member.rank == 0:
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        try:
+            socket.create_server((bind, int(port)), family=family).close()  # where it cannot listen, JAX crashes
+        except OSError as error:
+            advice = "Set ANYGPU_COORDINATOR for every process to rank 0's host and a port that is free there."
+            raise WorkshopError(f"Rank 0 cannot listen on {bind}, port {port}.", str(error), advice) from None
+    if jax.__version_info__ >= (0, 4, 36):  # before, the word was the name of a kind of cluster: Intel Macs
+        options["cluster_detection_method"] = "deactivate"
+    known = inspect.signature(jax.distributed.initialize).parameters
+    options = {name: value for name, value in options.items() if name in known}
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(member.coordinator, member.size, member.rank, **options)
+    # Gloo would listen where the machine's name leads: on Debian that is 127.0.1.1, which no other machine can reach.
+    # JAX 0.10 has the argument and no way to it: https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/_src/xla_bridge.py
+    if make := getattr(getattr(xla_bridge, "_jax", None), "make_gloo_tcp_collectives", None):
+        xla_bridge._jax.make_gloo_tcp_collectives = functools.partial(make, hostname=_own_address(host.strip("[]")))
+
+
+def _own_address(host: str) -> str:
+    """Return this machine's address in the network in which the coordinator is; nothing is sent."""
+    family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return probe.getsockname()[0]
+
+
+def _guard(member: Member, wait: int) -> int:
+    """Train in a process below this one, and say in words how it ended.
+
+    JAX aborts a process when another one is lost or never came, with a dump, and no handler of Python can stop that.
+    """
+    from helpers.compute import processes
+
+    command = [sys.executable, "-P", "-m", "helpers", *sys.argv[1:]]
+    variables, pipes = {**os.environ, GUARDED: "1"}, {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=variables, encoding="utf-8", errors="replace", **pipes) as process:
+        try:
+            text = process.stderr.read()
+            status = process.wait()
+        except BaseException:
+            processes.kill_tree(process)
+            raise
+    again = "Start all processes again: with the same --checkpoint the training goes on at its last checkpoint."
+    if status in (0, 2):
+        print(text.partition(MESSAGE)[2], file=sys.stderr, end="")
+        return status
+    if "RegisterTask" in text:
+        raise WorkshopError(
+            f"Not all {member.size} processes have come to {member.coordinator} within {wait} s.",
+            f"This one is rank {member.rank} (launcher: {member.launcher}).",
+            "Look whether the others were started, what they say, and whether a firewall lets them reach that port.",
+        )
+    if lost := LOST.search(text):
+        why = f"JAX says: {' '.join(lost[0].split())}. Synchronous training needs every process at every step."
+        raise WorkshopError("Another process of this training is lost, so this one stops, too.", why, again)
+    if status > 0:
+        print(text, file=sys.stderr, end="")
+        return status
+    why = "Somebody ended it, or the system did, for example because memory ran out."
+    raise WorkshopError(f"This process of the training was ended by signal {-status}.", why, again)
+
+
+# ------------------------------------------------------------------------------------------------------- the training
 
 
 def _train(args: argparse.Namespace, member: Member) -> None:
-    from helpers.compute import data, training
-
-    say = print if member.rank == 0 else lambda *words: None
-    with _without("sklearn", "matplotlib"):
-        device = training.start()
-    training.seed(SEED)
-    with contextlib.redirect_stdout(sys.stdout if member.rank == 0 else io.StringIO()):
-        dataset = data.load_mnist()
-    _all_have(dataset)
-    steps_an_epoch = len(dataset.x_train) // args.batch
-    steps = args.steps or (args.epochs or 1) * steps_an_epoch
-    rows = _rows(args.batch, member, steps_an_epoch)
-    model = _model()
-    at, losses = _resume(args, model, member, dataset.name)
-    say(f"{member.size} process{'es' * (member.size > 1)}, launcher: {member.launcher}; Keras on {device}")
-    say(f"Steps {at} to {steps} of {args.batch} images, {rows.stop - rows.start} of them here.")
-    seconds: list[float] = []
-    for step in range(at, steps):
-        x, y = _batch(dataset, step, args.batch, steps_an_epoch)
-        start = time.perf_counter()
-        losses.append(float(model.train_on_batch(x[rows], y[rows])[0]))
-        seconds.append(time.perf_counter() - start)
-        if args.checkpoint and member.rank == 0 and ((step + 1) % args.every == 0 or step + 1 == steps):
-            _keep(args, model, losses, dataset.name)
-        if (step + 1) % max(1, steps // 10) == 0:
-            say(f"step {step + 1:>5} of {steps}: loss {losses[-1]:.4f}")
-    result = _result(args, member, model, dataset, losses, seconds, at, device)
-    if member.rank == 0:
-        say(_summary(result))
-        if args.save:
-            _write(args.save, json.dumps(result, indent=1).encode() + b"\n")
-
-
-@contextlib.contextmanager
-def _without(*modules: str) -> Iterator[None]:
-    """Let `import` not find some modules in the block. Keras imports these two for what nobody needs here: 3 s."""
-    hidden = [name for name in modules if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))
-    try:
-        yield
-    finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
-
-
-def _rows(batch: int, member: Member, steps_an_epoch: int) -> slice:
-    """Return this process' part of every batch, in the order of the ranks."""
-    import jax
-
-    if batch % jax.device_count():
-        raise WorkshopError(
-            f"A batch of {batch} images cannot be shared by {jax.device_count()} devices.",
-            "Each device gets equally many images, so that the mean of their gradients is that of the whole batch.",
-            f"Choose a multiple: --batch {-(-batch // jax.device_count()) * jax.device_count()}",
-        )
-    if not steps_an_epoch:
-        raise WorkshopError(f"A batch of {batch} images is more than there are.", "", "Choose a smaller --batch.")
-    share = batch // member.size
-    return slice(member.rank * share, (member.rank + 1) * share)
-
-
-def _batch(dataset: Dataset, step: int, batch: int, steps_an_epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the images and labels of a step; who asks again, after a crash, gets the same."""
     import numpy as np
 
-    epoch, number = divmod(step, steps_an_epoch)
-    order = np.random.default_rng([SEED, epoch]).permutation(len(dataset.x_train))
-    chosen = order[number * batch : (number + 1) * batch]
-    return dataset.x_train[chosen].reshape(len(chosen), -1), dataset.y_train[chosen]
+    from helpers.compute import checkpoint, data, training
+
+    dataset = data.load_mnist()
+    sys.modules.update(dict.fromkeys(("sklearn", "matplotlib")))  # Keras would import both for 3 s, and use neither
+    device = training.start()
+    training.seed(SEED)
+    steps_an_epoch, share = len(dataset.x_train) // args.batch, args.batch // member.size
+    steps = args.steps or (args.epochs or 1) * steps_an_epoch
+    model = _model(args.batch, dataset)
+    file = args.checkpoint / "checkpoint.npz" if args.checkpoint else None
+    losses = _resume(file, model, member)
+    begin, seconds = len(losses), []
+    print(f"{member.size} process{'es' * (member.size > 1)}, launcher: {member.launcher}; Keras on {device}")
+    print(f"Steps {begin} to {steps} of {args.batch} images, {share} of them here.")
+    for step in range(begin, steps):
+        epoch, number = divmod(step, steps_an_epoch)
+        order = np.random.default_rng([SEED, epoch]).permutation(len(dataset.x_train))
+        mine = order[number * args.batch + member.rank * share :][:share]
+        start = time.perf_counter()
+        images, labels = dataset.x_train[mine].reshape(share, -1), dataset.y_train[mine]
+        losses.append(float(model.train_on_batch(images, labels)[0]))
+        seconds.append(time.perf_counter() - start)
+        if file and not member.rank and ((step + 1) % args.every == 0 or step + 1 == steps):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            checkpoint.save(file, model, losses)
+        if (step + 1) % max(1, steps // 10) == 0:
+            print(f"step {step + 1:>5} of {steps}: loss {losses[-1]:.4f}", flush=True)
+    unseen = slice(member.rank, None, member.size)
+    images = dataset.x_test[unseen].reshape(-1, 784)
+    accuracy = float(model.test_on_batch(images, dataset.y_test[unseen], return_dict=True)["accuracy"])
+    median = statistics.median(seconds[1:] or seconds or [0.0])  # the first step compiles
+    print(f"Last loss {losses[-1]:.6f}; {100 * accuracy:.2f} % of unseen images right.")
+    print(f"A step takes {1e3 * median:.1f} ms here (median; the first one is left out).")
+    if args.save and not member.rank:
+        result = {**member._asdict(), "device": device, "dataset": dataset.name, "batch": args.batch}
+        result |= {"steps": len(losses), "resumed_at": begin, "losses": losses}
+        result |= {"accuracy": accuracy, "seconds_a_step": median}
+        args.save.parent.mkdir(parents=True, exist_ok=True)
+        args.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def _model() -> keras.Model:
-    """Return lesson 04's network without dropout, with copies on all devices of all processes."""
+def _model(batch: int, dataset: Dataset) -> keras.Model:
+    """Return lesson 04's network without dropout, with copies on all devices of all processes.
+
+    Raises:
+        WorkshopError: the processes have different images, or the devices cannot share a batch.
+    """
+    import jax
     import keras
+    import numpy as np
+    from jax.experimental import multihost_utils
 
     from helpers.compute import models
 
+    counts = multihost_utils.process_allgather(np.array([len(dataset.x_train)]))
+    if len(set(np.ravel(counts).tolist())) > 1:  # some have MNIST, others the stand-in: their losses would mean nothing
+        raise WorkshopError(
+            "The processes have different datasets.",
+            f"This one has: {dataset.name}.",
+            "Put mnist.npz where every process finds it, and set ANYGPU_MNIST to its path for all of them.",
+        )
+    if batch % jax.device_count() or batch > len(dataset.x_train):
+        raise WorkshopError(
+            f"A batch of {batch} images cannot be shared by {jax.device_count()} devices.",
+            f"Each device gets equally many images, and there are {len(dataset.x_train)}.",
+            f"Choose a multiple: --batch {jax.device_count() * 64}",
+        )
     keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
     return models.plain_mlp(RATE)
 
 
-def _all_have(dataset: Dataset) -> None:
-    """Refuse a training in which some processes have MNIST and others the stand-in: its losses would mean nothing."""
-    import jax
+def _resume(file: Path | None, model: keras.Model, member: Member) -> list[float]:
+    """Take the last checkpoint, if there is one, from rank 0 to all: they need no shared disk. Return its losses."""
     import numpy as np
     from jax.experimental import multihost_utils
 
-    if jax.process_count() > 1:
-        told = multihost_utils.process_allgather(np.array([len(dataset.x_train)]))
-        if len(set(told.ravel().tolist())) > 1:
-            raise WorkshopError(
-                "The processes have different datasets.",
-                f"This one has: {dataset.name}.",
-                "Put mnist.npz where every process finds it, and set ANYGPU_MNIST to its path for all of them.",
-            )
+    from helpers.compute import checkpoint
 
-
-# --- Checkpoints: one file, replaced in one step, so that it is whole whenever this process is killed
-
-
-def _state(model: keras.Model) -> list[keras.Variable]:
-    model.optimizer.build(model.trainable_variables)
-    return [*model.variables, *model.optimizer.variables]
-
-
-def _keep(args: argparse.Namespace, model: keras.Model, losses: list[float], dataset: str) -> None:
-    """Write the weights, the optimizer's state and the losses until now; rank 0 does it for all."""
-    import numpy as np
-
-    about = json.dumps({"batch": args.batch, "dataset": dataset, "losses": losses})
-    file = io.BytesIO()
-    np.savez(file, np.array(about), *(np.asarray(one.value) for one in _state(model)))
-    _write(args.checkpoint / FILE, file.getvalue())
-
-
-def _resume(args: argparse.Namespace, model: keras.Model, member: Member, dataset: str) -> tuple[int, list[float]]:
-    """Take the state of the last checkpoint, if there is one, and return (steps done, their losses)."""
-    import numpy as np
-    from jax.experimental import multihost_utils
-
-    variables, losses = _state(model), []
-    values = [np.asarray(one.value) for one in variables]
-    if member.rank == 0 and args.checkpoint and (args.checkpoint / FILE).exists():
-        values, losses = _read(args, values, dataset)
-    at = len(losses)
-    if member.size > 1:  # from rank 0 to all: they need no shared disk
-        at = int(multihost_utils.broadcast_one_to_all(np.array(at)))
-        values = multihost_utils.broadcast_one_to_all(values) if at else values
-    if at:
-        for variable, value in zip(variables, values, strict=True):
+    losses: list[float] = []
+    variables = checkpoint.state(model)
+    values = [np.asarray(variable.value) for variable in variables]
+    if file and not member.rank and file.exists():
+        try:
+            with np.load(file, allow_pickle=False) as kept:
+                losses = kept["losses"].tolist()
+                values = [kept[f"arr_{number}"].reshape(value.shape) for number, value in enumerate(values)]
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            advice = "Delete it, or name another folder."
+            raise WorkshopError(f"{file} is not a checkpoint of this command.", str(error), advice) from None
+    begin = int(multihost_utils.broadcast_one_to_all(np.array(len(losses))))
+    if begin:
+        for variable, value in zip(variables, multihost_utils.broadcast_one_to_all(values), strict=True):
             variable.assign(np.asarray(value))
-    return at, losses or [0.0] * at
-
-
-def _read(args: argparse.Namespace, now: list[np.ndarray], dataset: str) -> tuple[list[np.ndarray], list[float]]:
-    import zipfile
-
-    import numpy as np
-
-    file = args.checkpoint / FILE
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            about = json.loads(str(stored["arr_0"]))
-            values = [stored[f"arr_{number + 1}"] for number in range(len(now))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise WorkshopError(
-            f"{file} is not a checkpoint of this command.", f"{error}", "Delete it, or name another folder."
-        ) from None
-    if (about["batch"], about["dataset"]) != (args.batch, dataset):
-        raise WorkshopError(
-            f"{file} belongs to another training.",
-            f"It has batches of {about['batch']} images of {about['dataset']}; now it is {args.batch} of {dataset}.",
-            "Name another folder, or train with the same --batch and data.",
-        )
-    return values, about["losses"]
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file in one step: who is killed meanwhile leaves the old one as it was."""
-    new = file.with_name(file.name + ".new")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        new.replace(file)
-    except OSError as error:
-        why = f"The system says: {error.strerror}."
-        raise WorkshopError(f"{file} cannot be written.", why, "Name a place with free space that is yours.") from None
-
-
-# --- The result
-
-
-def _result(
-    args: argparse.Namespace, member: Member, model: keras.Model, dataset: Dataset,
-    losses: list[float], seconds: list[float], at: int, device: str,
-) -> dict[str, object]:  # fmt: skip
-    """Measure the exchange alone, judge the network on unseen images, and put all that is known into plain data."""
-    parameters = model.count_params()
-    exchange = statistics.median(cluster.time_exchange(4 * parameters)) if member.size > 1 else 0.0
-    step = statistics.median(seconds[1:] or seconds) if seconds else 0.0  # the first one compiles
-    share = len(dataset.x_test) // member.size
-    mine = slice(member.rank * share, (member.rank + 1) * share)
-    judged = model.test_on_batch(dataset.x_test[mine].reshape(share, -1), dataset.y_test[mine], return_dict=True)
-    return {
-        "launcher": member.launcher, "rank": member.rank, "world_size": member.size, "coordinator": member.coordinator,
-        "device": device, "dataset": dataset.name, "batch": args.batch, "steps": len(losses), "resumed_at": at,
-        "losses": losses, "accuracy": float(judged["accuracy"]), "parameters": parameters,
-        "seconds_a_step": step, "exchange_bytes": 4 * parameters, "exchange_seconds": exchange,
-        "exchange_share": exchange / step if step else 0.0,
-    }  # fmt: skip
-
-
-def _summary(result: dict[str, object]) -> str:
-    lines = [f"Last loss {result['losses'][-1]:.6f}; {100 * result['accuracy']:.2f} % of unseen images right."]
-    if result["seconds_a_step"]:
-        lines.append(f"A step takes {1e3 * result['seconds_a_step']:.1f} ms here (median; the first one is left out).")
-    if result["world_size"] > 1:
-        megabytes, milliseconds = result["exchange_bytes"] / 1e6, 1e3 * result["exchange_seconds"]
-        lines.append(f"The exchange of {megabytes:.1f} MB of gradients, timed alone, takes {milliseconds:.1f} ms.")
-    return "\n".join(lines)
+    return losses or [0.0] * begin

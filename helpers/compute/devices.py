@@ -14,7 +14,6 @@ the table.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from dataclasses import dataclass, replace
 from helpers.compute import processes
 from helpers.compute.device import KINDS, Device, preference
 from helpers.compute.frameworks import FRAMEWORKS, verdict
-from helpers.compute.host import Host, command
+from helpers.compute.host import Host, command, has_module
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 
@@ -168,11 +167,7 @@ def installed(module: str) -> bool:
     Args:
         module: its name, or that of a framework.
     """
-    try:
-        spec = importlib.util.find_spec(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
-    except (ImportError, ValueError):
-        return False
-    return spec is not None and spec.origin is not None
+    return has_module(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
 
 
 def not_installed(module: str, title: str = "", extra: str = "") -> str:

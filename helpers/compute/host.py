@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import platform
 import re
@@ -18,26 +19,10 @@ from helpers import ROOT
 STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which family's lock it installed
 LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-PACKAGE_MANAGERS = {
-    "debian": "sudo apt install",
-    "fedora": "sudo dnf install",
-    "arch": "sudo pacman -S",
-    "suse": "sudo zypper install",
-}
-FAMILY_OF = {name: name for name in PACKAGE_MANAGERS}
-FAMILY_OF |= {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse": "suse", "sles": "suse"}
-SYSTEM_PACKAGES = {  # what a distribution calls it; the first is Debian's, "" for those that are not named
-    "pocl": {"debian": "pocl-opencl-icd", "": "pocl"},
-    "intel": {"debian": "intel-opencl-icd", "": "intel-compute-runtime"},
-    "mesa": {"debian": "mesa-opencl-icd", "fedora": "mesa-libOpenCL", "arch": "opencl-mesa", "": "Mesa-libOpenCL"},
-    "vulkan": {
-        "debian": "mesa-vulkan-drivers",
-        "arch": "vulkan-swrast",
-        "suse": "libvulkan_lvp",
-        "": "mesa-vulkan-drivers",
-    },
-}
-NO_LIMIT = 1 << 60  # bytes; cgroups of version 1 spell "no limit" as an enormous number, those of version 2 as "max"
+FAMILIES = {  # of Linux distributions, by the names in os-release(5)
+    "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora",
+    "arch": "arch", "suse": "suse", "opensuse": "suse", "sles": "suse",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,7 +34,7 @@ class Host:
     python: tuple[int, int]  # the running Python's version, as (3, 12)
     installed_by: str  # venv (workshop.py), conda, binder, or own (an environment made by hand)
     nvidia: bool  # whether NVIDIA's driver is installed
-    distribution: str = "debian"  # the family of a Linux: one of PACKAGE_MANAGERS; empty if unknown
+    distribution: str = "debian"  # the family of a Linux: one of FAMILIES' values; empty if unknown
     wsl: bool = False  # whether this Linux runs inside Windows (WSL)
     container: bool = False  # whether this is a container (Docker, Podman, Kubernetes)
     hosted: str = ""  # colab, kaggle, or empty
@@ -88,7 +73,7 @@ def _text(file: Path) -> str:
 def _distribution(root: Path) -> str:
     """The family of this Linux, by ID and ID_LIKE of os-release(5)."""
     names = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', _text(root / "etc/os-release"), re.MULTILINE)).split()
-    return next((FAMILY_OF[name] for name in names if name in FAMILY_OF), "")
+    return next((FAMILIES[name] for name in names if name in FAMILIES), "")
 
 
 def _in_container(root: Path) -> bool:
@@ -112,6 +97,19 @@ def _installed_by() -> str:
     return "venv" if Path(sys.prefix, STAMP).is_file() or Path(sys.prefix).resolve() == ROOT / ".venv" else "own"
 
 
+def has_module(name: str) -> bool:
+    """Look for a module without importing it. An empty folder that an uninstaller left behind does not count.
+
+    Args:
+        name: of the module.
+    """
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None
+
+
 # --------------------------------------------------------------------------------------------- what to type here
 
 
@@ -129,20 +127,6 @@ def python_command(host: Host) -> str:
     return ".venv\\Scripts\\python" if host.system == "Windows" else ".venv/bin/python"
 
 
-def system_package(host: Host, what: str) -> str:
-    """Return the command that installs a package of the Linux distribution.
-
-    Args:
-        host: whose distribution it is.
-        what: one of SYSTEM_PACKAGES.
-    """
-    names = SYSTEM_PACKAGES[what]
-    package = names.get(host.distribution, names[""])
-    if host.distribution not in PACKAGE_MANAGERS:
-        return f"(your distribution's package manager; the package is called {package} or {names['debian']})"
-    return f"{PACKAGE_MANAGERS[host.distribution]} {package}"
-
-
 def set_variable(host: Host, name: str, value: str) -> str:
     """Return the command that sets an environment variable for the terminal in which it is typed."""
     return f'$env:{name} = "{value}"' if host.system == "Windows" else f"export {name}={value}"
@@ -151,31 +135,6 @@ def set_variable(host: Host, name: str, value: str) -> str:
 def unset_variable(host: Host, name: str) -> str:
     """Return the command that removes an environment variable from the terminal in which it is typed."""
     return f"Remove-Item Env:{name}" if host.system == "Windows" else f"unset {name}"
-
-
-def reinstall(host: Host) -> str:
-    """Return how to bring the packages back to those of the lock."""
-    if host.installed_by == "binder":
-        return f"Start again from the Binder link, which builds a whole environment:\n    {binder_link()}"
-    if host.installed_by == "conda":
-        return (
-            "In the workshop's folder, with its environment active (environment-opencl.yml, if it came from that):\n"
-            "    conda env update -f environment.yml\n    pip install --no-deps -e ."
-        )
-    if host.installed_by == "own":
-        return "In the workshop's folder, with its environment active:\n    python -m pip install --upgrade -e ."
-    remove = "Remove-Item -Recurse -Force .venv" if host.system == "Windows" else "rm -r .venv"
-    return f"In the workshop's folder, build its environment anew:\n    {remove}\n    {command(host, 'lab')}"
-
-
-def copy_elsewhere(host: Host) -> str:
-    """Return how to go on in a copy of the workshop that belongs to the learner."""
-    if host.system == "Windows":
-        copy, enter = 'Copy-Item -Recurse . "$HOME\\any-gpu-workshop"', 'cd "$HOME\\any-gpu-workshop"'
-    else:
-        copy, enter = "cp -R . ~/any-gpu-workshop", "cd ~/any-gpu-workshop"
-    first = "In the workshop's folder, copy it to your home folder and work there:"
-    return f"{first}\n    {copy}\n    {enter}\n    {command(host, 'lab')}"
 
 
 def binder_link(root: Path = ROOT) -> str:
@@ -203,48 +162,38 @@ def cgroup_room() -> list[int]:
     https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
     rooms = []
-    for version, folder in _cgroups("memory"):
-        limit, used = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
-        cached = "inactive_file" if version == 2 else "total_inactive_file"
+    for folder in _cgroups():
         try:
-            most, now = (int((folder / f"memory.{name}").read_text()) for name in (limit, used))
+            most, now = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # no such file, or "max": no limit
             continue
-        if most < NO_LIMIT:
-            rooms.append(max(0, most - now + int(stat.get(cached, 0))))
+        rooms.append(max(0, most - now + int(stat.get("inactive_file", 0))))
     return rooms
 
 
 def usable_cpus() -> float:
     """Return how many CPUs this process may use: its affinity, or a container's quota if that is less."""
     cpus = [float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)]
-    for version, folder in _cgroups("cpu"):
-        files = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+    for folder in _cgroups():
         try:
-            quota, period = (int(number) for file in files for number in (folder / file).read_text().split())
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
         except (OSError, ValueError):  # no such file, or "max 100000": no limit
             continue
-        if quota > 0:
-            cpus.append(quota / period)
+        cpus.append(quota / period)
     return min(cpus)
 
 
-def _cgroups(controller: str) -> Iterator[tuple[int, Path]]:
-    """Each cgroup that limits this process, its own and those above it: the version (1 or 2) and the folder."""
+def _cgroups() -> Iterator[Path]:
+    """Each cgroup that limits this process, its own and those above it; of version 2, which has one tree for all."""
     try:
-        lines = OWN_CGROUPS.read_text().splitlines()
+        own = re.search(r"^0::/(.*)$", OWN_CGROUPS.read_text(), re.MULTILINE)
     except OSError:
         return
-    for line in lines:
-        _, controllers, own = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = CGROUPS / controller if controllers else CGROUPS
-        folder = base / own.strip("/")
+    if own:
+        folder = CGROUPS / own[1]
         # In a container the path may be that of the machine outside, and the container's own group is the base.
-        for place in {base, folder, *(parent for parent in folder.parents if parent.is_relative_to(base))}:
-            yield 1 if controllers else 2, place
+        yield from {CGROUPS, folder, *(parent for parent in folder.parents if parent.is_relative_to(CGROUPS))}
 
 
 # ------------------------------------------------------------------------------------------ the processor's name

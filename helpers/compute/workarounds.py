@@ -6,7 +6,6 @@ import ctypes
 import faulthandler
 import os
 import sys
-import tempfile
 
 
 def ask_for_large_pages() -> None:
@@ -37,11 +36,12 @@ def quiet_vulkan() -> None:
     """Let Mesa's Vulkan start without lines on standard error where there is no screen.
 
     It looks for a Wayland server and writes "XDG_RUNTIME_DIR is invalid or not set in the environment" for each look;
-    with a folder in which there is none it says nothing. To go when Mesa looks without a word:
+    with a path it says nothing. This path is no folder: in /tmp another account could put a server of its own, and Mesa
+    would connect to it. To go when Mesa looks without a word:
     wl_display_connect in https://gitlab.freedesktop.org/wayland/wayland/-/blob/main/src/wayland-client.c
     """
     if sys.platform == "linux":
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+        os.environ.setdefault("XDG_RUNTIME_DIR", os.devnull)
 
 
 def give_signals_a_stack() -> None:

@@ -16,30 +16,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from helpers.compute import backends, devices, processes
-from helpers.compute.devices import Answer
+from helpers import ROOT
+from helpers.compute import devices, processes
+from helpers.compute.devices import Answer, Device
 from helpers.compute.host import Host
+from helpers.doctor import settings
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
-FRAMEWORK_SECONDS = 15.0  # for each framework, all at once; TensorFlow alone takes 2 to 5 s on a quiet machine
-AGAIN_SECONDS = 30.0  # for those that did not answer, asked once more; half of it for any single device
+FRAMEWORK_SECONDS = 30.0  # for each framework, all at once, and half of it for any device; a quiet machine needs 2 to 5
 LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
 
-_SMI = ("--format=csv,noheader",)
 TOOLS = {  # what is asked of each tool; missing ones are no fault
     "nvidia-smi": ["nvidia-smi"],  # its table, which every driver can print
-    "nvidia-smi names": ["nvidia-smi", "--query-gpu=name,driver_version", *_SMI],
-    "nvidia-smi capability": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", *_SMI],  # not of old drivers
+    "nvidia-smi gpus": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"],
     "rocminfo": ["rocminfo"],
-    "amd-smi": ["amd-smi", "static", "--asic", "--json"],
     "clinfo": ["clinfo"],
     "vulkaninfo": ["vulkaninfo", "--summary"],
     "ldconfig": ["ldconfig", "-p"],
@@ -70,23 +68,21 @@ os._exit(0)
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a tool said."""
+class ToolOutput:
+    """How a tool ended, and what it printed."""
 
     state: str  # ok, missing, failed or timed out
-    text: str = ""  # its standard output
-    error: str = ""  # its standard error, or why it could not be started
+    stdout: str = ""
+    stderr: str = ""  # or why it could not be started
 
 
 @dataclass(frozen=True)
-class Proof:
-    """Whether a device really computes: its small product, compared with NumPy's."""
+class KerasStart:
+    """How Keras started, and where it failed."""
 
-    framework: str  # one of devices.FRAMEWORKS
-    device: str  # for people
-    verdict: str  # right, wrong, failed, or late: it did not answer in time, which proves nothing
-    reason: str = ""  # the largest error, or the framework's own words
-    kind: str = "gpu"  # one of devices.KINDS
+    state: str  # ok, missing, failed or timed out
+    stage: str = ""  # import or first operation
+    error: str = ""  # in its own words; the seconds that were waited where it timed out
 
 
 @dataclass(frozen=True)
@@ -98,17 +94,18 @@ class Facts:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment
     packages: Mapping[str, str] = field(default_factory=dict)  # each installed package (tensorflow-cpu), its version
     torch: str = ""  # what PyTorch was built for: "cpu", "cuda 13.2", "hip 7.2", "xpu 2025.1"; empty without it
-    tools: Mapping[str, Said] = field(default_factory=dict)  # of TOOLS; empty in a quick examination
-    answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks; empty in a quick examination
-    keras: Said = Said("missing")  # how it starts: `text` is the stage it reached, `error` why it failed there
-    proofs: tuple[Proof, ...] = ()
+    tools: Mapping[str, ToolOutput] = field(default_factory=dict)  # of TOOLS
+    answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks
+    keras: KerasStart = KerasStart("missing")
     user: int = 0  # number of the user; 0 may do everything
     groups: frozenset[int] = frozenset()  # the numbers of the groups that this process is in
+    folder: str = str(ROOT)  # of the workshop
+    site: Path | None = None  # where the packages lie; None for this environment
 
-    def said(self, tool: str) -> str:
+    def stdout(self, tool: str) -> str:
         """What a tool printed if it ended well, else an empty text."""
-        found = self.tools.get(tool)
-        return found.text if found and found.state == "ok" else ""
+        output = self.tools.get(tool)
+        return output.stdout if output and output.state == "ok" else ""
 
     def text(self, file: str) -> str:
         """What a small file of the system holds; empty without it."""
@@ -116,8 +113,8 @@ class Facts:
             return (self.root / file).read_text(encoding="utf-8", errors="replace")
         return ""
 
-    def there(self, *files: str) -> bool:
-        """Whether one of these files of the system is there."""
+    def exists(self, *files: str) -> bool:
+        """Whether one of these files of the system exists."""
         for file in files:
             with contextlib.suppress(OSError):
                 if (self.root / file).exists():
@@ -151,9 +148,19 @@ class Facts:
             return None
         return any(device.kind == "gpu" for device in answer.devices)
 
+    def tried(self) -> list[Device]:
+        """The devices that were let compute, and the one on which Keras' first operation failed."""
+        listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
+        tried = [device for device in listed if device.verdict]
+        if self.keras.state == "failed" and self.keras.stage == "first operation":
+            kinds = [device.kind for device in listed if device.framework == self.backend()]
+            kind = min(kinds, key=devices.KINDS.index, default="gpu")
+            tried.append(Device(self.backend(), "", "The first device", kind, computes=f"failed: {self.keras.error}"))
+        return tried
+
     def backend(self) -> str:
         """The framework that Keras will compute with."""
-        return chosen_backend(self.variables)[0]
+        return settings.chosen_backend(self.variables)[0]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -161,18 +168,14 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+\-]|rc|dev|[ab]\d", version)[0]))
 
 
-def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False) -> Facts:
+def gather(host: Host, root: Path = Path("/")) -> Facts:
     """Find out everything, side by side; the slowest part sets the time, at most FRAMEWORK_SECONDS and SLACK.
 
-    What did not answer, as on a busy machine, is asked once more: at most AGAIN_SECONDS and SLACK on top of that.
-
     Args:
-        host: this machine if None.
+        host: the machine.
         root: where the system's files lie.
-        quick: only what needs no tool and no framework.
     """
-    host = host or Host.here(root)
-    tools, answers, keras = ({}, {}, Said("missing")) if quick else _ask_side_by_side(host)
+    tools, answers, keras = _ask_side_by_side(host)
     return Facts(
         host,
         root,
@@ -182,27 +185,23 @@ def gather(host: Host | None = None, root: Path = Path("/"), quick: bool = False
         tools,
         answers,
         keras,
-        proofs(answers) + first_operation(keras, answers),
         os.getuid() if hasattr(os, "getuid") else 0,
         frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
     )
 
 
-def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], Said]:
+def _ask_side_by_side(host: Host) -> tuple[dict[str, ToolOutput], dict[str, Answer], KerasStart]:
     """Ask the tools of this system, the installed frameworks and Keras, each in a thread of its own."""
-    backend, keras = chosen_backend(os.environ)[0], [Said("missing")]
-    tools: dict[str, Said] = {}
+    backend = settings.chosen_backend(os.environ)[0]
+    tools: dict[str, ToolOutput] = {}
     answers: dict[str, Answer] = {}
+    keras = [KerasStart("missing")]
     hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
-    asked = {framework: (framework, None) for framework in FRAMEWORKS}
-    asked |= {WITHOUT_LOADER_VARIABLES: ("opencl", hidden)} if hidden else {}
 
-    def ask(name: str, seconds: float) -> None:
-        framework, variables = asked[name]
-        earlier, answer = answers.get(name), devices.ask(framework, seconds, variables)
-        answers[name] = with_earlier(earlier, answer) if earlier else answer
-        left = seconds - answer.seconds
-        if name == backend and not earlier and answer.state == "ok" and left > LEAST_SECONDS:
+    def ask_framework(name: str, framework: str, variables: Mapping[str, None] | None) -> None:
+        answers[name] = devices.ask(framework, FRAMEWORK_SECONDS, variables)
+        left = FRAMEWORK_SECONDS - answers[name].seconds
+        if name == backend and answers[name].state == "ok" and left > LEAST_SECONDS:
             keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
 
     work = [
@@ -210,20 +209,15 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, Said], dict[str, Answer], S
         for name, command in TOOLS.items()
         if ONLY_ON.get(name, host.system) == host.system
     ]
-    work += [lambda name=name: ask(name, FRAMEWORK_SECONDS) for name in asked]
-    _side_by_side(work, max(TOOL_SECONDS, FRAMEWORK_SECONDS))
-    again = [name for name, answer in dict(answers).items() if no_answer(answer)]
-    _side_by_side([lambda name=name: ask(name, AGAIN_SECONDS) for name in again], AGAIN_SECONDS)
-    return dict(tools), dict(answers), keras[-1]
-
-
-def _side_by_side(work: list[Callable[[], None]], seconds: float) -> None:
+    work += [lambda name=name: ask_framework(name, name, None) for name in FRAMEWORKS]
+    work += [lambda: ask_framework(WITHOUT_LOADER_VARIABLES, "opencl", hidden)] if hidden else []
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
-    deadline = time.monotonic() + seconds + SLACK
+    deadline = time.monotonic() + max(TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(tools), dict(answers), keras[-1]
 
 
 def _quietly(work: Callable[[], None]) -> None:
@@ -231,26 +225,7 @@ def _quietly(work: Callable[[], None]) -> None:
         work()
 
 
-def late(device: devices.Device) -> bool:
-    """Return whether a device did not answer in its time: no proof against it."""
-    return device.verdict == "failed" and device.reason.startswith("timed out")
-
-
-def no_answer(answer: Answer) -> bool:
-    """Return whether a framework, or one of its devices, did not answer in its time."""
-    return answer.state == "timed out" or any(late(device) for device in answer.devices)
-
-
-def with_earlier(first: Answer, second: Answer) -> Answer:
-    """Return the second answer of a framework with the verdicts that the first one gave already."""
-    if second.state != "ok":
-        return first if first.state == "ok" else second
-    known = {one.identifier: one.computes for one in first.devices if one.computes and not late(one)}
-    told = tuple(replace(one, computes=known.get(one.identifier, one.computes)) for one in second.devices)
-    return replace(second, devices=told)
-
-
-def ask_tool(command: list[str]) -> Said:
+def ask_tool(command: list[str]) -> ToolOutput:
     """Run a tool; whatever happens is in the answer.
 
     Args:
@@ -258,52 +233,44 @@ def ask_tool(command: list[str]) -> Said:
     """
     program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(ELSEWHERE))
     if not program:
-        return Said("missing")
+        return ToolOutput("missing")
     try:
         english = {**os.environ, "LC_ALL": "C"}
         done = processes.run_command([program, *command[1:]], TOOL_SECONDS, env=english)
     except (OSError, ValueError) as error:  # such as a file that is no program
-        return Said("failed", error=str(error))
+        return ToolOutput("failed", stderr=str(error))
     if done.status is None:
-        return Said("timed out")
-    return Said("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
+        return ToolOutput("timed out")
+    return ToolOutput("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
 
 
-def start_keras(seconds: float = FRAMEWORK_SECONDS) -> Said:
+def start_keras(seconds: float = FRAMEWORK_SECONDS) -> KerasStart:
     """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers.
 
     Args:
         seconds: after so many it is killed.
     """
     if not devices.installed("keras"):
-        return Said("missing")  # told by other findings
+        return KerasStart("missing")  # told by other findings
     command = [sys.executable, "-P", "-c", START_KERAS]
     environment = processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
     done = processes.run_command(command, seconds, env=environment)
+    if done.status is None:
+        return KerasStart("timed out", error=f"{seconds:.0f}")
     try:
         stage, error = json.loads(done.stdout)
     except ValueError:
         lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.status}"]
-        return Said("timed out", error=f"{seconds:.0f}") if done.status is None else Said("failed", "import", lines[-1])
-    return Said("failed" if error else "ok", stage, error)
-
-
-def first_operation(keras: Said, answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
-    """Return what Keras' first operation proves where it is what failed: its first device cannot compute."""
-    if keras.state != "failed" or keras.text != "first operation":
-        return ()
-    backend, _ = chosen_backend(os.environ)
-    kinds = [device.kind for device in answers[backend].devices] if backend in answers else []
-    kind = min(kinds, key=devices.KINDS.index, default="gpu")
-    return (Proof(backend, "The first device", "failed", keras.error, kind),)
+        return KerasStart("failed", "import", lines[-1])
+    return KerasStart("failed" if error else "ok", stage, error)
 
 
 def installed_packages() -> dict[str, str]:
     """Return each installed package with its version, without importing it; names as in `tensorflow-cpu`."""
     found = {}
-    for one in metadata.distributions():
+    for package in metadata.distributions():
         with contextlib.suppress(Exception):  # a damaged package has no name, or no version
-            found.setdefault(re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
+            found.setdefault(re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower(), package.version)
     return found
 
 
@@ -321,31 +288,6 @@ def torch_build() -> str:
     return " ".join(found[0]) if found else "cpu"
 
 
-def proofs(answers: Mapping[str, Answer]) -> tuple[Proof, ...]:
-    """Return which listed devices compute right, as far as `helpers.compute.devices` has let them compute."""
-    return tuple(
-        Proof(framework, str(device), "late" if late(device) else device.verdict, device.reason, device.kind)
-        for framework, answer in answers.items()
-        for device in (answer.devices if framework in devices.FRAMEWORKS else ())
-        if device.verdict
-    )
-
-
-def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
-    """Return the backend that Keras will take, and the file that says so; None where the variable does.
-
-    Args:
-        variables: of the environment.
-    """
-    named = variables.get(backends.VARIABLE, "")
-    return (named, None) if named else _configured()
-
-
-def _configured() -> tuple[str, Path]:
-    """Return the backend that keras.json names, tensorflow by default, and that file; as Keras reads it."""
-    home = os.environ.get("KERAS_HOME")
-    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
-    except (OSError, ValueError, AttributeError):
-        return "tensorflow", file
+def late(device: Device) -> bool:
+    """Return whether a device did not answer in its time: no proof against it."""
+    return device.verdict == "failed" and device.reason.startswith("timed out")

@@ -1,8 +1,8 @@
 """Proof of use, for lesson 00: watch a device while the lesson loads it, and say whether the load shows.
 
-`find(device)` looks for a tool that can watch this device: nvidia-smi, amd-smi, ioreg on macOS, the GPU Engine counters
-on Windows. A CPU is watched by this process' own CPU time, so that other programs cannot fake the proof. Where there is
-no tool, `find` returns a `NoMonitor`, which is false and says why; `watch` takes it too.
+`find(device)` looks for what can watch this device: nvidia-smi, the Linux kernel for AMD's GPUs, ioreg on macOS, the
+GPU Engine counters on Windows. A CPU is watched by this process' own CPU time, so that other programs cannot fake the
+proof. Where there is nothing, `find` returns a `NoMonitor`, which is false and says why; `watch` takes it too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from helpers.compute.devices import Device
 from helpers.compute.host import usable_cpus
@@ -113,8 +113,6 @@ class Samples:
     phases: tuple[str, ...] = ()  # "idle" or "busy"
     utilisation: tuple[float | None, ...] = ()  # percent
     power: tuple[float | None, ...] = ()  # watts
-    temperature: tuple[float | None, ...] = ()  # degrees Celsius
-    memory: tuple[float | None, ...] = ()  # in use, bytes
     lag: float = 0.0  # seconds by which the figures trail; the verdict leaves out as much of the start of each phase
     problem: str = ""  # why the sampling ended early or never began; empty if all went well
 
@@ -122,7 +120,7 @@ class Samples:
         """Return the values of one phase that count: known, and after the lag (at most half of the phase).
 
         Args:
-            quantity: "utilisation", "power", "temperature" or "memory".
+            quantity: "utilisation" or "power".
             phase: "idle" or "busy".
         """
         entries = zip(self.times, self.phases, getattr(self, quantity), strict=True)
@@ -220,12 +218,14 @@ class _Sampler:
         return few and passed < max(SLOW_SECONDS, 4 * seconds)
 
     def samples(self) -> Samples:
+        times, phases, readings = zip(*self.found, strict=True) if self.found else ((), (), ())
         return Samples(
             self.monitor.source,
             self.monitor.description,
-            tuple(second for second, _, _ in self.found),
-            tuple(phase for _, phase, _ in self.found),
-            *(tuple(getattr(reading, field.name) for _, _, reading in self.found) for field in fields(Reading)),
+            times,
+            phases,
+            tuple(reading.utilisation for reading in readings),
+            tuple(reading.power for reading in readings),
             lag=self.monitor.lag,
             problem=self.problem,
         )

@@ -1,11 +1,10 @@
-"""The vendors' tools that watch a GPU: nvidia-smi, amd-smi, macOS' ioreg, Windows' GPU Engine counters.
+"""What watches a GPU: nvidia-smi, the Linux kernel for AMD's, macOS' ioreg, Windows' GPU Engine counters.
 
 Not verified on hardware: all of them are tested with stored outputs alone.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from helpers.compute import processes
 from helpers.compute.devices import Device
 
+POWER_FILES = ("power1_average", "power1_input")  # which of them there is depends on the card
 TIMEOUT = 5.0  # seconds for one call of a vendor's tool; the first call after a driver has slept takes about one
 
 
@@ -35,8 +35,6 @@ class Reading:
 
     utilisation: float | None = None  # percent
     power: float | None = None  # watts
-    temperature: float | None = None  # degrees Celsius
-    memory: float | None = None  # in use, bytes
 
 
 class Monitor:
@@ -52,7 +50,7 @@ class Monitor:
 
 
 class NvidiaSmi(Monitor):
-    """nvidia-smi: utilisation (share of the last sample period in which a kernel ran), power, temperature, memory.
+    """nvidia-smi: utilisation (share of the last sample period in which a kernel ran) and power.
 
     Fields: `nvidia-smi --help-query-gpu`. It averages over up to a second.
     """
@@ -64,7 +62,7 @@ class NvidiaSmi(Monitor):
         self._tool = _tool("nvidia-smi", "it comes with NVIDIA's driver", "/usr/lib/wsl/lib")
         rows = [row for row in self._query("index,pci.bus_id,name") if len(row) == 3 and row[0].isdigit()]
         gpus = [_Gpu(int(index), name, pci) for index, pci, name in rows]
-        self._index, self.description = _choose(device, gpus, "nvidia-smi: utilisation, power, temperature and memory")
+        self._index, self.description = _choose(device, gpus, "nvidia-smi: utilisation and power")
 
     def _query(self, names: str, *more: str) -> list[list[str]]:
         text = _output([self._tool, f"--query-gpu={names}", "--format=csv,noheader,nounits", *more])
@@ -72,72 +70,40 @@ class NvidiaSmi(Monitor):
 
     def read(self) -> Reading:
         """Look once."""
-        rows = self._query("utilization.gpu,power.draw,temperature.gpu,memory.used", f"--id={self._index}")
-        if len(rows) != 1 or len(rows[0]) != 4:
-            raise NoReading("nvidia-smi answered something that is not one line of four values")
-        utilisation, power, temperature, mebibytes = (_number(cell) for cell in rows[0])
-        return Reading(utilisation, power, temperature, None if mebibytes is None else mebibytes * 2**20)
+        rows = self._query("utilization.gpu,power.draw", f"--id={self._index}")
+        if len(rows) != 1 or len(rows[0]) != 2:
+            raise NoReading("nvidia-smi answered something that is not one line of two values")
+        return Reading(*map(_number, rows[0]))
 
 
-class AmdSmi(Monitor):
-    """amd-smi of ROCm 6 and newer.
+class AmdKernel(Monitor):
+    """The files of the Linux kernel's driver amdgpu: utilisation and power, without any tool.
 
-    Its JSON differs between versions: a list, or {"gpu_data": a list}; numbers bare or as {"value": 42, "unit": "%"};
-    power and temperature under several names. Warnings may stand above it.
+    https://docs.kernel.org/gpu/amdgpu/thermal.html: gpu_busy_percent, and hwmon's power in microwatts.
     """
 
-    source = "amd-smi"
+    source = "the kernel's driver amdgpu"
     lag = 0.5
 
-    def __init__(self, device: Device) -> None:
-        install = "install amdrocm-amdsmi or amd-smi-lib from AMD's repository"
-        self._tool = _tool("amd-smi", install, "/opt/rocm/bin", "/opt/rocm/core/bin")
-        gpus = [
-            _Gpu(
-                int(entry["gpu"]),
-                str(_field(entry, "asic", "market_name") or ""),
-                str(_field(entry, "bus", "bdf") or ""),
-            )
-            for entry in self._entries("static", "--asic", "--bus")
-        ]
-        self._index, self.description = _choose(device, gpus, "amd-smi: utilisation, power and temperature")
-
-    def _entries(self, *options: str) -> list[dict[str, object]]:
-        text = _output([self._tool, *options, "--json"])
-        start = re.search(r"^\s*[\[{]", text, re.M)
-        if not start:
-            raise NoReading("amd-smi answered something that is not JSON")
-        found, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)
-        return found["gpu_data"] if isinstance(found, dict) else found
+    def __init__(self, device: Device, root: Path = Path("/")) -> None:
+        folders = sorted(file.parent for file in (root / "sys/bus/pci/devices").glob("*/gpu_busy_percent"))
+        gpus = [_Gpu(number, "", folder.name) for number, folder in enumerate(folders)]
+        index, self.description = _choose(device, gpus, f"{self.source}: utilisation and power")
+        self._folder = folders[index]
 
     def read(self) -> Reading:
         """Look once."""
-        (entry,) = self._entries("metric", "--gpu", str(self._index), "--usage", "--power", "--temperature")
-        return amd_reading(entry)
+        power = [_file_number(file) for file in self._folder.glob("hwmon/hwmon*/power1_*") if file.name in POWER_FILES]
+        watts = next((value / 1e6 for value in power if value is not None), None)
+        return Reading(_file_number(self._folder / "gpu_busy_percent"), watts)
 
 
-def _field(entry: dict[str, object], part: str, name: str) -> object:
-    """What an entry of amd-smi has under `name` in one of its parts, which may be "N/A" as a whole."""
-    block = entry.get(part)
-    return block.get(name) if isinstance(block, dict) else None
-
-
-def amd_reading(entry: dict[str, object]) -> Reading:
-    """Read one GPU's entry of `amd-smi metric --json`, of any version.
-
-    Args:
-        entry: the entry, from the list or from "gpu_data".
-    """
-
-    def first(part: str, *names: str) -> float | None:
-        values = (_number(_field(entry, part, name)) for name in names)
-        return next((value for value in values if value is not None), None)
-
-    return Reading(
-        first("usage", "gfx_activity", "gfx_usage"),
-        first("power", "socket_power", "current_socket_power", "average_socket_power", "current_power"),
-        first("temperature", "edge", "hotspot", "junction", "edge_temperature", "hotspot_temperature"),
-    )
+def _file_number(file: Path) -> float | None:
+    """Return the number in a file of the kernel; a card that sleeps refuses to be read."""
+    try:
+        return _number(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 class Ioreg(Monitor):
@@ -166,22 +132,13 @@ def ioreg_reading(text: str, vendor: str = "") -> Reading:
     Raises:
         NoReading: no section has a utilisation.
     """
-
-    def value(section: str, *names: str) -> float | None:
-        found = (re.search(rf'"{re.escape(name)}"\s*=\s*(\d+)', section) for name in names)
-        return next((float(match[1]) for match in found if match), None)
-
-    utilisation = ("Device Utilization %", "GPU Activity(%)")
-    sections = [part for part in re.split(r"^\+-o ", text, flags=re.M) if value(part, *utilisation) is not None]
+    statistics = r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)'
+    sections = [part for part in re.split(r"^\+-o ", text, flags=re.M) if re.search(statistics, part)]
     if not sections:
         raise NoReading("ioreg shows no accelerator with a utilisation")
     section = next((part for part in sections if vendor and vendor in part.lower()), sections[0])
-    return Reading(
-        value(section, *utilisation),
-        value(section, "Total Power(W)"),
-        value(section, "Temperature(C)"),
-        value(section, "In use system memory", "vramUsedBytes"),
-    )
+    power = re.search(r'"Total Power\(W\)"\s*=\s*(\d+)', section)
+    return Reading(float(re.search(statistics, section)[1]), float(power[1]) if power else None)
 
 
 class WindowsCounters(Monitor):
@@ -228,7 +185,7 @@ def candidates(device: Device) -> list[type[Monitor]]:
     """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
     if sys.platform == "darwin":
         return [Ioreg]
-    by_vendor = {"nvidia": [NvidiaSmi], "amd": [AmdSmi]}.get(_vendor(device), [])
+    by_vendor = {"nvidia": [NvidiaSmi], "amd": [AmdKernel]}.get(_vendor(device), [])
     return [*by_vendor, WindowsCounters] if sys.platform == "win32" else by_vendor
 
 
@@ -275,12 +232,9 @@ def _output(command: Sequence[str], patience: float = 1.0) -> str:
     return done.stdout
 
 
-def _number(value: object) -> float | None:
-    """The number in "42", "42 %", 42, {"value": 42, "unit": "%"}; None for "N/A", "[Not Supported]" and the like."""
-    if isinstance(value, dict):
-        value = value.get("value")
-    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(?:%|W|°?C|Mi?B)?\s*", str(value))
-    return float(found[1]) if found else None
+def _number(text: str) -> float | None:
+    """The number in "42" or "42.5"; None for "[N/A]", "[Not Supported]" and the like."""
+    return float(text) if re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", text) else None
 
 
 class _Gpu(NamedTuple):

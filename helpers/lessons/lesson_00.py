@@ -240,8 +240,6 @@ def moved_to_cpu(answers: Iterable[Answer], device: Device, watcher: monitor.Mon
             phases=("idle",) * 15 + ("busy",) * 25,
             utilisation=tuple(1.0 if n % 7 == 3 else 0.0 for n in range(count)),
             power=nothing,
-            temperature=nothing,
-            memory=nothing,
         )
         title = "Drawn, not measured: a GPU, while the CPU does the work"
     idle_and_busy(samples, title)

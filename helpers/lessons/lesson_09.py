@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from helpers.compute.checkpoint import load, save
 from helpers.errors import WorkshopError
 from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebook calls them)
     Died,
@@ -25,6 +26,7 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebook c
     check_exchange_seconds,
     check_receive,
     check_share,
+    exchange_seconds,
 )
 from helpers.measure import workload
 from helpers.measure.plots import BLUE, GREEN, ORANGE, PINK, figure, show
@@ -39,9 +41,10 @@ if TYPE_CHECKING:
 
 BATCH = 256  # images a step, of all processes together
 RATE = 0.05
-_PATIENCE = float(os.environ.get("ANYGPU_PATIENCE", "1"))  # the tests' own: no busy machine may fail one
-SECONDS = 100.0 * _PATIENCE  # the most that one of the lesson's runs may take; it then ends with a message
-PREVIEW_SECONDS = 100.0 * _PATIENCE  # the most that all of them together may take under `preview`
+# The most that each of the lesson's runs may take; it then ends with a message. ANYGPU_PATIENCE is for busy machines.
+SECONDS = 100.0 * float(os.environ.get("ANYGPU_PATIENCE", "1"))
+JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+MPI = ["--oversubscribe", *(["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
 
 # --------------------------------------------------------------------------- what its processes have in common
 
@@ -67,54 +70,65 @@ def need(*frameworks: str) -> None:
         )
 
 
-_runs: dict[str, float] = {}  # seconds of each of the lesson's runs; one that is repeated counts once
-
-
-def seconds_left(name: str = "") -> float:
-    """Return how long a run may take: SECONDS, and under `preview` no more than its other runs have left.
-
-    Args:
-        name: of a run, which is not counted itself, as it may be a repetition; empty for a new one.
-    """
-    if workload.current() != "preview":
-        return SECONDS
-    others = sum(seconds for other, seconds in _runs.items() if other != name)
-    return max(1.0, min(SECONDS, PREVIEW_SECONDS - others))
-
-
-def run(function: Callable[..., object], processes: int = 1, name: str = "", **options: Any) -> Run:  # noqa: ANN401
-    """Call a function in processes of their own, with a time-out, and note how long that took.
-
-    Args:
-        function: see `helpers.compute.processes.run`.
-        processes: how many.
-        name: by which its time is noted; the function's own if empty.
-        options: of `helpers.compute.processes.run`.
-
-    Raises:
-        WorkshopError: it failed, or its time is over.
-    """
+def run(function: Callable[..., object], processes: int = 1, **options: Any) -> Run:  # noqa: ANN401
+    """Call a function in processes of their own, which have SECONDS for it; `helpers.compute.processes.run`."""
     from helpers.compute import processes as running
 
-    name, start = name or function.__name__, time.perf_counter()
-    try:
-        return running.run(function, processes, seconds_left(name), **options)
-    finally:
-        _runs[name] = time.perf_counter() - start
+    return running.run(function, processes, SECONDS, **options)
 
 
-def skipped(what: str, seconds: float = 0.0) -> bool:
-    """Say in a line that something is left out under `preview`, if it is.
+def skipped(what: str) -> bool:
+    """Say in a line that something is left out under `preview`, if it is."""
+    if workload.current() == "preview":
+        print(f"skipped under preview: {what}")
+    return workload.current() == "preview"
 
-    Args:
-        what: it.
-        seconds: it is left out only if less than this is left of PREVIEW_SECONDS; 0 for always.
-    """
-    if workload.current() != "preview" or (seconds and seconds_left() >= seconds):
-        return False
-    why = " as the time is short" if seconds else ""
-    print(f"skipped under preview{why}: {what}")
-    return True
+
+def other_accounts() -> list[str]:
+    """Return the names of other people's accounts that are logged in on this computer, or whose programs run."""
+    import psutil
+
+    names = {user.name for user in psutil.users()}
+    if hasattr(os, "getuid"):
+        first = 501 if sys.platform == "darwin" else 1000  # those before belong to the system, as does 65534, `nobody`
+        for process in psutil.process_iter(["uids", "username"]):
+            if process.info["uids"] and first <= process.info["uids"].real < 65534:
+                names.add(process.info["username"])
+    without_computer = {name.rpartition("\\")[2] for name in names if name}  # Windows writes COMPUTER\name
+    return sorted(without_computer - {psutil.Process().username().rpartition("\\")[2], "root"})
+
+
+PRIVATE = "TensorFlow's servers run in a network of their own here: nobody else can reach them."
+OPEN = (
+    "This system lets us make no network of their own for TensorFlow's servers. While a cell with them runs, for "
+    "seconds, whoever can reach this computer can read and write your files. Among strangers, switch the network off."
+)
+CLOSED = (
+    "Skipped: TensorFlow's servers. This system lets us make no network of their own for them, and other people use "
+    "this computer, or it belongs to a hub: they could read and write your files. Do you trust all of them? "
+    "Then set ANYGPU_OPEN_SERVERS=1 before you start the workshop."
+)
+
+
+def who_reaches_servers() -> str:
+    """Return who can reach TensorFlow's servers while they run: PRIVATE, OPEN, or CLOSED if they are not started."""
+    from helpers.compute import private_network
+
+    if private_network.available():
+        return PRIVATE
+    # On Binder, which is a hub, too, everybody has a container that Binder alone reaches.
+    hub = any(name.startswith("JUPYTERHUB_") for name in os.environ) and "BINDER_LAUNCH_HOST" not in os.environ
+    trusted = os.environ.get("ANYGPU_OPEN_SERVERS") == "1"
+    return CLOSED if (hub or other_accounts()) and not trusted else OPEN
+
+
+def run_servers(function: Callable[..., object], processes: int = 3, **options: Any) -> Run | None:  # noqa: ANN401
+    """Run a function that starts TensorFlow's servers; where they would be open to others, say so and return None."""
+    reached = who_reaches_servers()
+    if reached == CLOSED:
+        print(CLOSED)
+        return None
+    return run(function, processes, private_network=reached == PRIVATE, **options)
 
 
 def import_tensorflow(servers_only: bool = False) -> Any:  # noqa: ANN401
@@ -154,7 +168,8 @@ def listening() -> list[str]:
     """Return the addresses on which this process takes connections; `::` and `0.0.0.0` are all of the machine's."""
     import psutil
 
-    return sorted({one.laddr.ip for one in psutil.Process().net_connections("tcp") if one.status == psutil.CONN_LISTEN})
+    connections = psutil.Process().net_connections("tcp")
+    return sorted({found.laddr.ip for found in connections if found.status == psutil.CONN_LISTEN})
 
 
 def where(metadata: tf.compat.v1.RunMetadata) -> dict[str, str]:
@@ -196,8 +211,8 @@ def _died() -> float:
 # -------------------------------------------------------------------------------------- synchronous, Keras on JAX
 
 
-def of_each_batch(images: int, process: int, processes: int) -> np.ndarray:
-    """Return the numbers of the images that belong to one process: of each batch its own part.
+def rank_indices(images: int, process: int, processes: int) -> np.ndarray:
+    """Return the indices of one rank's images: its share of every batch.
 
     Args:
         images: how many there are, whole batches.
@@ -221,30 +236,6 @@ def network(weights: Sequence[np.ndarray]) -> keras.Model:
     model.compile(optimizers.SGD(RATE), "sparse_categorical_crossentropy")
     model.set_weights(weights)
     return model
-
-
-def state(model: keras.Model) -> list[keras.Variable]:
-    """Return all that a training changes: the weights, and what the optimizer keeps."""
-    model.optimizer.build(model.trainable_variables)
-    return [*model.variables, *model.optimizer.variables]
-
-
-def save(file, model, losses):  # noqa: ANN001, ANN201, D103  (the lesson shows it)
-    import numpy as np
-
-    new = file.with_name("new.npz")
-    np.savez(new, *[one.numpy() for one in state(model)], losses=losses)  # takes a while
-    new.replace(file)  # takes no time: there is always a whole file of this name
-
-
-def load(file: Path, model: keras.Model) -> list[float]:
-    """Give a model what `save` wrote, and return the losses until then; none if there is no such file."""
-    if not file.exists():
-        return []
-    with np.load(file) as kept:
-        for number, one in enumerate(state(model)):
-            one.assign(kept[f"arr_{number}"])
-        return kept["losses"].tolist()
 
 
 class Steps:
@@ -295,8 +286,8 @@ class Steps:
     def lost(self, error: Exception) -> dict[str, object]:
         """Return what a survivor knows: JAX's reason, and how long after the other's death it learned of it."""
         noticed = time.time() - _died()
-        told = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
-        return {"losses": self.losses, "error": told, "noticed": noticed}
+        reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
+        return {"losses": self.losses, "error": reason, "noticed": noticed}
 
     @property
     def median(self) -> float:
@@ -350,7 +341,7 @@ def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int
     import keras
 
     floats = {4 * count: [(count,)] for count in (1, model.count_params(), 4 * model.count_params())}
-    floats[0] = [tuple(one.shape) for one in model.trainable_variables] + [(1,)]  # the gradients and the loss
+    floats[0] = [tuple(variable.shape) for variable in model.trainable_variables] + [(1,)]  # the gradients and the loss
     exchange = exchanges(floats)
     together = exchange.pop(0)
     keras.distribution.set_distribution(None)
@@ -374,7 +365,7 @@ def exchanges(arrays: Mapping[int, Sequence[tuple[int, ...]]], rounds: int = 20)
 
     mesh = Mesh(np.array(jax.devices()), ("process",))
     rows, mirrored = (NamedSharding(mesh, PartitionSpec(*name)) for name in (("process",), ()))
-    add = jax.jit(lambda several: [one.sum(axis=0) for one in several], out_shardings=mirrored)
+    add = jax.jit(lambda several: [array.sum(axis=0) for array in several], out_shardings=mirrored)
     given = {
         kind: [jax.make_array_from_process_local_data(rows, np.ones((1, *shape), np.float32)) for shape in shapes]
         for kind, shapes in arrays.items()
@@ -407,7 +398,7 @@ def variables(initial: Sequence[np.ndarray]) -> list[tf.Variable]:
     """Make TensorFlow's variables of a network's weights."""
     import tensorflow as tf
 
-    return [tf.Variable(one) for one in initial]
+    return [tf.Variable(array) for array in initial]
 
 
 def gradients(
@@ -448,7 +439,8 @@ def subtract(weights: Sequence[tf.Variable], gradients: Sequence[tf.Tensor], ver
     import tensorflow as tf
 
     with tf.control_dependencies(list(gradients)):
-        moved = [one.assign_sub(RATE / 2 * gradient) for one, gradient in zip(weights, gradients, strict=True)]
+        pairs = zip(weights, gradients, strict=True)
+        moved = [weight.assign_sub(RATE / 2 * gradient) for weight, gradient in pairs]
     with tf.control_dependencies(moved):
         counted = version.assign_add(1.0)
     with tf.control_dependencies([counted]):
@@ -459,7 +451,7 @@ def clock(*after: object) -> tf.Tensor:
     """Return the seconds on the worker's clock when all of `after` is there, as an operation of TensorFlow."""
     import tensorflow as tf
 
-    with tf.control_dependencies([tf.convert_to_tensor(one) for one in after]):
+    with tf.control_dependencies([tf.convert_to_tensor(value) for value in after]):
         return tf.timestamp()
 
 
@@ -470,7 +462,11 @@ def dawdle(seconds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     worker = tf.distribute.coordinator.experimental_get_current_worker_index()
     pause = tf.where(tf.cast(worker, tf.int64) == 1, tf.cast(seconds * 5e5, tf.int64), 0)  # slept twice
-    slept = tf.data.Dataset.range(1).apply(testing.sleep(pause)).reduce(tf.constant(0, tf.int64), lambda _, one: one)
+    slept = (
+        tf.data.Dataset.range(1)
+        .apply(testing.sleep(pause))
+        .reduce(tf.constant(0, tf.int64), lambda _, element: element)
+    )
     return worker, clock(slept)
 
 
@@ -498,22 +494,26 @@ class Returned:
 
     def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
         """Watch a coordinator's queue; TensorFlow has no public way to see this."""
-        self.came: list[tuple[float, object]] = []
+        self.returns: list[tuple[float, object]] = []
         queue = coordinator._cluster.closure_queue
         put_back = queue.put_back
 
         def noted(closure: object) -> None:
-            self.came.append((time.time(), closure.maybe_call_with_output_remote_value(lambda value: value)))
+            self.returns.append((time.time(), closure.maybe_call_with_output_remote_value(lambda value: value)))
             put_back(closure)
 
         queue.put_back = noted
 
-    def told(self) -> dict[str, float]:
+    def summary(self) -> dict[str, float]:
         """Return the seconds from the worker's death until it was noticed, and until its work was done by another."""
-        if not self.came or not _killed().exists():
+        if not self.returns or not _killed().exists():
             return {}
-        recovered = max(float(value.fetch()[0][WROTE]) for _, value in self.came)
-        return {"noticed": self.came[0][0] - _died(), "recovered": recovered - _died(), "returned": len(self.came)}
+        recovered = max(float(value.fetch()[0][WROTE]) for _, value in self.returns)
+        return {
+            "noticed": self.returns[0][0] - _died(),
+            "recovered": recovered - _died(),
+            "returned": len(self.returns),
+        }
 
 
 Plan = Sequence[tuple[str, bool, float, int, int | None]]
@@ -540,7 +540,7 @@ def carry_out(
 
     Returns:
         For each training `notes` (a row a step), `updates` (begin and end of the coordinator's own), `version` (the
-        updates on the server), `pause`, and `returned` (see `Returned.told`).
+        updates on the server), `pause`, and `returned` (see `Returned.summary`).
     """
     returned, results = Returned(coordinator), {}
     for kind in {line[1] for line in plan}:  # the first steps of each kind trace and connect
@@ -548,8 +548,8 @@ def carry_out(
             _schedule(coordinator, work, number, 0.0, kind)
         coordinator.join()
     for name, asynchronous, pause, steps, dies_at in plan:
-        for one, value in zip([*weights, version], [*initial, 0.0], strict=True):
-            one.assign(value)
+        for variable, value in zip([*weights, version], [*initial, 0.0], strict=True):
+            variable.assign(value)
         updates: list[tuple[float, float]] = []
         if asynchronous:
             values = [_schedule(coordinator, work, number, pause, write=True) for number in range(steps)]
@@ -562,7 +562,7 @@ def carry_out(
             notes = np.concatenate(pairs)
         counted = int(version.numpy()) if asynchronous else len(updates)
         results[name] = {"notes": notes, "updates": updates, "version": counted, "pause": pause}
-        results[name]["returned"] = returned.told()
+        results[name]["returned"] = returned.summary()
     return results
 
 
@@ -577,9 +577,9 @@ def _together(
     updates: list[tuple[float, float]],
 ) -> np.ndarray:  # fmt: skip
     """Take a synchronous step: two gradients, and their mean from the coordinator. Return the notes, not the 5 MB."""
-    both = [_schedule(coordinator, work, one, pause, write=False) for one in (number, number + 1)]
+    both = [_schedule(coordinator, work, at, pause, write=False) for at in (number, number + 1)]
     coordinator.join()
-    (note, first_gradients), (other, second_gradients) = (one.fetch() for one in both)
+    (note, first_gradients), (other, second_gradients) = (value.fetch() for value in both)
     begin = time.time()
     for weight, first, second in zip(weights, first_gradients, second_gradients, strict=True):
         weight.assign_sub(RATE * (first + second) / 2)
@@ -601,15 +601,15 @@ def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, 
     slow = notes[notes[:, WORKER] == 1] if (notes[:, WORKER] == 1).any() else notes
     slow = slow[len(slow) // 2 - steps // 2 :][:steps]
     begin, end = slow[0, BEGAN], slow[-1, WROTE]
-    last = min((one[0] for one in result["updates"] if one[0] >= end), default=end)  # the update that follows
-    drawn = [("server", "write", *one) for one in result["updates"] if begin <= one[0] <= last]
-    for one in notes[(notes[:, WROTE] > begin) & (notes[:, BEGAN] < end)]:
-        worker, slept = f"worker {int(one[WORKER])}", result["pause"] > 0 and one[WORKER] == 1
+    last = min((update[0] for update in result["updates"] if update[0] >= end), default=end)  # the update that follows
+    drawn = [("server", "write", *update) for update in result["updates"] if begin <= update[0] <= last]
+    for step in notes[(notes[:, WROTE] > begin) & (notes[:, BEGAN] < end)]:
+        worker, slept = f"worker {int(step[WORKER])}", result["pause"] > 0 and step[WORKER] == 1
         if slept:
-            drawn.append((worker, "sleep", one[BEGAN], one[AWAKE]))
-        drawn.append((worker, "read, compute", one[AWAKE if slept else BEGAN], one[COMPUTED]))
+            drawn.append((worker, "sleep", step[BEGAN], step[AWAKE]))
+        drawn.append((worker, "read, compute", step[AWAKE if slept else BEGAN], step[COMPUTED]))
         if not result["updates"]:
-            drawn.append((worker, "write", one[COMPUTED], one[WROTE]))
+            drawn.append((worker, "write", step[COMPUTED], step[WROTE]))
     return drawn
 
 
@@ -693,14 +693,6 @@ def _smooth(notes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return notes[7:, WROTE] - notes[:, BEGAN].min(), np.convolve(notes[:, LOSS], np.ones(8) / 8, "valid")
 
 
-def lower_after_same_time(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return which of the two trainings with a straggler had the lower loss when the first of them was over."""
-    curves = {name.partition(",")[0]: _smooth(run["notes"]) for name, run in runs.items() if "straggler" in name}
-    until = min(seconds[-1] for seconds, _ in curves.values())
-    then = {name: float(loss[max(0, int((seconds <= until).sum()) - 1)]) for name, (seconds, loss) in curves.items()}
-    return min(then, key=then.get)
-
-
 def survival_table(steps: int, died_at: int, result: Mapping[str, Any]) -> Table:
     """Return what became of a training whose worker 1 was killed.
 
@@ -721,68 +713,13 @@ def survival_table(steps: int, died_at: int, result: Mapping[str, Any]) -> Table
     return Table(rows, ["", "measured"])
 
 
-def what_takes_long(step: float, alone: float, together: float) -> str:
-    """Return in a sentence how much of what a step takes more than its arithmetic is the exchange itself.
-
-    Args:
-        step: seconds of the whole step.
-        alone: of the step without exchange.
-        together: of the exchange of a step, with nothing computed.
-    """
-    rest = step - alone
-    if rest <= 0:
-        return "Here the step without exchange was not faster: this computer is too busy to tell."
-    told = f"The step takes {duration(rest)} more than without exchange; the exchange alone takes {duration(together)}."
-    if together >= 1.5 * rest:
-        return f"{told} Alone it took longer than in a step: this computer is too busy to tell."
-    if together >= rest:
-        return f"{told} So it is the exchange itself, as exactly as such times can tell."
-    if together >= 0.5 * rest:
-        return f"{told} So most of it is the exchange itself."
-    return f"{told} So most of it comes only when the processes compute, too. Why, these numbers do not say."
-
-
-def link_told(least: Mapping[int, float], together: Sequence[float], arrays: int = 7) -> str:
-    """Return in lines the link that the smallest and the largest all-reduce give, and what follows for the middle one.
-
-    Args:
-        least: of two processes: for three sizes in bytes the least seconds of an all-reduce of one array.
-        together: the seconds of exchanges of the middle size in several arrays.
-        arrays: how many.
-    """
-    from helpers import cluster
-
-    small, middle, large = sorted(least)
-    if least[large] <= least[small]:
-        return f"too noisy to tell here: {large / 1e6:.1f} MB took no longer than {small} bytes"
-    rate, latency = cluster.link((small, least[small]), (large, least[large]))
-    one = cluster.exchange_seconds(middle, 2, rate, latency)
-    several = one + 2 * (arrays - 1) * latency  # each array has two messages
-    size, median = f"{middle / 1e6:.1f} MB", float(np.median(together))
-    fits = "about" if median < 1.5 * several else f"{median / several:.2g} times"
-    return (
-        f"this computer: {rate / 1e9:.2f} GB/s, latency {duration(latency)}\n"
-        f"one array, {size}: calculated {duration(one)}, the fastest {duration(least[middle])}\n"
-        f"{arrays} arrays, {size}: calculated {duration(several)}, the fastest {duration(min(together))}, "
-        f"the median {duration(median)}: {fits} what the formula says"
-    )
-
-
-def how_equal(difference: float) -> str:
-    """Return in a word whether two losses are the same."""
-    return "exactly" if difference == 0 else "almost" if difference < 1e-5 else "no"
-
-
 def last_words(run: Run) -> str:
     """Return how a single process ended, and what JAX's compiled code said; its dump of addresses is left out."""
-    said = re.search(r"client\.h:\d+\] ([^.\n]*\.)", run.stderr[0])
+    message = re.search(r"client\.h:\d+\] ([^.\n]*\.)", run.stderr[0])
     status = re.search(r"absl::Status: (\w+: [^\n]*)", run.stderr[0])
     lines = [run.failures[0] or "the process ended by itself"]
-    lines += [f"JAX said: {said[1]} {status[1] if status else ''}".rstrip()] if said else []
+    lines += [f"JAX said: {message[1]} {status[1] if status else ''}".rstrip()] if message else []
     return "\n".join(lines)
-
-
-MPI = ["--oversubscribe", *(["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
 
 
 def launch(command: Sequence[str], processes: int = 1) -> str:
@@ -791,149 +728,21 @@ def launch(command: Sequence[str], processes: int = 1) -> str:
     Args:
         command: program and arguments.
         processes: how many copies to start, each with the workshop's variables; 1 if the command starts them itself.
-
-    Raises:
-        WorkshopError: one of them failed, or had not ended in time.
     """
-    from concurrent.futures import ThreadPoolExecutor
 
-    from helpers.compute import processes as running
+    def start(process, addresses, command):  # noqa: ANN001, ANN202
+        import os
+        import subprocess
 
-    start = time.perf_counter()
-    (address,) = running._free_addresses(1)
-    common = {**JAX, "ANYGPU_WORLD_SIZE": str(processes), "ANYGPU_COORDINATOR": address}
-    own = [common | {"ANYGPU_RANK": str(rank)} for rank in range(processes)] if processes > 1 else [dict(JAX)]
-    environments, seconds = [running.environment(one) for one in own], seconds_left(command[0])
-    with ThreadPoolExecutor(len(own)) as pool:
-        try:
-            ended = list(pool.map(lambda env: running.run_command(command, seconds, env), environments))
-        except BaseException:
-            running.kill_all()
-            raise
-        finally:
-            _runs[command[0]] = time.perf_counter() - start
-    for rank, one in enumerate(ended):
-        if one.status != 0:
-            what = "had not ended in time" if one.status is None else f"ended with status {one.status}"
-            why = "\n".join(one.stderr.strip().splitlines()[-8:])
-            raise WorkshopError(f"Process {rank} {what}.", why, "Run the cell again.")
-    return ended[0].stdout.strip()
+        own = {
+            "ANYGPU_RANK": f"{process}",
+            "ANYGPU_WORLD_SIZE": f"{len(addresses)}",
+            "ANYGPU_COORDINATOR": addresses[0],
+        }
+        subprocess.run(command, env={**os.environ, **(own if len(addresses) > 1 else {})}, check=True)
 
-
-def last_loss(text: str) -> str:
-    """Return the last loss that `python -m helpers train` printed."""
-    found = re.search(r"Last loss ([\d.]+)", text)
-    return found[1] if found else "none"
-
-
-def shown_source(function: Callable[..., object]) -> str:
-    """Return a function as the lesson shows it: without the marks for the linter."""
-    import inspect
-
-    return re.sub(r"  # noqa:.*", "", inspect.getsource(function))
-
-
-def multi_worker(process, addresses):  # noqa: ANN001, ANN201, D103  (the lesson shows it)
-    import json
-    import os
-
-    task = {"type": "worker", "index": process}
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    import numpy as np
-    import tensorflow as tf
-
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before anything computes
-    import keras
-
-    images = np.random.default_rng(0).random((96, 20), "float32")
-    labels = (images[:, 0] > 0.5).astype("int32")
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)  # of both workers together
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(2, kernel_initializer="zeros")])
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    try:
-        model.fit(dataset, verbose=0)
-    except ValueError as error:
-        print("fit failed:", str(error).split("(")[0].rstrip(), "(PerReplica ...")
-
-    def one_worker(images, labels):  # noqa: ANN001, ANN202
-        with tf.GradientTape() as tape:
-            each = keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
-            loss = tf.reduce_sum(each) / 32
-        gradients = tape.gradient(loss, model.trainable_variables)
-        gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
-        for weight, gradient in zip(model.trainable_variables, gradients, strict=True):
-            weight.value.assign_sub(0.5 * gradient)
-        return loss
-
-    @tf.function
-    def step(images, labels):  # noqa: ANN001, ANN202
-        return strategy.reduce("sum", strategy.run(one_worker, (images, labels)), axis=None)
-
-    losses = [float(step(*batch)) for batch in strategy.experimental_distribute_dataset(dataset)]
-    print("a loop of one's own, loss of each step:", *(f"{loss:.3f}" for loss in losses))
-    return losses
-
-
-# ---------------------------------------------------------------------------- the lesson's own experiments, repeated
-
-
-def lose_workers(
-    parameter_server: Callable[..., object],
-    synchronous: Callable[..., object],
-    arguments: Mapping[str, Any],
-    steps: int,
-    epochs: int,
-    repeats: int = 1,
-) -> Table:
-    """Kill a worker at some moment of a training, asynchronous and synchronous, and return what it cost.
-
-    Args:
-        parameter_server: the lesson's function; three processes.
-        synchronous: the lesson's function; two processes.
-        arguments: initial weights, images and labels for both.
-        steps: of the asynchronous training.
-        epochs: of the synchronous one.
-        repeats: how often each; the moment of the death differs.
-
-    Returns:
-        A row for each run.
-    """
-    rng, rows = np.random.default_rng(), []
-    whole = synchronous_run(synchronous, arguments, epochs).result["losses"]
-    for _ in range(repeats):
-        rows.append(_asynchronous_row(parameter_server, arguments, steps, int(rng.integers(1, steps))))
-        rows.append(_synchronous_row(synchronous, arguments, epochs, int(rng.integers(1, len(whole))), whole))
-    names = ["training", "killed at step", "steps lost", "steps repeated", "noticed", "recovered"]
-    return Table(sorted(rows, key=lambda row: row[0]), [*names, "last loss", "unbroken"])
-
-
-def _asynchronous_row(
-    parameter_server: Callable[..., object], arguments: Mapping[str, Any], steps: int, at: int
-) -> tuple:
-    plan = [("unbroken", True, 0.0, steps, None), ("broken", True, 0.0, steps, at)]
-    runs = asynchronous_run(parameter_server, arguments, plan)
-    broken, returned = runs["broken"], runs["broken"]["returned"]
-    took = [duration(returned[name]) if name in returned else "not needed" for name in ("noticed", "recovered")]
-    last = [f"{runs[name]['notes'][-8:, LOSS].mean():.3f}" for name in ("broken", "unbroken")]
-    return "asynchronous", at, steps - len(broken["notes"]), broken["version"] - steps, *took, *last
-
-
-def _synchronous_row(
-    synchronous: Callable[..., object], arguments: Mapping[str, Any], epochs: int, at: int, whole: Sequence[float]
-) -> tuple:
-    with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
-        broken = survivor(synchronous_run(synchronous, arguments, epochs, folder, at))
-        start = time.time()
-        resumed = synchronous_run(synchronous, arguments, epochs, folder).result
-        recovered = resumed["first"] - start  # until its first step
-    lost = len(whole) - len(resumed["losses"])
-    row = duration(broken["noticed"]), duration(recovered), f"{resumed['losses'][-1]:.6f}", f"{whole[-1]:.6f}"
-    return "synchronous", at, lost, at - resumed["begin"], *row
-
-
-JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    lines = run(start, processes, variables=JAX_ENV, arguments={"command": list(command)}).stdout[0].splitlines()
+    return "\n".join(line for line in lines if not line.startswith("[Gloo]"))
 
 
 def synchronous_run(
@@ -941,9 +750,8 @@ def synchronous_run(
     dies_at: int | None = None, processes: int = 2,
 ) -> Run:  # fmt: skip
     """Run the lesson's synchronous training; a process may be killed."""
-    name = f"synchronous, {processes} processes" + ", broken" * bool(dies_at) + ", with a checkpoint" * bool(folder)
     given = {**arguments, "epochs": epochs, "folder": folder, "dies_at": dies_at}
-    return run(function, processes, name, variables=JAX, check=dies_at is None, arguments=given)
+    return run(function, processes, variables=JAX_ENV, check=dies_at is None, arguments=given)
 
 
 def survivor(run: Run) -> Any:  # noqa: ANN401
@@ -964,6 +772,10 @@ def survivor(run: Run) -> Any:  # noqa: ANN401
 def asynchronous_run(
     function: Callable[..., object], arguments: Mapping[str, Any], plan: Plan
 ) -> dict[str, dict[str, Any]]:
-    """Run the lesson's trainings with a parameter server, in which a worker may be killed; return what each told."""
+    """Run the lesson's trainings with a parameter server, in which a worker may be killed; return each one's results.
+
+    Nothing is returned where TensorFlow's servers are not started.
+    """
     dies = any(line[-1] is not None for line in plan)
-    return survivor(run(function, 3, check=not dies, arguments={**arguments, "plan": plan}))
+    made = run_servers(function, check=not dies, arguments={**arguments, "plan": plan})
+    return survivor(made) if made else {}

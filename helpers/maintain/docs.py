@@ -16,7 +16,7 @@ from typing import Any
 from helpers import ROOT, doctor
 from helpers.commands import lesson_files
 from helpers.commands.files import write
-from helpers.compute.host import Host, binder_link, unset_variable
+from helpers.compute.host import Host, binder_link
 from helpers.doctor.findings import Failure
 from helpers.errors import WorkshopError
 from helpers.maintain import on_gpu, rules
@@ -43,8 +43,8 @@ OWN_SYSTEM = {
     "hosted-kaggle": SESSION,
 }
 ON_EVERY_SYSTEM = (  # of those on pages for several systems
-    "opencl-no-device", "opencl-gpu-missing", "webgpu-no-such-adapter", "webgpu-hangs", "webgpu-no-adapter",
-    "webgpu-does-not-compute",
+    "opencl-no-device", "opencl-gpu-missing", "webgpu-no-such-adapter", "webgpu-no-adapter", "webgpu-does-not-compute",
+    "devices-late",
 )  # fmt: skip
 LABELS = {"Linux": "Linux", "Windows": "Windows", "Darwin": "macOS"}
 GPUS = {  # for a page's titles, where a failure's own example is of another maker; the others keep it
@@ -122,8 +122,8 @@ def pages() -> list[Path]:
 
 
 def failures() -> list[Failure]:
-    """Return every failure that the doctor knows, the most fundamental first."""
-    return list(doctor.KNOWN.values())
+    """Return the failures that the pages tell of, the most fundamental first."""
+    return [failure for failure in doctor.KNOWN.values() if failure.pages]
 
 
 def with_findings(path: Path, text: str) -> str:
@@ -173,11 +173,6 @@ def own_example(failure: Failure, page: str) -> dict[str, str]:
     return found
 
 
-def on_system(text: str, host: Host) -> str:
-    """Return advice as it is typed on a system: an example may hold another one's command."""
-    return re.sub(r"(?m)^    unset (\w+)$", lambda found: f"    {unset_variable(host, found[1])}", text)
-
-
 def entry(failure: Failure) -> str:
     """Return a failure with its reason and what to do, for each system on which that differs."""
     hosts = [host_for(failure, page) for page in failure.pages]
@@ -185,7 +180,7 @@ def entry(failure: Failure) -> str:
     advice: dict[str, list[Host]] = {}
     for host in dict.fromkeys(hosts):  # the same in every clone: without the address that it came from
         text = failure.shown(host).next.replace(binder_link(), binder_link(Path("nowhere")))
-        advice.setdefault(on_system(text, host), []).append(host)
+        advice.setdefault(text, []).append(host)
     makers = {key for page in failure.pages for key in own_example(failure, page)} & set(NAMED)
     shown = failure.found(hosts[0], **dict(failure.example) | dict.fromkeys(makers, "your GPU"))
     what = re.sub("^your", "Your", shown.what)

@@ -14,10 +14,12 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 from helpers.commands.files import write
 from helpers.errors import WorkshopError
+from helpers.judge import mistakes
 from helpers.maintain import rules
 
 TEMPLATE = Path(__file__).parent / "template"
-TITLE, NUMBER = "Verb the noun", "NN"  # what the template holds in their place
+TITLE = "Verb the noun"  # what the template holds in its place
+PLACE_OF_NUMBER = re.compile(r"(?<=lesson[_ ])NN\b|(?<=mistakes/)NN\b|(?<=\n\[)NN\b", re.IGNORECASE)
 USAGE = 'Type, for example: python -m helpers.maintain.new_lesson 99 "Add the squares"'
 NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
@@ -59,7 +61,8 @@ def begin(number: str, title: str) -> list[str]:
     places = {
         "lesson.ipynb": notebook,
         "lesson.py": ROOT / "helpers" / "lessons" / f"lesson_{number}.py",
-        "mutants.py": ROOT / "tests" / "mutants" / f"lesson_{number}.py",
+        "mistakes.toml": mistakes.FOLDER / f"{number}.toml",
+        "answers.toml": ROOT / "tests" / "answers" / f"{number}.toml",
     }
     others = [path for path in lesson_files.every() if path.name.startswith(number)]
     if taken := [path for path in [*others, *places.values()] if path.exists()]:
@@ -69,7 +72,7 @@ def begin(number: str, title: str) -> list[str]:
     for source, place in places.items():
         shown = json.dumps(title, ensure_ascii=False)[1:-1]
         text = (TEMPLATE / source).read_text(encoding="utf-8").replace(TITLE, shown)
-        write(place, re.sub(rf"(?<=lesson[_ ]){NUMBER}\b", number, text, flags=re.IGNORECASE))
+        write(place, PLACE_OF_NUMBER.sub(number, text))
     there = lesson_files.every()
     at = there.index(notebook)
     changed = there[max(at - 1, 0) : at + 2]

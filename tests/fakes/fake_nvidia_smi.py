@@ -31,8 +31,6 @@ gpus = [
         "name": "NVIDIA GeForce RTX 3060",
         "utilization.gpu": "1",
         "power.draw": "14.31",
-        "temperature.gpu": "38",
-        "memory.used": "512",
     },
     {
         "index": "1",
@@ -40,15 +38,12 @@ gpus = [
         "name": "NVIDIA GeForce RTX 4090",
         "utilization.gpu": "97" if load else "2",
         "power.draw": "401.50" if load else "21.07",
-        "temperature.gpu": "66" if load else "41",
-        "memory.used": "20480" if load else "3",
     },
 ]
 if mode == "twins":
     gpus[0]["name"] = gpus[1]["name"]
 if mode == "no utilisation":
     gpus[1]["utilization.gpu"] = "[N/A]"
-    gpus[1]["temperature.gpu"] = "[Not Supported]"
 if mode == "nothing":
     gpus[1].update({"utilization.gpu": "[N/A]", "power.draw": "[N/A]"})
 for gpu in gpus:

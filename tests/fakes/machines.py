@@ -1,20 +1,42 @@
-"""A machine that a test invents: files below a folder, tools on PATH, packages, what frameworks answer."""
+"""A machine that a test invents: files below a folder, tools on PATH, packages, what frameworks answer.
+
+`machines.toml` has many of them; each key of an entry there is a method of Machine.
+"""
 
 import os
+import re
 import shlex
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from fakes import vendor_outputs as prints
-
-from helpers import doctor
+from helpers import ROOT, doctor
 from helpers.compute import devices
 from helpers.compute.devices import Answer, Device
 from helpers.compute.host import Host
-from helpers.doctor import facts, output
+from helpers.doctor import facts
 
+TABLE = tomllib.loads((Path(__file__).parent.parent / "machines.toml").read_text(encoding="utf-8"))
+OUTPUTS = TABLE["outputs"]
+CASES = TABLE["broken"] | TABLE["healthy"]
+EXPECTED = ("finds", "says", "never")  # what a case expects; its other keys change the machine
+OURS = re.compile(r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY)_|LD_LIBRARY_PATH|PYOPENCL_CTX|ANYGPU_")
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
-TITLES = {"opencl": "OpenCL", "tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+
+
+def text_of(text):
+    """Return the text that "@NAME" stands for."""
+    return OUTPUTS[text[1:]] if text.startswith("@") else text
+
+
+def rocminfo(gpus):
+    """Return what rocminfo prints on a machine with these GPUs: (gfx target, name)."""
+    agents = [("AMD Ryzen 7", "AMD Ryzen 7", "CPU"), *((target, name, "GPU") for target, name in gpus)]
+    blocks = [
+        OUTPUTS["ROCM_AGENT"].format(number=number, target=target, name=name, kind=kind)
+        for number, (target, name, kind) in enumerate(agents, 1)
+    ]
+    return "ROCk module is loaded\n" + "".join(blocks) + "*** Done ***\n"
 
 
 class Machine:
@@ -25,177 +47,262 @@ class Machine:
         self.bin.mkdir(parents=True)
         (self.root / "dev").mkdir(parents=True)
         self.monkeypatch = monkeypatch
-        self.host = Host("Linux", "x86_64", (3, 12), "venv", False)
-        self.packages = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
-        self.packages["pyopencl"] = "2026.1.4"
-        self.torch, self.user, self.groups = "", 1000, frozenset({1000})
-        self.answers, self.proofs, self.keras = {}, (), facts.Said("ok", "first operation")
-        for name in ("opencl", "tensorflow", "jax"):
-            self.lists(name)
-        self.file("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 f16c\n")
-        for name in [name for name in os.environ if output.VARIABLES.match(name)]:
+        self.system = Host("Linux", "x86_64", (3, 12), "venv", False)
+        self.installed = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
+        self.installed["pyopencl"] = "2026.1.4"
+        self.torch_build, self.user, self.groups = "", 1000, frozenset({1000})
+        self.answers, self.keras_start = {}, facts.KerasStart("ok")
+        self.workshop, self.site = str(ROOT), None
+        self.lists({"opencl": [], "tensorflow": [], "jax": []})
+        self.files({"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 f16c\n"})
+        for name in filter(OURS.match, list(os.environ)):
             monkeypatch.delenv(name)
         monkeypatch.setenv("KERAS_HOME", str(folder / "keras"))
-        monkeypatch.setenv("PATH", f"{self.bin}:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", str(self.bin))  # and no tool of this machine
         monkeypatch.setattr(facts, "ELSEWHERE", ())
+
+    def become(self, name):
+        """Become a machine of the table."""
+        for key, value in CASES[name].items():
+            if key not in EXPECTED:
+                getattr(self, key)(value)
+        return self
+
+    like = become
 
     # ------------------------------------------------------------------------------------ what is there
 
-    def is_a(self, **changes):
-        self.host = replace(self.host, **changes)
-        return self
+    def host(self, changes):
+        self.system = replace(self.system, **changes)
 
-    def file(self, name, text="", mode=0o644):
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
-        return path
+    def files(self, texts):
+        for name, text in texts.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text_of(text).replace("{gid}", str(os.getgid())))
 
-    def card(self, vendor, number=0):
-        """A graphics card on the PCI bus."""
-        self.file(f"sys/bus/pci/devices/0000:0{number}:00.0/class", "0x030000\n")
-        self.file(f"sys/bus/pci/devices/0000:0{number}:00.0/vendor", f"0x{vendor}\n")
+    def devices_files(self, modes):
+        """Device files with their rights, of this user's group."""
+        for name, mode in modes.items():
+            self.files({name: ""})
+            (self.root / name).chmod(mode)
 
-    def tool(self, name, text="", status=0, error="", special=()):
-        """A fake program; `special` holds (part of its arguments, text, status) that it answers otherwise."""
-        cases = "".join(
-            f"case \"$*\" in *{part}*) printf '%s' {shlex.quote(said)}; exit {code};; esac\n"
-            for part, said, code in special
-        )
-        script = f"#!/bin/sh\n{cases}printf '%s\\n' {shlex.quote(text)}\nprintf '%s' {shlex.quote(error)} >&2\n"
-        (self.bin / name).write_text(f"{script}exit {status}\n")
+    def gone(self, names):
+        for name in names:
+            (self.root / name).unlink()
+
+    def cards(self, vendors):
+        """Graphics cards on the PCI bus."""
+        for number, vendor in enumerate(vendors):
+            place = f"sys/bus/pci/devices/0000:0{number}:00.0"
+            self.files({f"{place}/class": "0x030000\n", f"{place}/vendor": f"0x{vendor}\n"})
+
+    def program(self, name, script):
+        (self.bin / name).write_bytes(script if isinstance(script, bytes) else f"#!/bin/sh\n{script}\n".encode())
         (self.bin / name).chmod(0o755)
 
-    def hangs(self, name):
-        (self.bin / name).write_text("#!/bin/sh\nexec sleep 60\n")
-        (self.bin / name).chmod(0o755)
+    def tools(self, prints):
+        """Fake programs; `query` is what one answers to a query instead, `queries` (part of it, text, status)."""
+        for name, fate in prints.items():
+            told = {"stdout": fate} if isinstance(fate, str) else fate
+            queries = told.get("queries", [("query", told["query"], 0)] if "query" in told else [])
+            script = "".join(
+                f"case \"$*\" in *{part}*) printf '%s' {shlex.quote(text)}; exit {status};; esac\n"
+                for part, text, status in queries
+            )
+            script += f"printf '%s\\n' {shlex.quote(text_of(told.get('stdout', '')))}\n"
+            script += f"printf '%s' {shlex.quote(text_of(told.get('stderr', '')))} >&2\n"
+            self.program(name, f"{script}exit {told.get('status', 0)}")
 
-    def without(self, *packages):
-        for name in packages:
-            self.packages.pop(name, None)
+    def no_tools(self, names):
+        for name in names:
+            (self.bin / name).unlink()
 
-    def set(self, **variables):
-        for name, value in variables.items():
-            self.monkeypatch.setenv(name, value)
+    def packages(self, versions):
+        self.installed |= versions
+
+    def without(self, names):
+        for name in names:
+            self.installed.pop(name, None)
+
+    def distributions(self, names):
+        """Packages whose lists of files name the same ones."""
+        self.site = self.root / "site"
+        for name in names:
+            info = self.site / f"{name.replace('-', '_')}-2.21.0.dist-info"
+            info.mkdir(parents=True)
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")
+            (info / "RECORD").write_text("tensorflow/__init__.py,,\ntensorflow/libtensorflow_cc.so.2,,\nLICENSE,,\n")
+
+    def torch(self, build):
+        self.torch_build = build
+
+    def variables(self, values):
+        for name, value in values.items():
+            self.monkeypatch.setenv(name, value.replace("{root}", str(self.root)))
+
+    def folder(self, path):
+        """Where the workshop lies."""
+        self.workshop = path
 
     # --------------------------------------------------------------------------------- what frameworks say
 
-    def lists(self, framework, *gpus, message=""):
-        """It answers with the processor and these GPUs."""
-        found = [replace(CPU, framework=framework)]
-        found += [Device(framework, f"gpu:{n}", name, "gpu") for n, name in enumerate(gpus)]
-        self.answers[framework] = Answer(framework, "ok", "1.0", tuple(found), message)
+    def lists(self, gpus):
+        """Frameworks that answer with the processor and these GPUs."""
+        for framework, names in gpus.items():
+            found = [replace(CPU, framework=framework)]
+            found += [Device(framework, f"gpu:{n}", name, "gpu") for n, name in enumerate(names)]
+            self.answers[framework] = Answer(framework, "ok", "1.0", tuple(found))
 
-    def fails(self, framework, message, state="failed"):
-        self.answers[framework] = Answer(framework, state, message=message)
+    def message(self, words):
+        """Frameworks that answer with the processor, and say why there is no GPU."""
+        for framework, text in words.items():
+            self.lists({framework: []})
+            self.answers[framework] = replace(self.answers[framework], message=text_of(text))
+
+    def none(self, words):
+        """Frameworks that list no device, and say why."""
+        for framework, text in words.items():
+            self.answers[framework] = Answer(framework, "ok", "1.0", (), text)
+
+    def fails(self, words):
+        for framework, text in words.items():
+            self.answers[framework] = Answer(framework, "failed", message=text)
+
+    def hangs(self, frameworks):
+        for framework in frameworks:
+            self.answers[framework] = Answer(framework, "timed out", message="no answer within 30 s")
+
+    def opencl(self, verdicts, name="opencl"):
+        """OpenCL with one PoCL for each verdict."""
+        found = [
+            Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=f"OpenCL 3.0 PoCL 3.{n}", computes=text_of(verdict))
+            for n, verdict in enumerate(verdicts)
+        ]
+        self.answers[name] = Answer("opencl", "ok", "1.0", tuple(found))
+
+    def without_variables(self, verdicts):
+        """What OpenCL would list without the variables that name its drivers."""
+        self.opencl(verdicts, facts.WITHOUT_LOADER_VARIABLES)
+        if len(verdicts) > 1:
+            self.opencl(verdicts[:1])
+        elif self.answers["opencl"].devices and not self.answers["opencl"].devices[0].computes:
+            self.opencl(verdicts)
+
+    def webgpu(self, adapters):
+        """WebGPU with these adapters: (name, kind, verdict)."""
+        found = [
+            Device("webgpu", str(n), name, kind, version="a driver through Vulkan", computes=text_of(verdict))
+            for n, (name, kind, verdict) in enumerate(adapters)
+        ]
+        self.answers["webgpu"] = Answer("webgpu", "ok", "0.32", tuple(found))
+
+    def keras(self, start):
+        self.keras_start = facts.KerasStart(*start)
+
+    def computes(self, verdicts):
+        """Devices of frameworks that computed: (framework, name, how, kind), a GPU where no kind is given."""
+        for framework in {verdict[0] for verdict in verdicts}:
+            own = [verdict[1:] for verdict in verdicts if verdict[0] == framework]
+            found = [Device(framework, f"{n}", name, *(kind or ["gpu"]), computes=text_of(how))
+                     for n, (name, how, *kind) in enumerate(own)]  # fmt: skip
+            self.answers[framework] = Answer(framework, "ok", "1.0", tuple(found))
 
     # ---------------------------------------------------------------------------------------- whole machines
 
-    def nvidia(self, name="NVIDIA GeForce RTX 3060", driver="570.86.15", capability="8.6", many=1):
-        """A Linux machine with a working driver."""
-        self.card("10de")
-        self.file("proc/driver/nvidia/version", prints.NVIDIA_PROC.format(driver=driver))
-        self.file("dev/nvidiactl")
-        self.file("dev/nvidia0")
-        self.is_a(nvidia=True)
+    def nvidia(self, gpu):
+        """A Linux machine with a working driver: its GPU's name, the driver's version, the compute capability."""
+        name, driver = gpu.get("name", "NVIDIA GeForce RTX 3060"), gpu.get("driver", "570.86.15")
+        capability, many = gpu.get("capability", "8.6"), gpu.get("many", 1)
+        self.cards(["10de"])
+        module = OUTPUTS["NVIDIA_PROC"].format(driver=driver)
+        self.files({"proc/driver/nvidia/version": module, "dev/nvidiactl": "", "dev/nvidia0": ""})
+        self.host({"nvidia": True})
         row = f"{name}, {driver}"
-        known = (f"{row}, {capability}\n" * many, 0) if capability else (prints.NO_SUCH_FIELD, 2)
-        table = prints.NVIDIA_SMI_470.replace("470.129.06", driver)
-        self.tool("nvidia-smi", table, special=[("compute_cap", *known), ("query-gpu", f"{row}\n" * many, 0)])
-        self.lists("opencl", name)
+        known = (f"{row}, {capability}\n" * many, 0) if capability else (OUTPUTS["NO_SUCH_FIELD"], 2)
+        table = OUTPUTS["NVIDIA_SMI_470"].replace("470.129.06", driver)
+        self.tools({"nvidia-smi": {"stdout": table, "queries": [("query-gpu", *known)]}})
+        self.lists({"opencl": [name]})
 
-    def cuda_family(self, name="NVIDIA GeForce RTX 3060"):
+    def cuda(self, name):
         """The packages of `--accel cuda`, and frameworks that list the GPU."""
-        self.without("tensorflow-cpu")
-        self.packages |= {
-            "tensorflow": "2.21.0",
-            "nvidia-cudnn-cu12": "9.27.0.42",
-            "nvidia-cuda-runtime-cu12": "12.9.79",
-        }
-        self.packages |= {"jax-cuda12-plugin": "0.12.0.1", "jax-cuda12-pjrt": "0.12.0.1"}
-        self.set(KERAS_BACKEND="jax")
-        for framework in ("tensorflow", "jax"):
-            self.lists(framework, name)
+        self.without(["tensorflow-cpu"])
+        libraries = {"nvidia-cudnn-cu12": "9.27.0.42", "nvidia-cuda-runtime-cu12": "12.9.79"}
+        plugin = {"jax-cuda12-plugin": "0.12.0.1", "jax-cuda12-pjrt": "0.12.0.1"}
+        self.installed |= {"tensorflow": "2.21.0", **libraries, **plugin}
+        self.variables({"KERAS_BACKEND": "jax"})
+        name = name or "NVIDIA GeForce RTX 3060"
+        self.lists({"tensorflow": [name], "jax": [name]})
 
-    def amd(self, *gpus, groups="render", mode=0o660):
+    def amd(self, gpus):
         """A Linux machine whose kernel offers these AMD GPUs: (gfx target, name)."""
-        gpus = gpus or (("gfx1100", "AMD Radeon RX 7900 XTX"),)
-        self.card("1002")
-        self.file("etc/passwd", "root:x:0:0::/root:/bin/sh\nlearner:x:1000:1000::/home/learner:/bin/bash\n")
-        self.file("etc/group", f"root:x:0:\nvideo:x:44:\nrender:x:{os.getgid()}:\n")
-        self.file("dev/kfd", mode=mode)
-        self.file("dev/dri/renderD128", mode=mode)
-        self.groups = frozenset({1000, os.getgid()}) if groups else frozenset({1000})
+        gpus = gpus or [("gfx1100", "AMD Radeon RX 7900 XTX")]
+        self.cards(["1002"])
+        self.files({"etc/passwd": "root:x:0:0::/root:/bin/sh\nlearner:x:1000:1000::/home/learner:/bin/bash\n"})
+        self.files({"etc/group": "root:x:0:\nvideo:x:44:\nrender:x:{gid}:\n"})
+        self.devices_files({"dev/kfd": 0o660, "dev/dri/renderD128": 0o660})
+        self.groups = frozenset({1000, os.getgid()})
         nodes = "sys/class/kfd/kfd/topology/nodes"
-        self.file(f"{nodes}/0/properties", "cpu_cores_count 16\ngfx_target_version 0\n")
+        self.files({f"{nodes}/0/properties": "cpu_cores_count 16\ngfx_target_version 0\n"})
         for number, (target, _) in enumerate(gpus, 1):
             digits = target.removeprefix("gfx")
             version = int(digits[:-2]) * 10_000 + int(digits[-2], 16) * 100 + int(digits[-1], 16)
-            self.file(f"{nodes}/{number}/properties", f"simd_count 96\ngfx_target_version {version}\n")
-        self.tool("rocminfo", prints.rocminfo(*gpus))
-        self.lists("opencl", *[name for _, name in gpus])
+            self.files({f"{nodes}/{number}/properties": f"simd_count 96\ngfx_target_version {version}\n"})
+        self.tools({"rocminfo": rocminfo(gpus)})
+        self.lists({"opencl": [name for _, name in gpus]})
 
-    def rocm_torch(self, target="gfx1100", name="AMD Radeon RX 7900 XTX"):
+    def not_in_its_group(self, _):
+        self.groups = frozenset({1000})
+
+    def rocm_torch(self, gpu):
         """AMD's PyTorch with the part for one gfx target, as Keras' backend."""
-        self.without("tensorflow-cpu")
+        target, name = gpu or ("gfx1100", "AMD Radeon RX 7900 XTX")
+        self.without(["tensorflow-cpu"])
         self.answers.pop("tensorflow", None)
-        self.torch = "hip 7.2"
-        self.packages |= {"torch": "2.14.0+rocm10.1.0", f"amd-torch-device-{target}": "2.14.0+rocm10.1.0"}
-        self.set(KERAS_BACKEND="torch")
-        self.lists("torch", name)
+        self.torch_build = "hip 7.2"
+        self.installed |= {"torch": "2.14.0+rocm10.1.0", f"amd-torch-device-{target}": "2.14.0+rocm10.1.0"}
+        self.variables({"KERAS_BACKEND": "torch"})
+        self.lists({"torch": [name]})
 
-    def wsl(self):
-        self.is_a(wsl=True)
-        self.file("proc/sys/kernel/osrelease", "5.15.146.1-microsoft-standard-WSL2\n")
-        self.file("dev/dxg")
-        self.file("usr/lib/wsl/lib/libcuda.so.1")
+    def wsl(self, _):
+        self.host({"wsl": True})
+        self.files({"proc/sys/kernel/osrelease": "@WSL_2", "dev/dxg": "", "usr/lib/wsl/lib/libcuda.so.1": ""})
 
-    def windows(self, *cards):
-        self.is_a(system="Windows")
-        self.without("tensorflow-cpu")
-        self.packages["tensorflow"] = "2.21.0"
-        for name in ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll"):
-            self.file(f"Windows/System32/{name}")
-        self.tool("powershell", "\n".join(cards))
-        self.tool("reg", "    LongPathsEnabled    REG_DWORD    0x1")
-        self.lists("opencl", *cards)
+    def windows(self, cards):
+        self.host({"system": "Windows"})
+        self.without(["tensorflow-cpu"])
+        self.installed["tensorflow"] = "2.21.0"
+        self.files({f"Windows/System32/{name}.dll": "" for name in ("msvcp140", "msvcp140_1", "vcruntime140_1")})
+        self.tools({"powershell": "\n".join(cards), "reg": "    LongPathsEnabled    REG_DWORD    0x1"})
+        self.lists({"opencl": cards})
 
-    def mac(self, machine="arm64"):
-        self.is_a(system="Darwin", machine=machine)
-        self.without("tensorflow-cpu")
-        self.packages["tensorflow"] = "2.21.0"
-        self.tool("sysctl", "0")
-        self.lists("opencl", "Apple M4")
+    def mac(self, machine):
+        self.host({"system": "Darwin", "machine": machine})
+        self.without(["tensorflow-cpu"])
+        self.installed["tensorflow"] = "2.21.0"
+        self.tools({"sysctl": "0"})
+        self.lists({"opencl": ["Apple M4"]})
 
-    def metal_family(self):
-        self.packages |= {"tensorflow": "2.19.1", "tensorflow-metal": "1.2.0", "torch": "2.13.0"}
-        self.torch = "cpu"
-        self.set(KERAS_BACKEND="torch")
-        self.lists("torch", "Apple M4 GPU")
+    def metal(self, _):
+        self.installed |= {"tensorflow": "2.19.1", "tensorflow-metal": "1.2.0", "torch": "2.13.0"}
+        self.torch_build = "cpu"
+        self.variables({"KERAS_BACKEND": "torch"})
+        self.lists({"torch": ["Apple M4 GPU"]})
 
     # ----------------------------------------------------------------------------------------- what it tells
 
     def facts(self):
-        ask = lambda framework, timeout=0, variables=None: self.answers.get(  # noqa: E731
-            facts.WITHOUT_LOADER_VARIABLES if variables is not None else framework, Answer(framework, "not installed")
-        )
+        def ask(framework, timeout=0, variables=None):
+            name = facts.WITHOUT_LOADER_VARIABLES if variables is not None else framework
+            return self.answers.get(name, Answer(framework, "not installed"))
+
         self.monkeypatch.setattr(devices, "ask", ask)
-        self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.packages))
-        self.monkeypatch.setattr(facts, "start_keras", lambda seconds: self.keras)
-        self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch)
-        told = facts.gather(self.host, self.root)
-        return replace(told, user=self.user, groups=self.groups, proofs=self.proofs or told.proofs)
+        self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.installed))
+        self.monkeypatch.setattr(facts, "start_keras", lambda seconds: self.keras_start)
+        self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch_build)
+        found = facts.gather(self.system, self.root)
+        places = {"folder": self.workshop, "site": self.site}
+        return replace(found, user=self.user, groups=self.groups, **places)
 
     def findings(self):
         return [item for item in doctor.judge(self.facts()) if isinstance(item, doctor.Finding)]
-
-    def ids(self):
-        return [finding.id for finding in self.findings()]
-
-
-def fake_library(root: Path, name: str) -> None:
-    """A library where distributions put them."""
-    path = root / "usr/lib/x86_64-linux-gnu" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
