@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import types
 from pathlib import Path
@@ -163,33 +162,6 @@ def seeded():
             "tensorflow": "tensorflow" in sys.modules}  # fmt: skip
 
 
-def unchecked():
-    """What happens to bad data that nobody looked at; one network from the same weights each time."""
-    import keras
-
-    x, y = small_data()
-    model = small(keras.optimizers.SGD())
-    start, before = model.get_weights(), flat(model)
-    seen = {}
-    for label in (10, -1):
-        with caught_stderr():
-            seen[f"label {label}"] = error_of(model.fit, x, np.full(len(x), label), batch_size=100, verbose=0)
-        seen[f"learned from label {label}"] = float(np.abs(flat(model) - before).max())
-    for name, value in {"NaN": np.nan, "infinity": np.inf}.items():
-        bad = x.copy()
-        bad[7, 3] = value
-        model.set_weights(start)
-        error = error_of(model.fit, bad, y, batch_size=100, epochs=1, verbose=0)
-        answers = np.asarray(model(x))
-        alike = np.array_equal(answers, np.repeat(answers[:1], len(x), axis=0), equal_nan=True)
-        seen[name] = {"error": error, "alike": alike, "weights": int(np.isnan(flat(model)).sum())}
-    steps = []
-    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))
-    model.fit(x, y, batch_size=101, epochs=3, verbose=0, callbacks=[count])
-    seen["steps of 3 epochs"] = len(steps)
-    return seen
-
-
 def interrupted():
     """Ctrl-C while a network trains: between two steps, twice, somewhere in a step, and after an error."""
     x, y = small_data()
@@ -217,17 +189,13 @@ def interrupted():
         restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         return {"error": error, "epochs": shown.epochs, "learned": learned, "restored": restored}
 
-    in_a_step = threading.Timer(0.3, press)
-    seen = {
+    return {
         "none": fit("none", lambda: None),
         "one": fit("one", press),
         "two": fit("two", press_twice),
         "failed": fit("failed", fail),
-        "at any time": fit("at any time", in_a_step.start, epochs=1_000_000),
         "press in the end": error_of(press)[0],
     }
-    in_a_step.join()
-    return seen
 
 
 def budgeted():
@@ -254,18 +222,13 @@ def budgeted():
                 "in history": len(history["loss"]), "learned": float(np.abs(flat(model) - before).max())}  # fmt: skip
 
     try:
-        seen = {
+        return {
             "no limit": fit("no limit", float("inf")),
             "just enough": fit("just enough", 200.0),
             "three": fit("three", 35.0),
             "a half": fit("a half", 4.5),
             "by you": fit("by you", 35.0, do=lambda: os.kill(os.getpid(), signal.SIGINT)),
         }
-        shown = training.progress("generator", 100.0)
-        batches = ((x, y) for _ in range(3))
-        with caught_stderr():  # Keras warns that the data end
-            seen["generator"] = error_of(model.fit, batches, epochs=1, shuffle=False, verbose=0, callbacks=[shown])
-        return seen
     finally:
         training.time = real
 
@@ -365,7 +328,7 @@ def layers_alone():
     return {"same": same, "refused": refused}
 
 
-PARTS = (started, graphs, loaded, piped, seeded, unchecked, interrupted, budgeted, networks, forms, layers_alone)
+PARTS = (started, graphs, loaded, piped, seeded, interrupted, budgeted, networks, forms, layers_alone)
 
 if __name__ == "__main__":
     print(json.dumps({part.__name__: part() for part in PARTS}))

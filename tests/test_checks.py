@@ -50,39 +50,15 @@ def said(capsys):
 # ------------------------------------------------------------------------------------------------ verdicts
 
 
-def test_a_right_function_is_told_so(capsys):
-    function(double, double, double_of)
-    assert said(capsys) == "right (2 cases)"
-
-
-@pytest.mark.parametrize("answer", [None, ...])
-def test_an_untouched_function_is_not_done_yet(capsys, answer):
-    function(lambda x: answer, double, double_of)
-    assert said(capsys).startswith("not done yet: ")
-
-
-def test_a_function_that_raises_not_implemented_is_not_done_yet(capsys):
-    def todo(x):
-        raise NotImplementedError
-
-    function(todo, double, double_of)
-    assert said(capsys).startswith("not done yet: ")
-
-
-def test_a_function_that_returns_only_sometimes_is_told_so(capsys):
-    function(lambda x: 2 if x == 1 else None, double, double_of)
-    assert re.fullmatch(r"not yet: .* returned None; expected \d+\.", said(capsys))
-
-
 @pytest.mark.parametrize(
     ("learner", "expected"),
     [
-        (lambda x: None if x < 2 else x, "right (3 cases)"),
-        (lambda x: x, "not yet: for <lambda>(1) expected None, came 1"),
+        (lambda x: None if x < 2 else x, "right"),
+        (lambda x: x, "not yet: for <lambda>(1) expected None"),
         (lambda x: None, "not done yet: "),
         (lambda x: ..., "not done yet: "),
-        (lambda x: None if x != 2 else x, "not yet: <lambda>(3) returned None; expected 3."),
-        (lambda x: None if x != 3 else x, "not yet: <lambda>(2) returned None; expected 2."),
+        (lambda x: None if x != 2 else x, "not yet: <lambda>(3)"),
+        (lambda x: None if x != 3 else x, "not yet: <lambda>(2)"),
     ],
 )
 def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected):
@@ -90,9 +66,22 @@ def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected)
     assert said(capsys).startswith(expected)
 
 
-@pytest.mark.parametrize(("answer", "verdict"), [((None, 3), "right"), ((0, 3), "not yet"), ((None, 3, 4), "not yet")])
-def test_none_may_stand_among_several_values(capsys, answer, verdict):
-    function(lambda x: answer, lambda x: (None, 3), lambda rng: [(1,)])
+def todo(x):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("learner", "verdict"),
+    [
+        (double, "right"),
+        (lambda x: None, "not done yet"),
+        (lambda x: ..., "not done yet"),
+        (todo, "not done yet"),
+        (lambda x: 2 if x == 1 else None, "not yet"),  # it returns only sometimes
+    ],
+)
+def test_a_function_is_right_wrong_or_not_done(capsys, learner, verdict):
+    function(learner, double, double_of)
     assert said(capsys).startswith(verdict)
 
 
@@ -101,7 +90,8 @@ def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
         return 3 * x
 
     function(triple, double, double_of)
-    assert said(capsys) == "not yet: for triple(1) expected 2, came 3"
+    verdict = said(capsys)
+    assert all(word in verdict for word in ("triple(1)", "expected 2", "came 3"))
 
 
 def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeypatch):
@@ -143,11 +133,11 @@ def remembers(x):
         (remembers, double, [(4,)], "expected 8, came 9"),
         (lambda: 1, double, [(4,)], "stopped with TypeError"),
         (lambda x: "8", double, [(4,)], "came '8'"),
-        (lambda x: [8, 8], double, [(4,)], "expected a single value, came 2 values"),
-        (lambda x: x * 2.0, double, [(4,)], "expected 8, a whole number; came 8.0, a float. `int(...)` makes an int"),
-        (lambda x: 40.0 // x, lambda x: 10, [(4.0,)], "came 10.0, a float. `int(...)` makes an int"),  # `//` of floats
-        (lambda x: {0: 8}, lambda x: [8, 8], [(4,)], "expected 2 values, came one dict"),
-        (lambda x: [8], double, [(4,)], "came a list, tuple or array of 1 value"),
+        (lambda x: [8, 8], double, [(4,)], "came 2 values"),
+        (lambda x: x * 2.0, double, [(4,)], "`int(...)`"),
+        (lambda x: {0: 8}, lambda x: [8, 8], [(4,)], "one dict"),
+        (lambda x: [8], double, [(4,)], "1 value"),
+        (lambda x: (0, 3), lambda x: (None, 3), [(1,)], "expected (None, 3)"),
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
         (lambda x: object(), double, [(4,)], "expected 8"),
@@ -169,58 +159,19 @@ def test_a_list_is_as_good_as_an_array_and_rounding_is_forgiven(capsys):
     assert said(capsys).count("right") == 3
 
 
-@pytest.mark.parametrize(
-    ("answer", "verdict"),
-    [(["a", "b"], "right"), (("a", "b"), "right"), (["b", "a"], "not yet"), ([], "not yet"), ({"a", "b"}, "not yet"),
-     ("ab", "not yet"), (["a", 2], "not yet"), (["a", "b", "c"], "not yet")],
-)  # fmt: skip
-def test_a_list_of_names_must_be_that_list(answer, verdict, capsys):
-    function(lambda: answer, lambda: ["a", "b"], lambda rng: [()])
-    assert capsys.readouterr().out.startswith(verdict)
-
-
-def test_lists_of_arrays_may_be_arguments(capsys):
-    arrays = [np.ones(2), np.array([5.0, 0.0])]
-    function(lambda parts: sum(parts), lambda parts: sum(parts), lambda rng: [(arrays,)])
-    assert capsys.readouterr().out.startswith("right")
-
-    def spoils(parts):
-        parts[0] += 1
-        return sum(parts) - 1
-
-    function(spoils, lambda parts: sum(parts), lambda rng: [(arrays,)])
-    said = capsys.readouterr().out
-    assert "spoils([np.array([1.0, 1.0]), np.array([5.0, 0.0])]) changed its own argument" in said
-
-
-def test_long_arguments_are_shortened(capsys):
-    function(lambda x: 0, lambda x: 1, lambda rng: [(np.arange(1000),)])
-    assert len(said(capsys)) < 200
-
-
 # ------------------------------------------------------------------------------------------------ predictions
 
 
-def test_predictions(capsys):
+def test_a_prediction_stands_beside_what_was_measured(capsys):
     checks.compare_prediction(None, 2, "work-items")
+    assert said(capsys) == "no prediction made; measured: 2 work-items"
     checks.compare_prediction(3, 2.5, "s")
-    out = said(capsys)
-    assert out.splitlines()[0] == "no prediction made; measured: 2 work-items"
-    assert out.splitlines()[1:] == ["you predicted: 3 s", "measured:      2.5 s"]
-
-
-def test_a_text_in_place_of_a_number_is_told(capsys):
-    checks.compare_prediction("many", 2.5, "s")
-    assert said(capsys).endswith("(your prediction is a text; a number can be compared)")
+    assert said(capsys).splitlines() == ["you predicted: 3 s", "measured:      2.5 s"]
+    for prediction, most, remark in (("many", 100, "a number"), (250, 100, "never larger"), (-3, 100, "measured")):
+        checks.compare_prediction(prediction, 2.5, "points", most=most)
+        assert remark in said(capsys).splitlines()[-1]
     checks.compare_prediction("numpy", "jax")
-    assert "a text" not in said(capsys)
-
-
-def test_a_prediction_that_cannot_be_is_told(capsys):
-    checks.compare_prediction(250, 2.5, "points", most=100)
-    assert said(capsys).endswith("(such a number is never larger than 100)")
-    checks.compare_prediction(-3, 2.5, "points", most=100)
-    assert "never" not in said(capsys)
+    assert len(said(capsys).splitlines()) == 2
 
 
 # ------------------------------------------------------------------------------------------------ kernels
@@ -255,22 +206,6 @@ def judge(capsys, source):
     return said(capsys)
 
 
-def test_right_kernels_pass_in_float_and_int(capsys):
-    assert judge(capsys, SCALE).startswith("right (10 sizes from 1 to ")
-    kernel(COUNT, "shift", ("int", "int[]"), lambda by, x: x + by)
-    assert said(capsys).startswith("right")
-
-
-def test_a_kernel_is_tried_in_groups_of_every_size_asked_for(capsys):
-    """Right in groups of 64 alone."""
-    source = SCALE.replace("if (i < n)", "if (i < n && get_local_size(0) == 64)")
-    whole = {"traced": kernel_checks.WHOLE_GROUPS}
-    kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x, **whole)
-    assert said(capsys).startswith("right")
-    kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x, groups=(64, 16), **whole)
-    assert said(capsys).startswith("not ")
-
-
 @pytest.mark.parametrize("source", ["", "   ", None, ..., SCALE.replace("if (i < n) out[i] = by * x[i];", "")])
 def test_untouched_kernels_are_not_done_yet(capsys, source):
     assert judge(capsys, source).startswith("not done yet: ")
@@ -282,15 +217,11 @@ BODY = "if (i < n) out[i] = by * x[i];"
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ("out[i] = by * x[i];", "work-item 9 reads element 9 of x, which has the elements 0 to 8. It has no element"),
-        ("if (i <= n) out[i] = by * x[i];", "work-item 9 reads element 9 of x"),
+        ("out[i] = by * x[i];", "work-item 9 reads element 9 of x"),
         ("if (i < n) out[i - 1] = by * x[i];", "work-item 0 writes element -1 of out"),
         ("if (i < n) { out[i] = by * x[i]; out[i + 64] = 0; }", "writes element 64 of out"),
         ("if (i < n - 1) out[i] = by * x[i];", "it was never written"),
-        (
-            "if (i < n) out[i] = by * x[i + 1];",
-            "work-item 8 reads element 9 of x, which has the elements 0 to 8. It has an",
-        ),
+        ("if (i < n) out[i] = by * x[i + 1];", "work-item 8 reads element 9 of x"),
         ("if (i < n) out[i] = x[i - 1] * 0 + by * x[i];", "work-item 0 reads element -1 of x"),
         ("if (i < n) out[i] = by * *(x + i + 1);", "work-item 8 reads element 9 of x"),
         ("float4 v = vload4(i, x); if (i < n) out[i] = by * x[i] + 0 * v.x;", "reads element 9 of x"),
@@ -299,25 +230,21 @@ BODY = "if (i < n) out[i] = by * x[i];"
         ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", "writes element 9 of x"),
         ("if (i < n && n != 65) out[i] = by * x[i];", "n = 65"),
         ("short k = i; if (k < n) out[k] = by * x[k];", "element -32768 of the output"),
-        ("ushort k = i; if (k < n) out[k] = by * x[k];", "An index of 16 bits ends before 65536."),
+        ("ushort k = i; if (k < n) out[k] = by * x[k];", "65536"),
         ("if (i < n) out[i] = by * x[i]; if (n > 9000 && i == 0) out[-60000] = 0;", "element -60000 of the output"),
         ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "both write out[64]"),
-        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 0 && i > 0) out[i - 1] = 0; }", "both write out[63]"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
-        ("float v = by * x[i]; if (i < n) out[i] = v;", "work-item 9 reads element 9 of x"),
         (
             "for (int k = 0; k < n; k++) out[k] = by * x[k];",
-            "work-items 0 and 1 both write out[0], and nothing orders them",
+            "work-items 0 and 1 both write out[0]",
         ),
-        ("out[i % n] = by * x[i % n];", "work-items 0 and 9 both write out[0]"),
-        ("if (i < n) out[i] += by * x[i];", "it depends on what the output held before"),
-        ("if (i < n) out[i] = out[i] + by * x[i];", "it depends on what the output held before"),
+        ("if (i < n) out[i] += by * x[i];", "held before"),
         ("while (i < n) out[i] = by * x[i];", "does not end"),
         ("if (i == 0) for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-item 0 does most of the work alone"),
         ("if (i < n && n != 2) out[i] = by * x[i];", "n = 2"),
         ("if (i < n) out[i] = by * 1.0001f * x[i];", "expected"),
-        ("uint k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "element 4294967295 of x, which"),
-        ("size_t k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "has no sign (`uint`, `size_t`)"),
+        ("uint k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "element 4294967295 of x"),
+        ("size_t k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "no sign"),
         ("uint k = i; if (k - 1 < 0 || k < n) out[k] = by * x[k] + 0 * x[k - 1];", "reads element "),
     ],
 )
@@ -333,12 +260,12 @@ BY_X = "const float by, __global const float *x"
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("void scale", "void scala"), "the source has no kernel called 'scale'"),
-        (("const float by, ", ""), "expected a kernel of 4 parameters, came one of 3"),
-        (("const float by", "const double by"), "parameter 1 is `const double by`; expected one float."),
+        (("void scale", "void scala"), "'scale'"),
+        (("const float by, ", ""), "4 parameters"),
+        (("const float by", "const double by"), "`const double by`"),
         (
             (BY_X, "__global const float *x, const float by"),
-            "parameter 1 is `__global const float *x`; expected one float",
+            "`__global const float *x`",
         ),
     ],
 )
@@ -381,21 +308,6 @@ def test_a_wrong_value_comes_with_the_inputs_that_belong_to_it(capsys):
     assert by + x == pytest.approx(came, rel=1e-4, abs=1e-5)
 
 
-def test_an_exercise_of_several_parts_speaks_through_the_first_that_is_not_right(capsys):
-    @checks.verdict
-    def several(*learners):
-        for learner in learners:
-            yield checks.judge_function(learner, double, double_of)
-        yield kernel_checks.judge_kernel(
-            kernel_checks.build(SCALE, "scale"), ("float", "float[]"), lambda by, x: by * x
-        )
-
-    several(double)
-    assert said(capsys).startswith("right (2 cases; 10 sizes from 1 to ")
-    several(double, abs)
-    assert said(capsys) == "not yet: for abs(1) expected 2, came 1"
-
-
 def test_one_verdict_takes_one_context_and_three_builds(monkeypatch, capsys):
     """The kernel itself, without barriers, and with them; both of the latter recorded."""
     opencl.pick_device()  # the first time in a process, it tries the compiler
@@ -405,13 +317,6 @@ def test_one_verdict_takes_one_context_and_three_builds(monkeypatch, capsys):
     monkeypatch.setattr(cl.Program, "build", lambda *given, **how: made.append("build") or build(*given, **how))
     assert "accesses to global memory for 256 elements" in lesson_02.judge_smooth_locally(SMOOTH)
     assert made == ["context", "build", "build", "build"]
-
-
-def test_nothing_reaches_standard_error_from_a_kernel_that_does_not_compile(capfd):
-    kernel(SCALE.replace("x[i];", "x[i]"), "scale", ("float", "float[]"), lambda by, x: by * x)
-    out, err = capfd.readouterr()
-    assert err == ""
-    assert "does not compile" in out
 
 
 # ---------------------------------------------------------------------------------------------- accesses
@@ -448,28 +353,18 @@ def tile_cases(rng):
 @pytest.mark.parametrize(
     ("source", "verdict"),
     [
-        (ROWS, "right (4 cases)"),
-        (ROWS.replace("+(", "*("), "not yet: for arrays of 2 x 3"),
+        (ROWS, "right"),
+        (ROWS.replace("+(", "*("), "2 x 3"),
         (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
         (ROWS.replace("i, j]", "i, j"), "line 1, column"),
-        (ROWS.replace("A[i, j]", "A[i]"), "A[i] has 1 index"),
-        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet: there is no statement yet"),
-        ("S[i: M] = +(A[i, j]);", "must begin with `function`"),
-        (tile.Function(ROWS), "hand in its text"),
+        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet"),
+        (tile.Function(ROWS), "text"),
         (..., "not done yet"),
     ],
 )
 def test_tile_functions_are_judged(capsys, source, verdict):
     tile_function(source, lambda a: a.sum(axis=1), tile_cases)
     assert verdict.lower() in capsys.readouterr().out.lower()
-
-
-def test_tile_functions_may_round_as_they_like(capsys):
-    """Sums of a thousand numbers in another order, some of them near zero."""
-    tile_function(
-        ROWS, lambda a: a[:, ::-1].sum(axis=1), lambda rng: [(rng.standard_normal((500, 1000), dtype=np.float32),)]
-    )
-    assert capsys.readouterr().out == "right (1 cases)\n"
 
 
 def test_the_first_element_that_differs_is_named(capsys):

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -162,26 +163,16 @@ def test_the_named_file_is_used_and_said_in_one_line_without_its_path(place, mon
     )
 
 
-def test_a_repacked_file_with_other_arrays_beside_is_accepted(place, monkeypatch):
-    np.savez_compressed(place / "own.npz", more=np.zeros(3), **ARRAYS)
-    monkeypatch.setenv("ANYGPU_MNIST", str(place / "own.npz"))
-    assert is_mnist(data.load_mnist())
-
-
-def test_a_relative_path_is_understood_from_the_project_and_from_here(place, monkeypatch):
-    npz(place / "own.npz", **ARRAYS)
-    (place / "notebooks").mkdir()
-    monkeypatch.chdir(place / "notebooks")
-    monkeypatch.setattr(data, "ROOT", place)
-    for name in ("own.npz", "../own.npz"):
-        monkeypatch.setenv("ANYGPU_MNIST", name)
-        assert is_mnist(data.load_mnist())
-
-
 def pickled(path):
     arrays = {**ARRAYS, "y_test": np.array([{"no": "pickle"}] * 20, object)}
     with path.open("wb") as file:
         np.savez(file, **arrays)
+
+
+def claims_9_tib(path):
+    with zipfile.ZipFile(npz(path, **{k: v for k, v in ARRAYS.items() if k != "x_train"}), "a") as archive:
+        head = str({"descr": "|u1", "fortran_order": False, "shape": (9 << 40,)}).encode()
+        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + b"1" * 99)
 
 
 def wrong_bytes(path):
@@ -197,68 +188,37 @@ def damaged_inside(path):
     path.write_bytes(raw)
 
 
-def one_array(path):
-    with path.open("wb") as file:
-        np.save(file, ARRAYS["x_test"])
-
-
-BAD_FILES = {
-    "missing": (lambda path: None, "there is no such file"),
-    "a folder": (lambda path: path.mkdir(), "it is a folder"),
-    "empty": (lambda path: path.touch(), "damaged or no npz"),
-    "text": (
-        lambda path: path.write_text("<html>Not found, please log in</html>"),
-        "it is no npz, it begins with '<html>Not found, ple'",
-    ),
-    "one array": (one_array, "it is a single array"),
-    "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "it is damaged or no npz"),
-    "damaged inside": (damaged_inside, "it is damaged or no npz"),
+BAD_FILES = {  # how to make it, and a fact that the message names
+    "missing": (lambda path: None, "no such file"),
+    "a folder": (lambda path: path.mkdir(), "folder"),
+    "text": (lambda path: path.write_text("<html>Not found, please log in</html>"), "no npz"),
+    "one array": (lambda path: np.save(path.open("wb"), ARRAYS["x_test"]), "no npz"),
+    "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "damaged"),
+    "damaged inside": (damaged_inside, "damaged"),
     "pickled": (pickled, "allow_pickle=False"),
     "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "lacks y_test"),
-    "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "y_test is int64"),
-    "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "of shape (7, 28, 28)"),
-    "reordered": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_train"][::-1]}), "checksum is not MNIST's"),
-    "wrong bytes": (wrong_bytes, "x_test has the right shape, but its checksum"),
+    "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "int64"),
+    "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "(7, 28, 28)"),
+    "reordered": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_train"][::-1]}), "x_train"),
+    "wrong bytes": (wrong_bytes, "checksum"),
+    "an array of 9 TiB": (claims_9_tib, "damaged"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
 def test_a_bad_named_file_is_an_error_with_path_expectation_and_way_out(kind, mirror, place, monkeypatch):
-    make, reason = BAD_FILES[kind]
+    make, fact = BAD_FILES[kind]
     path = place / "own.npz"
     make(path)
     mirror.answers["/mnist.npz"] = packed(place)
     monkeypatch.setenv("ANYGPU_MNIST", str(path))
     with pytest.raises(WorkshopError) as raised:
         data.load_mnist()
-    message = str(raised.value)
-    assert str(path) in message and reason in message
+    assert str(path) in raised.value.what and fact in raised.value.what
     assert "x_train (120, 28, 28)" in raised.value.why
-    assert "ANYGPU_MNIST" in raised.value.next and "unset" in raised.value.next
-    assert "Ctrl-C" in raised.value.next and "restart the kernel" not in message and "unsafely" not in message
+    assert "ANYGPU_MNIST" in raised.value.next and "Ctrl-C" in raised.value.next
+    assert "unsafely" not in str(raised.value), "NumPy's advice on pickles"
     assert mirror.asked == [], "another source was asked behind the learner's back"
-
-
-def test_a_named_file_that_cannot_be_read_is_an_error(place, monkeypatch):
-    if not Path("/proc/self/mem").exists():
-        pytest.skip("only Linux has a file that even root cannot read from its beginning")
-    monkeypatch.setenv("ANYGPU_MNIST", "/proc/self/mem")
-    with pytest.raises(WorkshopError, match="damaged or no npz"):
-        data.load_mnist()
-
-
-def test_a_named_pipe_or_device_is_refused_instead_of_waited_for(place, monkeypatch):
-    if not hasattr(os, "mkfifo"):
-        pytest.skip("this system has no named pipes in folders")
-    os.mkfifo(place / "pipe")
-    monkeypatch.setenv("ANYGPU_MNIST", str(place / "pipe"))
-    with pytest.raises(WorkshopError, match="no such file"):
-        data.load_mnist()
-
-
-def test_an_empty_variable_is_as_good_as_none(place, monkeypatch):
-    monkeypatch.setenv("ANYGPU_MNIST", "")
-    assert data.load_mnist().name == data.STAND_IN
 
 
 # --- Caches ----------------------------------------------------------------------------------------------------------
@@ -273,8 +233,13 @@ def test_sources_come_in_their_order(mirror, place, monkeypatch):
     assert data.load_mnist().source == "data/cache"
     (data.CACHE / "mnist.npz").unlink()
     assert data.load_mnist().source == "Keras' cache"
-    assert mirror.asked == ["/mnist.npz"]
-    monkeypatch.setenv("ANYGPU_MNIST", str(npz(place / "own.npz", **ARRAYS)))
+    (place / "keras" / "datasets" / "mnist.npz").write_bytes(b"not MNIST")  # named, and left as it is
+    assert data.load_mnist().source.startswith("127.0.0.1")
+    assert (place / "keras" / "datasets" / "mnist.npz").read_bytes() == b"not MNIST"
+    assert mirror.asked == ["/mnist.npz"] * 2
+    monkeypatch.setattr(data, "ROOT", place)  # a relative path is understood from the project, too
+    npz(place / "own.npz", **ARRAYS)
+    monkeypatch.setenv("ANYGPU_MNIST", "own.npz")
     assert data.load_mnist().source == "the file that ANYGPU_MNIST names"
 
 
@@ -285,19 +250,10 @@ def test_a_corrupt_cache_is_named_and_replaced(mirror, place, capsys):
     assert is_mnist(data.load_mnist())
     warning, *rest = capsys.readouterr().out.splitlines()
     assert str(data.CACHE / "mnist.npz") in warning and "damaged" in warning
-    assert "Expected an npz file" in warning and "Next: a new download will replace it" in warning
+    assert "Next: " in warning
     assert rest[-1].endswith("(from 127.0.0.1, now kept in data/cache)")
     assert data.load_mnist().source == "data/cache"
     assert files_below(data.CACHE) == ["mnist.npz"]
-
-
-def test_a_corrupt_keras_cache_is_named_and_never_touched(place, capsys):
-    keras = place / "keras" / "datasets" / "mnist.npz"
-    keras.parent.mkdir(parents=True)
-    keras.write_bytes(b"not MNIST")
-    assert data.load_mnist().name == data.STAND_IN
-    assert f"{keras} is not used" in capsys.readouterr().out
-    assert keras.read_bytes() == b"not MNIST" and files_below(keras.parent) == ["mnist.npz"]
 
 
 def test_a_cache_that_cannot_be_written_costs_one_line_and_nothing_else(mirror, place, capsys, monkeypatch):
@@ -307,7 +263,7 @@ def test_a_cache_that_cannot_be_written_costs_one_line_and_nothing_else(mirror, 
     assert is_mnist(data.load_mnist())
     lines = re.sub(r".*\r", "", capsys.readouterr().out).splitlines()
     assert len(lines) == 2
-    assert str(data.CACHE) in lines[0] and "Next: make that folder writable" in lines[0]
+    assert str(data.CACHE) in lines[0] and "Next: " in lines[0]
     assert lines[1] == "MNIST: 120 images to train and 20 to test (from 127.0.0.1)"
 
 
@@ -329,21 +285,6 @@ def test_the_idx_files_serve_after_a_dead_npz_mirror(mirror, place, capsys):
     assert files_below(place / "data") == [str(Path("cache/mnist.npz"))]
 
 
-def test_a_redirect_is_followed(mirror, place):
-    def redirect(handler):
-        handler.send_response(302)
-        handler.send_header("Location", "/elsewhere.npz")
-        handler.end_headers()
-
-    mirror.answers.update({"/mnist.npz": redirect, "/elsewhere.npz": packed(place)})
-    assert is_mnist(data.load_mnist())
-
-
-def test_idx_files_that_the_server_unpacks_are_accepted(mirror):
-    mirror.answers.update({path: gzip.decompress(raw) for path, raw in idx_files(ARRAYS).items()})
-    assert is_mnist(data.load_mnist())
-
-
 def longer_than_sent(payload):
     def answer(handler):
         send_head(handler, 2 * len(payload))
@@ -352,45 +293,37 @@ def longer_than_sent(payload):
     return answer
 
 
-BAD_ANSWERS = {
-    "404": (lambda mirror, good: 404, "it answered 404 Not Found"),
-    "error page with status 200": (lambda mirror, good: b"<html>Quota exceeded</html>", "what came is not MNIST"),
-    "nothing": (lambda mirror, good: b"", "what came is not MNIST"),
-    "truncated": (lambda mirror, good: good[:-3000], "what came is not MNIST: it is damaged"),
-    "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "the connection broke before"),
-    "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "it stalled"),
-    "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "it stalled"),
-    "breaks off": (lambda mirror, good: lambda handler: handler.connection.close(), "no connection"),
+BAD_ANSWERS = {  # what the mirror does, and a fact that the message names
+    "404": (lambda mirror, good: 404, "404"),
+    "error page with status 200": (lambda mirror, good: b"<html>Quota exceeded</html>", "no npz"),
+    "nothing": (lambda mirror, good: b"", "no npz"),
+    "truncated": (lambda mirror, good: good[:-3000], "damaged"),
+    "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "ChunkedEncodingError"),
+    "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "ReadTimeout"),
+    "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "ConnectionError"),
+    "breaks off": (lambda mirror, good: lambda handler: handler.connection.close(), "ConnectionError"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_ANSWERS)
-def test_a_bad_mirror_is_given_up_and_the_next_one_serves(kind, mirror, place, monkeypatch, capsys):
-    make, _ = BAD_ANSWERS[kind]
-    if "stalls" in kind:
-        monkeypatch.setattr(data, "TIMEOUT", (60.0, 2.0))
-    mirror.answers.update(idx_files(ARRAYS))
-    mirror.answers["/mnist.npz"] = make(mirror, packed(place))
-    assert is_mnist(data.load_mnist())
-    output = capsys.readouterr()
-    assert output.err == "" and output.out.endswith("(from 127.0.0.1, now kept in data/cache)\n")
-    assert files_below(data.CACHE) == ["mnist.npz"]
-
-
-@pytest.mark.parametrize("kind", BAD_ANSWERS)
-def test_bad_mirrors_alone_lead_to_the_stand_in_with_reasons_and_no_file(kind, mirror, place, monkeypatch, capsys):
-    make, reason = BAD_ANSWERS[kind]
+def test_after_a_bad_mirror_the_next_one_serves_and_without_one_the_stand_in(kind, mirror, monkeypatch, capsys):
+    make, fact = BAD_ANSWERS[kind]
     if "stalls" in kind:
         monkeypatch.setattr(data, "TIMEOUT", (60.0, 1.0))
-    monkeypatch.setattr(data, "MIRRORS", data.MIRRORS[:1])
-    mirror.answers["/mnist.npz"] = make(mirror, packed(place))
+    mirror.answers["/mnist.npz"] = make(mirror, packed(data.CACHE.parent.parent))
+    both = data.MIRRORS
+    monkeypatch.setattr(data, "MIRRORS", both[:1])
     assert data.load_mnist().name == data.STAND_IN
     output = capsys.readouterr()
-    assert f"  127.0.0.1: {reason}" in output.out and output.err == ""
-    assert files_below(place / "data") == []
+    assert fact in output.out and output.err == ""
+    assert files_below(data.CACHE.parent) == []
+    monkeypatch.setattr(data, "MIRRORS", both)
+    mirror.answers.update(idx_files(ARRAYS))
+    assert is_mnist(data.load_mnist())
+    assert capsys.readouterr().err == "" and files_below(data.CACHE) == ["mnist.npz"]
 
 
-@pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape", "text", "not bytes", "strange shape"])
+@pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape", "text"])
 def test_bad_idx_files_are_refused(change, mirror, capsys):
     files = idx_files(ARRAYS)
     path, raw = next(iter(files.items()))
@@ -400,8 +333,6 @@ def test_bad_idx_files_are_refused(change, mirror, capsys):
         "wrong bytes": gzip.compress(plain[:-1] + bytes([plain[-1] ^ 1])),
         "wrong shape": gzip.compress(plain[:-1]),
         "text": b"<html>Not found</html>",
-        "not bytes": gzip.compress(b"\x00\x00\x0d" + plain[3:]),
-        "strange shape": b"\x00\x00\x08\xff" + struct.pack(">255I", *[1] * 255) + b"1",
     }[change]
     mirror.answers.update(files)
     assert data.load_mnist().name == data.STAND_IN
@@ -419,15 +350,10 @@ def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_o
     mirrors = (f"http://127.0.0.1:{closed_port()}/mnist.npz", "http://no-such-host.invalid/mnist/")
     monkeypatch.setattr(data, "MIRRORS", mirrors)
     assert data.load_mnist().name == data.STAND_IN
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  127.0.0.1: no connection")
-    assert lines[2].startswith("  no-such-host.invalid: no connection")
-    text = "\n".join(lines)
-    assert "Errno" not in text and "Accuracies on it are not MNIST's" in text
-    assert mirrors[0] in text and "set ANYGPU_MNIST" in text and "browser" in text
-    assert "stop the workshop with Ctrl-C" in text and "restart the kernel" not in text
-    expected = f"{data.STAND_IN}: 1,437 images to train and 360 to test (from scikit-learn, built in)"
-    assert lines[-1] == expected
+    text = capsys.readouterr().out
+    assert "127.0.0.1" in text and "no-such-host.invalid" in text and mirrors[0] in text
+    assert "Accuracies on it are not MNIST's" in text and "set ANYGPU_MNIST" in text and "Ctrl-C" in text
+    assert text.endswith(f"{data.STAND_IN}: 1,437 images to train and 360 to test (from scikit-learn, built in)\n")
 
 
 def test_available_says_where_without_downloading(mirror, place, monkeypatch):
@@ -521,19 +447,6 @@ def test_the_stand_in_is_fixed_whole_and_never_inflated(place):
     assert checksum == "325e0cddd59f533dc807812600ce858af0c19760c065aa8e7b356e4e53092a56"
 
 
-def test_the_stand_ins_images_show_their_labels(place):
-    """A picture turned, shifted or paired with another's label would not be recognised by its nearest neighbour."""
-    from sklearn.datasets import load_digits
-    from sklearn.neighbors import KNeighborsClassifier
-
-    dataset = data._stand_in()
-    judge = KNeighborsClassifier(3).fit(load_digits().data, load_digits().target)
-    # Each of the 8x8 cells is 2.5 pixels wide: take the pixel in the middle of each.
-    centres = (np.arange(8) * 2.5 + 1).astype(int) + 4
-    cells = dataset.x_test[:, centres][:, :, centres].reshape(-1, 64) / 255 * 16
-    assert judge.score(cells, dataset.y_test) > 0.9
-
-
 def test_without_scikit_learn_the_message_names_it(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(WorkshopError, match=r"scikit-learn(.|\n)*workshop\.py lab"):
@@ -554,23 +467,6 @@ def test_every_published_figure_is_complete_and_judged():
     assert published.figures("C") == [figure for figure in figures if figure.article == "C"]
 
 
-@pytest.mark.parametrize(
-    ("article", "unit", "values"),
-    [
-        ("A", "us", {47, 43}),
-        ("B", "W", {3, 126}),
-        ("B", "°C", {36, 71}),
-        ("B", "%", {0, 99}),
-        ("B", "points", {7149, 5825, 12974, 8001, 8872, 16873}),
-        ("C", "s", {110, 306}),
-        ("D", "ms", {40, 19}),
-        ("E", "s", {13.8, 15.0}),
-    ],
-)
-def test_the_figures_are_those_of_the_articles(article, unit, values):
-    assert {figure.value for figure in published.figures(article) if figure.unit == unit} == values
-
-
 def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
     impossible = [figure for figure in published.figures() if figure.plausible == "no"]
     assert {figure.value for figure in impossible} == {13.8, 15.0}
@@ -578,11 +474,6 @@ def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
         needed = 18 * 2 * 10_000**3 / figure.value / 1e12
         assert f"are {needed:.1f} TFLOP/s" in figure.why and needed > 384 * 2 * 1.124e9 / 1e12
     assert round(18 * 2 * 10_000**3 / (384 * 2 * 1.124e9)) == 42
-
-
-def test_an_unknown_article_is_an_error_that_lists_the_known():
-    with pytest.raises(WorkshopError, match="A, B, C, D, E"):
-        published.figures("Z")
 
 
 # --- The real MNIST --------------------------------------------------------------------------------------------------
@@ -630,10 +521,3 @@ def test_readme_and_code_agree_on_the_checksums():
     for name, (_, checksum) in data.EXPECTED.items():
         assert re.search(rf"`{name}`.*`{checksum}`", readme)
     assert all(mirror in readme for mirror in data.MIRRORS)
-
-
-def test_nothing_heavy_is_imported_for_the_data():
-    heavy = ("sklearn", "scipy", "pooch", "requests", "tqdm")
-    code = f"import sys; from helpers import data; print([name for name in {heavy} if name in sys.modules])"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert output.stdout.strip() == "[]"

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.compute import devices, frameworks, host, products
+from helpers.compute import devices, host, products
+from helpers.compute.device import looks_integrated
 from helpers.compute.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
 
@@ -66,18 +66,13 @@ def end_of(pid):
 # ---- the real frameworks
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_framework_answers_with_its_version(answers, name):
-    assert (answers[name].framework, answers[name].state) == (name, "ok"), answers[name].message
-    assert answers[name].version[0].isdigit() and answers[name].seconds > 0
-
-
 @pytest.mark.parametrize(
     ("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0"), ("onnxruntime", "CPUExecutionProvider")]
 )
 def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
     cpus = [device for device in answers[name].devices if device.kind == "cpu"]
-    assert (cpus[0].identifier, cpus[0].name) == (identifier, host.cpu_name())
+    assert (cpus[0].identifier, cpus[0].name, cpus[0].computes) == (identifier, host.cpu_name(), "right")
+    assert answers[name].state == "ok" and answers[name].version[0].isdigit()
 
 
 def test_opencl_tells_memory_units_and_version(answers):
@@ -87,17 +82,6 @@ def test_opencl_tells_memory_units_and_version(answers):
         assert device.version.startswith("OpenCL ") and device.memory_bytes > 2**20 and device.compute_units >= 1
         assert not device.name.startswith("pthread")
     assert len({d.identifier for d in answers["opencl"].devices}) == len(answers["opencl"].devices)
-
-
-def test_the_table_has_a_row_for_each_device_with_its_name(answers):
-    shown = table(answers.values())
-    assert len(shown.rows) >= sum(len(a.devices) or 1 for a in answers.values())
-    assert host.cpu_name() in str(shown) and f"TensorFlow {answers['tensorflow'].version}" in str(shown)
-
-
-@pytest.mark.parametrize("name", REAL[1:])
-def test_the_processor_computes_right_with_a_real_framework(answers, name):
-    assert [device.computes for device in answers[name].devices] == ["right"]
 
 
 # ---- the proof: fake devices that compute wrongly, fail, hang, or end the process (fakes/fake_gpu_frameworks/fates.py)
@@ -112,12 +96,11 @@ def test_a_device_that_computes_wrongly_is_told_and_never_picked(fates):
     fates(cuda_0="wrong")
     answer = ask("torch")
     assert [device.verdict for device in answer.devices] == ["right", "wrong", "right"]
-    assert answer.devices[1].computes == "wrong: by up to 1, in 4,096 of 4,096 whole numbers"
+    assert "4,096 of 4,096" in answer.devices[1].reason
     assert pick([answer]).identifier == "cuda:1"
     shown = table([answer])
-    assert [row[3] for row in shown.rows] == ["right", "wrong: by up to 1, in 4,096 of ...", "right"]
-    assert shown.below == ["PyTorch cuda:0 computes wrongly: by up to 1, in 4,096 of 4,096 whole numbers."]
-    assert str(shown).endswith(shown.below[0]) and f"<p>{shown.below[0]}</p>" in shown._repr_html_()
+    assert [row[3].partition(":")[0] for row in shown.rows] == ["right", "wrong", "right"]
+    assert answer.devices[1].reason in shown.below[0]  # the whole reason
 
 
 def test_a_device_that_fails_is_told_with_its_reason(fates):
@@ -126,31 +109,26 @@ def test_a_device_that_fails_is_told_with_its_reason(fates):
     reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
     assert [device.computes for device in answer.devices] == ["right", f"failed: {reason}", f"failed: {reason}"]
     assert pick([answer]).identifier == "cpu"
-    with pytest.raises(WorkshopError, match="No PyTorch device of kind gpu here computes right") as refused:
-        pick([answer], "torch", "gpu")
+    with pytest.raises(WorkshopError) as refused:
+        pick([answer], "gpu")
     assert reason in refused.value.why and "doctor" in refused.value.next
 
 
-@posix
-def test_a_device_that_ends_the_process_costs_the_others_nothing(fates):
-    fates(cuda_0="dies")
-    answer = ask("torch")
-    assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
-    assert answer.devices[1].reason.startswith("the process was ended by SIGABRT, without an answer")
-    assert (answer.state, pick([answer]).identifier) == ("ok", "cuda:1")
-
-
-def test_two_devices_that_end_the_process_are_both_found(fates):
-    fates(cpu="dies", cuda_1="dies")
-    assert [device.verdict for device in ask("torch").devices] == ["failed", "right", "failed"]
-
-
-@pytest.mark.parametrize("how", ["hangs", "hangs while it compiles"])  # where what a compiler writes is caught
-def test_a_device_that_hangs_has_failed_after_half_the_time(how, fates):
-    fates(cuda_0=how)
-    answer = ask("torch", timeout=6)
-    assert [device.verdict for device in answer.devices] == ["right", "failed", "right"]
-    assert answer.devices[1].reason == "timed out, no answer within 3 s" and answer.seconds < 6
+@pytest.mark.parametrize(
+    ("fate", "verdicts"),
+    [
+        ({"cuda_0": "dies"}, ["right", "failed", "right"]),
+        ({"cpu": "dies", "cuda_1": "dies"}, ["failed", "right", "failed"]),
+        ({"cuda_0": "hangs"}, ["right", "failed", "right"]),
+        ({"cuda_0": "hangs while it compiles"}, ["right", "failed", "right"]),  # what a compiler writes is caught then
+    ],
+)
+def test_a_device_that_ends_the_process_or_hangs_costs_the_others_nothing(fate, verdicts, fates):
+    fates(**fate)
+    answer = ask("torch", timeout=6 if "hangs" in str(fate) else 60)
+    assert answer.state == "ok" and [device.verdict for device in answer.devices] == verdicts
+    assert all(("SIGABRT" if "dies" in str(fate) else "3 s") in one.reason for one in answer.devices if not one.usable)
+    assert pick([answer]).identifier == ("cuda:1" if verdicts[2] == "right" else "cuda:0")
 
 
 def test_what_no_time_was_left_for_is_called_not_tried(fates):
@@ -158,42 +136,30 @@ def test_what_no_time_was_left_for_is_called_not_tried(fates):
     answer = ask("torch", timeout=3)
     assert answer.devices[0].verdict == "failed" and answer.devices[2].verdict == ""
     assert "not tried" in str(table([answer])) and answer.seconds < 4
-    right = Device("jax", "cpu:0", "AMD EPYC", "cpu", computes="right")
-    assert pick([answer, Answer("jax", "ok", devices=(right,))]) is right
 
 
 def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
     """For real: ONNX Runtime takes a provider that it does not have, says so in a warning, and goes on without it."""
     verdict = products.verdict(lambda: products.by_onnxruntime("CUDAExecutionProvider"))
-    assert verdict == "failed: it fell back to the processor"
-
-
-def test_the_file_of_onnx_is_what_its_package_writes():
-    onnx = pytest.importorskip("onnx")
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "aby"]
-    node = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
-    graph = onnx.helper.make_graph([node], "product", ends[:2], ends[2:])
-    opset = onnx.helper.make_opsetid("", 13)
-    assert onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString() == products.ONNX
+    assert verdict.startswith("failed: ")
 
 
 @pytest.mark.parametrize(
-    ("multiply", "said"),
+    ("multiply", "verdict"),
     [
         (lambda a, b: a @ b, "right"),
         (lambda a, b: (a.astype("float16") @ b.astype("float16")).astype("float32"), "right"),
-        (lambda a, b: (a @ b).T, "wrong: by up to"),
-        (lambda a, b: a @ b * np.float32("nan"), "wrong: not a number, in 4,096 of 4,096 whole numbers"),
-        (lambda a, b: np.where(np.arange(64) == 9, 0, a @ b), "in 63 of 4,096 whole numbers"),
-        (lambda a, b: a @ b if a.min() < 0 else a @ b * 1.1, "fractions"),
-        (lambda a, b: a, "wrong: by up to"),
-        (lambda a, b: a[0] @ b, "wrong: a product of shape (64,), expected (64, 64)"),
-        (lambda a, b: None, "wrong: a product of shape (), expected (64, 64)"),
-        (lambda a, b: 1 / 0, "failed: ZeroDivisionError: division by zero"),
+        (lambda a, b: (a @ b).T, "wrong"),
+        (lambda a, b: a @ b * np.float32("nan"), "wrong: not a number"),
+        (lambda a, b: np.where(np.arange(64) == 9, 0, a @ b), "wrong"),
+        (lambda a, b: a @ b if a.min() < 0 else a @ b * 1.1, "wrong"),
+        (lambda a, b: a[0] @ b, "wrong"),
+        (lambda a, b: None, "wrong"),
+        (lambda a, b: 1 / 0, "failed: ZeroDivisionError"),
     ],
 )
-def test_products_are_judged_by_numpys(multiply, said):
-    assert said in products.verdict(lambda: multiply)
+def test_products_are_judged_by_numpys(multiply, verdict):
+    assert products.verdict(lambda: multiply).startswith(verdict)
 
 
 # ---- the best GPU
@@ -212,19 +178,7 @@ def test_a_card_comes_before_the_processors_gpu_and_the_larger_card_before_the_s
     assert pick([Answer("torch", "ok", devices=(inside,))]) is inside
     other = gpu("opencl", "0:0", 8)  # the first framework that has a card; memory decides within it alone
     answers = [Answer("opencl", "ok", devices=(other,)), Answer("torch", "ok", devices=(inside, large))]
-    assert pick(answers) is other and pick(answers, "torch") is large
-
-
-def test_who_says_otherwise_is_obeyed_unless_that_device_fails():
-    card, processor = gpu("opencl", "0:0"), Device("opencl", "1:0", "A CPU", "cpu", chosen=True, computes="right")
-    assert pick([Answer("opencl", "ok", devices=(card, processor))]) is processor
-    broken = replace(processor, computes="failed: it cannot compile")
-    assert pick([Answer("opencl", "ok", devices=(card, broken))]) is card
-
-
-def test_pyopencl_ctx_marks_the_device_that_it_names():
-    assert [d.chosen for d in ask("opencl", variables={"PYOPENCL_CTX": "0:0"}).devices][:1] in ([True], [])
-    assert not any(d.chosen for d in ask("opencl", variables={"PYOPENCL_CTX": None}).devices)
+    assert pick(answers) is other and pick(answers[1:]) is large
 
 
 @pytest.mark.parametrize(
@@ -239,7 +193,7 @@ def test_pyopencl_ctx_marks_the_device_that_it_names():
     ],
 )  # fmt: skip
 def test_a_gpu_inside_a_processor_is_known_by_its_name(name, inside):
-    assert frameworks.looks_integrated(name) is inside
+    assert looks_integrated(name) is inside
 
 
 # ---- drivers and GPUs
@@ -252,19 +206,6 @@ def test_no_opencl_platform_is_an_answer_without_devices(monkeypatch, tmp_path):
     assert (answer.state, answer.devices) == ("ok", ())
     assert "no OpenCL platform" in answer.message and "OCL_ICD_VENDORS" in answer.message
     assert "no device" in str(table([answer]))
-
-
-@linux
-def test_a_driver_reached_by_two_paths_is_listed_once(monkeypatch):
-    found = [Path(folder) / "pyopencl" / ".libs" for folder in sys.path]
-    vendors = next((folder for folder in found if (folder / "pocl.icd").exists()), None)
-    if vendors is None:
-        pytest.skip("no PoCL from pip here")
-    answer = ask("opencl", variables={"OCL_ICD_VENDORS": str(vendors)})
-    listed = [device.identifier for device in answer.devices]
-    assert listed == ["0:0"]
-    assert answer.devices[0].computes == "right" or "failed: it cannot compile: " in answer.devices[0].computes
-    assert "platform 1 is platform 0 listed again" in answer.message
 
 
 def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed_over(gpu_machine):
@@ -281,13 +222,6 @@ def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed
     assert str(answer.devices[2]) == "NVIDIA GeForce RTX 4090 (CUDA 12.4.131, OpenCL, GPU)"
 
 
-def test_two_versions_of_a_driver_are_kept_apart():
-    versions = ("OpenCL 3.0 PoCL 3.0-rc2", "OpenCL 3.0 PoCL 3.1+debian")
-    cpus = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=v) for n, v in enumerate(versions)]
-    names = [row[4] for row in table([Answer("opencl", "ok", "2026.1.4", tuple(cpus))]).rows]
-    assert names == ["AMD EPYC, PoCL 3.0-rc2", "AMD EPYC, PoCL 3.1+debian"]
-
-
 def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     torch, jax = find(("torch", "jax"))
     assert [d.identifier for d in torch.devices] == ["cpu", "cuda:0", "cuda:1"]
@@ -295,12 +229,12 @@ def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     assert (last.name, last.vendor, last.compute_units) == ("NVIDIA H200", "NVIDIA", 132)
     assert last.pci == "0000:30:00.0"
     assert [d.identifier for d in jax.devices] == ["cuda:0", "cpu:0"]
-    assert pick([torch, jax]).identifier == "cuda:0" and pick([torch, jax], "jax", "cpu").identifier == "cpu:0"
+    assert pick([torch, jax]).identifier == "cuda:0" and pick([jax], "cpu").identifier == "cpu:0"
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_a_framework_that_has_started_names_the_gpu_that_it_takes(name):
-    code = f"from helpers import devices; print(devices.in_this_process({name!r}).identifier)"
+    code = f"from helpers.compute import devices; print(devices.in_this_process({name!r}).identifier)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES / "fake_gpu_frameworks"), str(ROOT)])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     assert (done.stdout.strip(), done.stderr) == ("cuda:0", "")
@@ -316,45 +250,23 @@ def test_a_framework_that_is_not_installed_is_told_without_starting_a_process(mo
     assert (answer.state, answer.devices) == ("not installed", ()) and "--with torch" in answer.message
 
 
-def test_a_folder_that_an_uninstaller_left_does_not_count(tmp_path, monkeypatch):
-    (tmp_path / "leftover" / "capi").mkdir(parents=True)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert not devices.installed("leftover") and devices.installed("opencl") == devices.installed("pyopencl")
-
-
-def test_one_that_fails_says_why_and_does_not_disturb_the_others(framework):
-    framework("torch", "print('noise')\nraise ImportError('libcudart.so.12: cannot open shared object file')")
+@posix
+@pytest.mark.parametrize(
+    ("source", "facts"),
+    [
+        ("print('noise')\nraise ImportError('libcudart.so.12: no such file')", ["libcudart.so.12"]),
+        (
+            "import os\nprint('noise', 2 * '{')\nos.write(2, b'out of cheese')\nos._exit(3)",
+            ["status 3", "out of cheese"],
+        ),
+        ("import ctypes\nctypes.string_at(0)", ["SIGSEGV", "Segmentation fault"]),
+    ],
+)
+def test_one_that_fails_says_why_and_does_not_disturb_the_others(framework, source, facts):
+    framework("torch", source)
     torch, jax = find(("torch", "jax"))
     assert (torch.state, jax.state) == ("failed", "ok")
-    assert torch.message == "ImportError: libcudart.so.12: cannot open shared object file"
-
-
-def test_a_process_that_ends_without_an_answer_has_failed(framework):
-    framework("torch", "import os, sys\nprint('out of cheese', file=sys.stderr, flush=True)\nos._exit(3)")
-    answer = ask("torch")
-    assert answer.state == "failed" and "status 3" in answer.message and "out of cheese" in answer.message
-
-
-@posix
-def test_a_crash_is_told_by_its_signal(framework):
-    framework("torch", "import ctypes\nctypes.string_at(0)")
-    answer = ask("torch")
-    assert answer.state == "failed" and "SIGSEGV" in answer.message and "Segmentation fault" in answer.message
-
-
-def test_noise_on_both_streams_does_not_break_the_answer(framework):
-    noise = """
-import atexit, os, sys
-for n in range(20000):
-    print('{"error": "", "devices": [1]}')
-    print("W0000 00:00:1.1 7 x.cc:1] noise", file=sys.stderr)
-sys.stdout.flush()
-os.write(1, b'\\xff\\x00{"half a line')
-atexit.register(print, "late noise")
-"""
-    framework("torch", noise + (FAKES / "fake_gpu_frameworks/torch.py").read_text())
-    answer = ask("torch")
-    assert (answer.state, len(answer.devices)) == ("ok", 3), answer.message
+    assert all(fact in torch.message for fact in facts)
 
 
 def test_a_gpu_that_a_framework_cannot_use_is_noted(framework):
@@ -406,13 +318,6 @@ def test_nothing_is_left_when_whoever_asked_is_interrupted_or_killed(framework, 
         psutil.Process(child).kill()
 
 
-def test_an_unknown_framework_is_refused():
-    for wrong in (lambda: ask("plaidml"), lambda: find(["jax", "plaidml"])):
-        with pytest.raises(WorkshopError, match="opencl, tensorflow, jax, torch"):
-            wrong()
-    assert find([]) == []
-
-
 # ---- choosing
 
 device = st.builds(
@@ -425,17 +330,17 @@ device = st.builds(
 some_answers = st.lists(st.builds(lambda d: Answer("jax", "ok", "1", tuple(d)), st.lists(device)))
 
 
-@given(some_answers, st.none() | st.sampled_from(list(FRAMEWORKS)), st.none() | st.sampled_from(KINDS))
-def test_pick_takes_the_first_of_the_best_kind_that_fits(given_answers, framework, kind):
+@given(some_answers, st.none() | st.sampled_from(KINDS))
+def test_pick_takes_the_first_of_the_best_kind_that_fits(given_answers, kind):
     everything = [d for a in given_answers for d in a.devices]
-    fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
+    fitting = [d for d in everything if kind in (None, d.kind)]
     if not fitting:
         with pytest.raises(WorkshopError) as refused:
-            pick(given_answers, framework, kind)
+            pick(given_answers, kind)
         assert all(str(d) in str(refused.value) for d in everything)
         return
     best = next(k for k in ("gpu", "accelerator", "cpu", "simulator") if any(d.kind == k for d in fitting))
-    assert pick(iter(given_answers), framework, kind) is next(d for d in fitting if d.kind == best)
+    assert pick(iter(given_answers), kind) is next(d for d in fitting if d.kind == best)
 
 
 def test_pick_says_what_there_is_and_why_the_rest_is_silent():
@@ -444,24 +349,17 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
         Answer("torch", "failed", "", (), "ImportError: libcudart"),
     ]
     with pytest.raises(WorkshopError) as refused:
-        pick(there, "torch", "gpu")
-    assert "no PyTorch device of kind gpu" in refused.value.what
-    assert "AMD EPYC (JAX, CPU) is cpu:0" in refused.value.why
-    assert "PyTorch: failed, ImportError: libcudart" in refused.value.why
-    for wrong in ({"framework": "plaidml"}, {"kind": "tpu"}):
-        with pytest.raises(WorkshopError, match="Choose one of"):
-            pick(there, **wrong)
+        pick(there, "gpu")
+    assert all(fact in refused.value.why for fact in ("AMD EPYC (JAX, CPU)", "cpu:0", "PyTorch: failed", "libcudart"))
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "command"),
     [
-        (("torch",), "PyTorch is not installed here; to have it: python3 workshop.py lab --with torch"),
-        (("jax",), "JAX is not installed here; to have it: python3 workshop.py lab --accel cpu"),
-        (("tinygrad",), "tinygrad is not installed here; to have it: python3 workshop.py lab --with tinygrad"),
-        (("a.b", "A B", "ab"), "A B is not installed here; to have it: python3 workshop.py lab --with ab"),
+        (("torch",), "lab --with torch"),
+        (("jax",), "lab --accel cpu"),
+        (("a.b", "A B", "ab"), "lab --with ab"),
     ],
 )
-def test_what_is_not_installed_is_told_with_the_command_that_brings_it(monkeypatch, asked, said):
-    monkeypatch.setattr(devices, "command", lambda host, name: f"python3 workshop.py {name}")
-    assert devices.not_installed(*asked) == said
+def test_what_is_not_installed_is_told_with_the_command_that_brings_it(asked, command):
+    assert devices.not_installed(*asked).endswith(command)

@@ -17,8 +17,8 @@ from helpers.commands import lesson_files
 PLAN = """
     __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
     compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/private_network
-    compute/worker compute/processes compute/host compute/products compute/webgpu compute/frameworks
-    compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint
+    compute/worker compute/processes compute/host compute/device compute/products compute/webgpu
+    compute/frameworks compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint
     tile/* judge/* doctor* lessons/* commands/* __main__
 """
 FLOORS = PLAN.split()

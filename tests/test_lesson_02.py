@@ -97,17 +97,9 @@ def test_accesses_are_counted_for_one_multiply_add(bench):
     assert bench.points() == {"naive": (bench.flop_per_byte("naive"), bench.gflops("naive"))}
 
 
-def test_jobs_are_timed_in_turn(bench):
-    order = []
-    jobs = {name: lambda name=name: order.append(name) for name in ("one", "other")}
-    runs = lesson_02.in_turn(jobs, bench.queue, repeats=3, warmup=1)
-    assert order == ["one", "other"] * 4
-    assert {label: (run.label, run.device, len(run.seconds)) for label, run in runs.items()} == {
-        "one": ("one", bench.device, 3),
-        "other": ("other", bench.device, 3),
-    }
+def test_products_are_measured_interleaved(bench):
     launches = {"step": launch_of(bench)}
-    assert bench.measure_in_turn(launches, repeats=3) == [bench.runs["step"]]
+    assert bench.measure_interleaved(launches, repeats=3) == [bench.runs["step"]]
     assert bench.speeds("step").startswith(f"{bench.gflops('step'):.3g} (")
 
 
@@ -122,15 +114,6 @@ def test_each_rung_is_right(bench, capsys, parts, width):
 
 def measured(label, *seconds):
     return lesson_02.timing.Measurement(label, "a device", seconds)
-
-
-def test_middle_halves_that_are_apart_are_a_clear_gain(alternatives):
-    """The spread of a noisy start may exceed the gap: 16.8 GFLOP/s (9 to 27) beside 167."""
-    noisy, fast = measured("first", 4, 6, 10, 22, 25), measured("vectors", 1, 1, 1, 1, 1)
-    assert not lesson_02.timing.is_clear(noisy, fast)
-    assert lesson_02.is_clear(noisy, fast) and lesson_02.is_clear(fast, noisy)
-    assert lesson_02.gains([noisy, fast], 1000, "") == "The largest gain: vectors (x 10)."
-    assert not lesson_02.is_clear(noisy, measured("other", 5, 6, 9, 20, 30))
 
 
 def test_a_point_above_the_roof_is_named(alternatives, capsys):
@@ -172,6 +155,7 @@ def alternatives(monkeypatch):
     """The alternative texts of the figures that were shown."""
     texts = []
     monkeypatch.setattr(lesson_02, "show", lambda _, alt: texts.append(alt))
+    monkeypatch.setattr(lesson_02.plots, "show", lambda _, alt: texts.append(alt))
     return texts
 
 
@@ -183,6 +167,6 @@ def test_a_work_group_that_the_device_refuses_is_told_with_the_devices_limits(be
         return kernel(bench.queue, (many,), (many,), c)
 
     one = np.ones((1, 1), np.float32)
-    for start in (lambda: bench.product(launch, one, one), lambda: bench.measure_in_turn({"one": launch})):
+    for start in (lambda: bench.product(launch, one, one), lambda: bench.measure_interleaved({"one": launch})):
         with pytest.raises(WorkshopError, match=f"(?s)could not be started.*may have {many - 1} work-items"):
             start()

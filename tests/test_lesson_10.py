@@ -120,14 +120,14 @@ def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch, capsys):
 # ---------------------------------------------------------------------------------------------- time and figures
 
 
-def test_ways_are_timed_turn_about():
+def test_ways_are_timed_interleaved():
     calls = []
-    noted = lesson.in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=4, rest=0)
+    noted = lesson.time_runtimes({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=4, rest=0)
     assert calls == ["a", "b"] * 6 and {name: len(every) for name, every in noted.items()} == {"a": 4, "b": 4}
 
 
 def test_no_more_rounds_than_seconds_allow_but_five():
-    assert len(lesson.in_turn({"a": lambda: None}, rounds=50, seconds=0, rest=0)["a"]) == 5
+    assert len(lesson.time_runtimes({"a": lambda: None}, rounds=50, seconds=0, rest=0)["a"]) == 5
 
 
 def test_images_run_in_batches_of_one_size_and_a_rest():

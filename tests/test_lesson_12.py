@@ -221,7 +221,7 @@ def launch_race():
 @pytest.mark.skipif(not shutil.which("oclgrind"), reason="Oclgrind is not installed")
 def test_oclgrind_names_the_line_of_a_race():
     told = lesson_12.oclgrind(launch_race)
-    assert "data race in kernel add" in told and "in line 2, column 12: *total += 1;" in told
+    assert "data race" in told and "Kernel: add" in told and "line 2" in told and "*total += 1;" in told
 
 
 def test_without_oclgrind_its_package_is_named(monkeypatch):

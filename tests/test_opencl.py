@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers.compute import devices, opencl
+from helpers.compute import opencl
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -47,16 +47,6 @@ except errors.WorkshopError as error:
 """
 
 
-def test_the_device_that_is_picked_compiles_and_runs(device):
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    out = np.zeros(1, np.int32)
-    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4)
-    cl.Kernel(opencl.build(context, devices.SMALLEST_KERNEL), "smallest")(queue, (1,), None, buffer)
-    cl.enqueue_copy(queue, out, buffer)
-    assert out[0] == 1
-
-
 def test_the_name_has_device_runtime_and_kind(device):
     assert opencl.name(device).endswith(f", OpenCL, {opencl.kind(device).upper()})")
     assert "pthread" not in opencl.name(device)
@@ -80,10 +70,10 @@ def test_pyopencl_ctx_is_honoured():
         said = python(PICK, PYOPENCL_CTX=str(number)).stdout
         only = platform.get_devices()[0]
         assert opencl.name(only) in said
-        assert said.startswith("No OpenCL device here can compile") == bool(devices.compile_problem(only))
+        assert said.startswith("No OpenCL device here can compile") == bool(opencl.problem(only))
 
 
-def test_a_build_error_shows_the_line_and_what_is_wrong(context):
+def test_a_build_error_shows_the_line_and_what_is_wrong(context, capfd):
     before = set(Path(tempfile.gettempdir()).glob("*.cl"))
     with pytest.raises(opencl.KernelError) as caught:
         opencl.build(context, ADD.replace("b[i];", "d[i];"))
@@ -91,13 +81,8 @@ def test_a_build_error_shows_the_line_and_what_is_wrong(context):
     assert "c[i] = a[i] + d[i];" in caught.value.why
     assert "'d'" in caught.value.why
     assert "/" not in caught.value.why  # no path of a temporary file
-    assert set(Path(tempfile.gettempdir()).glob("*.cl")) == before
-
-
-def test_a_build_error_writes_nothing_to_standard_error(context, capfd):
-    with pytest.raises(opencl.KernelError):
-        opencl.build(context, "__kernel void broken(")
     assert capfd.readouterr().err == ""
+    assert set(Path(tempfile.gettempdir()).glob("*.cl")) == before
 
 
 LOGS = {  # as these compilers write them
@@ -115,11 +100,6 @@ def test_the_logs_of_all_compilers_are_read(compiler):
     assert why.splitlines()[0] == "line 4: use of undeclared identifier 'd'"
     assert "c[i] = a[i] + b[i];" in why.splitlines()[1]
     assert why.splitlines()[2].index("^") == 4 + 18
-
-
-def test_warnings_are_not_errors():
-    _, why, _ = opencl.readable_log(ADD, "<kernel>:3:1: warning: unused\n" + LOGS["NVIDIA"])
-    assert "unused" not in why
 
 
 def test_a_compiler_that_fails_as_a_whole_says_so():
@@ -145,7 +125,6 @@ def test_a_kernel_knows_its_parameters_and_runs(device):
         ("x", True, 4), ("y", True, 16), ("n", False, 1), ("out", True, 1)
     ]  # fmt: skip
     assert kernel.parameters[0].text == "__global const float3 *x"
-    assert kernel.parts.body.strip() == "if (n > 0) { out[get_global_id(0)] = half_of(3); }"
     out = np.zeros(4, np.float32)
     buffers = [cl.Buffer(kernel.context, cl.mem_flags.READ_WRITE, size=64) for _ in range(3)]
     kernel.kernel(kernel.queue, (4,), (4,), buffers[0], buffers[1], np.int32(1), buffers[2])
@@ -165,8 +144,3 @@ def test_a_kernel_knows_its_parameters_and_runs(device):
 def test_a_kernel_that_is_not_there_or_does_not_compile_gives_a_message(device, source, name, message):
     with pytest.raises(opencl.KernelError, match=message):
         opencl.Kernel(source, name, device)
-
-
-def test_the_compiler_of_a_device_is_tried_once_a_process(device, monkeypatch):
-    monkeypatch.setattr(devices, "opencl_verdict", lambda device: "asked again")
-    assert opencl.pick_device() == device

@@ -4,15 +4,12 @@ import json
 import os
 import platform
 import re
-import subprocess
-import sys
 import venv
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
-from helpers import ROOT, __main__, tile
+from helpers import __main__, tile
 from helpers.commands import plaidml as command
 from helpers.compute import plaidml, processes
 from helpers.errors import WorkshopError
@@ -95,145 +92,11 @@ def test_arrays_travel_between_two_numpys(environment):
         assert np.array_equal(one, other) and np.asarray(one).dtype == np.asarray(other).dtype
 
 
-# ------------------------------------------------------------------------------------- its answers against ours
-
-# Beside article C's operations: Tile and the shapes of the inputs, for sizes m, k and n.
-MORE = {
-    "both transposed": ("function (A[L, M], B[N, L]) -> (O) { O[i, j: M, N] = +(A[k, i] * B[j, k]); }",
-                        lambda m, k, n: {"A": (k, m), "B": (n, k)}),
-    "smallest sum": ("function (A[M, L], B[L, N]) -> (O) { O[i, j: M, N] = <(A[i, k] + B[k, j]); }",
-                     lambda m, k, n: {"A": (m, k), "B": (k, n)}),
-    "product": ("function (A[M, N]) -> (O) { O[i: M] = *(A[i, j]); }", lambda m, k, n: {"A": (m, 5)}),
-    "sum of all": ("function (A[M, N]) -> (O) { O[] = +(A[i, j]); }", lambda m, k, n: {"A": (m, n)}),
-    "transposition": ("function (A[M, N]) -> (O) { O[j, i: N, M] = =(A[i, j]); }", lambda m, k, n: {"A": (m, n)}),
-    "mean": ("function (A[M, N]) -> (O) { S[j: N] = +(A[i, j]); O = S / M; }", lambda m, k, n: {"A": (m, n)}),
-    "full convolution": ("function (I[N], K[M]) -> (O) { O[i + j: N + M - 1] = +(I[i] * K[j]); }",
-                         lambda m, k, n: {"I": (m,), "K": (k,)}),
-    "largest of pairs, the last alone": (
-        "function (I[N]) -> (O) { O[i: (N + 1) / 2] = >(I[2 * i + d]), d < 2; }", lambda m, k, n: {"I": (m * n,)}),
-    "elements that nothing reaches": ("function (I[N]) -> (O) { O[2 * i + 1: 2 * N + 3] = +(I[i]); }",
-                                      lambda m, k, n: {"I": (m,)}),
-    "dilated convolution": (
-        "function (I[X, Y], K[M, N]) -> (O) { O[x, y: X - 2 * (M - 1), Y - 2 * (N - 1)] ="
-        " +(I[x + 2 * i, y + 2 * j] * K[i, j]); }", lambda m, k, n: {"I": (m + 4, n + 4), "K": (3, 3)}),
-    "softmax": ("function (X[M, N]) -> (O) { Largest[i, j: M, 1] = >(X[i, k]), j < 1; E = exp(X - Largest);"
-                " Sum[i, j: M, 1] = +(E[i, k]); O = E / Sum; }", lambda m, k, n: {"X": (m, n)}),
-    "condition": ("function (X[M, N], Y[N]) -> (O) { O = X < Y ? 2 * X : -Y - 1.5; }",
-                  lambda m, k, n: {"X": (m, n), "Y": (n,)}),
-    "functions": ("function (X) -> (O) { O = sqrt(abs(X)) + tanh(X) * exp(X) + log(abs(X) + 1.0); }",
-                  lambda m, k, n: {"X": (m, k)}),
-}  # fmt: skip
-SIZES = [(1, 1, 1), (1, 7, 13), (2, 3, 5), (17, 1, 31), (31, 29, 23), (8, 16, 4)]
-ARTICLE_C = {
-    "largest of 2 x 2": lambda m, k, n: {"I": (2, 2 * m + 1, 2 * k, n)},
-    "convolution, 3 x 3": lambda m, k, n: {"I": (2, m + 2, k + 3, 3), "K": (3, 3, 3, n)},
-    "cumulative sum": lambda m, k, n: {"I": (m * n,)},
-    "ReLU": lambda m, k, n: {"X": (m, k, n)},
-    "matrix product, 512": lambda m, k, n: {"A": (m, k), "B": (k, n)},
-    "largest of each row": lambda m, k, n: {"A": (m, n)},
-    "smallest of each row": lambda m, k, n: {"A": (m, n)},
-}
-
-
-def compute_all(cases, patience=None):
-    """Run many Tile functions in one process: (source, arrays by name, output); or say whether one still runs."""
-    import threading
-
-    import plaidml
-
-    context = plaidml.Context()
-    device = plaidml.Device(context, plaidml.devices(context)[0])
-    answers = []
-    for source, arrays, output in cases:
-        inputs = {}
-        for name, array in arrays.items():
-            kind = plaidml.DType[str(array.dtype).upper()]
-            inputs[name] = plaidml.Tensor(device, plaidml.Shape(context, kind, *array.shape))
-            with inputs[name].mmap_discard(context) as view:
-                view.copy_from_ndarray(array)
-                view.writeback()
-        function = plaidml.Invoker(context, plaidml.Function(source), inputs)
-        result = plaidml.Tensor(device, function.get_output_shape(output))
-        function.set_output(output, result)
-        if patience is not None:
-            thread = threading.Thread(target=function.invoke, daemon=True)
-            thread.start()
-            thread.join(patience)
-            return thread.is_alive()
-        function.invoke()
-        answers.append(result.as_ndarray(context))
-    return answers
-
-
-@pytest.mark.slow
-def test_both_compilers_give_the_same_answers(environment, request):
-    many = SIZES if request.config.getoption("--all") else SIZES[1::2]
-    rng = np.random.default_rng(5)
-    operations = {name: (plaidml.OPERATIONS[name].source, shapes) for name, shapes in ARTICLE_C.items()} | MORE
-    outputs = {name: one.output for name, one in plaidml.OPERATIONS.items()}
-    cases, names = [], []
-    for name, (source, shapes) in operations.items():
-        for sizes in many:
-            arrays = {key: rng.standard_normal(shape, np.float32) for key, shape in shapes(*sizes).items()}
-            cases.append((source, arrays, outputs.get(name, "O")))
-            names.append((name, sizes))
-    theirs = run(compute_all, cases=cases).result
-    functions = {source: tile.Function(source) for source, _, _ in cases}
-    assert len(theirs) == len(operations) * len(many) == 20 * len(many)
-    for name, (source, arrays, _), actual in zip(names, cases, theirs, strict=True):
-        expected = functions[source](**arrays)
-        assert actual.shape == expected.shape, name
-        scale = max(1.0, float(np.abs(expected).max(initial=0)))
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5 * scale, err_msg=str(name))
-
-
-def test_every_operation_of_the_article_is_among_them():
-    missing = set(plaidml.OPERATIONS) - set(ARTICLE_C)
-    assert missing == {"matrix product, 1,152"}  # the same function as the other matrix product
-
-
-def test_whole_numbers_are_the_same_too(environment):
-    numbers = {"I": np.int32([-7, -3, 0, 3, 7]), "J": np.int32([2, 2, 2, -2, 4])}
-    source = "function (I[N], J[N]) -> (O) { S[i: N] = +(I[k]), i - k < N; O = S + I / J; }"
-    actual = run(compute_all, cases=[(source, numbers, "O")]).result[0]
-    ours = tile.Function(source)(**numbers)
-    assert actual.dtype == ours.dtype == np.int32 and actual.tolist() == ours.tolist() == [-10, -11, -10, -8, 1]
-
-
 def test_compute_times_each_run_and_the_first_compiles(environment):
     a, b = np.float32([[2]]), np.float32([[3]])
     given = {"source": plaidml.OPERATIONS["matrix product, 512"].source, "arrays": {"A": a, "B": b}, "output": "C"}
     result, seconds = run(plaidml.compute, repeats=4, **given).result
     assert result.tolist() == [[6]] and len(seconds) == 5 and min(seconds) > 0
-
-
-# ------------------------------------------------------------------------------------- where the languages differ
-
-ONE = {"I": np.arange(1, 6, dtype=np.float32)}
-SUM = "function (I[N]) -> (O) { O[i: N] = +(I[i]); }"
-
-
-def test_plaidml_never_ends_where_an_index_has_no_bound(environment):
-    source = "function (I[N]) -> (O) { O[] = +(I[i - k]); }"
-    assert run(compute_all, cases=[(source, ONE, "O")], patience=4).result is True
-    assert run(compute_all, cases=[(SUM, ONE, "O")], patience=LONG).result is False
-    with pytest.raises(tile.TileError, match="column"):
-        tile.Function(source)(**ONE)
-
-
-@pytest.mark.parametrize(
-    ("source", "given", "theirs", "ours"),
-    [
-        # PlaidML leaves the start of its search between the elements that are reached, and NaN as the larger of two.
-        ("function (I[N]) -> (O) { O[2 * i + 1: 2 * N + 2] = >(I[i]); }", [-3, -2],
-         [0, -3, np.finfo(np.float32).min, -2, 0, 0], [0, -3, 0, -2, 0, 0]),
-        ("function (I) -> (O) { O = max(I, 0.0); }", [np.nan, 2], [np.nan, 2], [0, 2]),
-    ],
-)  # fmt: skip
-def test_the_values_differ_where_we_know_it(source, given, theirs, ours, environment):
-    arrays = {"I": np.float32(given)}
-    np.testing.assert_array_equal(run(compute_all, cases=[(source, arrays, "O")]).result[0], theirs)
-    assert tile.Function(source)(**arrays).tolist() == ours
 
 
 # ------------------------------------------------------------------------------------- where it is missing or broken
@@ -269,23 +132,15 @@ def test_an_environment_that_is_not_whole_is_said_with_the_command(folder):
     assert refused()
 
 
-@pytest.mark.parametrize("machine", ["arm64", "aarch64", "riscv64"])
+@pytest.mark.parametrize("machine", ["arm64", "riscv64"])
 def test_where_it_cannot_be_the_command_and_the_lesson_say_so(machine, folder, monkeypatch, capsys):
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert __main__.main(["plaidml"]) == 2
     text = capsys.readouterr().err
-    assert "cannot run on this machine" in text and machine in text and "recorded elsewhere" in text
+    assert machine in text and "recorded" in text
     assert not folder.exists()
-    with pytest.raises(WorkshopError, match="cannot run on this machine"):
+    with pytest.raises(WorkshopError, match=machine):
         plaidml.python()
-
-
-def test_a_broken_environment_is_named_with_the_way_out(folder, capsys):
-    hollow(folder)
-    assert __main__.main(["plaidml"]) == 2
-    text = capsys.readouterr().err
-    assert "No module named 'plaidml'" in text
-    assert "workshop.py plaidml --remove, then" in text
 
 
 def test_packages_that_cannot_be_installed_leave_nothing_that_looks_whole(folder, tmp_path, monkeypatch, capsys):
@@ -338,19 +193,3 @@ def test_what_was_recorded_is_what_numpy_and_our_compiler_say(name):
     for low, middle, high in (one["seconds"], one["tile_seconds"]):
         assert 0 < low <= middle <= high < one["first_seconds"]
     assert one["runs"] >= 30
-
-
-@pytest.mark.parametrize("text", [None, "", "{}", '{"results": []}'])
-def test_a_recording_that_cannot_be_read_is_an_error(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(plaidml, "RECORDED", tmp_path / "plaidml.json")
-    if text is not None:
-        plaidml.RECORDED.write_text(text, encoding="utf-8")
-    with pytest.raises(WorkshopError, match="cannot be read"):
-        plaidml.recorded()
-
-
-def test_importing_it_is_light():
-    code = "import sys, helpers.compute.plaidml, helpers.commands.plaidml; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {"numpy", "plaidml", "pyopencl", "psutil", "tabulate"} & set(done.stdout.split())
-    assert find_spec("plaidml") is None  # the lessons' own environment never has it

@@ -113,7 +113,7 @@ RUNS = {
             ["sum: 1e+02", "tie: 1", "the runs overlap"],
         ),
         (
-            lambda: lesson_03.bars({"1 x 1": (1.0, 1.2, 1.3), "6 x 32": (300.0, 310.0, 330.0)}, "sizes", "GFLOP/s"),
+            lambda: plots.show(*plots.speeds({"1 x 1": (1, 1.2, 1.3), "6 x 32": (300, 310, 330)}, "sizes", "GFLOP/s")),
             ["sizes", "1 x 1: 1.2", "6 x 32: 310"],
         ),
     ],
@@ -125,12 +125,6 @@ def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
     assert 600 <= picture.width <= 1000
     assert len(picture.convert("RGB").getcolors(1 << 20)) > 3  # something is drawn
     assert all(word in alt for word in words)
-
-
-def test_without_samples_the_figure_says_why(capsys, shown):
-    lesson_00.idle_and_busy(monitor.Samples("none", "no monitor here, evidence by placement and time only"), "a device")
-    assert shown == []
-    assert "no monitor here" in capsys.readouterr().out
 
 
 def test_busy_is_each_devices_share_of_the_whole_run():
@@ -155,24 +149,6 @@ def test_a_table_is_text_and_html():
     table = tables.Table([("47", "a < b")], ["time", "what"])
     assert str(table).splitlines()[0].split() == ["time", "what"]
     assert '<td style="text-align: left">a &lt; b' in table._repr_html_()
-
-
-def test_blocks_are_as_large_as_they_say(shown):
-    """The blue block of 6 x 32 is about 32 / 6 times as wide as high."""
-    lesson_02.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks")
-    pixels = np.asarray(shown[0][0].convert("RGB")).astype(int)
-    blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
-    right = blue[:, pixels.shape[1] // 2 :]
-    high, wide = (np.flatnonzero(right.any(axis=axis)) for axis in (1, 0))
-    assert np.ptp(wide) / np.ptp(high) == pytest.approx(32 / 6, rel=0.25)
-
-
-def test_texts_side_by_side_are_escaped_and_as_wide_as_asked():
-    beside = tables.SideBySide(["a < b", "kernel"], ["Tile", "OpenCL C"], shares=(30, 70))
-    assert "a &lt; b" in beside._repr_html_()
-    assert "width: 70%" in beside._repr_html_()
-    assert str(beside).splitlines()[2].split(" | ")[1] == "kernel"
-    assert str(tables.SideBySide(["alone"], ["x"])) == "alone"
 
 
 @given(st.text("ab -", max_size=400))

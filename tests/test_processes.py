@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 import venv
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from helpers import ROOT
 from helpers.compute import processes
 from helpers.compute.processes import Run
 from helpers.errors import WorkshopError
@@ -132,37 +130,36 @@ def test_plain_data_comes_back_as_it_went():
     result[1][0][0] = 7  # it can be written to
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("path", "it holds something of pathlib (pathlib."),
-        ("function", "inner"),
-        ("bfloat16", "it holds something of ml_dtypes (ml_dtypes.bfloat16)"),
-    ],
-)
-def test_a_result_that_is_no_plain_data_is_refused_by_what_it_holds(kind, words):
-    def make(kind):
-        if kind == "path":
-            import pathlib
+def give(kind):
+    import os
+    import pathlib
 
-            return {"loss": [pathlib.Path("x")]}
-        if kind == "function":
+    import numpy as np
 
-            def inner():
-                pass
+    def inner():
+        pass
 
-            return inner
+    class Evaluated:
+        def __reduce__(self):
+            return eval, ("__import__('os').getpid()",)
+
+    others = {"path": pathlib.Path("x"), "function": inner, "builtin": eval, "evaluated": Evaluated()}
+    if kind == "bfloat16":
         import ml_dtypes  # JAX's and Keras' short floats
-        import numpy as np
 
         return np.ones(2, ml_dtypes.bfloat16)
+    return [os.getpid(), others[kind]]
 
-    refused(make, "what make returned cannot travel: ", words, 'asarray(x, "float32")', arguments={"kind": kind})
+
+@pytest.mark.parametrize("kind", ["path", "function", "builtin", "evaluated", "bfloat16"])
+def test_a_result_that_is_no_plain_data_is_refused(kind):
+    words = {"path": "pathlib.", "function": "inner", "bfloat16": "ml_dtypes.bfloat16"}.get(kind, "builtins.eval")
+    refused(give, "what give returned", words, "asarray", arguments={"kind": kind})
 
 
 def test_an_argument_that_is_no_plain_data_is_refused():
-    refused(echo, "arguments of echo cannot travel", "generator", arguments={"value": (x for x in ())})
-    refused(echo, "an argument of echo cannot travel", "pathlib", "asarray(x)", arguments={"value": Path("x")})
+    refused(echo, "generator", arguments={"value": (x for x in ())})
+    refused(echo, "pathlib", arguments={"value": Path("x")})
 
 
 # ---------------------------------------------------------------------------------------------- where it runs
@@ -180,12 +177,7 @@ def test_another_environment_gives_its_packages_alone(tmp_path):
     assert run(look, python=python, arguments={"value": [1]}).result == (str(tmp_path / "other"), ["helpers"], [1])
     assert "numpy" in run(look, arguments={"value": 0}).result[1]
     refused(echo, "No module named 'numpy'", python=python, arguments={"value": np.arange(3)})
-
-
-def test_a_python_that_is_not_there_or_is_none_is_told(tmp_path):
-    none = str(tmp_path / "none")
-    refused(add, "could not be started", f"Look whether {none} is there", python=none)
-    refused(add, "ended with status 1 before the function returned", python=shutil.which("false"))
+    refused(add, "could not be started", python=str(tmp_path / "none"))
 
 
 def test_variables_are_set_and_removed_for_the_processes_alone(monkeypatch):
@@ -201,70 +193,35 @@ def test_variables_are_set_and_removed_for_the_processes_alone(monkeypatch):
     changes = {"ANYGPU_GONE": None, "ANYGPU_NEW": "é 1"}
     assert run(read, variables=changes, arguments={"names": names}).result == ["kept", None, "é 1"]
     assert dict(os.environ) == before
-    refused(read, "could not be started", "not int", "Variables are text", variables={"A": 1})
-
-
-def test_a_child_imports_what_the_caller_does(tmp_path, monkeypatch):
-    (tmp_path / "beside_the_script.py").write_text("ANSWER = 42")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def work():
-        import beside_the_script
-
-        return beside_the_script.ANSWER
-
-    assert run(work).result == 42
-    code = "import helpers, beside_the_script as b, os; print(b.ANSWER, os.environ['A'])"
-    variables = processes.environment({"A": "x", "HOME": None})
-    assert "HOME" not in variables and os.environ["HOME"]
-    assert processes.run_command([sys.executable, "-P", "-c", code], LONG, env=variables).stdout == "42 x\n"
+    refused(read, "could not be started", "not int", variables={"A": 1})
 
 
 # ---------------------------------------------------------------------------------------------- what a function may be
 
 
 def test_annotations_may_use_names_of_the_caller_and_line_numbers_are_the_functions():
+    """TensorFlow's AutoGraph looks for the source of what stands within, too."""
+
     def work(a: "np.ndarray", *more: Path) -> np.ndarray:
-        from dataclasses import dataclass
-
-        @dataclass
-        class Box:
-            size: int = 3
-
-        if Box().size == a:
-            raise ValueError("three")
-        return a
-
-    assert run(work, arguments={"a": 1}).result == 1
-    refused(work, 'line 9 of work: raise ValueError("three")', "ValueError: three", arguments={"a": 3})
-
-
-def test_a_name_from_outside_is_explained():
-    def work():
-        return np.arange(3)
-
-    message = refused(work, "line 2 of work: return np.arange(3)", "NameError: name 'np' is not defined")
-    assert "A fresh process has nothing of this notebook: import inside the function" in message
-
-
-def test_what_has_no_source_or_is_not_written_with_def_is_refused():
-    names = {}
-    exec(compile("def made():\n    return 1", "<made>", "exec"), names)  # Python 3.13 finds what `python -c` was given
-    refused(names["made"], "The source of made cannot be found.", "python -c")
-    for function in (lambda: 1, len, Path, None):
-        refused(function, "is not a function written with def")
-
-
-def test_tracebacks_and_autograph_find_the_source():
-    def work():
         import inspect
 
         def inner():
             return "found"
 
+        if a == 3:
+            raise ValueError("three")
         return inspect.getsource(inner)
 
-    assert 'return "found"' in run(work).result
+    assert 'return "found"' in run(work, arguments={"a": 1}).result
+    refused(work, 'line 8 of work: raise ValueError("three")', arguments={"a": 3})
+
+
+def test_what_has_no_source_or_is_not_written_with_def_is_refused():
+    names = {}
+    exec(compile("def made():\n    return 1", "<made>", "exec"), names)  # Python 3.13 finds what `python -c` was given
+    refused(names["made"], "source of made")
+    for function in (lambda: 1, len, Path, None):
+        refused(function, "written with def")
 
 
 # ---------------------------------------------------------------------------------------------- what a function writes
@@ -303,17 +260,13 @@ def test_of_very_much_output_the_beginning_and_the_end_are_kept():
 
 
 def test_one_output_is_shown_as_it_is_and_several_side_by_side():
-    one = Run([1], ["first\n  second\n"], [""], [""], 1.0)
-    assert str(one) == repr(one) == "first\n  second"
+    one = Run([1], ["first\n  second\n\x1b[1m10%\x1b[0m\r20%\r\n\x1b[32mdone\x1b[0m"], [""], [""], 1.0)
+    assert str(one) == repr(one) == "first\n  second\n20%\ndone"  # as a terminal leaves it
     two = Run([1, 2], ["short\n", "long " * 20 + "\n<b>"], ["", ""], ["", "it broke"], 1.0)
     lines = str(two).splitlines()
     assert lines[0].split() == ["process", "0", "|", "process", "1"]
     assert lines[-1].endswith("| [failed] it broke") and max(map(len, lines)) <= tables.TEXT_WIDTH
     assert "&lt;b&gt;\n[failed] it broke" in two._repr_html_() and "<b>" not in two._repr_html_()
-
-
-def test_a_progress_line_and_colours_are_shown_as_a_terminal_leaves_them():
-    assert str(Run([1], ["\x1b[1m10%\x1b[0m\r20%\r\n\x1b[32mdone\x1b[0m"], [""], [""], 1.0)) == "20%\ndone"
 
 
 # ---------------------------------------------------------------------------------------------- failures
@@ -341,57 +294,33 @@ def fail(how, process):
     return process
 
 
-FAILURES = {
-    "exception": "line 11 of fail: {}[\"missing\"]\nKeyError: 'missing'",
-    "exit": 'line 13 of fail: sys.exit("enough")\nSystemExit: enough',
-    "os._exit": "the process ended with status 3 before the function returned",
-    "killed": "the process was ended by SIGKILL (the system does that when memory runs out)",
-    "crash": "the process was ended by SIGSEGV (compiled code crashed); it was in line 19 of fail: ctypes.string_at(0)",
+FAILURES = {  # facts that the message names
+    "exception": ['line 11 of fail: {}["missing"]', "KeyError: 'missing'"],
+    "exit": ['line 13 of fail: sys.exit("enough")', "SystemExit: enough"],
+    "os._exit": ["status 3"],
+    "killed": ["SIGKILL", "memory"],
+    "crash": ["SIGSEGV", "line 19 of fail: ctypes.string_at(0)"],
 }
 
 
 @pytest.mark.parametrize("how", FAILURES)
 def test_a_failure_is_told_and_without_check_the_others_go_on(how):
-    words = (
-        "It printed last:\n        before the end of 1",
-        "Libraries wrote last:\n        a native line",
-        "check=False",
-    )
-    message = refused(fail, "fail failed in process 1 of 3.", *words, processes=3, arguments={"how": how})
-    assert f"Why:  {FAILURES[how]}".replace("\n", "\n      ") in message
+    words = ["fail failed in process 1 of 3", "before the end of 1", "a native line", "check=False", *FAILURES[how]]
+    refused(fail, *words, processes=3, arguments={"how": how})
     made = run(fail, processes=3, check=False, arguments={"how": how})
     assert made.results == [0, None, 2]
-    assert made.failures == ["", FAILURES[how], ""]
+    assert [bool(failure) for failure in made.failures] == [False, True, False]
+    assert all(word in made.failures[1] for word in FAILURES[how])
     assert made.stdout == [f"before the end of {number}\n" for number in range(3)]
     assert made.stderr == ["a native line\n"] * 3
 
 
-def test_a_crash_leaves_no_core_file():
-    def limit():
-        import resource
-
-        return resource.getrlimit(resource.RLIMIT_CORE)[0]
-
-    assert run(limit).result == 0
-
-
-def test_the_first_failure_ends_those_that_wait_for_it():
-    def work(process):
-        import time
-
-        if process == 2:
-            raise RuntimeError("I am out")
-        time.sleep(3600)
-
-    assert "not end within" not in refused(work, "work failed in process 2 of 3", "RuntimeError: I am out", processes=3)
-
-
-def test_a_long_error_is_shortened_and_says_where_in_a_library():
+def test_an_error_says_where_it_happened_and_a_long_one_is_shortened():
     def long():
         raise ValueError("\n".join(f"line {number}" + "." * 1_000 for number in range(50)))
 
-    message = refused(long, "line 2 of long: raise ValueError(", "ValueError: line 0...", "line 4.")
-    assert "line 5" not in message and len(message) < 3_000
+    message = refused(long, "line 2 of long: raise ValueError(", "ValueError: line 0...")
+    assert len(message) < 3_000
 
     def deep():
         import json
@@ -401,17 +330,19 @@ def test_a_long_error_is_shortened_and_says_where_in_a_library():
 
         return inner("{")
 
-    refused(deep, "line 7 of deep: return inner(", "line 5 of deep: return json.loads(text)", "json/decoder.py, line ",
-            "json.decoder.JSONDecodeError: Expecting property name")  # fmt: skip
+    refused(deep, "line 7 of deep: return inner(", "line 5 of deep: return json.loads(text)", "json/decoder.py, line ")
 
+    def outside():
+        return np.arange(3)
 
-def test_a_message_of_the_workshop_is_shown_as_it_is():
-    def work():
+    refused(outside, "line 2 of outside: return np.arange(3)", "name 'np' is not defined", "import inside the function")
+
+    def workshop():
         from helpers.errors import WorkshopError
 
         raise WorkshopError("It is broken.", next="Mend it.")
 
-    assert "\n      It is broken.\n      Next: Mend it." in refused(work)
+    assert "\n      It is broken.\n      Next: Mend it." in refused(workshop)
 
 
 def timed_out(function, printed, **options):
@@ -433,12 +364,11 @@ def test_the_time_out_says_where_each_process_was_and_keeps_what_it_printed():
         time.sleep(3600)
 
     made, seconds = timed_out(work, len("waiting"), processes=3)
-    late = f"it had not ended after {seconds} s; it was in line 7 of work: time.sleep(3600)"
-    assert made.failures == ["", late, late]
     assert (made.results, made.stdout, made.stderr) == (["done", None, None], ["waiting"] * 3, [""] * 3)
-    message = refused(work, f"work did not end within {2 * seconds} s in process 1, 2 of 3.",
-                      "process 1: it had not ended after", "it was in line 7 of work: time.sleep(3600)",
-                      "It printed last:\n        waiting", processes=3, seconds=2 * seconds)  # fmt: skip
+    assert made.failures[0] == ""
+    for late in made.failures[1:]:
+        assert f"{seconds} s" in late and "line 7 of work: time.sleep(3600)" in late
+    message = refused(work, f"within {2 * seconds} s in process 1, 2 of 3", "waiting", processes=3, seconds=2 * seconds)
     assert "process 0" not in message
 
 
@@ -461,8 +391,7 @@ def hold(folder="", process=0):
 
 def test_a_process_that_hangs_in_compiled_code_ends_at_the_time_out_with_its_child():
     made, seconds = timed_out(hold, len("holding"))
-    late = f"it had not ended after {seconds} s; it was in line 15 of hold: ctypes.PyDLL(None).sleep(3600)"
-    assert made.failures == [late]
+    assert f"{seconds} s" in made.failures[0] and "line 15 of hold: ctypes.PyDLL(None).sleep" in made.failures[0]
     child = int(made.stdout[0].split()[1])
     assert in_the_end(lambda: not psutil.pid_exists(child) or not alive(psutil.Process(child)))
 
@@ -496,34 +425,6 @@ def test_a_process_that_has_answered_stays_until_all_have_and_leaves_no_child_or
     assert in_the_end(lambda: not psutil.pid_exists(child) or not alive(psutil.Process(child)))
     with socket.create_server(("127.0.0.1", int(addresses[0].split(":")[1]))):  # it is free again
         pass
-
-
-def test_several_runs_at_a_time_do_not_meddle():
-    def work(number):
-        print("run", number)
-        return number
-
-    with ThreadPoolExecutor(3) as pool:
-        made = list(pool.map(lambda number: run(work, processes=2, arguments={"number": number}), range(4)))
-    assert [one.results for one in made] == [[number] * 2 for number in range(4)]
-    assert [one.stdout for one in made] == [[f"run {number}\n"] * 2 for number in range(4)]
-
-
-def test_two_jax_processes_work_together_though_one_ends_first():
-    def work(process, addresses):
-        import time
-
-        import jax
-        import numpy as np
-        from jax.experimental import multihost_utils
-
-        jax.distributed.initialize(addresses[0], len(addresses), process)
-        gathered = multihost_utils.process_allgather(np.float32([process]))
-        time.sleep(process)
-        return gathered.ravel()
-
-    made = run(work, processes=2, variables={"JAX_PLATFORMS": "cpu"})
-    assert [result.tolist() for result in made.results] == [[0, 1], [0, 1]]
 
 
 # ---------------------------------------------------------------------------------------------- nothing is left
@@ -567,7 +468,7 @@ def test_no_process_outlives_the_caller(how, tmp_path, temporary):
             shutil.rmtree(next(temporary.iterdir()))
 
 
-@pytest.mark.parametrize("delay", [0, 0.01, 0.05, 0.3])
+@pytest.mark.parametrize("delay", [0, 0.1])
 def test_an_interrupt_while_it_starts_leaves_nothing(delay):
     def work():
         import time
@@ -616,18 +517,6 @@ def test_a_command_is_killed_with_its_child_when_its_time_is_up(tmp_path):
     assert gone(tmp_path / "pid")
 
 
-def test_a_daemon_that_a_command_left_behind_does_not_hold_it_up(tmp_path):
-    daemon = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(3600)"
-    between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {daemon!r}])"
-    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {between!r}]); time.sleep(3600)"
-    for seconds in (1, 5, 25):
-        done = processes.run_command([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}"], seconds)
-        if in_the_end((tmp_path / "pid").exists, 1):
-            break
-    assert done.status is None and done.seconds < LONG / 2
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-
-
 @pytest.mark.parametrize("how", ["interrupt", "kill_all"])
 def test_commands_are_killed_at_an_interrupt_and_by_kill_all(how, tmp_path):
     file = tmp_path / "pid"
@@ -647,13 +536,6 @@ def test_commands_are_killed_at_an_interrupt_and_by_kill_all(how, tmp_path):
     assert gone(file)
 
 
-def test_importing_it_is_light():
-    code = "import sys, helpers.compute.processes; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    heavy = {"numpy", "tensorflow", "jax", "torch", "matplotlib", "IPython", "psutil", "tabulate"}
-    assert not heavy & set(done.stdout.split())
-
-
 # ---------------------------------------------------------------------------------------------- in a notebook
 
 
@@ -671,7 +553,7 @@ def kernel(tmp_path_factory):
 def test_in_a_notebook_the_output_is_shown_and_the_interrupt_is_one_line(kernel):
     manager, client, folder = kernel
     shown = []
-    greet = "def greet():\n    print('<hello>')\nfrom helpers import processes\nprocesses.run(greet)"
+    greet = "def greet():\n    print('<hello>')\nfrom helpers.compute import processes\nprocesses.run(greet)"
     reply = client.execute_interactive(greet, output_hook=shown.append, timeout=LONG)
     assert reply["content"]["status"] == "ok"
     data = next(message["content"]["data"] for message in shown if message["msg_type"] == "execute_result")
@@ -681,8 +563,7 @@ def test_in_a_notebook_the_output_is_shown_and_the_interrupt_is_one_line(kernel)
     written = []
     reply = client.execute_interactive(HOLD, output_hook=written.append, timeout=LONG)
     presser.join()
-    line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
-    assert (reply["content"]["ename"], reply["content"]["traceback"]) == ("KeyboardInterrupt", [line])
+    assert (reply["content"]["ename"], len(reply["content"]["traceback"])) == ("KeyboardInterrupt", 1)
     assert [message["msg_type"] for message in written if message["msg_type"] not in ("status", "execute_input")] == [
         "error"
     ]
@@ -690,7 +571,7 @@ def test_in_a_notebook_the_output_is_shown_and_the_interrupt_is_one_line(kernel)
     assert not list(folder.glob("anygpu-*"))
 
 
-@pytest.mark.parametrize("how", ["restart", "restart at once", "kill"])
+@pytest.mark.parametrize("how", ["restart", "kill"])
 def test_no_process_outlives_a_kernel(kernel, how):
     manager, client, folder = kernel
     for file in folder.glob("holds-*"):
@@ -703,5 +584,5 @@ def test_no_process_outlives_a_kernel(kernel, how):
     if how == "kill":  # as the system does when memory runs out, and JupyterLab then starts a new kernel
         os.kill(manager.provisioner.pid, signal.SIGKILL)
         assert in_the_end(lambda: not any(map(alive, workers)))
-    manager.restart_kernel(now=how != "restart")
+    manager.restart_kernel(now=how == "kill")
     assert in_the_end(lambda: not any(map(alive, everybody)))

@@ -1,4 +1,4 @@
-"""A GPU's way through the workshop, on Oclgrind: it says it is a GPU with local memory, and is called a simulator here.
+"""A GPU's way through the workshop, on the simulator Oclgrind: it says it is a GPU with local memory.
 
 Nothing else in the tests takes the branches for GPUs: the device that is picked, Tile's blocks, lessons 01, 02, 03, 12.
 """
@@ -13,42 +13,37 @@ import pytest
 
 from helpers.commands import execute, lesson_files
 from helpers.compute import devices, processes
-from helpers.compute.frameworks import Device
-from helpers.judge import oclgrind
+from helpers.lessons import lesson_12
 from helpers.measure import workload
 
-pytestmark = pytest.mark.skipif(not oclgrind.installed(), reason="Oclgrind is not installed: apt install oclgrind")
+VARIABLES = lesson_12.oclgrind_variables()
+WATCHED = VARIABLES | lesson_12.OCLGRIND_WATCHES  # slower
+pytestmark = pytest.mark.skipif(not VARIABLES, reason="Oclgrind is not installed: apt install oclgrind")
 SYSTEM = Path("/etc/OpenCL/vendors")  # where drivers are registered on Linux
 CELL_SECONDS = 120
 
 
-def called():
-    """Run in a process: what the workshop calls each device, whether it compiles, and which it picks."""
-    from helpers.compute import devices, opencl
-
-    found = [(opencl.name(one), opencl.kind(one), devices.compile_problem(one)) for one in opencl._candidates()]
-    return found, opencl.name(opencl.pick_device())
-
-
 def test_the_simulator_is_called_one_and_nowhere_a_gpu():
-    found, picked = processes.run(called, variables=oclgrind.variables()).result
-    assert [(name, kind) for name, kind, _ in found] == [(picked, "simulator")]
-    assert re.fullmatch(r"Oclgrind Simulator \(Oclgrind [\d.]+, OpenCL, simulator\)", picked)
-
-
-def test_the_table_of_devices_calls_it_a_simulator():
-    answer = devices.ask("opencl", variables=oclgrind.variables())
+    answer = devices.ask("opencl", variables=VARIABLES)
     (row,) = devices.table([answer]).rows
     assert row[2] == "simulator" and "GPU" not in " ".join(row)
+    assert str(devices.pick([answer])).endswith(", OpenCL, simulator)")
+
+
+def pick():
+    """Run in a process: the devices in the order of preference, whether each compiles, and the one that is picked."""
+    from helpers.compute import opencl
+
+    found = [(opencl.name(one), opencl.kind(one), opencl.problem(one)) for one in opencl._candidates()]
+    return found, opencl.name(opencl.pick_device())
 
 
 def test_a_real_device_is_preferred(tmp_path):
     """Also a CPU: a simulator is hundreds of times slower."""
     for file in SYSTEM.glob("*.icd"):
         shutil.copy(file, tmp_path)
-    variables = oclgrind.variables()
-    (tmp_path / "0.icd").write_text(variables["OCL_ICD_VENDORS"] + "\n")
-    found, picked = processes.run(called, variables=variables | {"OCL_ICD_VENDORS": str(tmp_path)}).result
+    (tmp_path / "0.icd").write_text(VARIABLES["OCL_ICD_VENDORS"] + "\n")
+    found, picked = processes.run(pick, variables=VARIABLES | {"OCL_ICD_VENDORS": str(tmp_path)}).result
     assert "simulator" in [kind for _, kind, _ in found]
     real = [name for name, kind, problem in found if kind != "simulator" and not problem]
     if not real:
@@ -56,31 +51,21 @@ def test_a_real_device_is_preferred(tmp_path):
     assert picked == real[0]
 
 
-def test_it_is_the_last_to_be_picked_of_all_frameworks():
-    simulator = Device("opencl", "0:0", "Oclgrind Simulator", "simulator")
-    processor = Device("jax", "cpu:0", "A CPU", "cpu")
-    answers = [devices.Answer("opencl", "ok", devices=(simulator,)), devices.Answer("jax", "ok", devices=(processor,))]
-    assert devices.pick(answers) is processor and devices.pick(answers[:1]) is simulator
-
-
 def test_the_tiny_workload_is_for_tests_and_offered_to_nobody(monkeypatch):
     monkeypatch.setenv(workload.VARIABLE, workload.TINY)
     assert workload.pick(preview=2, lab=3, full=4) == workload.budget(preview=2, lab=3) == 2
-    monkeypatch.setenv(workload.VARIABLE, "turbo")
-    with pytest.raises(workload.WorkshopError) as caught:
-        workload.current()
-    assert "tiny" not in str(caught.value)
+    assert workload.TINY not in workload.WORKLOADS
 
 
-# ------------------------------------------------------------------------------------------------ Tile's blocks
+# ------------------------------------------------------------------------------------------- kernels, without a finding
 
 MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = +(A[i, k] * B[k, j]); }"
-OPERATIONS = [  # a function, the shapes of its inputs, the same in NumPy
-    *((MATMUL, shapes, np.matmul) for shapes in (((1, 1), (1, 1)), ((17, 5), (5, 9)), ((40, 33), (33, 35)))),
-    ("function (A[M, N]) -> (S) { S[j: N] = +(A[i, j]); }", ((37, 21),), lambda a: a.sum(axis=0)),
-    ("function (A[M, N]) -> (O) { O[i: M] = >(A[i, j]); }", ((37, 21),), lambda a: a.max(axis=1)),
-    ("function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }", ((70,),), np.cumsum),
-    ("function (A[M, N]) -> (O) { O = A * 2; }", ((9, 13),), lambda a: 2 * a),
+OPERATIONS = [  # a Tile function, the shapes of its inputs, its blocks (None: chosen for a GPU), the same in NumPy
+    *((MATMUL, ((17, 5), (5, 9)), block, np.matmul) for block in (None, (1, 1), (3, 16), (6, 32))),
+    (MATMUL, ((40, 33), (33, 35)), None, np.matmul),
+    ("function (A[M, N]) -> (S) { S[j: N] = +(A[i, j]); }", ((37, 21),), None, lambda a: a.sum(axis=0)),
+    ("function (A[M, N]) -> (O) { O[i: M] = >(A[i, j]); }", ((37, 21),), None, lambda a: a.max(axis=1)),
+    ("function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }", ((70,),), None, np.cumsum),
 ]
 
 
@@ -89,35 +74,101 @@ def tiled(source, arrays, block):
     from helpers import tile
 
     function = tile.Function(source, tile=block)
-    came = function(*arrays)
+    actual = function(*arrays)
     stages = function.stages(*(array.shape for array in arrays))
-    return came, str(stages.tiles), stages.code.kernels[-1].local_size
+    return actual, str(stages.tiles), stages.code.kernels[-1].local_size
 
 
-@pytest.mark.parametrize(("source", "shapes", "reference"), OPERATIONS)
-def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing(source, shapes, reference):
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "shapes", "block", "reference"), OPERATIONS)
+def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing(source, shapes, block, reference):
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
-    report = oclgrind.run(tiled, arguments={"source": source, "arrays": arrays, "block": None})
-    assert (report.findings, report.failure) == ([], "")
-    assert np.allclose(report.result[0], reference(*arrays), rtol=1e-4, atol=1e-4)
+    run = processes.run(tiled, variables=WATCHED, arguments={"source": source, "arrays": arrays, "block": block})
+    actual, tiles, group = run.result
+    assert run.stderr[0] == ""
+    assert np.allclose(actual, reference(*arrays), rtol=1e-4, atol=1e-4)
+    if source == MATMUL and block is None:
+        assert "4 (i) x 4 (j) elements a work-item" in tiles and group[:2] == (8, 8)
 
 
-def test_a_gpu_gets_blocks_of_4_x_4_in_work_groups_of_8_x_8():
-    a, b = np.ones((2, 40, 40), np.float32)
-    came, tiles, group = oclgrind.run(tiled, arguments={"source": MATMUL, "arrays": [a, b], "block": None}).result
-    assert "4 (i) x 4 (j) elements a work-item" in tiles and group[:2] == (8, 8)
-    assert (came == 40).all()
+def numbers(n, dtype=np.float32):
+    return np.random.default_rng(n).integers(-99, 100, n).astype(dtype)
 
 
-@pytest.mark.parametrize("block", [(1, 1), (3, 16), (6, 32)])
-def test_other_blocks_are_right_on_a_gpu_too(block):
-    a, b = np.random.default_rng(1).standard_normal((2, 19, 19), dtype=np.float32)
-    report = oclgrind.run(tiled, arguments={"source": MATMUL, "arrays": [a, b], "block": block})
-    assert report.findings == [] and np.allclose(report.result[0], a @ b, rtol=1e-4, atol=1e-4)
+def in_one_dimension(arguments, each=1, groups=(64, 20)):
+    """Return launches of kernels whose work-items have `each` elements: (global size, local size, arguments)."""
+    sizes = [(n, group) for n in (1, 63, 65, 200) for group in groups]
+    return [((-(-n // (group * each)) * group,), (group,), [*arguments(n), np.int32(n)]) for n, group in sizes]
 
 
-# ------------------------------------------------------------------------------------- whole lessons, slow
+def of_matrices(group=(8, 4)):
+    for m, n, k in ((1, 1, 1), (5, 7, 3), (17, 23, 9)):
+        grid = tuple(-(-size // (2 * items)) * items for size, items in zip((n, m), group, strict=True))
+        yield grid, group, [numbers(m * k), numbers(k * n), numbers(m * n), *map(np.int32, (m, n, k))]
+
+
+LAUNCHES = {  # of the kernels that solve exercises, by name
+    "saxpy": in_one_dimension(lambda n: [np.float32(2.5), numbers(n), numbers(n), numbers(n)]),
+    "smooth": in_one_dimension(lambda n: [numbers(n), numbers(n)]),
+    "squares": in_one_dimension(lambda n: [numbers(n), numbers(n)], each=2),
+    "group_sums": in_one_dimension(lambda n: [numbers(n, np.int32), numbers(-(-n // 64), np.int32)], groups=(64,)),
+    "block": list(of_matrices()),
+}
+
+
+def kernel_of(code):
+    """Return (name, source) of the first kernel in the texts that an answer assigns."""
+    names = {}
+    exec(code, names)
+    sources = [value for value in names.values() if isinstance(value, str)]
+    found = [(re.search(r"kernel\s+void\s+(\w+)", source), source) for source in sources]
+    return next((match[1], source) for match, source in found if match)
+
+
+SOLUTIONS = dict(
+    kernel_of(one.solution)
+    for path in lesson_files.find(["01", "02", "12"])
+    for one in lesson_files.exercises(lesson_files.read(path))
+    if re.search(r"kernel\s+void", one.solution)
+)
+
+
+def launch_all(source, name, launches):
+    """Run in a process: launch a kernel several times; the arrays of `const` parameters may only be read."""
+    import numpy as np
+    import pyopencl as cl
+
+    from helpers.compute import opencl
+
+    kernel = opencl.Kernel(source, name)
+    for global_size, local_size, arguments in launches:
+        passed = []
+        for parameter, argument in zip(kernel.parameters, arguments, strict=True):
+            if isinstance(argument, np.ndarray):
+                access = cl.mem_flags.READ_ONLY if "const" in parameter.text.split() else cl.mem_flags.READ_WRITE
+                argument = cl.Buffer(kernel.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=argument)
+            passed.append(argument)
+        kernel.kernel(kernel.queue, global_size, local_size, *passed)
+    kernel.queue.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_oclgrind_finds_nothing_in_a_kernel_that_solves_an_exercise(name):
+    assert name in LAUNCHES, "say in LAUNCHES how it is launched"
+    arguments = {"source": SOLUTIONS[name], "name": name, "launches": LAUNCHES[name]}
+    assert processes.run(launch_all, variables=WATCHED, arguments=arguments).stderr[0] == ""
+
+
+def test_oclgrind_would_find_a_missing_guard():
+    source = "__kernel void saxpy(const float a, __global const float *x, __global const float *y, __global float *out,"
+    source += " const int n) { int i = get_global_id(0); out[i] = a * x[i] + y[i]; }"
+    arguments = {"source": source, "name": "saxpy", "launches": LAUNCHES["saxpy"][:1]}
+    assert "Invalid read" in processes.run(launch_all, variables=WATCHED, arguments=arguments).stderr[0]
+
+
+# ------------------------------------------------------------------------------------------------------- whole lessons
 
 # The tiny workload: numbers in the lessons' cells that become less, (old, new). One that is not there is no matter.
 LESS = {
@@ -147,7 +198,7 @@ def test_a_lesson_runs_from_top_to_bottom_on_a_gpu(number):
         for old, new in LESS[number]:
             cell.source = re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w)", new, cell.source)
     cells[0].source += LESS_IN_HELPERS.get(number, "")
-    variables = oclgrind.variables() | {"OCLGRIND_LOG": os.devnull}  # broken kernels are shown on purpose
+    variables = VARIABLES | {"OCLGRIND_LOG": os.devnull}  # broken kernels are shown on purpose
     outcome = execute.execute(notebook, path.parent, workload.TINY, cell_seconds=CELL_SECONDS, variables=variables)
     assert outcome.failure is None
     assert execute.loud(notebook) == []
@@ -155,31 +206,3 @@ def test_a_lesson_runs_from_top_to_bottom_on_a_gpu(number):
     assert facts["profile"] == "tiny" and facts["device"].endswith(", OpenCL, simulator)")
     shown = "\n".join(execute.text(cell) for cell in cells)
     assert not re.search(r"OpenCL, (GPU|CPU)", shown)
-
-
-def judge(solution, check, lesson):
-    """Run in a process: an exercise's check on its solution."""
-    import importlib
-
-    names = {"lesson": importlib.import_module(f"helpers.lessons.lesson_{lesson}")}
-    exec(solution, names)
-    exec(check, names)
-
-
-TIMED = r"void block\(|function \(A\[M, N\]"  # their checks also time, more than a simulator can do
-EXERCISES = [
-    pytest.param(path.stem[:2], one.solution, notebook.cells[one.check].source, id=f"{path.stem[:2]}-{one.number}")
-    for path in lesson_files.find(LESS)
-    for notebook in [lesson_files.read(path)]
-    for one in lesson_files.exercises(notebook)
-    if re.search(r"kernel|function \(", one.solution) and not re.search(TIMED, one.solution)
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("lesson", "solution", "check"), EXERCISES)
-def test_a_solution_is_right_on_a_gpu_too(lesson, solution, check):
-    variables = oclgrind.variables() | {"OCLGRIND_LOG": os.devnull}
-    arguments = {"solution": solution, "check": check, "lesson": lesson}
-    said = processes.run(judge, seconds=CELL_SECONDS, variables=variables, arguments=arguments).stdout[0]
-    assert said.startswith("right (")

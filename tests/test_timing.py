@@ -166,7 +166,7 @@ def test_ways_take_turns_and_the_figure_shows_the_run_that_is_the_median(monkeyp
         return run
 
     ways = {"one": way("one"), "two": way("two")}
-    timed, shown = record.turn_about(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
+    timed, shown = record.measure_interleaved(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
     assert order == ["one", "two"] * 4  # the first round does not count
     assert timed["one"].seconds == (3, 5, 7) and timed["two"].seconds == (4, 6, 8)
     assert timed["two"].device == "both"

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,9 +27,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 """
 
 
+class Listed:
+    """An adapter as wgpu lists it."""
+
+    def __init__(self, info):
+        self.info = info
+
+
 def adapter(device="", kind="DiscreteGPU", backend="Vulkan", description=""):
     info = {"device": device, "adapter_type": kind, "backend_type": backend, "description": description, "vendor": ""}
-    return SimpleNamespace(info=info)
+    return Listed(info)
 
 
 RTX = adapter("NVIDIA GeForce RTX 4090")
@@ -73,13 +79,7 @@ def device():
     ],
 )
 def test_an_adapter_is_called_what_it_is(one, kind, name):
-    assert (webgpu.kind(one), webgpu.name(one)) == (kind, name)
-
-
-def test_the_maker_is_known_by_its_number_and_software_has_none():
-    assert webgpu.vendor(SimpleNamespace(info={**RTX.info, "vendor_id": 0x10DE})) == "NVIDIA"
-    assert webgpu.vendor(SimpleNamespace(info={**RTX.info, "vendor_id": 1, "vendor": "Moore"})) == "Moore"
-    assert webgpu.vendor(LLVMPIPE) == ""
+    assert (webgpu.describe(one).kind, webgpu.name(one)) == (kind, name)
 
 
 def test_a_gpu_comes_first_and_opengl_only_where_there_is_nothing_else(listed):
@@ -99,33 +99,20 @@ def test_the_variable_of_wgpu_chooses_and_a_wrong_one_is_named(listed, monkeypat
 
 
 def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
-    one, other = adapter("broken"), adapter("right")
-    listed(one, other)
-    monkeypatch.setattr(webgpu, "problem", lambda which: "a vector addition came out wrong" if which is one else "")
-    monkeypatch.setattr(webgpu, "_problem", webgpu.problem)
-    assert webgpu.pick_adapter() is other
-    listed(one)
-    assert webgpu.pick_adapter() is None and "does not compute right: a vector addition" in webgpu.missing()
+    broken, right = adapter("broken"), adapter("right")
+    listed(broken, right)
+    monkeypatch.setattr(webgpu, "request_device", lambda one: one)
+    monkeypatch.setattr(webgpu, "run", lambda one, source, given, **how: given[0] @ given[1] + (one is broken))
+    assert webgpu.pick_adapter() is right
+    listed(broken)
+    assert webgpu.pick_adapter() is None and "4,096 of 4,096" in webgpu.missing()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [(lambda x: x + 1, "wrong: by up to 1, in 4,096 of 4,096 whole numbers"), (lambda x: x * np.nan, "not a number")],
-)
-def test_a_wrong_product_is_seen(monkeypatch, wrong, said):
-    monkeypatch.setattr(webgpu, "request_device", lambda one: None)
-    monkeypatch.setattr(webgpu, "run", lambda device, source, arrays, output, workgroups: wrong(arrays[0] @ arrays[1]))
-    assert said in webgpu.problem(RTX)
-
-
-@pytest.mark.parametrize("system", ["Linux", "Windows", "Darwin", "Plan9"])
-def test_no_adapter_is_one_line_with_what_to_install(listed, monkeypatch, capsys, system):
+def test_no_adapter_is_one_line_with_what_to_do(listed, capsys):
     listed()
-    monkeypatch.setattr("platform.system", lambda: system)
     assert not webgpu.ready(webgpu.pick_adapter())
     said = capsys.readouterr().out
-    assert said.startswith("skipped: no WebGPU adapter here; to have one: ") and said.count("\n") == 1
-    assert ("mesa-vulkan-drivers" in said) == (system == "Linux")
+    assert said.startswith("skipped: ") and "doctor" in said and said.count("\n") == 1
 
 
 def test_no_package_is_one_line_too(monkeypatch):
@@ -136,7 +123,7 @@ def test_no_package_is_one_line_too(monkeypatch):
 
 
 def test_drivers_write_nothing_past_python(device):
-    code = "from helpers import webgpu; print(webgpu.name(webgpu.pick_adapter()))"
+    code = "from helpers.compute import webgpu; print(webgpu.name(webgpu.pick_adapter()))"
     environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert done.stderr == "" and "WebGPU" in done.stdout
@@ -150,13 +137,6 @@ def test_a_kernel_runs_and_its_arrays_stay_as_they_were(device):
     doubled = webgpu.run(device, DOUBLE, [x, np.array([999], np.uint32)], output=0, workgroups=16)
     assert (doubled[:999] == 2 * x[:999]).all() and doubled[999] == 999 == x[999]
     assert doubled.shape == x.shape and doubled.dtype == x.dtype
-
-
-def test_workgroups_have_up_to_three_dimensions(device):
-    a, b = np.random.default_rng(0).random((2, 33, 33), dtype=np.float32)
-    arrays = [a, b, np.zeros_like(a), np.full(4, 33, np.uint32)]
-    product = webgpu.run(device, webgpu.MATRIX_PRODUCT, arrays, output=2, workgroups=(3, 3))
-    assert np.allclose(product, a @ b, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -176,20 +156,6 @@ def test_a_refusal_says_where_and_why(device, old, new, words):
         x = np.ones(8, np.float32)
         webgpu.run(device, DOUBLE.replace(old, new), [x, np.array([8], np.uint32)], output=0, workgroups=1)
     assert all(word in str(raised.value) for word in words), str(raised.value)
-
-
-def test_llvmpipe_leaves_a_loop_after_65535_rounds_as_the_lesson_says(device):
-    if webgpu.software(webgpu.pick_adapter()) != "llvmpipe":
-        pytest.skip("not Mesa's llvmpipe")
-    count = DOUBLE.replace("x[id.x] *= 2.0;", "var k = 0u; for (var i = 0u; i < n; i++) { k += 1u; } x[id.x] = f32(k);")
-    for rounds, counted in ((65_535, 65_535), (100_000, 65_535)):
-        told = np.array([rounds], np.uint32)
-        assert webgpu.run(device, count, [np.zeros(1, np.float32), told], output=0, workgroups=1)[0] == counted
-
-
-def test_a_launch_beyond_the_limits_is_refused(device):
-    with pytest.raises(webgpu.KernelError, match="70000"):
-        webgpu.run(device, DOUBLE, [np.ones(8, np.float32), np.array([8], np.uint32)], output=0, workgroups=70_000)
 
 
 def test_bindings_are_read_from_the_source():
@@ -223,17 +189,6 @@ def test_devices_know_it_by_the_same_name(device):
     assert answer.state == "ok" and answer.version and answer.message == ""
     assert str(answer.devices[0]) == webgpu.name(webgpu.pick_adapter())
     assert str(devices.table([answer]).rows[0][0]).startswith("WebGPU (wgpu ")
-
-
-def test_lesson_00_can_keep_it_busy(device):
-    from helpers.lessons import lesson_00
-
-    found = devices.ask("webgpu").devices[0]
-    if found.kind != "cpu":
-        pytest.skip("made for software; on a GPU it multiplies large matrices")
-    loads = lesson_00.loads(found)
-    assert len(loads) == 2
-    next(iter(loads.values()))()
 
 
 GPU = Device("webgpu", "0", "AMD Radeon RX 7600", "gpu", version="Vulkan, radv", computes="right")

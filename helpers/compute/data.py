@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import warnings
-import zlib
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -101,7 +101,7 @@ def available() -> str:
     return ""
 
 
-# --- Verify ----------------------------------------------------------------------------------------------------------
+# --- Files -----------------------------------------------------------------------------------------------------------
 
 
 def _verified(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -117,42 +117,17 @@ def _verified(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _read_npz(file: Path) -> dict[str, np.ndarray]:
     """Return MNIST's four arrays from an npz, never unpickling anything."""
+    if not zipfile.is_zipfile(file):  # such as the page of a network's login; NumPy would speak of pickles
+        raise _RefusedError("it is damaged or no npz")
     try:
-        with file.open("rb") as opened:
-            start = opened.read(20)
-        if start and not start.startswith((b"PK", b"\x93NUMPY")):  # such as the page of a network's login
-            raise _RefusedError(f"it is no npz, it begins with {start.decode('utf-8', 'replace')!r}")
-        opened = np.load(file, allow_pickle=False)
-        if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise _RefusedError("it is a single array, not an npz with four")
-        with opened as archive:
-            missing = [name for name in EXPECTED if name not in archive.files]
+        with np.load(file, allow_pickle=False) as archive:
+            missing = [name for name in EXPECTED if name not in archive]
             arrays = {name: archive[name] for name in EXPECTED if not missing}
-    except _RefusedError:
-        raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds for a damaged file
-        raise _RefusedError(f"it is damaged or no npz ({_first_line(error)})") from error
+        raise _RefusedError(f"it is damaged ({_first_line(error)})") from error
     if missing:
         raise _RefusedError(f"it lacks {', '.join(missing)}")
     return _verified(arrays)
-
-
-def _read_idx(file: Path) -> np.ndarray:
-    """Return the uint8 array of one idx file, gzipped or not: http://yann.lecun.com/exdb/mnist described the format."""
-    raw = file.read_bytes()
-    try:
-        raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
-        if raw[:4] not in (b"\x00\x00\x08\x01", b"\x00\x00\x08\x03"):
-            raise _RefusedError("what came is no idx file of bytes")
-        start = 4 + 4 * raw[3]
-        return np.frombuffer(bytearray(raw[start:]), np.uint8).reshape(np.frombuffer(raw[4:start], ">u4"))
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise _RefusedError(f"what came is damaged ({_first_line(error)})") from error
-
-
-def _expectation() -> str:
-    arrays = ", ".join(f"{name} {shape}" for name, (shape, _) in EXPECTED.items())
-    return f"an npz file with MNIST's own uint8 arrays: {arrays}"
 
 
 def _first_line(error: BaseException) -> str:
@@ -160,12 +135,11 @@ def _first_line(error: BaseException) -> str:
     return (getattr(error, "strerror", None) or str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-# --- Files on this machine -------------------------------------------------------------------------------------------
-
-
 def _local() -> Dataset | None:
     """Return MNIST from a file on this machine, None if there is none."""
-    return _named_file() or _cache_file(CACHE, "data/cache") or _cache_file(_keras_cache(), "Keras' cache")
+    # Path.expanduser raises an error where there is no home folder.
+    keras = Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"), "datasets")  # noqa: PTH111
+    return _named_file() or _cache_file(CACHE, "data/cache") or _cache_file(keras, "Keras' cache")
 
 
 def _named_file() -> Dataset | None:
@@ -183,31 +157,25 @@ def _named_file() -> Dataset | None:
     except _RefusedError as refused:
         raise WorkshopError(
             f"{VARIABLE} names {path}, and that is not MNIST: {refused}.",
-            f"Expected: {_expectation()}.",
+            "Expected: an npz file with MNIST's own uint8 arrays, "
+            + ", ".join(f"{name} {shape}" for name, (shape, _) in EXPECTED.items())
+            + ".",
             f"Set {VARIABLE} to the full path of a whole mnist.npz, or unset it so that the workshop looks elsewhere: "
             f"{AGAIN}.",
         ) from None
     return Dataset("MNIST", **arrays, source=f"the file that {VARIABLE} names")
 
 
-def _cache_file(folder: Path | None, source: str) -> Dataset | None:
+def _cache_file(folder: Path, source: str) -> Dataset | None:
     """Return MNIST from a cache folder; print one line if what lies there is not MNIST."""
-    if folder is None or not (folder / "mnist.npz").is_file():
+    file = folder / "mnist.npz"
+    if not file.is_file():
         return None
     try:
-        return Dataset("MNIST", **_read_npz(folder / "mnist.npz"), source=source)
+        return Dataset("MNIST", **_read_npz(file), source=source)
     except _RefusedError as refused:
-        ours = folder == CACHE
-        advice = "a new download will replace it" if ours else "delete it, and Keras will download it again"
-        print(f"{folder / 'mnist.npz'} is not used: {refused}. Expected {_expectation()}. Next: {advice}.")
-        return None
-
-
-def _keras_cache() -> Path | None:
-    """Return the folder in which Keras keeps datasets, None where there is no home folder."""
-    try:
-        return Path(os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser()) / "datasets"
-    except RuntimeError:
+        advice = "a new download will replace it" if folder == CACHE else "delete it, and Keras will download it again"
+        print(f"{file} is not used, since it is not MNIST: {refused}. Next: {advice}.")
         return None
 
 
@@ -216,19 +184,19 @@ def _keras_cache() -> Path | None:
 
 def _download() -> Dataset | None:
     """Return MNIST from the first mirror that gives it and keep it in data/cache; None, and say why, if none does."""
-    failures = {}
+    failures = []
     for mirror in MIRRORS:
         with _scratch() as folder:
             try:
                 arrays = _from_mirror(mirror, Path(folder))
             except _RefusedError as refused:
-                failures[mirror] = str(refused)
+                failures.append(f"  {_host(mirror)}: {refused}")
                 continue
             kept = _keep(Path(folder) / "mnist.npz")
         return Dataset("MNIST", **arrays, source=_host(mirror) + (", now kept in data/cache" if kept else ""))
     print(
         "MNIST could not be had:",
-        *(f"  {_host(mirror)}: {failure}" for mirror, failure in failures.items()),
+        *failures,
         "The stand-in takes its place: 1,797 smaller digits of scikit-learn, drawn to MNIST's size.",
         "Accuracies on it are not MNIST's.",
         "Next: try again with a network. Without one, download this file with a browser on another machine:",
@@ -251,20 +219,22 @@ def _scratch() -> tempfile.TemporaryDirectory:
 
 def _from_mirror(mirror: str, folder: Path) -> dict[str, np.ndarray]:
     """Return the verified arrays of one mirror, and leave them in `folder` as mnist.npz."""
+    npz = folder / "mnist.npz"
     if mirror.endswith(".npz"):
-        file = _fetch(mirror, folder / "mnist.npz")
-        try:
-            return _read_npz(file)
-        except _RefusedError as refused:
-            raise _RefusedError(f"what came is not MNIST: {refused}") from None
-    arrays = _verified({name: _read_idx(_fetch(mirror + file, folder / file)) for name, file in IDX_FILES.items()})
-    np.savez_compressed(folder / "mnist.npz", **arrays)
+        return _read_npz(_fetch(mirror, npz))
+    arrays = {}
+    for name, file in IDX_FILES.items():
+        raw, shape = _fetch(mirror + file, folder / file).read_bytes(), EXPECTED[name][0]
+        try:  # the numbers follow a head: 4 bytes, and 4 for each dimension (http://yann.lecun.com/exdb/mnist)
+            arrays[name] = np.frombuffer(bytearray(gzip.decompress(raw)), np.uint8)[4 + 4 * len(shape) :].reshape(shape)
+        except Exception as error:  # gzip and zlib raise several kinds
+            raise _RefusedError(f"{file} is damaged ({_first_line(error)})") from error
+    np.savez_compressed(npz, **_verified(arrays))
     return arrays
 
 
 def _fetch(url: str, file: Path) -> Path:
     """Download `url` to `file`, with a progress bar on standard output, and return the file."""
-    import requests
     from tqdm import tqdm
 
     with warnings.catch_warnings(action="ignore"):  # in a notebook pooch's import warns that ipywidgets is not there
@@ -275,29 +245,11 @@ def _fetch(url: str, file: Path) -> Path:
     downloader = pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=bar, headers={"Accept-Encoding": "identity"})
     try:
         return Path(pooch.retrieve(url, None, file.name, file.parent, downloader=downloader))
-    except (requests.RequestException, OSError) as error:
-        raise _RefusedError(_in_words(error)) from error
+    except OSError as error:  # those of requests too; their texts are long, their names say what happened
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        raise _RefusedError(f"no download ({type(error).__name__} {status}".rstrip() + ")") from error
     finally:
         bar.close()
-
-
-def _in_words(error: OSError) -> str:
-    """Say for a learner what went wrong with a download."""
-    import requests
-
-    if isinstance(error, requests.HTTPError):
-        return f"it answered {error.response.status_code} {error.response.reason}"
-    if isinstance(error, requests.ConnectTimeout):
-        return f"no connection within {TIMEOUT[0]:g} s"
-    kinds: list[tuple[type[BaseException], str]] = [
-        (requests.exceptions.SSLError, "its certificate was not accepted, perhaps because of a proxy"),
-        (requests.exceptions.ProxyError, "the proxy refused"),
-        (requests.exceptions.ChunkedEncodingError, "the connection broke before everything had come"),
-        (requests.ConnectionError, "no connection"),
-    ]
-    if "timed out" in str(error):  # requests calls a read that times out after the headers a ConnectionError
-        return f"it stalled: nothing came in {TIMEOUT[1]:g} s"
-    return next((words for kind, words in kinds if isinstance(error, kind)), _first_line(error))
 
 
 def _host(url: str) -> str:

@@ -25,29 +25,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from helpers.compute import processes
-from helpers.compute.frameworks import (
-    FRAMEWORKS,
-    KINDS,
-    SMALLEST_KERNEL,
-    Device,
-    Framework,
-    best,
-    compile_problem,
-    describe_opencl,
-    opencl_verdict,
-    preference,
-    verdict,
-)
+from helpers.compute.device import KINDS, Device, preference
+from helpers.compute.frameworks import FRAMEWORKS, verdict
 from helpers.compute.host import Host, command, has_module
-from helpers.compute.products import CANNOT_COMPILE, build_quietly
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 
-__all__ = [  # what lessons and other helpers take from here
-    "CANNOT_COMPILE", "FRAMEWORKS", "KINDS", "SMALLEST_KERNEL", "Answer", "Device", "ask", "build_quietly",
-    "compile_problem", "describe_opencl", "find", "in_this_process", "installed", "not_installed", "opencl_verdict",
-    "pick", "preference", "table", "verdict",
-]  # fmt: skip
+__all__ = ["FRAMEWORKS", "KINDS", "Answer", "Device", "ask", "find", "in_this_process", "installed", "not_installed",
+           "pick", "table", "verdict"]  # fmt: skip
 SHORT = 36  # characters of a reason in the table; the whole one stands below it
 LEAST_SECONDS = 1.0  # with less no further process is started for the devices that are left
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
@@ -81,10 +66,9 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
             within half of them has failed.
         variables: environment variables to set in that process, or with None to remove.
 
-    Raises:
-        WorkshopError: there is no such framework. Whatever goes wrong in the framework itself is in the answer.
+    Whatever goes wrong in the framework is in the answer.
     """
-    known = _known(framework)
+    known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
     began = time.monotonic()
@@ -124,13 +108,13 @@ def _run(
     found, proofs = {}, {}
     for line in done.stdout.splitlines():
         try:
-            told = json.loads(line)
+            answer = json.loads(line)
         except ValueError:  # half a line: the process was ended
             continue
-        if isinstance(told, dict):
-            found = told
+        if isinstance(answer, dict):
+            found = answer
         else:
-            proofs[told[0]] = told[1]
+            proofs[answer[0]] = answer[1]
     return done, found, proofs
 
 
@@ -152,15 +136,10 @@ def find(frameworks: Iterable[str] | None = None, timeout: float = 60.0) -> list
     Args:
         frameworks: some of FRAMEWORKS; all of them if None.
         timeout: seconds for each of them.
-
-    Raises:
-        WorkshopError: one of the names is not a framework that the workshop knows.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     wanted = list(FRAMEWORKS if frameworks is None else frameworks)
-    for framework in wanted:
-        _known(framework)
     # On two cores side by side takes 4.7 s against 5.9 one by one; more at once than there are cores only costs memory.
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
         answers = [pool.submit(ask, framework, timeout) for framework in wanted]
@@ -205,15 +184,6 @@ def not_installed(module: str, title: str = "", extra: str = "") -> str:
     return f"{title} is not installed here; to have it: {get}"
 
 
-def _known(framework: str) -> Framework:
-    if framework not in FRAMEWORKS:
-        raise WorkshopError(
-            f"There is no framework called {framework!r}.",
-            next=f"Choose one of: {', '.join(FRAMEWORKS)}.",
-        )
-    return FRAMEWORKS[framework]
-
-
 def _last_line(text: str) -> str:
     """The last line that means something: no log line, no bare punctuation, at most 300 characters."""
     noise = ("WARNING: All log messages", "File ", "Extension mod")
@@ -250,7 +220,7 @@ def table(answers: Iterable[Answer]) -> Table:
     return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
 
 
-def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | None = None) -> Device:
+def pick(answers: Iterable[Answer], kind: str | None = None) -> Device:
     """Choose a device: a GPU before an accelerator before a CPU; a card before a GPU that is part of the processor.
 
     One that computes wrongly or fails is never chosen. Of equals the first, of equal GPUs of a framework the one with
@@ -258,35 +228,25 @@ def pick(answers: Iterable[Answer], framework: str | None = None, kind: str | No
 
     Args:
         answers: what `find` returned.
-        framework: only devices of this framework; None for any.
-        kind: only devices of this kind; None for any.
+        kind: only devices of this kind, one of KINDS; None for any.
 
     Raises:
-        WorkshopError: nothing fits; it lists what there is, and what fails. Or framework or kind does not exist.
+        WorkshopError: nothing fits; it lists what there is, and what fails.
     """
     answers = list(answers)
-    title = f"{_known(framework).title} device" if framework is not None else "device"
-    if kind is not None and kind not in KINDS:
-        raise WorkshopError(f"There is no kind of device called {kind!r}.", next=f"Choose one of: {', '.join(KINDS)}.")
-    everything = [device for answer in answers for device in answer.devices]
-    fitting = [d for d in everything if framework in (None, d.framework) and kind in (None, d.kind)]
-    if usable := [device for device in fitting if device.usable]:
-        return best(usable)
-    there = "; ".join(f"{device} is {device.identifier}" for device in everything) or "no device at all"
-    bad = "; ".join(f"{device} ({device.identifier}): {device.computes}" for device in fitting)
-    if fitting:
-        raise WorkshopError(
-            f"No {title}{f' of kind {kind}' if kind else ''} here computes right.",
-            f"{bad}.",
-            "python3 workshop.py doctor says what helps.",
-        )
-    why = [f"Found: {there}."]
-    for answer in answers:
-        if not answer.devices:
-            reason = f", {answer.message}" if answer.message else ""
-            why.append(f"{FRAMEWORKS[answer.framework].title}: {answer.state}{reason}.")
+    found = [device for answer in answers for device in answer.devices]
+    if usable := [device for device in found if device.usable and kind in (None, device.kind)]:
+        # Not every framework tells the memory of its GPUs, so it decides within one framework alone.
+        first = min(usable, key=lambda device: preference(device)[:-1])
+        return min((device for device in usable if device.framework == first.framework), key=preference)
+    why = [f"{device} ({device.identifier}): {device.computes or device.kind}" for device in found]
+    why += [
+        f"{FRAMEWORKS[answer.framework].title}: {answer.state} {answer.message}".rstrip()
+        for answer in answers
+        if not answer.devices
+    ]
     raise WorkshopError(
-        f"There is no {title}{f' of kind {kind}' if kind else ''} here.",
-        " ".join(why),
+        f"There is no device{f' of kind {kind}' if kind else ''} here that computes right.",
+        "; ".join(why) or "No framework was asked.",
         "python3 workshop.py doctor says what is missing and how to get it.",
     )

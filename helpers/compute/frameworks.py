@@ -12,94 +12,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.compute import products
+from helpers.compute.device import TITLES, Device, looks_integrated
 from helpers.compute.host import cpu_name, tidy
-from helpers.compute.products import build_quietly
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
     from helpers.compute.products import Multiply
 
-# Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
-KINDS = ("gpu", "accelerator", "cpu", "simulator")
-SMALLEST_KERNEL = "__kernel void smallest(__global int *a) { a[0] = 1; }"
-# Names of GPUs inside a processor, where a framework tells nothing but the name: "AMD Radeon(TM) Graphics", "AMD Radeon
-# 890M Graphics", "Intel(R) Iris(R) Xe Graphics", "Intel(R) Arc(TM) 140V GPU"; cards are called RX 7600, Arc A770, B580.
-_AMD_INSIDE = r"(AMD )?Radeon(\(TM\))?( Vega \d+| \d+[MS])?( Graphics)?"
-_INTEL_INSIDE = r"Intel(\(R\))?( .*\b(HD|UHD|Iris)\b.*| Graphics| Arc(\(TM\))?( \d+[A-Z]| Pro Graphics| Graphics).*)"
-_INSIDE = re.compile(f"{_AMD_INSIDE}|{_INTEL_INSIDE}", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Device:
-    """One device, as one framework sees it."""
-
-    framework: str  # one of FRAMEWORKS
-    identifier: str  # the framework's own: "0:0" (OpenCL's platform and device), "/GPU:0", "cuda:0", "cpu:0"
-    name: str  # that people use, such as "AMD EPYC"
-    kind: str  # one of KINDS
-    vendor: str = ""  # as the driver spells it; empty if unknown
-    version: str = ""  # of the driver or runtime behind it; empty if unknown
-    memory_bytes: int | None = None  # of the whole device; None if the framework does not tell
-    compute_units: int | None = None  # cores of a CPU, multiprocessors of a GPU; None if the framework does not tell
-    pci: str = ""  # the PCI address, such as "0000:01:00.0"; empty if unknown
-    integrated: bool = False  # a GPU inside the processor, as far as the framework tells
-    chosen: bool = False  # by a variable of the user's: PYOPENCL_CTX
-    computes: str = ""  # "right", "wrong: REASON" or "failed: REASON", by a small product; empty if it was not tried
-
-    @property
-    def verdict(self) -> str:
-        """The first word of `computes`: right, wrong or failed; empty if it was not tried."""
-        return self.computes.partition(":")[0]
-
-    @property
-    def reason(self) -> str:
-        """Why it does not compute right; empty where it does."""
-        return self.computes.partition(": ")[2]
-
-    @property
-    def usable(self) -> bool:
-        """Whether nothing speaks against it: it computes right, or was not tried."""
-        return self.verdict not in ("wrong", "failed")
-
-    @property
-    def runtime(self) -> str:
-        """What stands behind a device of OpenCL ("PoCL 3.1") or WebGPU ("llvmpipe through Vulkan"); else empty."""
-        if self.framework == "webgpu":
-            return self.version.partition(", ")[0]
-        if self.framework != "opencl":
-            return ""
-        found = re.search(r"(PoCL|CUDA|AMD-APP) .*|Oclgrind [\d.]+", self.version)
-        return found.group(0) if found else "Intel" if self.vendor.startswith("Intel") else ""
-
-    def __str__(self) -> str:
-        """A short name for banners: "AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
-        kind = self.kind.upper() if self.kind in ("gpu", "cpu") else self.kind
-        title = FRAMEWORKS[self.framework].title if self.framework in FRAMEWORKS else self.framework
-        return f"{self.name} ({', '.join(part for part in (self.runtime, title, kind) if part)})"
-
-
 # --------------------------------------------------------------------------------------- OpenCL, device by device
-
-
-def compile_problem(device: cl.Device) -> str:
-    """Return what the device's compiler says against the smallest kernel, an empty text if it compiles.
-
-    PoCL 3.0 from pip lists a processor that is newer than its LLVM 14 (AMD's Zen 5, for one) and then refuses every
-    program with "unknown target CPU 'generic'" (github.com/pocl/pocl/issues/1049).
-    """
-    import pyopencl as cl
-
-    try:
-        build_quietly(cl.Context([device]), SMALLEST_KERNEL)
-    except cl.Error as error:
-        return products.compiler_says(error)
-    return ""
 
 
 def opencl_verdict(device: cl.Device) -> str:
@@ -169,19 +95,12 @@ def _ask_opencl() -> Answered:
         platforms, error = [], f" ({raised})"
     devices: list[Device] = []
     notes: list[str] = []
-    seen: list[tuple[object, ...]] = []
     named = bool(os.environ.get("PYOPENCL_CTX"))
     chosen = (_try(lambda: cl.choose_devices(interactive=False)) if named else None) or []
     for number, platform in enumerate(platforms):
         there = _try(platform.get_devices) or []
-        name = str(_try(lambda p=platform: p.name))
-        same = (name, _try(lambda p=platform: p.version), [_try(lambda d=device: d.name) for device in there])
-        if same in seen:  # the same driver reached by two paths
-            notes.append(f"platform {number} is platform {seen.index(same)} listed again, left out")
-            there = []
-        elif not there:
-            notes.append(f"platform {number} ({name}) shows no device")
-        seen.append(same)
+        if not there:
+            notes.append(f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device")
         for n, device in enumerate(there):
             described = describe_opencl(device, f"{number}:{n}")
             devices.append(replace(described, chosen=device in chosen))
@@ -205,7 +124,7 @@ def _ask_tensorflow() -> Answered:
         if kind == "gpu" and sys.platform == "darwin":
             name, made_by = f"{cpu_name()} GPU", "Apple"
         identifier = "/" + device.name.removeprefix("/physical_device:")
-        devices.append(Device("tensorflow", identifier, name, kind, made_by, integrated=_inside(name, kind)))
+        devices.append(Device("tensorflow", identifier, name, kind, made_by, integrated=looks_integrated(name)))
     return tf.__version__, devices, ""
 
 
@@ -221,7 +140,7 @@ def _ask_jax() -> Answered:
         name = cpu_name() if kind == "cpu" else tidy(str(device.device_kind))
         made_by = vendors.get(label.split(":")[0].lower(), "")
         memory = None if kind == "cpu" else _try(lambda d=device: int(d.memory_stats()["bytes_limit"]))
-        devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=_inside(name, kind)))
+        devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=looks_integrated(name)))
     if devices and devices[0].kind != "cpu":
         processors = _try(lambda: jax.local_devices(backend="cpu")) or []
         devices += [Device("jax", f"cpu:{device.id}", cpu_name(), "cpu") for device in processors]
@@ -248,17 +167,8 @@ def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
     pci = f"{domain or 0:04x}:{bus:02x}:{slot:02x}.0" if isinstance(bus, int) and isinstance(slot, int) else ""
     memory, name = getattr(known, "total_memory", None), tidy(known.name)
-    integrated = bool(getattr(known, "is_integrated", False)) or _inside(name, "gpu")
+    integrated = bool(getattr(known, "is_integrated", False)) or looks_integrated(name)
     return Device("torch", f"{label}:{number}", name, "gpu", vendor, "", memory, units, pci, integrated)
-
-
-def _inside(name: str, kind: str) -> bool:
-    return kind == "gpu" and looks_integrated(name)
-
-
-def looks_integrated(name: str) -> bool:
-    """Return whether a GPU with this name is a part of a processor: all that some frameworks tell is the name."""
-    return bool(_INSIDE.fullmatch(name))
 
 
 class Provider(NamedTuple):
@@ -307,14 +217,8 @@ def _ask_webgpu() -> Answered:
 
     from helpers.compute import webgpu
 
-    devices: list[Device] = []
-    adapters = webgpu.adapters()
-    for number, adapter in enumerate(adapters):
-        version = ", ".join(part for part in (webgpu.runtime(adapter), adapter.info["description"]) if part)
-        name, kind, vendor = webgpu.title(adapter), webgpu.kind(adapter), webgpu.vendor(adapter)
-        integrated = webgpu.integrated(adapter)
-        devices.append(Device("webgpu", str(number), name, kind, vendor, version, integrated=integrated))
-    return wgpu.__version__, devices, "" if adapters else webgpu.missing()
+    devices = [webgpu.describe(adapter, str(number)) for number, adapter in enumerate(webgpu.adapters())]
+    return wgpu.__version__, devices, "" if devices else webgpu.missing()
 
 
 # ---------------------------------------------------------------------------- each multiplies on one of its devices
@@ -344,17 +248,15 @@ class Framework(NamedTuple):
 
 
 _BY_LAB = "python3 workshop.py lab installs it"
-_WITH_TORCH = "optional: python3 workshop.py lab --with torch"
-FRAMEWORKS = {
-    "opencl": Framework("OpenCL", "pyopencl", _BY_LAB, _ask_opencl, _by_opencl),
-    "tensorflow": Framework("TensorFlow", "tensorflow", _BY_LAB, _ask_tensorflow, products.by_tensorflow),
-    "jax": Framework("JAX", "jax", _BY_LAB, _ask_jax, products.by_jax),
-    "torch": Framework(
-        "PyTorch", "torch", "optional: python3 workshop.py lab --with torch", _ask_torch, products.by_torch
-    ),
-    "onnxruntime": Framework("ONNX Runtime", "onnxruntime", _BY_LAB, _ask_onnxruntime, products.by_onnxruntime),
-    "webgpu": Framework("WebGPU", "wgpu", _BY_LAB, _ask_webgpu, _by_webgpu),
+_ASKED = {  # for each framework the module, how to get it, who asks it, and who multiplies on one of its devices
+    "opencl": ("pyopencl", _BY_LAB, _ask_opencl, _by_opencl),
+    "tensorflow": ("tensorflow", _BY_LAB, _ask_tensorflow, products.by_tensorflow),
+    "jax": ("jax", _BY_LAB, _ask_jax, products.by_jax),
+    "torch": ("torch", "optional: python3 workshop.py lab --with torch", _ask_torch, products.by_torch),
+    "onnxruntime": ("onnxruntime", _BY_LAB, _ask_onnxruntime, products.by_onnxruntime),
+    "webgpu": ("wgpu", _BY_LAB, _ask_webgpu, _by_webgpu),
 }
+FRAMEWORKS = {name: Framework(title, *_ASKED[name]) for name, title in TITLES.items()}
 # TensorFlow loads Keras (and with it scikit-learn and matplotlib), TensorFlow Lite loads JAX: half of the 7 s, and none
 # of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries and device
 # plug-ins among it, is loaded as in a lesson, so that a broken plug-in shows here too.
@@ -369,27 +271,6 @@ def verdict(device: Device) -> str:
     """
     size = products.FEW if device.kind == "simulator" else products.SIZE
     return products.verdict(lambda: FRAMEWORKS[device.framework].multiply(device.identifier), size)
-
-
-def preference(device: Device) -> tuple[bool, bool, int, bool, int]:
-    """Return the key by which devices are sorted, the best first.
-
-    What computes right before what was not tried; what a variable of the user's names; a GPU before an accelerator
-    before a CPU before a simulator; a card before a GPU that is part of a processor; of GPUs the one with the most
-    memory. One that computes wrongly or fails must not be in the list at all.
-    """
-    memory = (device.memory_bytes or 0) if device.kind == "gpu" else 0
-    untried = device.verdict != products.RIGHT
-    return untried, not device.chosen, KINDS.index(device.kind), device.integrated, -memory
-
-
-def best(devices: Sequence[Device]) -> Device:
-    """Return the device to take: the first framework that has one of the best kind, and the best of that framework.
-
-    Not every framework tells the memory of its GPUs, so it decides within one alone.
-    """
-    first = min(devices, key=lambda device: preference(device)[:-1])
-    return min((one for one in devices if one.framework == first.framework), key=preference)
 
 
 def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:

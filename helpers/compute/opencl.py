@@ -7,9 +7,11 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from helpers.compute import devices, products
+from helpers.compute import frameworks, products
+from helpers.compute.device import preference
+from helpers.compute.webgpu import without_comments
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -43,10 +45,9 @@ def pick_device() -> cl.Device:
     warnings.simplefilter("ignore", cl.CompilerWarning)
     refused = []
     for device in _candidates():
-        verdict = _verdict(device)
-        if verdict == products.RIGHT:
+        if not problem(device):
             return device
-        refused.append(f"{name(device)}: {verdict}")
+        refused.append(f"{name(device)}: {problem(device)}")
     if refused:
         raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), ASK_THE_DOCTOR)
     raise WorkshopError(
@@ -57,9 +58,10 @@ def pick_device() -> cl.Device:
 
 
 @functools.cache
-def _verdict(device: cl.Device) -> str:
-    """How the device multiplied when this process first asked it to."""
-    return devices.opencl_verdict(device)
+def problem(device: cl.Device) -> str:
+    """Return how a device failed when this process first let it multiply; empty if it computed right."""
+    verdict = frameworks.opencl_verdict(device)
+    return "" if verdict == products.RIGHT else verdict
 
 
 def _candidates() -> list[cl.Device]:
@@ -76,7 +78,7 @@ def _candidates() -> list[cl.Device]:
                 "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
             ) from None
     found = [device for platform in platforms() for device in _devices_of(platform)]
-    return sorted(found, key=lambda device: devices.preference(devices.describe_opencl(device)))
+    return sorted(found, key=lambda device: preference(frameworks.describe_opencl(device)))
 
 
 def platforms() -> list[cl.Platform]:
@@ -100,12 +102,12 @@ def _devices_of(platform: cl.Platform) -> list[cl.Device]:
 
 def name(device: cl.Device) -> str:
     """Return the device's name with its OpenCL implementation, such as `AMD EPYC (PoCL 3.1+debian, OpenCL, CPU)`."""
-    return str(devices.describe_opencl(device))
+    return str(frameworks.describe_opencl(device))
 
 
 def kind(device: cl.Device) -> str:
     """Return `gpu`, `accelerator`, `cpu` or `simulator`."""
-    return devices.describe_opencl(device).kind
+    return frameworks.describe_opencl(device).kind
 
 
 def _last_line(error: Exception) -> str:
@@ -124,7 +126,7 @@ def build(context: cl.Context, source: str) -> cl.Program:
     import pyopencl as cl
 
     try:
-        return devices.build_quietly(context, source)
+        return products.build_quietly(context, source)
     except cl.RuntimeError as error:
         raise KernelError(*readable_log(source, str(error))) from None
 
@@ -182,30 +184,15 @@ class Kernel:
         self.context = cl.Context([self.device])  # Intel's driver forgets a context that only its queue still holds
         self.queue = cl.CommandQueue(self.context)
         self.program = build(self.context, source)
-        self.parts = parse(source, name)
-        self.parameters = _parameters(self.parts.parameters)
+        self.parameters = _parameters(_find_parameters(source, name))
         self.kernel = cl.Kernel(self.program, name)
 
 
-def without_comments(source: str) -> str:
-    """Return OpenCL C with its comments blanked out; every line stays where it is."""
-    return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
-
-
-class Parts(NamedTuple):
-    """A source without its comments; the brackets around parameters and body belong to their neighbours."""
-
-    before: str  # all that stands before the kernel's parameters, with the opening bracket
-    parameters: str
-    body: str
-    after: str  # from the brace that closes the body
-
-
-def parse(source: str, name: str) -> Parts:
-    """Find a kernel in OpenCL C.
+def _find_parameters(source: str, name: str) -> str:
+    """Return the text between the brackets of a kernel's parameters.
 
     Raises:
-        KernelError: the source has no such kernel, or one of its brackets is never closed.
+        KernelError: the source has no such kernel.
     """
     plain = without_comments(source)
     start = re.search(rf"\b(?:__)?kernel\b[^;{{}}]*?\bvoid\s+{re.escape(name)}\s*\(", plain)
@@ -215,10 +202,7 @@ def parse(source: str, name: str) -> Parts:
             "A kernel starts with `__kernel void NAME(`.",
             "Check the spelling of the name in both places.",
         )
-    closing = closing_bracket(plain, start.end() - 1)
-    opening = plain.index("{", closing)
-    end = closing_bracket(plain, opening)
-    return Parts(plain[: start.end()], plain[start.end() : closing], plain[opening + 1 : end], plain[end:])
+    return plain[start.end() : closing_bracket(plain, start.end() - 1)]
 
 
 def closing_bracket(text: str, opening: int) -> int:

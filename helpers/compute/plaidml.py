@@ -209,8 +209,12 @@ def recorded() -> Table:
         version = known["versions"]["plaidml"]
         label = f"recorded on {known['date']} on {known['machine']}, with PlaidML {version} on {known['device']}"
         rows = [
-            [name, f"{one['difference']:.1g}", *(timing.duration(one[key][1]) for key in ("seconds", "tile_seconds"))]
-            for name, one in known["results"].items()
+            [
+                name,
+                f"{result['difference']:.1g}",
+                *(timing.duration(result[key][1]) for key in ("seconds", "tile_seconds")),
+            ]
+            for name, result in known["results"].items()
         ]
         ours = f"ours, recorded: {known['tile_device']}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

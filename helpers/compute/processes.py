@@ -78,9 +78,9 @@ def kill_tree(process: int | subprocess.Popen | psutil.Process) -> None:
         return  # its number may be another's by now
     with contextlib.suppress(psutil.NoSuchProcess):
         root = process if isinstance(process, psutil.Process) else psutil.Process(getattr(process, "pid", process))
-        for one in [root, *root.children(recursive=True)]:
+        for member in [root, *root.children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
-                one.kill()
+                member.kill()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -287,9 +287,9 @@ def _write_job(folder: Path, script: Script, processes: int, seconds: float, arg
 def _free_addresses(number: int) -> list[str]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{bound.getsockname()[1]}" for bound in sockets]
 
 
 class _Output(threading.Thread):
@@ -401,7 +401,7 @@ _SIGNALS = {
 def _fate(status: int) -> str:
     if status >= 0:
         return f"ended with status {status} before the function returned"
-    name = {int(one): one.name for one in signal.Signals}.get(-status, f"signal {-status}")
+    name = {int(known): known.name for known in signal.Signals}.get(-status, f"signal {-status}")
     return f"was ended by {name}" + (f" ({_SIGNALS[name]})" if name in _SIGNALS else "")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helpers.compute.device import RIGHT
 from helpers.compute.quiet import caught_stderr
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 SIZE = 64  # rows and columns
 FEW = 16  # the same for a simulator, which needs a second for 64
-RIGHT = "right"
 CANNOT_COMPILE = "cannot compile"  # in the reason why a device of OpenCL fails
 FELL_BACK = "it fell back to the processor"
 # float32 is exact to 1e-7, but a framework may round the factors first: to 10 bits on NVIDIA's tensor cores (TF32), to
@@ -136,7 +136,7 @@ def by_opencl(device: cl.Device) -> Multiply:
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        there = [cl.Buffer(context, flags, hostbuf=one) for one in (a, b)]
+        there = [cl.Buffer(context, flags, hostbuf=matrix) for matrix in (a, b)]
         product = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, size=a.nbytes)
         kernel(queue, a.shape, None, *there, product, np.int32(len(a)))
         result = np.full_like(a, np.nan)

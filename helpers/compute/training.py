@@ -48,7 +48,7 @@ def start() -> str:
     backends.check(name)
     title = backends.BACKENDS[name]
     if not devices.installed(name):
-        there = ", ".join(one for one in backends.BACKENDS if devices.installed(one)) or "none of them"
+        there = ", ".join(backend for backend in backends.BACKENDS if devices.installed(backend)) or "none of them"
         raise WorkshopError(
             f"{backends.VARIABLE} is {name}, and {title} is not installed here.",
             f"Installed are: {there}.",

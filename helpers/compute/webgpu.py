@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.compute import products, workarounds
+from helpers.compute.device import Device
 from helpers.compute.host import cpu_name, tidy
 from helpers.errors import WorkshopError
 
@@ -23,15 +24,9 @@ if TYPE_CHECKING:
 CHOICE = "WGPUPY_WGPU_ADAPTER_NAME"  # wgpu's own variable: a part of the adapter's name or driver
 # Programs that offer the processor as an adapter, by a part of the name that they give themselves.
 SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "SwiftShader", "microsoft basic": "WARP"}
-TYPES = {"DiscreteGPU": "gpu", "IntegratedGPU": "gpu", "VirtualGPU": "gpu", "CPU": "cpu"}  # the others are "gpu" too
 ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
-GET_SOFTWARE = {
-    "Linux": "sudo apt install mesa-vulkan-drivers",
-    "Windows": "install the newest driver of the graphics card (Windows brings Direct3D 12)",
-    "Darwin": "macOS brings Metal: update macOS; in a virtual machine there may be none: take lesson 14's browser half",
-}
 VECTOR_ADD = """
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;
@@ -82,12 +77,15 @@ def adapters() -> list[wgpu.GPUAdapter]:
     import wgpu
 
     found = wgpu.gpu.enumerate_adapters_sync()
-    modern = [one for one in found if not one.info["backend_type"].startswith("OpenGL")]
+    modern = [adapter for adapter in found if not adapter.info["backend_type"].startswith("OpenGL")]
     wanted = os.environ.get(CHOICE, "").lower()
     if wanted:
-        modern = [one for one in modern if wanted in f"{one.info['device']} {one.info['description']}".lower()]
+        modern = [
+            adapter for adapter in modern if wanted in f"{adapter.info['device']} {adapter.info['description']}".lower()
+        ]
     return sorted(
-        modern or ([] if wanted else found), key=lambda one: ORDER.index(_type(one)) if _type(one) in ORDER else 3
+        modern or ([] if wanted else found),
+        key=lambda adapter: ORDER.index(_type(adapter)) if _type(adapter) in ORDER else 3,
     )
 
 
@@ -95,53 +93,36 @@ def _type(adapter: wgpu.GPUAdapter) -> str:
     return adapter.info["adapter_type"]
 
 
-def kind(adapter: wgpu.GPUAdapter) -> str:
-    """Return `gpu`, or `cpu` for an adapter that is a program on the processor."""
-    return "cpu" if software(adapter) else TYPES.get(_type(adapter), "gpu")
+def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
+    """Describe an adapter in the words of the workshop.
 
+    A program that computes on the processor, such as llvmpipe, has the processor's name and stands in the version:
+    "llvmpipe through Vulkan".
 
-def software(adapter: wgpu.GPUAdapter) -> str:
-    """Return the name of the program that computes on the processor, such as `llvmpipe`; empty for a real GPU."""
-    told = f"{adapter.info['device']} {adapter.info['description']}".lower()
-    known = next((name for part, name in SOFTWARE.items() if part in told), "")
-    return known or ("a software adapter" if _type(adapter) == "CPU" else "")
-
-
-def integrated(adapter: wgpu.GPUAdapter) -> bool:
-    """Return whether it is a GPU inside the processor."""
-    return _type(adapter) == "IntegratedGPU"
-
-
-def vendor(adapter: wgpu.GPUAdapter) -> str:
-    """Return who made the GPU; what the driver says where that is somebody else, nothing for a software adapter."""
-    return "" if software(adapter) else VENDORS.get(adapter.info.get("vendor_id"), adapter.info["vendor"])
-
-
-def title(adapter: wgpu.GPUAdapter) -> str:
-    """Return the name that people use: of the GPU, or of the processor on which a software adapter computes."""
-    return cpu_name() if kind(adapter) == "cpu" else tidy(adapter.info["device"] or "unnamed GPU")
-
-
-def runtime(adapter: wgpu.GPUAdapter) -> str:
-    """Return what stands behind an adapter, such as `Metal`, or `llvmpipe through Vulkan`."""
-    backend = BACKENDS.get(adapter.info["backend_type"], adapter.info["backend_type"])
-    return f"{software(adapter)} through {backend}" if software(adapter) else backend
+    Args:
+        adapter: from `adapters`.
+        identifier: its place among them; empty where that does not matter.
+    """
+    info = adapter.info
+    words = f"{info['device']} {info['description']}".lower()
+    software = next((name for part, name in SOFTWARE.items() if part in words), "")
+    software = software or ("a software adapter" if _type(adapter) == "CPU" else "")
+    backend = BACKENDS.get(info["backend_type"], info["backend_type"])
+    through = f"{software} through {backend}" if software else backend
+    return Device(
+        "webgpu",
+        identifier,
+        cpu_name() if software else tidy(info["device"] or "unnamed GPU"),
+        "cpu" if software else "gpu",
+        vendor="" if software else VENDORS.get(info.get("vendor_id"), info["vendor"]),
+        version=f"{through}, {info['description']}" if info["description"] else through,
+        integrated=_type(adapter) == "IntegratedGPU",
+    )
 
 
 def name(adapter: wgpu.GPUAdapter) -> str:
     """Return the name for banners and figures, such as `AMD EPYC (llvmpipe through Vulkan, WebGPU, CPU)`."""
-    return f"{title(adapter)} ({runtime(adapter)}, WebGPU, {kind(adapter).upper()})"
-
-
-def how_to_get(system: str = "") -> str:
-    """Return what to install where there is no adapter.
-
-    Args:
-        system: "Linux", "Windows" or "Darwin"; this one if empty.
-    """
-    import platform
-
-    return GET_SOFTWARE.get(system or platform.system(), "install the driver of the graphics card")
+    return str(describe(adapter))
 
 
 def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
@@ -157,10 +138,11 @@ def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
     return multiply
 
 
+@functools.cache
 def problem(adapter: wgpu.GPUAdapter) -> str:
-    """Multiply on an adapter and compare with NumPy; return what went wrong, an empty text if nothing did."""
-    told = products.verdict(lambda: multiplier(adapter))
-    return "" if told == products.RIGHT else told
+    """Return how an adapter failed when this process first let it multiply; empty if it computed right."""
+    verdict = products.verdict(lambda: multiplier(adapter))
+    return "" if verdict == products.RIGHT else verdict
 
 
 def pick_adapter() -> wgpu.GPUAdapter | None:
@@ -172,12 +154,7 @@ def pick_adapter() -> wgpu.GPUAdapter | None:
         found = adapters()
     except ImportError:
         return None
-    return next((one for one in found if not _problem(one)), None)
-
-
-@functools.cache
-def _problem(adapter: wgpu.GPUAdapter) -> str:
-    return problem(adapter)
+    return next((adapter for adapter in found if not problem(adapter)), None)
 
 
 def missing() -> str:
@@ -189,8 +166,10 @@ def missing() -> str:
     if not found and os.environ.get(CHOICE):
         return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
-        return f"no WebGPU adapter here; to have one: {how_to_get()}"
-    return "; ".join(f"{name(one)} does not compute right: {_problem(one)}" for one in found if _problem(one))
+        return "no WebGPU adapter here; how to get one: python3 workshop.py doctor"
+    return "; ".join(
+        f"{name(adapter)} does not compute right: {problem(adapter)}" for adapter in found if problem(adapter)
+    )
 
 
 def ready(adapter: wgpu.GPUAdapter | None) -> bool:
@@ -211,7 +190,8 @@ def request_device(
         limits: such as {"max-compute-invocations-per-workgroup": 256}; all others are the adapter's.
     """
     return adapter.request_device_sync(
-        required_features=[one for one in features if one in adapter.features], required_limits=dict(limits or {})
+        required_features=[feature for feature in features if feature in adapter.features],
+        required_limits=dict(limits or {}),
     )
 
 
@@ -219,7 +199,7 @@ def request_device(
 
 
 def without_comments(source: str) -> str:
-    """Return WGSL with its comments blanked out; every line stays where it is."""
+    """Return WGSL or OpenCL C with its comments blanked out; every line stays where it is."""
     return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
 
 
@@ -374,8 +354,8 @@ def run(
     except wgpu.GPUError as error:
         raise KernelError(*readable(source, str(error))) from None
     finally:
-        for one in buffers:
-            one.destroy()
+        for used in buffers:
+            used.destroy()
 
 
 def readable(source: str, message: str) -> tuple[str, str, str]:
@@ -391,9 +371,9 @@ def readable(source: str, message: str) -> tuple[str, str, str]:
         causes = [line for line in lines if not line.startswith(("Validation Error", "Caused by", "In wgpu"))]
         return "WebGPU refuses this.", causes[-1] if causes else message, ""
     number, column = int(place[1]), int(place[2])
-    said = next((line.partition("error: ")[2] for line in lines if line.startswith("Shader")), "")
+    reason = next((line.partition("error: ")[2] for line in lines if line.startswith("Shader")), "")
     notes = [line.removeprefix("= ") for line in lines if line.startswith("= ")]
-    why = notes[-1] if notes else said
+    why = notes[-1] if notes else reason
     line = source.splitlines()[min(number, len(source.splitlines())) - 1]
     shown = f"line {number}, column {column}: {why}\n    {line}\n    {' ' * (column - 1)}^"
     return "The kernel does not compile.", shown, "Mend the place that is named."

@@ -55,19 +55,27 @@ def cannot_travel(name: str, error: Exception) -> str:
     return f'what {name} returned cannot travel: {error}\nReturn float(x), or numpy.asarray(x, "float32").'
 
 
+# What rebuilds plain data: of Python, and of NumPy's arrays, their elements and their types.
+REBUILT = {
+    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy.core.numeric": {"_frombuffer"},
+}
+
+
 class PlainUnpickler(pickle.Unpickler):
     """Reads plain data alone, and names what else is in it."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
         """Return what rebuilds a value that is more than numbers, text and containers."""
-        package, _, rest = module.partition(".")
-        if package not in ("builtins", "numpy"):
-            raise pickle.UnpicklingError(f"it holds something of {package} ({module}.{name})")
-        if rest.startswith(("core.", "_core.")):  # PlaidML's NumPy 1 and ours call it differently
+        if name not in REBUILT.get(module.replace("._core", ".core"), ()):
+            raise pickle.UnpicklingError(f"it holds something of {module.partition('.')[0]} ({module}.{name})")
+        if module.startswith(("numpy.core.", "numpy._core.")):  # PlaidML's NumPy 1 and ours call it differently
             import numpy
 
             core = "core" if numpy.__version__.startswith("1.") else "_core"
-            module = f"numpy.{core}.{rest.partition('.')[2]}"
+            module = f"numpy.{core}.{module.rpartition('.')[2]}"
         return super().find_class(module, name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from helpers.compute import devices
+from helpers.compute import products
 from helpers.compute.devices import Device
 from helpers.doctor import amd, nvidia, windows
 from helpers.doctor.facts import LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts, late
@@ -63,7 +63,7 @@ def drivers(facts: Facts) -> Results:
     if answer is None or answer.state in ("not installed", "timed out"):
         return  # told as a missing package, or with all else that did not answer
     here = sorted({str(device) for device in answer.devices if device.usable})
-    refused = [device for device in answer.devices if devices.CANNOT_COMPILE in device.computes]
+    refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
     hidden = _hidden_devices(facts)
     if hidden and not any(vendors_missing(facts)):
         names = [name for name in LOADER_VARIABLES if name in facts.variables]

@@ -177,18 +177,18 @@ def judge_diagnosis(
     """
     if not isinstance(diagnosis, Mapping):
         raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
-    said = {str(letter).strip().upper(): one for letter, one in diagnosis.items()}
+    answers = {str(letter).strip().upper(): entry for letter, entry in diagnosis.items()}
     for letter in every:
-        if letter not in said:
+        if letter not in answers:
             keys = ", ".join(map(repr, diagnosis)) or "an empty dictionary"
             raise NotYet(f"there is no key {letter!r}; came {keys}.")
-        if not isinstance(said[letter], list | tuple) or len(said[letter]) != len(parts):
-            raise NotYet(f"{letter}: expected ({', '.join(parts)}), came {said[letter]!r}.")
-    filled = [letter for letter in every if not all(map(is_empty, said[letter]))]
+        if not isinstance(answers[letter], list | tuple) or len(answers[letter]) != len(parts):
+            raise NotYet(f"{letter}: expected ({', '.join(parts)}), came {answers[letter]!r}.")
+    filled = [letter for letter in every if not all(map(is_empty, answers[letter]))]
     if not filled:
         raise NotDone(f"none of the {len(every)} {what} has a diagnosis yet.")
     for letter in filled:
-        judge(letter, every[letter], *said[letter])
+        judge(letter, every[letter], *answers[letter])
     if empty := [letter for letter in every if letter not in filled]:
         raise NotYet(f"still empty: {', '.join(empty)}. Right so far: {', '.join(filled)}.")
     return f"{len(every)} {what}"
@@ -232,7 +232,7 @@ def judge_function(
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
             answered = answered or actual is not None
             _compare(expected, actual, f"for {_call_text(learner, arguments)}")
-            if not all(_same(one, other) for one, other in zip(given, arguments, strict=True)):
+            if not all(_same(after, before) for after, before in zip(given, arguments, strict=True)):
                 raise NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
         tried += 1
     return f"{tried} cases"
@@ -240,7 +240,7 @@ def judge_function(
 
 def _is_untouched(learner: Callable[..., object], reference: Callable[..., object], asked: list[tuple]) -> bool:
     """Whether a function that returned None is not done: None is never right, or the function always returns it."""
-    if all(reference(*copy.deepcopy(one)) is not None for one in asked):
+    if all(reference(*copy.deepcopy(arguments)) is not None for arguments in asked):
         return True
     return all(answer(learner, *copy.deepcopy(one), who=_call_text(learner, one)) is None for one in asked)
 
@@ -270,11 +270,11 @@ def _short(value: object) -> str:
         return f"np.array({_short(value.tolist())})"
     if isinstance(value, np.generic):
         value = value.item()
-    elif isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
-        plain = [one.item() if isinstance(one, np.generic) else one for one in value]
+    elif isinstance(value, list | tuple) and any(isinstance(element, np.generic) for element in value):
+        plain = [element.item() if isinstance(element, np.generic) else element for element in value]
         value = tuple(plain) if isinstance(value, tuple) else plain
-    arrays = isinstance(value, list) and any(isinstance(one, np.ndarray) for one in value)
-    text = f"[{', '.join(_short(one) for one in value)}]" if arrays else repr(value)
+    arrays = isinstance(value, list) and any(isinstance(element, np.ndarray) for element in value)
+    text = f"[{', '.join(_short(element) for element in value)}]" if arrays else repr(value)
     most = 240 if isinstance(value, dict) else 80
     return text if len(text) <= most else text[: most - 3] + "..."
 
@@ -297,7 +297,7 @@ def _compare(expected: object, actual: object, where: str) -> None:
         right = actual is None
     elif isinstance(expected, bool | np.bool_ | str):
         right = isinstance(actual, bool | np.bool_ | str) and actual == expected
-    elif isinstance(expected, list | tuple) and any(isinstance(one, str | None) for one in expected):
+    elif isinstance(expected, list | tuple) and any(isinstance(element, str | None) for element in expected):
         right = isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
     elif isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
         try:

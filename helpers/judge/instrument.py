@@ -271,12 +271,12 @@ class Rewriting:
         """Walk through all functions of the source; the arrays are those of the kernel `name`."""
         from clang.cindex import CursorKind
 
-        own = [one for one in unit.get_children() if one.extent.start.offset >= self.offset]
-        self._macros = [self._range(one) for one in own if one.kind == CursorKind.MACRO_INSTANTIATION]
-        functions = [one for one in own if one.kind == CursorKind.FUNCTION_DECL and one.is_definition()]
-        self._functions = {one.spelling for one in functions}
+        own = [cursor for cursor in unit.get_children() if cursor.extent.start.offset >= self.offset]
+        self._macros = [self._range(cursor) for cursor in own if cursor.kind == CursorKind.MACRO_INSTANTIATION]
+        functions = [cursor for cursor in own if cursor.kind == CursorKind.FUNCTION_DECL and cursor.is_definition()]
+        self._functions = {cursor.spelling for cursor in functions}
         for function in functions:
-            body = next(one for one in function.get_children() if one.kind == CursorKind.COMPOUND_STMT)
+            body = next(child for child in function.get_children() if child.kind == CursorKind.COMPOUND_STMT)
             self._add_parameter(function)
             if function.spelling == name:
                 self._start(function, body)
@@ -286,7 +286,8 @@ class Rewriting:
     def rewritten(self) -> str:
         """The source with all that is inserted."""
         parts, done = [], 0
-        for position, text in sorted(self._inserted, key=lambda one: one[0]):  # stable: of one place, in order
+        in_order = sorted(self._inserted, key=lambda insertion: insertion[0])  # stable: of one place, as they came
+        for position, text in in_order:
             parts += [self.source[done:position], text.encode()]
             done = position
         return b"".join([*parts, self.source[done:]]).decode()
@@ -318,14 +319,18 @@ class Rewriting:
         self._insert(opening, "__global int *trace_log" + ("" if empty else ", "))
 
     def _start(self, function: Cursor, body: Cursor) -> None:
-        given = [one for one in function.get_arguments() if _memory(one.type.get_pointee()) in (GLOBAL, CONSTANT)]
-        self.arrays, self.given = [one.spelling for one in given], len(given)
-        told = "".join(
-            f" trace_array(trace_log, {number}, (ulong){one.spelling}, trace_row(trace_log)"
-            f"[{ARRAYS + ARRAY_INTS * number + 2}], sizeof(*{one.spelling}));"
-            for number, one in enumerate(given)
+        given = [
+            argument
+            for argument in function.get_arguments()
+            if _memory(argument.type.get_pointee()) in (GLOBAL, CONSTANT)
+        ]
+        self.arrays, self.given = [argument.spelling for argument in given], len(given)
+        recorded = "".join(
+            f" trace_array(trace_log, {number}, (ulong){argument.spelling}, trace_row(trace_log)"
+            f"[{ARRAYS + ARRAY_INTS * number + 2}], sizeof(*{argument.spelling}));"
+            for number, argument in enumerate(given)
         )
-        self._insert(self._range(body)[0] + 1, f" trace_start(trace_log);{told}")
+        self._insert(self._range(body)[0] + 1, f" trace_start(trace_log);{recorded}")
 
     def _visit(self, cursor: Cursor, above: list[Cursor], in_kernel: bool) -> None:
         """Rewrite what an expression or a statement does itself, then what stands in it; `above`, innermost first."""
@@ -351,8 +356,8 @@ class Rewriting:
             element, innermost = element.element_type, f"{innermost}[0]"
         number, name = len(self.arrays), variable.spelling
         self.arrays.append(name)
-        told = f"trace_array(trace_log, {number}, (ulong)&{name}, sizeof({name}), sizeof({innermost}));"
-        self._insert(self._range(statement)[1], f" {told}")
+        recorded = f"trace_array(trace_log, {number}, (ulong)&{name}, sizeof({name}), sizeof({innermost}));"
+        self._insert(self._range(statement)[1], f" {recorded}")
 
     def _guard_loop(self, loop: Cursor, body: Cursor) -> None:
         from clang.cindex import CursorKind
@@ -397,8 +402,8 @@ class Rewriting:
         """Whether it is a function of OpenCL, not known here, that is given a pointer to shared memory."""
         if call.spelling in ("async_work_group_copy", "prefetch", "printf"):
             return False
-        pointers = [one.type.get_pointee() for one in arguments if one.type.kind.name == "POINTER"]
-        return any(_memory(one) in (GLOBAL, LOCAL) for one in pointers)
+        pointers = [argument.type.get_pointee() for argument in arguments if argument.type.kind.name == "POINTER"]
+        return any(_memory(pointer) in (GLOBAL, LOCAL) for pointer in pointers)
 
     def _wrap(self, cursor: Cursor, before: str, after: str) -> None:
         start, end = self._range(cursor)
@@ -452,7 +457,7 @@ class Rewriting:
 
         if _memory(cursor.type) != CONSTANT:
             return True
-        roots = (one for one in cursor.walk_preorder() if one.kind == CursorKind.DECL_REF_EXPR)
+        roots = (inner for inner in cursor.walk_preorder() if inner.kind == CursorKind.DECL_REF_EXPR)
         root = next(roots, None)
         return root is not None and root.referenced.kind == CursorKind.PARM_DECL and root.spelling in self.arrays
 

@@ -93,9 +93,9 @@ def judge_kernel(
     whole_numbers = np.issubdtype(np.asarray(reference(*_random(inputs, rng, 2))).dtype, np.integer)
     names = expect_parameters(kernel, [*inputs, "int[]" if whole_numbers else "float[]", "int"])
     unseen = [
-        one
+        missed
         for n, group in traced
-        for one in _judge_trace(kernel, _random(inputs, rng, n), reference, n, group, elements)
+        for missed in _judge_trace(kernel, _random(inputs, rng, n), reference, n, group, elements)
     ]
     tried = sorted({*sizes, int(rng.integers(300, 3000)), int(rng.integers(SHORT + 64, SHORT + 4000))})
     for n in tried:
@@ -224,8 +224,8 @@ def _judge_size(
         if unwritten[i]:
             short = f" An index of 16 bits ends before {i}." if i in (SHORT // 2, SHORT) else ""
             raise NotYet(f"{where}, came nothing: it was never written.{short}")
-        if not np.isclose([one[i] for one in outputs], outputs[0][i], equal_nan=True).all():
-            same = np.isclose([one[i] for one in outputs[2:]], outputs[0][i], equal_nan=True).all()
+        if not np.isclose([output[i] for output in outputs], outputs[0][i], equal_nan=True).all():
+            same = np.isclose([output[i] for output in outputs[2:]], outputs[0][i], equal_nan=True).all()
             why = "it depends on what the output held before" if same else "it differs from run to run"
             raise NotYet(f"{where}, came {_number(actual[i])}; {why}.")
         hint = " (What lies outside the inputs is nan.)" if np.isnan(actual[i]) else ""

@@ -71,12 +71,12 @@ class Trace:
     @functools.cached_property
     def touches(self) -> list[Touch]:
         """Every access, work-item by work-item, at most MAX_TOUCHES of each."""
-        return [self._touch(*one) for one in self._listed.tolist()]
+        return [self._touch(*row) for row in self._listed.tolist()]
 
     @functools.cached_property
     def outside(self) -> list[Touch]:
         """The accesses to elements that do not exist."""
-        return [self._touch(*one) for one in self._listed[self._listed[:, 1] & INSIDE == 0].tolist()]
+        return [self._touch(*row) for row in self._listed[self._listed[:, 1] & INSIDE == 0].tolist()]
 
     def _touch(self, item: int, what: int, low: int, high: int, fences: int) -> Touch:
         index = (high << 32) + (low & 0xFFFFFFFF)
@@ -108,11 +108,11 @@ class Trace:
         groups = self._groups
 
         def race(pair: tuple[Touch, Touch]) -> bool:
-            one, other = pair
-            at_once = groups[one.item] != groups[other.item] or one.barriers == other.barriers
+            first, second = pair
+            at_once = groups[first.item] != groups[second.item] or first.barriers == second.barriers
             both_touch = all(touch.reads or touch.writes for touch in pair)
-            both_atomic = one.atomic and other.atomic
-            return one.item < other.item and at_once and both_touch and not both_atomic
+            both_atomic = first.atomic and second.atomic
+            return first.item < second.item and at_once and both_touch and not both_atomic
 
         races = []
         for touches in self._by_element().values():
@@ -120,8 +120,8 @@ class Trace:
             pairs = itertools.chain(*map(itertools.product, (writes, writes, touches), (writes, touches, writes)))
             races += itertools.islice(filter(race, pairs), 1)
         return [
-            f"work-items {one.item} and {other.item} both {_what_both_do(one, other)}, and {self._missing(one)}"
-            for one, other in races
+            f"work-items {first.item} and {second.item} both {_what_both_do(first, second)}, and {self._missing(first)}"
+            for first, second in races
         ]
 
     def _missing(self, touch: Touch) -> str:
@@ -137,7 +137,7 @@ class Trace:
         for (array, index, owner), touches in self._by_element().items():
             writes = [touch for touch in touches if touch.writes and not touch.reads]
             for touch in touches if owner is not None else []:
-                before = (one.barriers < touch.barriers or one.item == touch.item for one in writes)
+                before = (write.barriers < touch.barriers or write.item == touch.item for write in writes)
                 if touch.reads and not any(before):
                     found.append(f"work-item {touch.item} reads {array}[{index}], which nobody has written before")
                     break
@@ -148,7 +148,7 @@ class Trace:
         found = self.races() + [f"{touch}, which does not exist" for touch in self.outside] or self.unwritten()
         more = [f"... and {len(found) - 3} more"] if len(found) > 3 else []
         none = [] if found else [f"no race seen in {self._seen()}, among {len(self.global_ids)} work-items"]
-        return "\n".join(found[:3] + more + none + [f"not followed: {one}" for one in self.unseen])
+        return "\n".join(found[:3] + more + none + [f"not followed: {what}" for what in self.unseen])
 
     def _seen(self) -> str:
         """The arrays that were touched, such as `x[i], total[i]`... in words."""
@@ -156,9 +156,9 @@ class Trace:
         return ", ".join(self._arrays[number] for number in touched) or "any array"
 
 
-def _what_both_do(one: Touch, other: Touch) -> str:
-    element = f"{one.array}[{one.index}]"
-    return f"write {element}" if one.writes and other.writes else f"touch {element}, one of them writes it"
+def _what_both_do(first: Touch, second: Touch) -> str:
+    element = f"{first.array}[{first.index}]"
+    return f"write {element}" if first.writes and second.writes else f"touch {element}, one of them writes it"
 
 
 def record(
@@ -259,10 +259,10 @@ def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
     for group in np.unique(groups, axis=0):
         items = np.flatnonzero((groups == group).all(axis=1))
         for item in items[(met[items] != met[items[0]]).any(axis=1)][:1]:
-            told = [f"work-item {one} meets {_met(kernel, met[one])}" for one in (items[0], item)]
+            meetings = [f"work-item {number} meets {_met(kernel, met[number])}" for number in (items[0], item)]
             raise NotTraceable(
                 "Not all work-items of a work-group meet the same barriers.",
-                f"In one work-group, {told[0]}; {told[1]}.",
+                f"In one work-group, {meetings[0]}; {meetings[1]}.",
                 "A barrier is for all of a group or for none: take it out of the branch or loop that only some take.",
             )
 
@@ -304,7 +304,7 @@ def _check_arguments(kernel: opencl.Kernel, arguments: Sequence[object]) -> None
 
 
 def _read(log: np.ndarray, lengths: dict[str, int], instrumented: instrument.Instrumented, device: str) -> Trace:
-    counts = {one: _column(log, one) for one in ("global_accesses", "local_accesses", "global_bytes", "barriers")}
+    counts = {count: _column(log, count) for count in ("global_accesses", "local_accesses", "global_bytes", "barriers")}
     touched = _column(log, "touches")
     listed = np.arange(MAX_TOUCHES) < touched[:, None]
     rows = log[:, instrument.HEADER :].reshape(len(log), MAX_TOUCHES, instrument.TOUCH)

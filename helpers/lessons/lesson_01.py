@@ -15,7 +15,7 @@ from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks
 from helpers.judge.trace import Trace
 from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ __kernel void copy(__global const float *from, __global float *to) {
 def measure_bandwidth(
     ways: Mapping[Label, tuple[int, Callable[[], object]]], elements: int, device: str, repeats: int
 ) -> dict[Label, Bandwidth]:
-    """Time several ways of adding or copying, turn about: a busy machine then hits all of them.
+    """Time several ways of adding or copying, interleaved: a busy machine then hits all of them.
 
     Args:
         ways: by label: the bytes that each element costs, and a function without arguments that does the work and
@@ -280,7 +280,7 @@ def measure_bandwidth(
         repeats: runs of each that count.
     """
     where = {label: "one CPU core" if label == NUMPY else device for label in ways}
-    runs = timing.in_turn({label: work for label, (_, work) in ways.items()}, where, repeats)
+    runs = timing.measure_interleaved({label: work for label, (_, work) in ways.items()}, where, repeats)
     return {label: Bandwidth(runs[label], size * elements) for label, (size, _) in ways.items()}
 
 
@@ -291,22 +291,11 @@ def draw_bandwidth(measured: Mapping[str, Bandwidth], title: str) -> None:
         measured: by label; those that begin with COPY are the copies.
         title: the message of the figure, with the device.
     """
-    colours = {NUMPY: ORANGE, GUARDED: BLUE, ONCE: SKY, PLAIN: SKY}
-    with figure(7.5, 3.0) as (drawn, axes):
-        for row, (label, one) in enumerate(measured.items()):
-            low, high = one.middle_half
-            axes.barh(row, one.speed, color=colours.get(label, GREY), height=0.65)
-            axes.plot([low, high], [row, row], color="black", lw=1.5, marker="|", ms=8)
-            axes.annotate(f"{one.speed:.3g}", (max(high, one.speed), row), xytext=(6, 0), textcoords="offset points",
-                          va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
-        axes.axvline(measured[_yardstick(measured)].speed, color="black", ls="--", lw=1)
-        rows = len(measured)
-        axes.set(yticks=range(rows), yticklabels=list(measured), ylim=(rows - 0.4, -0.6), title=title)
-        axes.set_xlabel("GB/s read and written (black: middle half of the runs; dashed: the yardstick)")
-        axes.grid(axis="y", visible=False)
-        axes.margins(x=0.12)
-    words = ", ".join(f"{label} {one.speed:.3g} GB/s" for label, one in measured.items())
-    show(drawn, f"{title}: {words}.")
+    yardstick = _yardstick(measured)
+    ways = {label: (one.middle_half[0], one.speed, one.middle_half[1]) for label, one in measured.items()}
+    colours = {label: GREY for label in measured if label.startswith(COPY)} | {NUMPY: ORANGE, ONCE: SKY, PLAIN: SKY}
+    line = "the yardstick", measured[yardstick].speed
+    show(*speeds(ways, title, "GB/s read and written", colours=colours, line=line))
 
 
 def _yardstick(measured: Mapping[str, Bandwidth]) -> str:

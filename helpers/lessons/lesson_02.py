@@ -6,7 +6,6 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.lessons.lesson_01 import smooth
-from helpers.measure import timing
+from helpers.measure import plots, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show
 from helpers.measure.tables import Table
 
@@ -268,13 +267,13 @@ def _time_block(kernel: opencl.Kernel) -> str:
         "one element": (element, (BLOCK_TIMED, BLOCK_TIMED)),
         "your block": (kernel.kernel, (BLOCK_TIMED // 2, BLOCK_TIMED // 2)),
     }
-    runs = in_turn(
+    runs = timing.measure_interleaved(
         {label: lambda one=one, grid=grid: one(kernel.queue, grid, None, *bench.buffers, *sizes)
          for label, (one, grid) in jobs.items()},
-        kernel.queue, repeats=5, warmup=1,
+        opencl.name(kernel.device), on=kernel.queue,
     )  # fmt: skip
     one, yours = runs.values()
-    if not is_clear(one, yours):
+    if not timing.is_clear(one, yours):
         return "the spread of its time allows no comparison"
     factor = one.median / yours.median
     said = f"{factor:.2g} times as fast as one element a work-item ({BLOCK_TIMED} x {BLOCK_TIMED})"
@@ -424,16 +423,6 @@ def panels(rows: int, columns: int, width: int, title: str) -> None:
     )
 
 
-def is_clear(one: timing.Measurement, other: timing.Measurement) -> bool:
-    """Return whether two measurements differ: by more than the larger spread, or with middle halves that are apart.
-
-    The second rule is for a time that varies much beside one that is many times shorter: the spread of the long one may
-    exceed the gap, although none of its usual runs comes near the short one.
-    """
-    (low, high), (other_low, other_high) = one.quartiles, other.quartiles
-    return timing.is_clear(one, other) or high < other_low or other_high < low
-
-
 def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
     """Draw the speed of programs that differ by one change each, and what every change brought.
 
@@ -447,26 +436,15 @@ def gains(runs: Sequence[timing.Measurement], size: int, title: str) -> str:
     """
     speeds = [2 * size**3 / run.median / 1e9 for run in runs]
     factors = [now / before for before, now in itertools.pairwise(speeds)]
-    clear = [is_clear(before, now) for before, now in itertools.pairwise(runs)]
+    clear = [timing.is_clear(before, now) for before, now in itertools.pairwise(runs)]
     notes = [f" (x {factor:.3g})" if sure else " (noisy)" for factor, sure in zip(factors, clear, strict=True)]
-    notes = ["", *notes]
-    with figure(7.5, 0.42 * len(runs) + 1) as (drawn, axes):
-        axes.plot(speeds, range(len(runs)), color=GREY, lw=1)
-        for place, (run, speed, note) in enumerate(zip(runs, speeds, notes, strict=True)):
-            low, high = (2 * size**3 / seconds / 1e9 for seconds in reversed(run.quartiles))
-            spread = [[abs(speed - low)], [abs(high - speed)]]
-            axes.errorbar(speed, place, xerr=spread, color=BLUE, marker="o", ms=8, capsize=4)
-            axes.annotate(f"{speed:.3g}{note}", (max(speed, high), place), xytext=(9, 4), textcoords="offset points",
-                          va="center", fontsize=9)  # fmt: skip
-        axes.set_yticks(range(len(runs)), [run.label for run in runs])
-        axes.set(xscale="log", xlim=(min(speeds) / 2, max(speeds) * 6), ylim=(len(runs) - 0.4, -0.6))
-        axes.set(xlabel=f"speed for {size:,} x {size:,} (GFLOP/s); in brackets, times the point above")
-        axes.grid(axis="y", visible=False)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    words = "; ".join(
-        f"{run.label}: {speed:.3g} GFLOP/s{note}" for run, speed, note in zip(runs, speeds, notes, strict=True)
-    )
-    show(drawn, f"{title}. {words}. The bars are the middle half of the runs.")
+    names = [run.label for run in runs]
+    ways = {
+        run.label: tuple(2 * size**3 / seconds / 1e9 for seconds in (run.quartiles[1], run.median, run.quartiles[0]))
+        for run in runs
+    }
+    xlabel = f"speed for {size:,} x {size:,} in GFLOP/s; in brackets, times the point above"
+    show(*plots.speeds(ways, title, xlabel, logarithmic=True, notes=dict(zip(names[1:], notes, strict=True))))
     changes = list(zip(factors, clear, (run.label for run in runs[1:]), strict=True))
     unsure = "; ".join(label for _, sure, label in changes if not sure)
     if not any(clear):
@@ -483,19 +461,10 @@ def ways(runs: Mapping[tuple[str, str], timing.Measurement], title: str) -> None
         runs: for each line's name and number of ways (`8 ways`) what was measured there.
         title: the message of the figure, with the device.
     """
-    looks = ((RED, "o", "-"), (BLUE, "s", "-"), (GREEN, "^", "--"))
-    names, counts = (list(dict.fromkeys(parts)) for parts in zip(*runs, strict=True))
-    with figure(7.5, 3.6) as (drawn, axes):
-        for name, (colour, marker, line) in zip(names, looks, strict=False):
-            points = [runs[name, count] for count in counts]
-            below, above = ([1e3 * abs(run.median - run.quartiles[end]) for run in points] for end in (0, 1))
-            middle = [1e3 * run.median for run in points]
-            axes.errorbar(counts, middle, (below, above), color=colour, marker=marker, ls=line, capsize=3, label=name)
-        axes.set(xlabel="what occurs in the data", ylabel="time of one run (ms)", title=title)
-        axes.set_ylim(0, 1.1e3 * max(run.quartiles[1] for run in runs.values()))
-        drawn.legend(loc="outside lower center", ncols=len(names))
-    words = "; ".join(f"{name}, {count}: {timing.duration(run.median)}" for (name, count), run in runs.items())
-    show(drawn, f"{title}. {words}. The bars are the middle half of the runs.")
+    series: dict[str, list[tuple[str, timing.Measurement]]] = {}
+    for (name, count), run in runs.items():
+        series.setdefault(name, []).append((count, run))
+    plots.time_against_size(series, title, "what occurs in the data", logarithmic=False)
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
@@ -508,22 +477,6 @@ TRACED = 96  # rows of the matrices whose accesses are counted
 def round_up(number: int, step: int) -> int:
     """Return the smallest multiple of `step` that is not below `number` (lesson 01, exercise 1)."""
     return -(-number // step) * step
-
-
-def in_turn(
-    jobs: Mapping[object, Callable[[], object]], queue: cl.CommandQueue, repeats: int = 9, warmup: int = 2
-) -> dict[object, timing.Measurement]:
-    """Time several jobs as `timing.in_turn` does.
-
-    Args:
-        jobs: for each label a function without arguments that uses `queue`.
-        queue: what to wait for after each call; its device stands beside the numbers.
-        repeats: rounds that count.
-        warmup: rounds before them.
-    """
-    device = opencl.name(queue.device)
-    wait = partial(timing.synchronise, on=queue)
-    return timing.in_turn(jobs, dict.fromkeys(jobs, device), repeats, warmup, wait=wait)
 
 
 RUNG = """
@@ -692,8 +645,8 @@ class MatmulBenchmark:
         if shown:
             self.report(label)
 
-    def measure_in_turn(self, launches: Mapping[object, Launch], repeats: int = 5) -> list[timing.Measurement]:
-        """Time several products of the two matrices turn about, keep them under their labels, and return them."""
+    def measure_interleaved(self, launches: Mapping[object, Launch], repeats: int = 5) -> list[timing.Measurement]:
+        """Time several products of the two matrices interleaved, keep them under their labels, and return them."""
         import pyopencl as cl
 
         jobs = {
@@ -702,7 +655,7 @@ class MatmulBenchmark:
         }
         time.sleep(timing.SETTLE)  # `test` uses NumPy
         try:
-            runs = in_turn(jobs, self.queue, repeats, warmup=1)
+            runs = timing.measure_interleaved(jobs, self.device, repeats, on=self.queue)
         except cl.Error as error:
             raise self._not_started(error) from None
         self.runs |= runs
@@ -731,7 +684,7 @@ class MatmulBenchmark:
         self.numpy_alone = best is not together
         self.runs["NumPy"] = best
         self.report("NumPy")
-        if self.numpy_alone and is_clear(together, best):
+        if self.numpy_alone and timing.is_clear(together, best):
             print(
                 f"With all its threads NumPy reached only {self._speed(together.median):.3g} GFLOP/s. Probably other "
                 "programs have the cores: close them and run this cell again."

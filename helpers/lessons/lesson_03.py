@@ -110,7 +110,7 @@ def _longest_chain(source: str, shape: tuple[int, ...]) -> int:
 def _beside(given: str, yours: str, *arrays: np.ndarray) -> str:
     """Time the function that was given and the learner's in turn, and say what came."""
     functions = {"the one that was given": tile.Function(given), "yours": tile.Function(yours)}
-    before, after = tile.measure_in_turn(functions, *arrays, repeats=15).values()
+    before, after = tile.measure_interleaved(functions, *arrays, repeats=15).values()
     size = " x ".join(f"{n:,}" for n in arrays[0].shape)
     said = f"for {size} elements: given {duration(before.median)}, yours {duration(after.median)}"
     if not is_clear(before, after):
@@ -231,24 +231,3 @@ def operations_table() -> Table:
         shapes = ", ".join(f"{one}: {' x '.join(map(str, shape))}" for one, shape in operation.shapes.items())
         rows.append((name, shapes, stages.program.statements[0].text, stages.tiles.blocks[0].text))
     return Table(rows, ("operation", "inputs", "Tile", "the compiler's choice here"))
-
-
-def bars(speeds: Mapping[str, tuple[float, float, float]], title: str, xlabel: str) -> None:
-    """Draw how fast each of several ways is, one bar a way, with the middle half of its runs.
-
-    Args:
-        speeds: for each way the lower quartile, the median and the upper quartile.
-        title: the message of the figure, with the device.
-        xlabel: what is drawn, with its unit.
-    """
-    with figure(7.5, 0.36 * len(speeds) + 1.1) as (drawn, axes):
-        for place, (low, middle, high) in enumerate(speeds.values()):
-            errors = [[middle - low], [high - middle]]
-            axes.barh(place, middle, xerr=errors, color=BLUE, error_kw={"ecolor": "black", "capsize": 3})
-            axes.annotate(f"{middle:.3g}", (high, place), xytext=(6, 0), textcoords="offset points", va="center")
-        axes.set(yticks=range(len(speeds)), yticklabels=list(speeds), xlabel=xlabel, title=title)
-        axes.set_xlim(0, 1.15 * max(high for _, _, high in speeds.values()))
-        axes.set_ylim(len(speeds) - 0.5, -0.5)
-        axes.grid(axis="y", visible=False)
-    words = "; ".join(f"{name}: {middle:.3g}" for name, (_, middle, _) in speeds.items())
-    show(drawn, f"{title}. {xlabel}: {words}.")

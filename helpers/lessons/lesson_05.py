@@ -525,17 +525,6 @@ class Trial:
     verdict: str  # "kept", "dropped: no clear gain", "dropped: slower", TOO_SHORT, or why it was not measured
 
 
-def in_turn(ways: Mapping[str, Callable[[], object]], repeats: int, device: str) -> tuple[Measurement, ...]:
-    """Time several ways as `timing.in_turn` does.
-
-    Args:
-        ways: for each its name and a function that does the work once.
-        repeats: rounds that count, after one that does not.
-        device: the name of the device that does the work.
-    """
-    return tuple(timing.in_turn(ways, dict.fromkeys(ways, device), repeats).values())
-
-
 def greedy_ablation(
     prepare: Callable[..., Callable[[], object]],
     measure: Callable[[Mapping[str, Callable[[], object]]], tuple[Measurement, ...]],
@@ -630,7 +619,7 @@ def alone_and_on_top(
 def time_steps(
     models: Mapping[str, tuple[keras.Model, np.ndarray]], labels: np.ndarray, batch: int, steps: int, device: str
 ) -> tuple[Measurement, ...]:
-    """Time runs of a few training steps of several networks in turn.
+    """Time runs of a few training steps of several networks, interleaved.
 
     Args:
         models: for each name a compiled network and images of the form that it takes, at least batch * steps.
@@ -644,13 +633,13 @@ def time_steps(
         name: functools.partial(model.fit, images[:n], labels[:n], batch_size=batch, verbose=0)
         for name, (model, images) in models.items()
     }
-    return in_turn(ways, 3, device)
+    return tuple(timing.measure_interleaved(ways, device, 3).values())
 
 
-def time_in_turn(
+def time_trainings(
     models: Mapping[str, keras.Model], images: np.ndarray, labels: np.ndarray, repeats: int, device: str
 ) -> tuple[Measurement, ...]:
-    """Time the training of several networks in turn.
+    """Time the training of several networks, interleaved.
 
     Args:
         models: for each form its network; all are compiled here, in the same way.
@@ -668,7 +657,7 @@ def time_in_turn(
         name: functools.partial(model.fit, images, labels, batch_size=_BATCH, verbose=0)
         for name, model in models.items()
     }
-    return in_turn(ways, repeats, device)
+    return tuple(timing.measure_interleaved(ways, device, repeats).values())
 
 
 @functools.cache

@@ -170,10 +170,10 @@ def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: 
 # ---------------------------------------------------------------------------------------------- time
 
 
-def in_turn(
+def time_runtimes(
     ways: Mapping[str, Callable[[], object]], rounds: int = 20, seconds: float = 4.0, rest: float = 0.001
 ) -> dict[str, list[float]]:
-    """Time several ways as `timing.in_turn` does, without a wait: each ends when its result is there.
+    """Time several ways, interleaved, without a wait: each ends when its result is there.
 
     Args:
         ways: for each name a function without arguments that returns a NumPy array.
@@ -182,15 +182,14 @@ def in_turn(
         rest: seconds of sleep before each run, in which threads of the run before can end.
 
     Returns:
-        For each way the seconds of every counted run.
+        For each way the seconds of every counted run: plain data, which travels between processes.
     """
-    nowhere = dict.fromkeys(ways, "")
-    timed = timing.in_turn(ways, nowhere, rounds, 2, wait=lambda result: None, rest=rest, seconds=seconds)
+    timed = timing.measure_interleaved(ways, "", rounds, 2, wait=False, rest=rest, seconds=seconds)
     return {name: list(run.seconds) for name, run in timed.items()}
 
 
 def measurements(noted: Mapping[str, Sequence[float]], device: str) -> dict[str, Measurement]:
-    """Return what `in_turn` noted, with the name of the device."""
+    """Return what `time_runtimes` noted, with the name of the device."""
     return {name: Measurement(name, device, tuple(seconds)) for name, seconds in noted.items()}
 
 

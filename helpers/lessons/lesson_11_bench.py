@@ -145,7 +145,9 @@ def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[floa
 
     ways = {task: functools.partial(start, task) for task in works}
     rest = timing.SETTLE if framework == "numpy" else 0.0
-    timed = timing.in_turn(ways, dict.fromkeys(works, device), repeats=15, warmup=3, rest=rest, seconds=seconds)
+    timed = timing.measure_interleaved(
+        ways, dict.fromkeys(works, device), repeats=15, warmup=3, rest=rest, seconds=seconds
+    )
     if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
         raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so its speed counts nowhere.")
     return [(task, device, list(timed[task].seconds)) for task in works]

@@ -17,7 +17,7 @@ from helpers.judge import checks
 from helpers.lessons import lesson_14_judge as judge
 from helpers.lessons import lesson_14_web
 from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.measure.plots import BLUE, GREY, ORANGE, show, speeds
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement
 
@@ -314,34 +314,18 @@ void add(...) {
 
 
 def draw_speeds(bench: Matrices, ceiling: tuple[float, str] | None) -> None:
-    """Draw the speed of every product as a point with the middle half of its runs, and the ceiling as a line."""
+    """Draw the speed of every product with the middle half of its runs, and the ceiling as a line."""
     labels = list(bench.runs)
-    looks = {"WebGPU": (ORANGE, "s"), "OpenCL": (BLUE, "o"), "NumPy": (GREY, "D")}
-    words, speeds = [], []
-    with figure(7.5, 0.55 * len(labels) + 1.5) as (drawn, axes):
-        for place, label in enumerate(labels):
-            speed = bench.gflops(label)
-            low, high = (2 * bench.size**3 / seconds / 1e9 for seconds in reversed(bench.runs[label].quartiles))
-            colour, marker = looks[label.split()[0]]
-            axes.plot([low, high], [place, place], color="black", lw=2)
-            axes.plot(speed, place, color=colour, marker=marker, ms=9)
-            axes.annotate(f"{speed:.3g}", (speed, place), xytext=(0, 8), textcoords="offset points", ha="center",
-                          fontsize=9)  # fmt: skip
-            words.append(f"{label}: {speed:.3g} GFLOP/s on {bench.runs[label].device}")
-            speeds += [low, high]
-        if ceiling:
-            axes.axvline(ceiling[0], color="black", ls="--", lw=1)
-            axes.annotate(f"arithmetic alone, in OpenCL: {ceiling[0]:.3g}", (ceiling[0], len(labels) - 0.55),
-                          xytext=(-5, 0), textcoords="offset points", ha="right", fontsize=9)  # fmt: skip
-            words.append(f"ceiling of arithmetic, in OpenCL on {ceiling[1]}: {ceiling[0]:.3g} GFLOP/s")
-            speeds.append(ceiling[0])
-        names = [f"{label}\n{bench.runs[label].device}" for label in labels]
-        axes.set(yticks=range(len(labels)), xscale="log", xlabel="speed (GFLOP/s), logarithmic",
-                 xlim=(min(speeds) / 2, 2 * max(speeds)), ylim=(len(labels) - 0.4, -0.7))  # fmt: skip
-        axes.set_yticklabels(names, fontsize=8)
-        title = f"One product of two {bench.size} x {bench.size} matrices, float32"
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    show(drawn, f"{title}. {'; '.join(words)}.")
+    kinds = {"WebGPU": ORANGE, "OpenCL": BLUE, "NumPy": GREY}
+    ways, colours = {}, {}
+    for label, run in bench.runs.items():
+        low, high = run.quartiles
+        name = f"{label}\n{run.device}"
+        ways[name] = tuple(2 * bench.size**3 / seconds / 1e9 for seconds in (high, run.median, low))
+        colours[name] = kinds[label.split()[0]]
+    title = f"One product of two {bench.size} x {bench.size} matrices, float32"
+    line = ("arithmetic alone, in OpenCL", ceiling[0]) if ceiling else None
+    show(*speeds(ways, title, "speed in GFLOP/s", logarithmic=True, colours=colours, line=line))
     above = [label for label in labels if ceiling and bench.gflops(label) > ceiling[0]]
     if any(bench.runs[label].device in (ceiling[1], cpu_name()) for label in above):
         print(f"Faster than the ceiling: {', '.join(above)}. It was measured too low, perhaps by a busy machine.")

@@ -21,7 +21,7 @@ import numpy as np
 
 from helpers import ROOT
 from helpers.compute import backends, processes, webgpu
-from helpers.measure.plots import BLUE, GREY, ORANGE, figure
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, speeds
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement, duration
 
@@ -200,7 +200,8 @@ def adapters(page: Page) -> Table:
     rows, kinds = [], {"cpu": "program on the processor", "gpu": "GPU"}
     for one in _adapters():
         limits = [one.limits[f"max-{name}"] for name in ("buffer-size", "compute-invocations-per-workgroup")]
-        rows.append(("Python", webgpu.title(one), webgpu.runtime(one), *_sizes(*limits), kinds[webgpu.kind(one)]))
+        device = webgpu.describe(one)
+        rows.append(("Python", device.name, device.runtime, *_sizes(*limits), kinds[device.kind]))
     if page.answer:
         gpu = page.answer.gpu
         limits = [gpu["limits"][name] for name in ("maxBufferSize", "maxComputeInvocationsPerWorkgroup")]
@@ -334,26 +335,13 @@ def draw_race(one: Race, prediction: str | None = None) -> Image:
     times = one.times()
     fastest = min(times, key=lambda m: m.median).label
     said = f"your prediction: {prediction}" if prediction else "no prediction made"
-    looks = {"NumPy": (GREY, "^"), "Python, WebGPU": (ORANGE, "s"), "the page": (BLUE, "o")}
-    labels = [f"{m.label}:\n{m.device.replace(' (', chr(10) + '(')}" for m in times]
-    with figure(7.5, 0.75 * len(times) + 1.5) as (drawn, axes):
-        for row, m in enumerate(times):
-            colour, marker = looks[m.label]
-            low, high = m.quartiles
-            axes.plot([low, high], [row, row], color=colour, lw=5, alpha=0.4, solid_capstyle="round")
-            axes.plot(m.median, row, marker, color=colour, ms=9)
-            place = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(duration(m.median), (m.median, row), **place)
-        axes.set(xscale="log", yticks=range(len(times)), yticklabels=labels, ylim=(len(times) - 0.4, -0.6))
-        shortest, longest = min(m.median for m in times), max(m.median for m in times)
-        axes.set(xlim=(shortest / 4, longest * 4), xlabel="time of one run, logarithmic; band: middle half of the runs")
-        axes.xaxis.set_major_formatter(lambda seconds, _: duration(seconds))  # powers of ten alone have a label
-        axes.xaxis.set_minor_formatter("")
-        waits = "" if one.page.answer else " (no answer of the page)" if one.page.verdict != NONE_YET else NOT_YET
-        title = f"One kernel, {len(one.seeds):,} numbers, {ROUNDS:,} rounds{waits}\nFastest: {fastest}; {said}"
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-        words = "; ".join(f"{m.label} on {m.device}: {duration(m.median)}" for m in times)
-        return picture(drawn, f"Points on a logarithmic axis: the time of one run. {words}{waits}.")
+    kinds = {"NumPy": GREY, "Python, WebGPU": ORANGE, "the page": BLUE}
+    names = {m.label: f"{m.label}:\n{m.device.replace(' (', chr(10) + '(')}" for m in times}
+    ways = {names[m.label]: (m.quartiles[0], m.median, m.quartiles[1]) for m in times}
+    colours = {names[label]: colour for label, colour in kinds.items() if label in names}
+    waits = "" if one.page.answer else " (no answer of the page)" if one.page.verdict != NONE_YET else NOT_YET
+    title = f"One kernel, {len(one.seeds):,} numbers, {ROUNDS:,} rounds{waits}\nFastest: {fastest}; {said}"
+    return picture(*speeds(ways, title, "time of one run", logarithmic=True, number=duration, colours=colours))
 
 
 # ---------------------------------------------------------------------------------------------- a network that reads

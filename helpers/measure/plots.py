@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,33 +64,108 @@ def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10
     """
     rows = -(-len(images) // columns)
     with figure(7.5, 0.9 * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
-        for one in axes.flat:
-            one.axis("off")
-        for one, image, label in zip(axes.flat, images, labels, strict=False):
-            one.imshow(image, cmap="gray_r", vmin=0, vmax=255)
-            one.set_title(str(label), fontsize=10, loc="center")
+        for panel in axes.flat:
+            panel.axis("off")
+        for panel, image, label in zip(axes.flat, images, labels, strict=False):
+            panel.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+            panel.set_title(str(label), fontsize=10, loc="center")
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
 
 
-def time_against_size(series: dict[str, list[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
-    """Draw time against size on logarithmic axes, each point with the quartiles of its runs.
+def three_digits(value: float) -> str:
+    """Return a number with three significant digits, without an exponent below a million: 0.238, 26.8, 1,200."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def speeds(
+    ways: Mapping[str, tuple[float, float, float]],
+    title: str,
+    xlabel: str,
+    *,
+    logarithmic: bool = False,
+    number: Callable[[float], str] = three_digits,
+    colours: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
+    line: tuple[str, float] | None = None,
+) -> tuple[Figure, str]:
+    """Draw how fast each of several ways is, with the middle half of its runs; `show(*speeds(...))` displays it.
+
+    Args:
+        ways: for each way the lower quartile, the median and the upper quartile.
+        title: the message of the figure, with the device.
+        xlabel: what is drawn, with its unit.
+        logarithmic: points on a logarithmic axis; otherwise bars from 0.
+        number: how a value is written.
+        colours: for each way; blue where there is none.
+        notes: for each way what stands behind its number.
+        line: a value to compare with, drawn as a dashed line, and its name before it.
+
+    Returns:
+        The figure, and its alternative text.
+    """
+    colours, notes, words = colours or {}, notes or {}, []
+    values = [value for quartiles in ways.values() for value in quartiles] + ([line[1]] if line else [])
+    height = 1.4 + sum(0.2 + 0.2 * len(name.splitlines()) for name in ways)
+    with figure(7.5, height) as (drawn, axes):
+        for place, (name, (low, middle, high)) in enumerate(ways.items()):
+            look = {"color": colours.get(name, BLUE)}
+            if logarithmic:
+                axes.plot(middle, place, "o", ms=8, **look)
+            else:
+                axes.barh(place, middle, height=0.65, **look)
+            axes.plot([low, high], [place, place], color="black", lw=1.5, marker="|", ms=8)
+            axes.annotate(number(middle) + notes.get(name, ""), (max(high, middle), place), xytext=(7, 0),
+                          textcoords="offset points", va="center", fontsize=9,
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+            words.append(f"{' '.join(name.split())}: {number(middle)}{notes.get(name, '')}")
+        if line:
+            axes.axvline(line[1], color="black", ls="--", lw=1)
+            words.append(f"{line[0]}: {number(line[1])}")
+        marks = f"black: middle half of the runs{f'; dashed: {line[0]}' if line else ''}"
+        axes.set(yticks=range(len(ways)), ylim=(len(ways) - 0.4, -0.6), xlabel=xlabel)
+        axes.set_yticklabels(list(ways), fontsize=9)
+        if logarithmic:
+            axes.set(xscale="log", xlim=(min(values) / 2, 5 * max(values)))
+            axes.xaxis.set_major_formatter(lambda value, _: number(value))
+            axes.xaxis.set_minor_formatter("")
+        else:
+            axes.set_xlim(0, 1.18 * max(values))
+        axes.grid(axis="y", visible=False)
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+        drawn.supxlabel(marks, fontsize=9, x=0.99, ha="right")
+    return drawn, f"{title}. {xlabel}: {'; '.join(words)}."
+
+
+def time_against_size(
+    series: Mapping[str, Sequence[tuple[int | str, Measurement]]], title: str, xlabel: str, logarithmic: bool = True
+) -> None:
+    """Draw time against size, each point with the quartiles of its runs.
 
     Args:
         series: for each line its points: the size and what was measured there.
         title: the message of the figure.
         xlabel: what the size counts.
+        logarithmic: both axes; otherwise the time begins at 0, and a size may be a text.
     """
     looks = ((ORANGE, "o", "-"), (BLUE, "s", "-"), (SKY, "^", "--"), (GREEN, "D", "--"))
+    words = []
     with figure(7.5, 4.2) as (drawn, axes):
         for (label, points), (colour, marker, line) in zip(series.items(), looks, strict=False):
             sizes = [size for size, _ in points]
             axes.plot(sizes, [m.median for _, m in points], color=colour, marker=marker, ls=line, ms=5, label=label)
             low, high = zip(*(m.quartiles for _, m in points), strict=True)
             axes.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
-        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="time of one run (s)", title=title)
+            words += [f"{label}, {size}: {duration(m.median)}" for size, m in (points[0], points[-1])]
+        axes.set(xlabel=xlabel, ylabel="time of one run", title=title)
+        if logarithmic:
+            axes.set(xscale="log", yscale="log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds) if seconds else "0")
         axes.legend()
-    show(drawn, f"{title} Lines: {', '.join(series)}; time in seconds against {xlabel}, both axes logarithmic.")
+    scale = ", both axes logarithmic" if logarithmic else ""
+    show(drawn, f"{title} Time against {xlabel}{scale}; bands: middle half of the runs. {'; '.join(words)}.")
 
 
 def _extent(spans: Sequence[tuple[str, str, float, float]]) -> tuple[float, float]:

@@ -152,13 +152,14 @@ def measure(
     return Measurement(label or getattr(function, "__name__", "run"), device, tuple(seconds))
 
 
-def in_turn(
+def measure_interleaved(
     ways: Mapping[Label, Callable[[], object]],
-    devices: Mapping[Label, str],
+    device: str | Mapping[Label, str],
     repeats: int = 5,
     warmup: int = 1,
     *,
-    wait: Callable[[object], object] = synchronise,
+    on: object = None,
+    wait: bool = True,
     rest: float = 0.0,
     seconds: float = math.inf,
 ) -> dict[Label, Measurement]:
@@ -166,22 +167,26 @@ def in_turn(
 
     Args:
         ways: for each label a function without arguments.
-        devices: for each label the name of the device that does the work.
+        device: the name of the device that does the work; where they differ, a name for each label.
         repeats: rounds that count.
         warmup: rounds before them that do not count.
-        wait: takes what a way returned, and returns when the device has finished.
+        on: the OpenCL command queue that the ways use, if they use one.
+        wait: whether to wait for the device after each run; False where a way returns only when its result is there.
         rest: seconds of sleep before each run, in which threads of the run before can end.
         seconds: when they are over, no more rounds begin; five that count are made in any case.
     """
+    devices = dict.fromkeys(ways, device) if isinstance(device, str) else device
     noted: dict[Label, list[float]] = {label: [] for label in ways}
-    first = time.perf_counter()
+    start = time.perf_counter()
     for turn in range(warmup + repeats):
         for label, way in ways.items():
             time.sleep(rest)
             begin = time.perf_counter()
-            wait(way())
+            result = way()
+            if wait:
+                synchronise(result, on)
             noted[label].append(time.perf_counter() - begin)
-        if turn >= warmup + 4 and time.perf_counter() - first > seconds:
+        if turn >= warmup + 4 and time.perf_counter() - start > seconds:
             break
     texts = {label: ", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in ways}
     return {label: Measurement(texts[label], devices[label], tuple(noted[label][warmup:])) for label in ways}
@@ -207,10 +212,10 @@ class Record:
         _wait_for_device(device)
         self.spans.append((device, what, begin, time.perf_counter()))
 
-    def turn_about(
+    def measure_interleaved(
         self, ways: Mapping[str, Callable[[], object]], devices: Mapping[str, str], repeats: int = 5
     ) -> tuple[dict[str, Measurement], dict[str, list[tuple[str, str, float, float]]]]:
-        """Time several ways as `in_turn` does, and keep of each the pieces of its middle run.
+        """Time several ways as the function of that name does, and keep of each the pieces of its middle run.
 
         Args:
             ways: for each way a function without arguments that notes its pieces of work in this record.
@@ -227,15 +232,15 @@ class Record:
             runs[name].append(self.spans)
             return ways[name]()
 
-        timed = in_turn({name: partial(noting, name) for name in ways}, devices, repeats)
+        timed = measure_interleaved({name: partial(noting, name) for name in ways}, devices, repeats)
         self.spans = []
         middle = {name: int(np.argsort(timed[name].seconds)[repeats // 2]) + 1 for name in ways}
         return timed, {name: runs[name][middle[name]] for name in ways}
 
 
-def is_clear(one: Measurement, other: Measurement) -> bool:
+def is_clear(first: Measurement, second: Measurement) -> bool:
     """Return whether the gap between two medians is larger than the larger of the two spreads."""
-    return abs(one.median - other.median) > max(one.spread, other.spread)
+    return abs(first.median - second.median) > max(first.spread, second.spread)
 
 
 def _times(factor: float) -> str:

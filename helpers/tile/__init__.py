@@ -19,7 +19,7 @@ Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do; whole numbers d
 """
 
 from helpers.tile.blocks import Block, Tiles, choose_tile, default_tile
-from helpers.tile.function import Function, Stages, measure_in_turn
+from helpers.tile.function import Function, Stages, measure_interleaved
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten
 from helpers.tile.ranges import Ranges, infer
@@ -27,5 +27,5 @@ from helpers.tile.syntax import Program, TileError, parse
 
 __all__ = [
     "Block", "Code", "Flat", "Function", "Program", "Ranges", "Stages", "TileError", "Tiles",
-    "choose_tile", "default_tile", "emit", "flatten", "infer", "measure_in_turn", "parse",
+    "choose_tile", "default_tile", "emit", "flatten", "infer", "measure_interleaved", "parse",
 ]  # fmt: skip

@@ -192,10 +192,10 @@ class Function:
             raise self.program.error(node, what, "Work on smaller arrays, or on parts of them.")
 
 
-def measure_in_turn(
+def measure_interleaved(
     functions: Mapping[str, Function], *arrays: np.ndarray, repeats: int = 15
 ) -> dict[str, timing.Measurement]:
-    """Time several functions on the same arrays as `timing.in_turn` does.
+    """Time several functions on the same arrays as `timing.measure_interleaved` does.
 
     As in `Function.measure`, the arrays are copied to the device before the clock starts, for each function apart.
 
@@ -211,4 +211,4 @@ def measure_in_turn(
     }
     names = {label: opencl.name(function.device) for label, function in functions.items()}
     time.sleep(timing.SETTLE)
-    return timing.in_turn(ways, names, repeats, warmup=2)
+    return timing.measure_interleaved(ways, names, repeats, warmup=2)
