@@ -41,6 +41,8 @@ else:
     import fcntl
 if sys.version_info >= (3, 8):
     try:
+        if ROOT not in sys.path:
+            sys.path.insert(0, ROOT)  # a Python that is told to be safe leaves this folder out
         from helpers import commands
         from helpers.errors import WorkshopError
     except ImportError as problem:
