@@ -120,13 +120,11 @@ def test_a_mistake_in_the_arguments_says_what_why_and_next(arguments, what, caps
     assert f"{arguments[0]} --help" in said.splitlines()[-1]
 
 
-def test_devices_says_that_it_works_and_that_the_chosen_device_is_not_there(monkeypatch, capsys):
-    monkeypatch.setenv("PYOPENCL_CTX", "no such driver")
+def test_devices_says_that_it_works(monkeypatch, capsys):
     monkeypatch.setattr(devices, "find", lambda timeout: [devices.ask("opencl", timeout)])  # all: test_devices
     assert commands.load("devices").run(argparse.Namespace(timeout=60.0)) in (0, 1)
     said = capsys.readouterr()
     assert said.err.startswith("Asking OpenCL, TensorFlow")
-    assert "PYOPENCL_CTX=no such driver names no device here." in said.out
 
 
 def test_a_full_disk_is_one_message():

@@ -67,6 +67,8 @@ def run_lessons(
                 row = _run_lesson(path, profile, build, cell_seconds, grade)
             except WorkshopError as error:
                 row = {"verdict": "failed", "message": str(error)}
+            except ImportError:
+                raise  # the installation is broken, not this copy
             except Exception as error:  # whatever a stranger's file holds: it has failed, and the next one is run
                 row = {"verdict": "failed", "message": f"The file cannot be run: {error!r}"}
             rows[-1] |= {key: printable(value) if isinstance(value, str) else value for key, value in row.items()}
