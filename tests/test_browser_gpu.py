@@ -71,7 +71,7 @@ def test_the_race_counts_right_results_alone_and_judges_by_the_pages_secret():
     assert [measurement.label for measurement in race.times()][:2] == ["NumPy", "Python, WebGPU"]
     answer(race.page, {"secret": 5, "seconds": [0.1, 0.2, 0.3]}, web.mixed(seeds, 5))
     assert race.page.verdict.startswith("right") and race.times()[-1].median == 0.2
-    assert "the page on a card: 200 ms" in web.draw_race(race).alt
+    assert "a card: 200 ms" in web.draw_race(race).alt
     answer(race.page, {"secret": 6, "seconds": [0.1, 0.2, 0.3]}, web.mixed(seeds, 5))
     assert race.page.verdict.startswith("not yet: 256 of 256")
 
