@@ -1,6 +1,6 @@
 """Findings about NVIDIA GPUs: driver, generation, what hides them, and frameworks that were not built for them.
 
-Not verified on hardware: tested with outputs of nvidia-smi that others have published, of old and new drivers.
+Run on one H100; otherwise tested with outputs of nvidia-smi that others have published, of old and new drivers.
 """
 
 from __future__ import annotations

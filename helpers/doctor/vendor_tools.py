@@ -1,6 +1,6 @@
 """What watches a GPU: nvidia-smi, the Linux kernel for AMD's, macOS' ioreg, Windows' GPU Engine counters.
 
-Not verified on hardware: all of them are tested with stored outputs alone.
+nvidia-smi was run on one H100; all the others are tested with stored outputs alone.
 """
 
 from __future__ import annotations
