@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.compute import devices, host, products
-from helpers.compute.device import looks_integrated
+from helpers.compute import devices, frameworks, host, products
+from helpers.compute.device import looks_integrated, preference
 from helpers.compute.devices import FRAMEWORKS, KINDS, Answer, Device, ask, find, pick, table
 from helpers.errors import WorkshopError
 
@@ -363,3 +364,18 @@ def test_pick_says_what_there_is_and_why_the_rest_is_silent():
 )
 def test_what_is_not_installed_is_told_with_the_command_that_brings_it(asked, command):
     assert devices.not_installed(*asked).endswith(command)
+
+
+def test_of_a_macs_two_gpus_the_card_is_taken():
+    """What clinfo tells of a MacBook Pro with a Radeon Pro 560X: https://github.com/xmrig/xmrig/issues/1394."""
+    import pyopencl as cl
+
+    def listed(name, kind, gib, shares_memory):
+        facts = {"name": name, "type": kind, "global_mem_size": gib * 2**30, "host_unified_memory": shares_memory}
+        platform = types.SimpleNamespace(version="OpenCL 1.2 (Aug 30 2020 23:06:50)")
+        return frameworks.describe_opencl(types.SimpleNamespace(platform=platform, vendor="", **facts))
+
+    cpu = listed("Intel(R) Core(TM) i7-8750H CPU @ 2.20GHz", cl.device_type.CPU, 16, True)
+    intel = listed("Intel(R) UHD Graphics 630", cl.device_type.GPU, 1.5, True)
+    radeon = listed("AMD Radeon Pro 560X Compute Engine", cl.device_type.GPU, 4, False)
+    assert min([cpu, intel, radeon], key=preference) == radeon
