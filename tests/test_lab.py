@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -104,6 +105,7 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
         found = urlsplit(address)
         assert found.hostname == lab.ADDRESS and found.port > lab.FIRST_PORT
         assert found.path == "/lab/tree/notebooks/01-add-vectors-with-opencl.ipynb"
+        assert re.fullmatch("token=[0-9a-f]{48}", found.query)
         with DIRECT.open(address, timeout=LONG) as page:
             text = page.read().decode()
             assert page.status == 200 and "JupyterLab" in text and "announcements" in text

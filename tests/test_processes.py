@@ -115,6 +115,20 @@ def test_each_process_has_its_number_and_all_the_addresses():
     assert len({os.getpid(), *(result[2] for result in made.results)}) == 4
 
 
+@pytest.mark.skipif(os.name == "nt", reason="rights of POSIX")
+def test_what_is_handed_over_lies_in_a_folder_for_this_account_alone():
+    def look():
+        import sys
+        import tempfile
+        from pathlib import Path
+
+        return Path(tempfile.gettempdir()).stat().st_mode & 0o777, tempfile.gettempdir(), sys.flags.safe_path
+
+    mode, folder, safe_path = run(look).result
+    assert mode == 0o700 and folder != tempfile.gettempdir()
+    assert safe_path  # no module is taken from the folder in which a learner works
+
+
 def test_plain_data_comes_back_as_it_went():
     plain = [None, True, 2**80, 1.5, 2 - 1j, "é\n", b"\0", (1, [2]), {"a": {1, 2}, 3: ()}, bytearray(b"x")]
     arrays = [
