@@ -350,11 +350,7 @@ def not_listed(facts: Facts) -> Results:
     causes = (groups, hidden, in_wsl, libraries, old_tensorflow, jax_plugin, tensorflow_target, override)
     if not works(facts) or any(list(cause(facts)) for cause in causes):
         return
-    for framework in rocm_builds(facts):
-        if facts.sees_gpu(framework) is False:
-            says = facts.answers[framework].message
-            title = FRAMEWORKS[framework].title
-            yield found("amd-not-listed", facts.host, framework=title, says=says and f"It says: {says}")
+    yield from nvidia.lists_none(facts, rocm_builds(facts), "amd-not-listed")
 
 
 JUDGES = (

@@ -6,7 +6,7 @@ Run on one H100; otherwise tested with outputs of nvidia-smi that others have pu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from helpers.compute.frameworks import FRAMEWORKS
@@ -217,11 +217,16 @@ def not_listed(facts: Facts) -> Results:
     causes = (driver_fails, driver_too_old, hidden, libraries)
     if not works(facts) or any(list(cause(facts)) for cause in causes):
         return
-    for framework in cuda_builds(facts):
+    yield from lists_none(facts, cuda_builds(facts), "nvidia-not-listed")
+
+
+def lists_none(facts: Facts, built: Iterable[str], failure: str) -> Results:
+    """Tell the failure of each framework that was built for a maker's GPU and lists none, with what it says."""
+    for framework in built:
         if facts.sees_gpu(framework) is False:
             says = facts.answers[framework].message
             title = FRAMEWORKS[framework].title
-            yield found("nvidia-not-listed", facts.host, framework=title, says=says and f"It says: {says}")
+            yield found(failure, facts.host, framework=title, says=says and f"It says: {says}")
 
 
 JUDGES = (no_driver, driver_fails, driver_too_old, hidden, capability, rtx_50, libraries, not_listed, cpu_build)
