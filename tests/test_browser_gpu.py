@@ -1,5 +1,6 @@
 """WebGPU in the page: lesson 14's widgets in a real JupyterLab, the taster from its file, in the real Chromium."""
 
+import contextlib
 import inspect
 import itertools
 import json
@@ -338,12 +339,19 @@ def lab():
     return sample_lesson.of(LAB_CELLS, *jobs, BROKEN, "web.draw_digits(network)")
 
 
-def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu, tmp_path):
+@contextlib.contextmanager
+def lab_after_run_all(chromium, folder):
+    """Open the small lesson in JupyterLab, run all its cells, and yield (the tab, what its console complained of)."""
     notebook = lab()
-    path = sample_lesson.save(tmp_path, notebook)
-    with browser.served(path) as address, browser.tab_of(with_webgpu) as (tab, complaints, _):
+    path = sample_lesson.save(folder, notebook)
+    with browser.served(path) as address, browser.tab_of(chromium) as (tab, complaints, _):
         browser.open_lesson(tab, address)
         assert browser.run_cells(tab, notebook, 300) == browser.PageRecord(cells=10, executed=10)
+        yield tab, complaints
+
+
+def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu, tmp_path):
+    with lab_after_run_all(with_webgpu, tmp_path) as (tab, complaints):
         shown = tab.locator(".anygpu")
         verdicts = ("equal: True", "all 1,024 numbers equal NumPy's", "right: your kernel on google swiftshader")
         for number, verdict in enumerate(verdicts):
@@ -364,11 +372,7 @@ def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu
 
 
 def test_a_page_without_webgpu_says_so_and_run_all_ends(chromium, tmp_path):
-    notebook = lab()
-    path = sample_lesson.save(tmp_path, notebook)
-    with browser.served(path) as address, browser.tab_of(chromium) as (tab, complaints, _):
-        browser.open_lesson(tab, address)
-        assert browser.run_cells(tab, notebook, 300) == browser.PageRecord(cells=10, executed=10)
+    with lab_after_run_all(chromium, tmp_path) as (tab, complaints):
         tab.locator(".anygpu").first.get_by_text("The page did not compute").wait_for(timeout=20_000)
         pad = tab.locator(".anygpu").nth(3)  # one can draw all the same
         pad.get_by_text("JavaScript computes").wait_for(timeout=20_000)
