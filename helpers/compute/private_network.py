@@ -23,11 +23,8 @@ from pathlib import Path
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of <sched.h>
 _SET_DUMPABLE = 4  # PR_SET_DUMPABLE of <sys/prctl.h>
-_READ_FLAGS, _WRITE_FLAGS, _UP = (
-    0x8913,
-    0x8914,
-    1,
-)  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP of <linux/sockios.h>, <net/if.h>
+_READ_FLAGS, _WRITE_FLAGS = 0x8913, 0x8914  # SIOCGIFFLAGS, SIOCSIFFLAGS of <linux/sockios.h>
+_UP = 1  # IFF_UP of <net/if.h>
 
 
 @functools.cache
