@@ -93,9 +93,7 @@ def served(path, profile="preview"):
         own = {f"JUPYTERLAB_{name.upper()}_DIR": str(Path(scratch) / name) for name in ("settings", "workspaces")}
         own |= {workload.VARIABLE: profile, "TMPDIR": scratch}
         others = {key: value for key, value in os.environ.items() if key not in ("ANYGPU_GRADE", "MPLBACKEND")}
-        code = (
-            "import pathlib, sys; from helpers.commands import lab; lab.serve(pathlib.Path(sys.argv[1]), sys.argv[2])"
-        )
+        code = "import pathlib, sys; from helpers.commands import lab; lab.serve(pathlib.Path(sys.argv[1]), sys.argv[2], 0)"
         with log.open("wb") as out:
             server = subprocess.Popen(
                 [sys.executable, "-c", code, str(root), f"notebooks/{path.name}"],

@@ -143,7 +143,7 @@ print(json.dumps({"page": re.findall(r"file://\\S+open-lab-\\d+.html", seen), "a
 def test_another_account_gets_no_kernel_while_a_browser_shows_the_lessons(second_account, open_folder):
     """Its command line is read as anybody may read it; the page that it names is not."""
     waits = f"'{sys.executable}' -c 'import time; time.sleep({LONG})' %s &"  # as a browser that stays open
-    with serving(open_folder, "01", DISPLAY=":77", BROWSER=waits) as (process, address):
+    with serving(open_folder, "--port=0", "01", DISPLAY=":77", BROWSER=waits) as (process, address):
         found = urlsplit(address)
         page = ROOT / "build" / f"open-lab-{found.port}.html"
         assert address in page.read_text(encoding="utf-8") and page.stat().st_mode & 0o777 == 0o600

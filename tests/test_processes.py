@@ -496,6 +496,29 @@ def test_an_interrupt_while_it_starts_leaves_nothing(delay):
     presser.join()
 
 
+def test_a_second_interrupt_before_the_first_was_handled_leaves_nothing(monkeypatch):
+    def work():
+        import time
+
+        time.sleep(3600)
+
+    pressed, really_set = [], threading.Event.set
+
+    def press_again(event):
+        if threading.get_ident() == threading.main_thread().ident and not pressed:
+            pressed.append(event)
+            raise KeyboardInterrupt
+        really_set(event)
+
+    presser = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    presser.start()
+    monkeypatch.setattr(threading.Event, "set", press_again)
+    with pytest.raises(KeyboardInterrupt):
+        run(work, processes=2)
+    presser.join()
+    assert pressed
+
+
 # ---------------------------------------------------------------------------------------------- a command that may hang
 
 PARENT = """

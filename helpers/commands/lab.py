@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("lesson", nargs="?", help="a lesson's number or name (default: the first)")
     parser.add_argument("--profile", choices=list(workload.WORKLOADS), help="how much work the lessons do")
-    parser.add_argument("--port", type=int, help=f"the port to listen on (default: {FIRST_PORT}, or the next free one)")
+    parser.add_argument(
+        "--port", type=int, help=f"the port to listen on, 0 for any (default: {FIRST_PORT}, or the next free one)"
+    )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
@@ -87,7 +89,7 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
     Args:
         root: the folder to serve.
         lesson: the path in it of the notebook to open first.
-        port: where to listen; the first free one from 8888 on if None.
+        port: where to listen; 0 for any free one, the first free one from 8888 on if None.
         browser: whether to open the page in a browser, where there is a screen.
     """
     for number in SIGNALS:  # a window that is closed while the server starts ends this as Ctrl-C does
@@ -170,8 +172,8 @@ def options(root: Path, port: int | None, token: str) -> list[str]:
     """Return the server's options; as this process's own they never show in the list of processes."""
     chosen = {
         "ServerApp.ip": ADDRESS,
-        "ServerApp.port": port or FIRST_PORT,
-        "ServerApp.port_retries": 0 if port else 100,
+        "ServerApp.port": FIRST_PORT if port is None else port,
+        "ServerApp.port_retries": 100 if port is None else 0,
         "ServerApp.root_dir": root,
         "ServerApp.open_browser": False,
         "ServerApp.log_level": "ERROR",

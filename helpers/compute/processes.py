@@ -242,7 +242,10 @@ def run(
             while not made.done():
                 wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
         except KeyboardInterrupt as error:
-            stop.set()
+            try:
+                stop.set()
+            finally:  # pressed twice, the second one reaches us at the line above, before anything was set
+                stop.set()
             line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
             error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
             raise
