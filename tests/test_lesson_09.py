@@ -83,10 +83,11 @@ def serve(process, addresses, folder):
     if process == 1:  # a process of the same run reaches it
         while socket.socket().connect_ex(("127.0.0.1", port)):
             time.sleep(0.05)
+        Path(folder, "reached").touch()
         return "reached"
     server = socket.create_server(("", port))  # on all addresses, as TensorFlow does
     Path(folder, "listens").write_text(f"{port} {os.getpid()}")
-    while not Path(folder, "done").exists():
+    while not (Path(folder, "done").exists() and Path(folder, "reached").exists()):
         time.sleep(0.05)
     return server.getsockname()[0]
 
