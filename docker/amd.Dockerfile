@@ -3,7 +3,7 @@ FROM rocm/tensorflow:rocm10.1-ubuntu24.04-py3.12-tf2.21
 
 USER root
 RUN useradd --create-home --uid 10001 learner \
-    && install --directory --owner=learner /home/learner/workshop
+    && install --directory --owner=learner /home/learner/workshop /home/learner/workshop/my-lessons
 WORKDIR /home/learner/workshop
 COPY --chown=learner . .
 # AMD's TensorFlow stays: the workshop's own packages ask for none.

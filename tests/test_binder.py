@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from test_dependencies import LINUX, machine, pins, requirements, wanted
 
 from helpers import ROOT
+from helpers.commands import lesson_files, my_lessons
 from helpers.compute import data, host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Binder runs on Linux")
@@ -48,7 +49,8 @@ def test_the_readmes_address_opens_the_first_lesson():
     (address,) = set(re.findall(r"https://mybinder\.org/v2/gh/[^\s`)]+", (ROOT / "README.md").read_text("utf-8")))
     assert address.endswith(f"/{host.LESSONS_ON_BINDER}")
     opened = address.partition("urlpath=lab/tree/")[2]
-    assert (ROOT / opened).is_file() and Path(opened).name.startswith("00-")
+    assert Path(opened).parent.name == my_lessons.FOLDER.name  # where postBuild lays the copies
+    assert (lesson_files.FOLDER / Path(opened).name).is_file() and Path(opened).name.startswith("00-")
 
 
 def session(*command, folder, **variables):
@@ -68,6 +70,7 @@ def test_post_build_lets_every_folder_find_the_helpers_and_takes_the_dataset_tha
     done = session(ROOT / "binder/postBuild", folder=ROOT, PATH=path)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     assert done.stdout.splitlines()[-1] in ("MNIST", data.STAND_IN)
+    assert all((my_lessons.FOLDER / lesson.name).is_file() for lesson in lesson_files.every())
     done = session("python", "-c", "import helpers; print(helpers.__file__)", folder=tmp_path, PATH=path)
     assert done.stdout.strip() == str(ROOT / "helpers/__init__.py")
 
@@ -108,4 +111,4 @@ def test_a_hubs_server_has_binders_limits_of_threads_and_closes_what_it_writes(m
     binder = dict(pair.split("=", 1) for line in exports for pair in line.split())
     assert len(binder) > 8 and loaded.Spawner.environment.items() >= binder.items()
     assert "--KernelManager.transport_encryption=auto" in loaded.Spawner.args and masks == [0o077]
-    assert f"/{host.LESSONS_ON_BINDER.partition('lab/tree/')[2]}" in unquote(loaded.JupyterHub.default_url)
+    assert f"/notebooks/{Path(host.LESSONS_ON_BINDER).name}" in unquote(loaded.JupyterHub.default_url)

@@ -17,7 +17,7 @@ PICTURES = browser.PICTURES / "book"
 LESSON = "notebooks/01-add-vectors-with-opencl.html"
 LOOKED_AT = {"front": "index.html", "lesson": LESSON, "platform": "docs/platforms.html"}
 SIZES = {"desktop": (1400, 900), "phone": (360, 740)}
-BINDER = "https://mybinder.org/v2/gh/OWNER/REPOSITORY/HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
+BINDER = "https://mybinder.org/v2/gh/OWNER/REPOSITORY/HEAD?urlpath=lab/tree/my-lessons/00-check-your-setup.ipynb"
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("sphinx", "myst_nb", "pydata_sphinx_theme")),
     reason="what builds the book is not installed: python3 workshop.py book",

@@ -367,10 +367,11 @@ def test_a_python_without_our_helpers_or_with_others_stops(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", ["numpy.py", "random.py", "matplotlib/__init__.py"])
 def test_a_file_beside_the_notebooks_that_hides_a_module_is_named(name, tmp_path, monkeypatch):
+    folder = tmp_path / "my-lessons"
     for file in (name, "my_own_notes.py", "helpers.py", "sys.py"):
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text("raise SystemExit('run by the doctor')")
-    monkeypatch.syspath_prepend(tmp_path)  # as where the doctor is started from that folder
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("raise SystemExit('run by the doctor')")
+    monkeypatch.syspath_prepend(folder)  # as where the doctor is started from that folder
     found = only_finding(lambda host: packages.shadows(host, tmp_path))
     assert found.id == "packages-shadowed" and name in found.what and "my_own_notes" not in found.what
 

@@ -104,7 +104,7 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
     with serving(tmp_path, "--no-browser", "01", JUPYTER_CONFIG_DIR=str(tmp_path)) as (_, address):
         found = urlsplit(address)
         assert found.hostname == lab.ADDRESS and found.port > lab.FIRST_PORT
-        assert found.path == "/lab/tree/notebooks/01-add-vectors-with-opencl.ipynb"
+        assert found.path == "/lab/tree/my-lessons/01-add-vectors-with-opencl.ipynb"
         assert re.fullmatch("token=[0-9a-f]{48}", found.query)
         with DIRECT.open(address, timeout=LONG) as page:
             text = page.read().decode()

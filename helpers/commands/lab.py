@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from helpers import ROOT
-from helpers.commands import files, lesson_files
+from helpers.commands import files, lesson_files, my_lessons
 from helpers.compute.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, help=f"the port to listen on, 0 for any (default: {FIRST_PORT}, or the next free one)"
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--originals", action="store_true", help="for authors: open notebooks/ itself, not your copies")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,8 +67,24 @@ def run(args: argparse.Namespace) -> int:
     print(doctor.report(findings), flush=True)
     if status := doctor.status(findings):
         return status
+    if not args.originals and lesson.parent == lesson_files.FOLDER:
+        lesson = own_copy(lesson)
     serve(ROOT, lesson.relative_to(ROOT).as_posix(), args.port, browser=not args.no_browser)
     return 0
+
+
+def own_copy(lesson: Path) -> Path:
+    """Return the learner's copy of a lesson, made now if there is none, and say which lessons have a new edition.
+
+    Where no copy can be written it is the lesson itself: the doctor has said that nothing can be saved here.
+    """
+    try:
+        for sentence in my_lessons.update():
+            print(sentence, flush=True)
+    except OSError as error:
+        print(f"No copies of your own can be made here ({error.strerror}): this opens the lessons themselves.")
+        return lesson
+    return my_lessons.FOLDER / lesson.name
 
 
 def check(port: int) -> None:

@@ -28,7 +28,7 @@ from helpers.errors import WorkshopError
 
 REQUIREMENTS = ROOT / "requirements"
 MADE_FOR = Path("wheels", "made-for.json")  # what workshop.py reads
-NOT_COPIED = {"build", "wheels", "cache", "models", "__pycache__"}  # and what is hidden: .venv, .git
+NOT_COPIED = {"build", "my-lessons", "wheels", "cache", "models", "__pycache__"}  # and what is hidden: .venv, .git
 
 
 class Laptop(NamedTuple):

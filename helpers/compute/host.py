@@ -17,7 +17,8 @@ from pathlib import Path
 from helpers import ROOT
 
 STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which family's lock it installed
-LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/notebooks/00-check-your-setup.ipynb"
+LESSON_FOLDERS = ("my-lessons", "notebooks")  # in ROOT: where kernels start, the learner's copies and the lessons
+LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/my-lessons/00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 FAMILIES = {  # of Linux distributions, by the names in os-release(5)
     "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora",

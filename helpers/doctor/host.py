@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.compute.host import Host, cgroup_room
+from helpers.compute.host import LESSON_FOLDERS, Host, cgroup_room
 from helpers.doctor.findings import Results, found
 from helpers.measure import workload
 
@@ -33,7 +33,7 @@ def python(host: Host) -> Results:
         yield found("host-python", host, version=version, oldest=oldest, newest=newest)
 
 
-def folder(host: Host, folders: tuple[Path, ...] = (ROOT / "notebooks", ROOT)) -> Results:
+def folder(host: Host, folders: tuple[Path, ...] = (ROOT / LESSON_FOLDERS[0], ROOT)) -> Results:
     """Can answers be saved: tried, since rights alone do not say it."""
     for place in filter(Path.is_dir, folders):
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.compute import processes
-from helpers.compute.host import STAMP, Host, has_module
+from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
 from helpers.doctor.findings import Finding, Results, count, found, listed
 
 # What the lessons import, and the distribution that brings it.
@@ -95,10 +95,10 @@ def files(host: Host, modules: dict[str, str] = MODULES) -> Results:
 
 
 def our_helpers(host: Host) -> Results:
-    """Does a kernel, which starts in notebooks/, find the workshop's own `helpers`."""
-    notebooks = ROOT / "notebooks"
+    """Does a kernel, which starts beside its lesson, find the workshop's own `helpers`."""
+    folders = [ROOT / name for name in LESSON_FOLDERS if (ROOT / name).is_dir()]
     code = (  # finds it without running it, as a kernel would: from the folder that it starts in
-        f"import os; os.chdir({str(notebooks if notebooks.is_dir() else ROOT)!r})\n"
+        f"import os; os.chdir({str((folders or [ROOT])[0])!r})\n"
         "import importlib.util as u; spec = u.find_spec('helpers')\n"
         "print(spec and (spec.origin or list(spec.submodule_search_locations)[0]) or '')"
     )
@@ -112,23 +112,24 @@ def our_helpers(host: Host) -> Results:
         package = place.parent if place.name == "__init__.py" else place
         named = [Path(part).resolve() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
         words = ["pythonpath"] if package.parent.resolve() in named else []
-        words += ["notebooks"] if package.parent.resolve() == notebooks else []
+        words += ["notebooks"] if package.parent.resolve() in folders else []
         yield found("packages-other-helpers", host, words=words, package=package, folder=package.parent)
     else:
         yield "lessons find the workshop's own package"
 
 
-def shadows(host: Host, folder: Path = ROOT / "notebooks") -> Results:
-    """Does a file beside the notebooks, where kernels look first, hide a module of Python's or of a package."""
-    path = [part for part in sys.path if part and Path(part).resolve() not in (ROOT, folder.resolve())]
+def shadows(host: Host, root: Path = ROOT) -> Results:
+    """Does a file beside the lessons, where kernels look first, hide a module of Python's or of a package."""
+    folders = [(root / name).resolve() for name in LESSON_FOLDERS]
+    path = [part for part in sys.path if part and Path(part).resolve() not in (ROOT, *folders)]
     hiding = []
-    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
+    for file in sorted(file for folder in folders for form in ("*.py", "*/__init__.py") for file in folder.glob(form)):
         name = file.parent.name if file.name == "__init__.py" else file.stem
         if name == "helpers" or name in sys.builtin_module_names:
             continue  # the first is told by its own check, the others cannot be hidden
         spec = PathFinder.find_spec(name, path)
         if name in sys.stdlib_module_names or (spec and spec.origin):
-            hiding.append(file.relative_to(folder).as_posix())
+            hiding.append(file.relative_to(root.resolve()).as_posix())
     if hiding:
         yield found("packages-shadowed", host, files=count(hiding, "file"), names=listed(hiding))
 
