@@ -25,6 +25,12 @@ IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0  # Chromium refuses root 
 ARGUMENTS = ["--no-sandbox"] * IS_ROOT + ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
 WEBGPU = "--enable-unsafe-webgpu"  # on SwiftShader, where Chromium sees no GPU
 OPEN_SECONDS = 120
+# On any free port: the server looks for one and binds it later, when a test beside it may have the same one.
+SERVE = """
+import pathlib, sys
+from helpers.commands import lab
+lab.serve(pathlib.Path(sys.argv[1]), sys.argv[2], port=0)
+"""
 # Or cells out of sight stay blank.
 SETTINGS = "@jupyterlab/notebook-extension/tracker.jupyterlab-settings", {"windowingMode": "none"}
 
@@ -93,10 +99,9 @@ def served(path, profile="preview"):
         own = {f"JUPYTERLAB_{name.upper()}_DIR": str(Path(scratch) / name) for name in ("settings", "workspaces")}
         own |= {workload.VARIABLE: profile, "TMPDIR": scratch}
         others = {key: value for key, value in os.environ.items() if key not in ("ANYGPU_GRADE", "MPLBACKEND")}
-        code = "import pathlib, sys; from helpers.commands import lab; lab.serve(pathlib.Path(sys.argv[1]), sys.argv[2], 0)"
         with log.open("wb") as out:
             server = subprocess.Popen(
-                [sys.executable, "-c", code, str(root), f"notebooks/{path.name}"],
+                [sys.executable, "-c", SERVE, str(root), f"notebooks/{path.name}"],
                 cwd=ROOT, env=others | own, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         watch = execute.Watch(psutil.Process(server.pid))
