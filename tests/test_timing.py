@@ -69,8 +69,26 @@ runs = st.lists(positive, min_size=3, max_size=20)
 def test_a_claim_needs_a_gap_larger_than_both_spreads(one, other):
     first, second = of(*one), of(*other)
     claimed = "no claim" not in timing.compare(first, second)
-    assert claimed == (abs(first.median - second.median) > max(first.spread, second.spread))
+    bar = timing.needed(min(len(one), len(other))) * max(first.spread, second.spread)
+    assert claimed == (abs(first.median - second.median) > bar)
     assert timing.is_clear(first, second) == timing.is_clear(second, first)
+
+
+@pytest.mark.parametrize("runs", [3, 5, 7, 9, 13, 21])
+@pytest.mark.parametrize("noise", ["normal", "exponential", "lognormal", "seldom disturbed"])
+def test_of_two_timings_of_the_same_work_one_in_a_hundred_is_claimed_to_differ(runs, noise):
+    rng = np.random.default_rng(runs)
+
+    def timings():
+        shape = (2000, runs)
+        draw = {"normal": rng.normal, "exponential": rng.standard_exponential, "lognormal": rng.lognormal}
+        if noise in draw:
+            return 10 + draw[noise](size=shape)
+        return 10 + rng.normal(0, 0.2, shape) + (rng.random(shape) < 0.15) * rng.exponential(3, shape)
+
+    claims = sum(timing.is_clear(of(*one), of(*other)) for one, other in zip(timings(), timings(), strict=True))
+    assert claims <= 0.016 * 2000  # 1 %, and three standard deviations of the count
+    assert timing.needed(runs) == max(1, 13 / runs)
 
 
 @given(st.floats(1e-9, 1e6))

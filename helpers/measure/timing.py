@@ -23,6 +23,7 @@ Label = TypeVar("Label", bound=Hashable)
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
 # whoever is timed meanwhile shares the cores with them.
 SETTLE = 0.2
+ENOUGH = 13  # runs from which on a gap larger than the spread is seldom chance; see `needed`
 
 
 @dataclass(frozen=True)
@@ -238,9 +239,20 @@ class Record:
         return timed, {name: runs[name][middle[name]] for name in ways}
 
 
+def needed(runs: int) -> float:
+    """Return how many spreads the gap between two medians must exceed before a difference may be claimed.
+
+    From ENOUGH runs on it is one. With 5 runs each, two timings of the *same* work differ by more than one spread in 14
+    of 100 cases, so fewer runs need a larger gap: ENOUGH / runs of it. Then at most 1 of 100 claims about the same work
+    is false, for noise of several shapes (simulated in tests/test_timing.py).
+    """
+    return max(1.0, ENOUGH / runs)
+
+
 def is_clear(first: Measurement, second: Measurement) -> bool:
-    """Return whether the gap between two medians is larger than the larger of the two spreads."""
-    return abs(first.median - second.median) > max(first.spread, second.spread)
+    """Return whether the gap between two medians exceeds the larger spread, `needed` times where the runs are few."""
+    runs = min(len(first.seconds), len(second.seconds))
+    return abs(first.median - second.median) > needed(runs) * max(first.spread, second.spread)
 
 
 def _times(factor: float) -> str:
@@ -259,9 +271,11 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
     if not is_clear(baseline, candidate):
         gap = duration(abs(baseline.median - candidate.median))
         spread = duration(max(baseline.spread, candidate.spread))
+        runs = min(len(baseline.seconds), len(candidate.seconds))
+        bar = f"the spread ({spread})" if runs >= ENOUGH else f"{needed(runs):.1f} spreads ({spread} each)"
+        few = "" if runs >= ENOUGH else f", which {runs} runs need"
         return wrapped(
-            f"{candidate.label} against {baseline.label}: no claim. "
-            f"The gap ({gap}) is not larger than the spread ({spread})."
+            f"{candidate.label} against {baseline.label}: no claim. The gap ({gap}) is not larger than {bar}{few}."
         )
     ratio = baseline.median / candidate.median
     factor = max(ratio, 1 / ratio)
