@@ -1,9 +1,9 @@
 """helpers.judge.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
 
 import re
-import shutil
 import time
 
+import numpy as np
 import pytest
 
 from helpers.compute import opencl, processes
@@ -154,83 +154,85 @@ def test_a_fate_is_one_line(failure, told):
 
 def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsys):
     device = opencl.pick_device()
-    assert lesson_12.safer(device, dare_gpu=False) == {} and "runs on: " in capsys.readouterr().out
+    assert lesson_12._safer(device, dare_gpu=False)[0] == {}
     gpu = object()
     kinds = {id(gpu): "gpu"}
     monkeypatch.setattr(opencl, "kind", lambda one: kinds.get(id(one), "cpu"))
     monkeypatch.setattr(opencl, "name", lambda one: "a GPU" if one is gpu else "a CPU")
-    assert lesson_12.safer(gpu, dare_gpu=True) == {} and "runs on: a GPU" in capsys.readouterr().out
-    variables = lesson_12.safer(gpu, dare_gpu=False)
-    assert "a CPU, because your device is a GPU" in capsys.readouterr().out
+    assert lesson_12._safer(gpu, dare_gpu=True) == ({}, "What may crash or hang runs on: a GPU")
+    variables, where = lesson_12._safer(gpu, dare_gpu=False)
+    assert "a CPU, because your device is a GPU" in where
     monkeypatch.setenv("PYOPENCL_CTX", variables["PYOPENCL_CTX"])
     assert opencl.pick_device().type & 2  # a CPU
     monkeypatch.setattr(opencl, "platforms", list)
-    assert lesson_12.safer(gpu, dare_gpu=False) is None and "is not run" in capsys.readouterr().out
+    run = lesson_12.apart(gpu)
+    assert "is not run" in capsys.readouterr().out
+    assert run("another kernel", 1, 1, []) == "not run here"
 
 
-def test_branches_are_compared_with_who_takes_them():
-    def apart(source, items, group, arguments):
-        x = arguments[0]
-        if "me < 200" in source:
-            return "the kernel still runs"
-        return f"no error: {x - x % group + (x + 1) % group}"
-
-    predictions = dict.fromkeys(("if (1)", "if (me < 200)", "for (int k = 0; k < me; k++)", "if (mine)"))
-    rows = lesson_12.try_branches(apart, "BRANCH", predictions)
-    told = [row[3] for row in rows]
-    assert told[:3] == ["right", "the kernel still runs", "wrong: 2 of 512 elements"]
-    assert told[3].startswith("no error: ")
-    assert [row[2] for row in rows] == ["legal", "not legal", "not legal", "?"]
+STRAY = "__kernel void stray(__global float *x) { x[3 + 100000000] = 9; }"
 
 
-def test_where_nothing_runs_the_stored_fate_is_told(capsys):
-    predictions = dict.fromkeys(lesson_12.BRANCHES)
-    rows = lesson_12.try_branches(lambda source, *_: lesson_12.not_run(source), "BRANCH", predictions)
-    assert [row[3] for row in rows if row[2] == "legal"] == ["not run here; PoCL 3.1 on a CPU: right"] * 3
-    for one in lesson_12.programs().values():
-        assert lesson_12.not_run(one.source).startswith("not run here; PoCL 3.1 on a CPU: ")
-    assert lesson_12.not_run("another kernel") == "not run here"
-    assert "not run here" in lesson_12.try_promise(promise_nothing, None, "nowhere")
-    lesson_12.compare_noticed(1, [lesson_12.not_run("x[3 + 2]"), lesson_12.not_run("x[3 + 100000000]")])
-    lesson_12.show_programs(lambda source, *_: lesson_12.not_run(source))
-    told = said(capsys)
-    assert " ..." not in "".join(
-        line for line in told.splitlines() if line.startswith("actual: ") and "[1 1" not in line
-    )
-    assert "measured" not in told
+def test_what_crashes_or_never_ends_leaves_the_notebook_alone():
+    run = lesson_12.apart(opencl.pick_device())
+    endless = "__kernel void wait(__global volatile int *flag) { while (flag[0] == 0) { } }"
+    assert run(endless, 1, 1, [np.zeros(1, np.int32)]) == "the kernel still runs, 3 s after its start"
+    right = "__kernel void right(__global int *x) { x[0] = 7; }"
+    assert run(right, 1, 1, [np.zeros(1, np.int32)]) == "no error: [7]"
+    assert lesson_12.programs()["A"].shown(run(STRAY, 1, 1, [np.zeros(4, np.float32)])) in ("crash", "wrong")
 
 
-def promise_nothing():
-    print("created")
+def drawn(monkeypatch, fates):
+    """Return the alternative text of the branches' picture, where each branch has the given fate."""
+    texts = []
+    monkeypatch.setattr(lesson_12, "show", lambda _, alt: texts.append(alt))
+    lesson_12.try_branches(lambda source, *_: fates(source), "BRANCH", {"if (me < 200)": "legal"})
+    return texts[0]
 
 
-def launch_race():
-    import numpy as np
-    import pyopencl as cl
+def test_branches_are_compared_with_who_takes_them(monkeypatch):
+    def all_pass(source):
+        x = np.arange(512)
+        return "the kernel still runs" if source == "if (me < 200)" else f"no error: {x - x % 256 + (x + 1) % 256}"
 
-    from helpers.compute import opencl
-
-    context = cl.Context([opencl.pick_device()])
-    queue, total = cl.CommandQueue(context), np.zeros(1, np.int32)
-    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=total)
-    source = "__kernel void add(__global int *total) {\n    *total += 1;\n}"
-    opencl.build(context, source).all_kernels()[0](queue, (8,), (4,), buffer)
-    queue.finish()
-
-
-@pytest.mark.skipif(not shutil.which("oclgrind"), reason="Oclgrind is not installed")
-def test_oclgrind_names_the_line_of_a_race():
-    told = lesson_12.oclgrind(launch_race)
-    assert "data race" in told and "Kernel: add" in told and "line 2" in told and "*total += 1;" in told
+    with np.printoptions(threshold=1000):
+        told = drawn(monkeypatch, all_pass)
+    assert "if (get_group_id(0) == 0): legal, 256 of 512 wrong" in told  # this driver let the second group through
+    assert "if (me < 200): not legal, the kernel still runs" in told
+    assert "if (get_local_id(0) < 200): not legal, 112 of 512 wrong" in told
+    assert "for (int k = 0; k < 3; k++): legal, all right" in told
+    assert "for (int k = 0; k < me; k++): not legal, 2 of 512 wrong" in told
 
 
-def test_without_oclgrind_its_package_is_named(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "apt install oclgrind" in lesson_12.oclgrind(launch_race)
+def test_where_nothing_runs_the_stored_fate_is_told(monkeypatch, capsys):
+    assert drawn(monkeypatch, lesson_12.not_run).count("legal, not run here") == len(lesson_12.BRANCHES)
+    assert "SIGSEGV" in lesson_12.not_run(STRAY)
+    seen = lesson_12.show_programs(lambda source, *_: lesson_12.not_run(source), prediction=1)
+    assert "measured" not in capsys.readouterr().out
+    shown = [one.shown(came) for one, came in zip(lesson_12.programs().values(), seen.values(), strict=True)]
+    assert shown == ["wrong", "dead canary", "crash", "wrong", "wrong", "wrong"]
+
+
+def test_a_diagnosis_is_of_what_was_seen(capsys):
+    """A crash is right where it crashed, and "no end" where it did not end."""
+    solution = {"A": ("wrong", "race", 2), "B": ("dead canary", "guard", 1), "C": ("no end", "unsigned", 3),
+                "D": ("crash", "barrier", 4), "E": ("wrong", "arguments", 5), "F": ("wrong", "early", 8)}  # fmt: skip
+    seen = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
+    lesson_12.check_diagnosis(solution, seen | {"D": "the process was ended by SIGSEGV"})
+    assert said(capsys).startswith("right")
+    lesson_12.check_diagnosis(solution, seen | {"D": "no error: [1]"})
+    assert said(capsys).startswith("not yet: D: 'crash' is not what")
 
 
 def test_each_broken_program_has_its_own_cause_and_fix():
     programs = lesson_12.programs().values()
     assert len({one.cause for one in programs}) == len({one.fix for one in programs}) == 6
     for one in programs:
-        assert one.cause in lesson_12.CAUSES and set(one.symptoms) <= set(lesson_12.SYMPTOMS)
+        assert one.cause in lesson_12.WORDS["cause"] and one.fix in lesson_12.WORDS["fix"]
+        assert repr(one).endswith(f"expected={one.expected!r})")  # who displays a program is not told its fault
+
+
+def test_the_references_of_the_sums():
+    x = np.arange(1, 67, dtype=np.int32)
+    assert lesson_12.add_neighbours(x)[[0, 1, 63, 64, 65]].tolist() == [1, 3, 127, 65, 131]
+    assert lesson_12.sum_groups(x)[[0, 63, 64, 65]].tolist() == [2080, 2080, 131, 131]

@@ -13,7 +13,7 @@ from helpers import errors, tile
 from helpers.compute import opencl
 from helpers.doctor import monitor
 from helpers.judge import checks, trace
-from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08, lesson_12
+from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08
 from helpers.measure import plots, tables, timing
 from helpers.measure.timing import Measurement
 
@@ -82,10 +82,6 @@ RUNS = {
         (
             lambda: plots.timeline(RUNS, "who waits?"),
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
-        ),
-        (
-            lambda: lesson_12.repeated({"racing": [900, 5_000], "atomic": [10_000] * 2}, 10_000, "a race", "sum"),
-            ["a race", "Right would be 10,000", "racing: 900 to 5,000", "atomic: 10,000 to 10,000"],
         ),
         (
             lambda: lesson_08.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
