@@ -214,7 +214,8 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
                 first, end = np.flatnonzero(np.diff(np.r_[False, wrong, False])).reshape(-1, 2).T
                 axes.barh(np.full(len(first), place), end - first, left=first, height=0.7, color=RED, hatch="//",
                           edgecolor="black", lw=0.6)  # fmt: skip
-            axes.text(len(x) / 2, place, textwrap.fill(inside, 40), ha="center", va="center", fontsize=9)
+            axes.text(len(x) / 2, place, textwrap.fill(inside, 30), ha="center", va="center", fontsize=9,
+                      backgroundcolor="white" if inside else "none")  # fmt: skip
             guess = f" (you: {predictions[branch]})" if predictions.get(branch) else ""
             axes.annotate(f"{legal}{guess}\n{told}", (len(x), place), xytext=(7, 0), textcoords="offset points",
                           va="center", fontsize=9)  # fmt: skip
