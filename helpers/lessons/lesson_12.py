@@ -196,9 +196,8 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     """
     x = np.arange(512, dtype=np.int32)
     me, group = x % 256, x // 256
-    arguments = [x, np.full_like(x, -9)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        fates = pool.map(lambda one: run(source.replace("BRANCH", one), len(x), 256, arguments), BRANCHES)
+        fates = pool.map(lambda one: run(source.replace("BRANCH", one), 512, 256, [x, np.full_like(x, -9)]), BRANCHES)
         rows = dict(zip(BRANCHES, fates, strict=True))
     with figure(7.5, 0.62 * len(rows) + 1.2) as (drawn, axes):
         words, title = [], "A barrier in a branch. Blue: right. Hatched: wrong."
