@@ -4,59 +4,67 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import itertools
 import operator
-import platform
-import sys
-import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from numbers import Integral, Real
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import processes, training
-from helpers.compute.data import CACHE
-from helpers.errors import WorkshopError
+from helpers.compute import training
 from helpers.judge import checks
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
-from helpers.measure.timing import duration
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
     import jax
+    import tensorflow as tf
 
 Span = tuple[str, str, float, float]  # the device, what it did, the seconds at which that began and ended
 PYTHON = "Python"  # the row of those who give orders
 
 
-def _judge_list(learner: Callable[..., object], kind: type, kind_name: str, cases: Sequence[tuple]) -> None:
-    """Refuse an answer that is no list, or that holds something else than `kind`; what else is wrong, others say."""
-    for case in cases:
-        try:
-            answer = learner(*copy.deepcopy(case))
-        except Exception:  # the judge that comes next calls it again, and says so
-            return
-        if answer is None or answer is ...:
-            return
-        called = f"for {getattr(learner, '__name__', 'function')}({', '.join(map(repr, case))})"
-        if not isinstance(answer, list):
-            came = f"{answer!r}, of the type {type(answer).__name__}"
-            raise checks.NotYet(f"{called} expected a list, came {came}")
-        if odd := [one for one in answer if not isinstance(one, kind)]:
-            came = f"the list {answer!r}, in which {odd[0]!r} is of the type {type(odd[0]).__name__}"
-            raise checks.NotYet(f"{called} expected a list of {kind_name}, came {came}")
+@checks.verdict
+def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, second: str) -> Iterator[str]:
+    """Lesson 07, exercise 1: the square of a on `first`, that of b and the sum of both on `second`."""
+    tensorflow, rng = training.import_tensorflow(), np.random.default_rng()
+    names, wanted = ("the square of a", "the square of b", "the sum"), (first, second, second)
+    default = _place(tensorflow.ones(1))
+    for size, start in itertools.product((1, 2, 5), (first, second)):
+        with tensorflow.device(start):
+            a, b = (tensorflow.constant(rng.normal(size=(size, size)), tensorflow.float32) for _ in "ab")
+        exact_a, exact_b = (np.linalg.matrix_power(matrix.numpy().astype(float), 2) for matrix in (a, b))
+        parts = checks.answer(learner, a, b, who=f"split, for matrices on {start},")
+        if parts is None or parts is ...:
+            raise checks.NotDone("split returned nothing. (It is `return` that hands an answer back, not `print`.)")
+        if not isinstance(parts, tuple | list) or len(parts) != len(names):
+            raise checks.NotYet(f"expected three matrices, came {type(parts).__name__}")
+        for name, part, exact in zip(names, parts, (exact_a, exact_b, exact_a + exact_b), strict=True):
+            if not hasattr(part, "numpy"):
+                raise checks.NotYet(f"{name}: expected a tensor, came {type(part).__name__}")
+            if part.shape != exact.shape or not np.allclose(part.numpy(), exact, rtol=1e-3, atol=1e-5):
+                raise checks.NotYet(f"{name} is not right: expected {exact.tolist()}, came {part.numpy().tolist()}")
+        places = [_place(part) for part in parts]
+        if places == [default] * len(names):
+            raise checks.NotDone(f"all three were computed on {default}, which is TensorFlow's own choice.")
+        for name, came, expected in zip(names, places, wanted, strict=True):
+            if came != expected:
+                raise checks.NotYet(f"for matrices on {start}, {name}: expected on {expected}, came on {came}")
+    yield "matrices of 3 sizes, from both devices"
+
+
+def _place(tensor: tf.Tensor) -> str:
+    return tensor.device.rpartition("device:")[2]
 
 
 @checks.verdict
 def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
-    """Lesson 07, exercise 1: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
+    """Lesson 07, exercise 2: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
 
     def place(kind: str, number: int, task: int = 0, job: str = "localhost") -> str:
         return f"/job:{job}/replica:0/task:{task}/device:{kind}:{number}"
@@ -92,13 +100,15 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
         return plain + drawn
 
-    _judge_list(learner, str, "names", [first])
+    answer = checks.answer(learner, *copy.deepcopy(first), who="misplaced")
+    if answer is not None and answer is not ... and not isinstance(answer, list):
+        raise checks.NotYet(f"expected a list, came {answer!r}, of the type {type(answer).__name__}")
     yield checks.judge_function(learner, right, cases)
 
 
 @checks.verdict
 def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
-    """Lesson 07, exercise 2: steps of two models, ordered so that two devices are busy from beginning to end.
+    """Lesson 07, exercise 3: steps of two models, ordered so that two devices are busy from beginning to end.
 
     The learner's loop runs on `_Devices`, whose clock is counted. Allowed is the time in which one device gets all its
     orders before the other gets its first; between its steps none may be idle, as after a wait in each round.
@@ -287,272 +297,109 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(_Array, f"__r{_name}__", functools.partialmethod(_Array._compute, _swapped))
 
 
-@checks.verdict
-def check_least_seconds(learner: Callable[[int, int, int, float], float]) -> Iterator[str]:
-    """Lesson 07, exercise 3: the least time of 2 x (power - 1) products on a card of so many cores.
-
-    Who counts the n - 1 additions that a sum of n numbers really takes, and not n as the text asks, is right too.
-    """
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(1000, 3, 100, 1.0), (2000, 10, 256, 1.5), (1, 1, 1, 1.0), (500, 2, 1, 2.5)]
-        drawn = [
-            (*(int(n) for n in rng.integers((100, 2, 10), (9000, 20, 5000))), float(rng.uniform(0.5, 3)))
-            for _ in range(20)
-        ]
-        return plain + drawn
-
-    def right(size: int, power: int, cores: int, gigahertz: float) -> float:
-        return 4 * (power - 1) * size**3 / (2 * cores * gigahertz * 1e9)
-
-    @functools.wraps(learner)
-    def least_seconds(size: int, power: int, cores: int, gigahertz: float) -> object:
-        answer = learner(size, power, cores, gigahertz)
-        exact = right(size, power, cores, gigahertz) * (2 * size - 1) / (2 * size)
-        same = isinstance(answer, float) and np.isclose(answer, exact, rtol=1e-9, atol=0)
-        return right(size, power, cores, gigahertz) if same else answer
-
-    text = None
-    with suppress(Exception):  # the judge calls it again, and says what stopped it
-        if isinstance(answer := learner(1000, 3, 100, 1.0), str):
-            text = answer
-    if text is not None:
-        raise checks.NotYet(f"for least_seconds(1000, 3, 100, 1.0) came {text!r}: that is text, not a number")
-    yield checks.judge_function(least_seconds, right, cases)
-
-
-@checks.verdict
-def check_visible(learner: Callable[[str | None, int], list[int]]) -> Iterator[str]:
-    """Lesson 07, exercise 4: what CUDA_VISIBLE_DEVICES shows; the first invalid number ends the list.
-
-    Source: CUDA's documentation of its environment variables.
-    """
-
-    def right(value: str | None, count: int) -> list[int]:
-        if value is None:
-            return list(range(count))
-        numbers = [int(number) for number in value.split(",")] if value else []
-        valid = [0 <= number < count for number in numbers]
-        return numbers[: valid.index(False)] if False in valid else numbers
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [("2,0", 3), ("-1", 3), (None, 3), (None, 0), ("", 2), ("0,-1,1", 2), ("5", 2), ("2", 2), ("1,2,0", 2)]
-        plain += [("-2,0", 3), ("1,-3", 3), ("-12", 12)]
-        drawn = [
-            (",".join(map(str, rng.permutation(np.arange(-1, 12))[: rng.integers(1, 6)])), int(rng.integers(1, 12)))
-            for _ in range(25)
-        ]
-        return [*plain, ("10,1", 11), ("0", 0), *drawn]
-
-    _judge_list(learner, Integral, "whole numbers", [("2,0", 3), (None, 3)])
-    yield checks.judge_function(learner, right, cases)
-
-
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
-def draw_visible(cards: Sequence[tuple[str, int]], value: str) -> None:
-    """Draw which cards a program gets as GPU:0, GPU:1 ... by each of CUDA's two ways to count them; nothing is run.
+def draw_rules() -> None:
+    """Draw how TensorFlow and JAX choose the device of `x + 1`, beside each other; nothing is run."""
+    from matplotlib.patches import Rectangle
 
-    Source: CUDA C++ Programming Guide, "CUDA Environment Variables": CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES.
-
-    Args:
-        cards: for each slot the card's name and its rank in speed, 0 for the fastest; `nvidia-smi` counts so.
-        value: of CUDA_VISIBLE_DEVICES, numbers of cards with commas between.
-    """
-    asked = [int(number) for number in value.split(",")]
-    by_speed = sorted(range(len(cards)), key=lambda slot: cards[slot][1])
-    orders = {"is not set": by_speed, "is PCI_BUS_ID": list(range(len(cards)))}
-    looks, unused = ((ORANGE, "-"), (BLUE, "--"), (GREEN, ":")), (GREY, "-")
-    words = []
-    with figure(7.5, 3.2, ncols=2, sharey=True) as (drawn, axes):
-        for panel, (name, order) in zip(axes, orders.items(), strict=True):
-            # Where each card of CUDA ends in the program; a card that is not asked for ends nowhere.
-            look = {of_cuda: looks[number % len(looks)] for number, of_cuda in enumerate(asked)}
-            paths = [(2, slot, 1, of_cuda, of_cuda) for of_cuda, slot in enumerate(order)]
-            paths += [(1, of_cuda, 0, number, of_cuda) for number, of_cuda in enumerate(asked)]
-            for upper, at, lower, to, of_cuda in paths:
-                colour, line = look.get(of_cuda, unused)
-                panel.plot([at, to], [upper - 0.26, lower + 0.2], color=colour, ls=line, lw=2)
-            boxes = [(2, slot, f"{slot}\n{card}", order.index(slot)) for slot, (card, _) in enumerate(cards)]
-            boxes += [(1, of_cuda, str(of_cuda), of_cuda) for of_cuda in range(len(cards))]
-            boxes += [(0, number, f"GPU:{number}", of_cuda) for number, of_cuda in enumerate(asked)]
-            for row, column, text, of_cuda in boxes:
-                edge = {"boxstyle": "round", "facecolor": "white", "edgecolor": look.get(of_cuda, unused)[0]}
-                panel.text(column, row, text, ha="center", va="center", fontsize=9, bbox=edge)
-            for number, of_cuda in enumerate(asked):
-                slot = order[of_cuda]
-                words.append(f"if CUDA_DEVICE_ORDER {name}, GPU:{number} is the {cards[slot][0]} one in slot {slot}")
-            panel.set_title(f"CUDA_DEVICE_ORDER {name}", fontsize=10)
-            panel.set(xlim=(-0.5, len(cards) - 0.5), ylim=(-0.4, 2.5), xticks=[])
-            panel.set_yticks([2, 1, 0], labels=["nvidia-smi", "CUDA", "the program"])
-            panel.tick_params(length=0)
+    panels = {
+        "TensorFlow: the with block says where": ("with tf.device(second):\n    x + 1", 0, "copied"),
+        "JAX: the data say where": ("x = jax.device_put(x, second)\nx + 1", 1, ""),
+    }
+    with figure(7.5, 2.6, ncols=2) as (drawn, axes):
+        for panel, (title, (code, place, arrow)) in zip(axes, panels.items(), strict=True):
+            for column, name in enumerate(("first", "second")):
+                panel.add_patch(Rectangle((column - 0.45, -0.1), 0.9, 1.1, facecolor="white", edgecolor=GREY, lw=1.5))
+                panel.text(column, 1.06, name, ha="center", va="bottom", fontsize=9)
+            at = {"x": (place, 0.75), "x + 1": (1, 0.2)}
+            panel.annotate("", at["x + 1"], at["x"], arrowprops={"arrowstyle": "-|>", "lw": 2, "color": ORANGE,
+                           "shrinkA": 14, "shrinkB": 16})  # fmt: skip
+            panel.text(0.5, 0.62, arrow, ha="center", fontsize=9, color=ORANGE)
+            for text, (x, y) in at.items():
+                box = {"boxstyle": "round", "facecolor": "white", "edgecolor": BLUE}
+                panel.text(x, y, text, ha="center", va="center", fontsize=10, bbox=box)
+            panel.text(-0.45, -0.2, code, fontsize=9, family="monospace", va="top")
+            panel.set_title(title, fontsize=10)
+            panel.set(xlim=(-0.5, 1.5), ylim=(-0.75, 1.3), xticks=[], yticks=[])
             panel.grid(visible=False)
             panel.spines[:].set_visible(False)
-        title = f"An example: what CUDA_VISIBLE_DEVICES={value} shows of {len(cards)} cards"
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    show(drawn, f"{title}. {'; '.join(words)}.")
+    show(
+        drawn,
+        "Where x + 1 is computed. TensorFlow: on the device of the with block, x is copied there. JAX: where x is.",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
 
-# The library in it holds nothing of Python, and is the same in the wheels for 3.10 to 3.13.
-ZENTF_WHEEL = "zentf-2.21.0.0-cp311-cp311-manylinux_2_28_x86_64.whl"
-ZENTF_SHA256 = "f65ff0b23bfdbe016ff533646caa6e837734ca1746a147dce752cf08f0419fe8"
-ZENTF_FOR = "2.21"  # of TensorFlow
 
+class Watch:
+    """Notes what one thread of Python does, and when each array that it orders from JAX is done; holds nothing up.
 
-def zentf(download: bool = False) -> str:
-    """Return the folder with the library of zentf, AMD's plug-in for TensorFlow, for TF_PLUGGABLE_DEVICE_LIBRARY_PATH.
-
-    It is unpacked beside the environment, from its wheel in data/cache. Installed, it would put NumPy 1.26.4, which
-    JAX refuses, in place of ours.
-
-    Args:
-        download: whether pip may fetch the wheel (22 MB) if it is not there.
-
-    Raises:
-        WorkshopError: it does not fit this machine or this TensorFlow, is not there, or did not come whole.
+    Another thread waits for the results, one after the other. An order's work begins when it is given, or when the
+    device has finished the one before.
     """
-    wheel, folder = CACHE / ZENTF_WHEEL, CACHE / ZENTF_WHEEL.split("-cp")[0]
-    without = "zentf is left out."
-    if (system := f"{platform.system()} {platform.machine()}") != "Linux x86_64":
-        raise WorkshopError(without, f"It is made for Linux on x86-64 processors; this is {system}.", "Read on.")
-    if not (version := training.import_tensorflow().__version__).startswith(f"{ZENTF_FOR}."):
-        raise WorkshopError(without, f"It is made for TensorFlow {ZENTF_FOR}; this is {version}.", "Read on.")
-    if not folder.exists():
-        if not wheel.exists():
-            if not download:
-                advice = "Set download=True in this cell and run it again, or read on."
-                raise WorkshopError(without, f"Its file (22 MB) is not in data/cache: {ZENTF_WHEEL}", advice)
-            _fetch_zentf(without)
-        if hashlib.sha256(wheel.read_bytes()).hexdigest() != ZENTF_SHA256:
-            advice = "Delete it there, and run this cell again with download=True."
-            raise WorkshopError(without, f"The file data/cache/{ZENTF_WHEEL} is damaged, or another one.", advice)
-        with tempfile.TemporaryDirectory(dir=CACHE) as unfinished, zipfile.ZipFile(wheel) as packed:
-            packed.extractall(Path(unfinished, folder.name))
-            with suppress(OSError):  # another process was faster
-                Path(unfinished, folder.name).rename(folder)
-    return str(folder / "tensorflow-plugins")
 
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._device = ThreadPoolExecutor(1)
+        self._free_from = 0.0  # when the device finished its last piece
 
-def _fetch_zentf(without: str) -> None:
-    """Let pip bring the wheel into data/cache; whatever Python runs here, the one that the checksum belongs to."""
-    name, version, python, abi, system = ZENTF_WHEEL.removesuffix(".whl").split("-")
-    command = ["download", "--no-deps", "--only-binary=:all:", f"--python-version={python[2:]}", f"--abi={abi}"]
-    command += [f"--platform={system}", f"{name}=={version}"]
-    quick = ["--quiet", "--retries=1", f"--dest={CACHE}"]
-    done = processes.run_command([sys.executable, "-m", "pip", *command, *quick], timeout=300)
-    if done.status != 0:
-        why = done.stderr.strip()[-300:] or "it took too long"
-        advice = f"Fetch it where there is a network, and put it into data/cache:\n    pip {' '.join(command)}"
-        raise WorkshopError(without, f"pip could not bring it: {why}", advice)
+    def order(self, what: str, function: Callable[..., jax.Array], *given: object) -> jax.Array:
+        """Call `function`, which orders work and returns a new array at once; note the work as `what`."""
+        begin = time.perf_counter()
+        array = function(*given)
+        self._device.submit(self._wait, what, array, begin)
+        return array
 
-
-def with_and_without_zentf(multiply: Callable[[], object], switches: Mapping[str, str], download: bool = False) -> None:
-    """Run a function here, without zentf, and in a fresh process with it: one TensorFlow more in memory, not two.
-
-    Printed is what it prints, and what TensorFlow logs of plug-ins; where zentf cannot be had, why.
-
-    Args:
-        multiply: what is run; `processes.run` takes it.
-        switches: environment variables that zentf wants.
-        download: whether pip may fetch zentf.
-    """
-    print("without zentf, in this process")
-    multiply()
-    print("\nwith zentf, in a fresh process")
-    try:
-        variables = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": zentf(download), **switches}
-    except WorkshopError as error:
-        print(error)
-        return
-    # The whole log, and no GPU, of which the process would take memory.
-    variables |= {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    run = processes.run(multiply, variables=variables, check=False)
-    logged = [line.split("] ")[-1] for line in run.stderr[0].splitlines() if "Plugin" in line]
-    print(f"{run}\nlogged of plug-ins: {' '.join(logged) or 'nothing'}")
-
-
-def executed(function: Callable[..., object], *tensors: object) -> list[str]:
-    """Call a `tf.function`, and return the kinds of operations that ran, after all that rewrites its graph.
-
-    Source: the run metadata of TensorFlow 2.21; no public function tells them any more.
-    """
-    from tensorflow.python.eager import context
-
-    ours = context.context()
-    ours.enable_run_metadata()
-    try:
-        function(*tensors)
-        graphs = ours.export_run_metadata().partition_graphs
-    finally:
-        ours.disable_run_metadata()
-    return [node.op for graph in graphs for node in graph.node if node.op not in ("_Arg", "_Retval")]
-
-
-Note = Callable[..., "jax.Array"]
-
-
-def watched(give_orders: Callable[[Note, bool], None], wait: bool, runs: int = 3) -> list[Span]:
-    """Note when one thread gives orders to JAX's devices, and when each is done, without holding any of them up.
-
-    For each device another thread waits for its results, one after the other. An order's work begins when it is given,
-    or when the device has finished the one before.
-
-    Args:
-        give_orders: called with `note` and `wait`; note(what, function, ...) calls `function` with what follows, which
-            returns a new array.
-        wait: whether `give_orders` waits for each array.
-        runs: the fastest of so many counts; one more before them compiles.
-
-    Returns:
-        The pieces of work, for `plots.timeline`; the row PYTHON has the orders, each until the next.
-    """
-    tried = [_watched_once(give_orders, wait) for _ in range(runs + 1)][1:]
-    return min(tried, key=_length)
-
-
-def _watched_once(give_orders: Callable[[Note, bool], None], wait: bool) -> list[Span]:
-    spans: list[Span] = []
-    watchers: dict[str, ThreadPoolExecutor] = {}
-    pending: list[tuple[jax.Array, Future[None]]] = []
-    free_from: dict[str, float] = {}  # when the device finished its last piece
-    ordered: list[float] = []  # when each order began, and when Python was free
-
-    def watch(device: str, what: str, array: jax.Array, given: float) -> None:
+    def _wait(self, what: str, array: jax.Array, begin: float) -> None:
         array.block_until_ready()
         done = time.perf_counter()
-        spans.append((device, f"computes {what}", max(given, free_from.get(device, given)), done))
-        free_from[device] = done
+        self.spans.append((str(array.device), what, max(begin, self._free_from), done))
+        self._free_from = done
 
-    with ExitStack() as stack:
+    @contextmanager
+    def python(self, what: str) -> Iterator[None]:
+        """Note the block as something that Python does itself."""
+        begin = time.perf_counter()
+        yield
+        self.spans.append((PYTHON, what, begin, time.perf_counter()))
 
-        def note(what: str, order: Callable[..., jax.Array], *given: object) -> jax.Array:
-            for array, watching in pending:
-                if array.is_ready():
-                    watching.result()  # what is done is noted before more begins
-            ordered.append(time.perf_counter())
-            array = order(*given)
-            device = str(array.device)
-            if device not in watchers:
-                watchers[device] = stack.enter_context(ThreadPoolExecutor(1))
-            pending.append((array, watchers[device].submit(watch, device, what, array, ordered[-1])))
-            return array
-
-        give_orders(note, wait)
-        ordered.append(time.perf_counter())
-    return spans + [(PYTHON, "orders (and waits)", *ends) for ends in itertools.pairwise(ordered)]
+    def close(self) -> list[Span]:
+        """Return the pieces of work when all are done."""
+        self._device.shutdown()
+        return self.spans
 
 
-def _length(spans: Sequence[Span]) -> float:
-    """How long a run took, in seconds."""
-    return max(span[3] for span in spans) - min(span[2] for span in spans)
+def time_loops(
+    loop: Callable[[Watch, bool], None], ways: Mapping[str, bool], repeats: int = 13
+) -> dict[str, list[tuple[float, list[Span]]]]:
+    """Time a loop in several ways, each once a round; one round before those that count compiles.
+
+    Args:
+        loop: called with a watch and whether to wait after each order.
+        ways: by name, whether to wait after each order.
+        repeats: rounds that count, an odd number.
+
+    Returns:
+        For each way of each round the seconds, and the pieces of work.
+    """
+    runs: dict[str, list[tuple[float, list[Span]]]] = {name: [] for name in ways}
+    for _ in range(repeats + 1):
+        for name, wait in ways.items():
+            watch = Watch()
+            begin = time.perf_counter()
+            loop(watch, wait)
+            seconds = time.perf_counter() - begin
+            runs[name].append((seconds, watch.close()))
+    return {name: counted[1:] for name, counted in runs.items()}
 
 
-def tell_orders(runs: Mapping[str, Sequence[Span]]) -> None:
-    """Print for each run when its last order had returned, and when the work was done."""
-    for name, spans in runs.items():
-        orders = [span for span in spans if span[0] == PYTHON]
-        free = orders[-1][3] - orders[0][2]
-        print(f"{name}: Python is free after {duration(free)}, all is done after {duration(_length(spans))}")
+def measured(
+    runs: Mapping[str, Sequence[tuple[float, list[Span]]]], device: str
+) -> tuple[dict[str, Measurement], dict[str, list[Span]]]:
+    """Return for each way of `time_loops` the measurement, and the pieces of work of its middle run for `timeline`."""
+    timed = {name: Measurement(name, device, tuple(seconds for seconds, _ in tried)) for name, tried in runs.items()}
+    middle = {name: sorted(tried, key=operator.itemgetter(0))[len(tried) // 2] for name, tried in runs.items()}
+    return timed, {name: spans for name, (_, spans) in middle.items()}
