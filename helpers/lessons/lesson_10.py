@@ -6,30 +6,28 @@ import copy
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers.compute import backends, devices, processes, products
-from helpers.compute.frameworks import PROVIDERS
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREEN, ORANGE, SKY, figure, show
+from helpers.measure.plots import figure, show
 from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
-    import onnx
-
     from helpers.compute.data import Dataset
 
 Event = Mapping[str, object]  # of a profile
+Runner = Callable[[np.ndarray], np.ndarray]  # from uint8 images (n, 28, 28, 1) to probabilities, float32 (n, 10)
 RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
 CPU = products.CPU_PROVIDER
 
@@ -126,19 +124,7 @@ def pick_exporter(backend: str) -> str:
     return chosen
 
 
-def shape_of(value: onnx.ValueInfoProto) -> str:
-    """Return the shape that an ONNX file states for one of its values, such as "n x 28 x 28 x 1"; ? is unknown."""
-    axes = enumerate(value.type.tensor_type.shape.dim)
-    sizes = [str(one.dim_value) if one.HasField("dim_value") else "?" if axis else "n" for axis, one in axes]
-    return " x ".join(sizes) or "one number"
-
-
 # ---------------------------------------------------------------------------------------------- providers
-
-
-def provider_rows(available: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    """Return for each provider its name, its hardware, its package, and whether it is here."""
-    return [(name, one.hardware, one.package, "yes" if name in available else "no") for name, one in PROVIDERS.items()]
 
 
 def missing_provider(available: Sequence[str]) -> str:
@@ -146,14 +132,80 @@ def missing_provider(available: Sequence[str]) -> str:
     return next(name for name in ("CUDAExecutionProvider", "DmlExecutionProvider") if name not in available)
 
 
-def import_openvino() -> ModuleType | None:
-    """Return OpenVINO, or None with one printed line that says how to get it."""
-    if not devices.installed("openvino"):
-        print(f"skipped: {devices.not_installed('openvino', 'OpenVINO')}")
-        return None
+def has_openvino() -> bool:
+    """Return whether OpenVINO is installed; if not, a printed line says how to get it."""
+    if devices.installed("openvino"):
+        return True
+    print(f"skipped: {devices.not_installed('openvino', 'OpenVINO')}")
+    return False
+
+
+def openvino_runner(file: str) -> Runner:
+    """Return what runs an ONNX file with Intel's runtime on the processor, in float32: left alone, it may take bf16."""
     import openvino
 
-    return openvino
+    compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda images: compiled(images)[0]
+
+
+def runner(file: str) -> Runner:
+    """Return what runs an ONNX file with ONNX Runtime on the processor.
+
+    Its threads look out for more work after a run (they spin), and would slow down whoever is timed next: off.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = ort.InferenceSession(file, options, providers=[CPU])
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images})[0]
+
+
+def keras_runner(weights: list[np.ndarray]) -> Runner:
+    """Return what runs article C's network in Keras: `predict_on_batch`; `predict` makes a pipeline in each call."""
+    from helpers.compute import models, training
+
+    training.start()
+    network = models.cnn()
+    network.set_weights(weights)
+    return network.predict_on_batch
+
+
+def profile(model: str | bytes, images: np.ndarray, runs: int) -> list[dict]:
+    """Return the events of ONNX Runtime's profile of so many runs on the processor.
+
+    Args:
+        model: the path of an ONNX file, or what it holds.
+        images: its input.
+        runs: how many.
+    """
+    import onnxruntime as ort
+
+    with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
+        options = ort.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = ort.InferenceSession(model, options, providers=[CPU])
+        for _ in range(runs):
+            session.run(None, {session.get_inputs()[0].name: images})
+        return json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+
+
+def busiest_operators(file: str, images: np.ndarray, most: int = 2) -> str:
+    """Return the operators of an ONNX file that take most of the time on the processor, with their shares of it.
+
+    Args:
+        file: its path.
+        images: of one run; five are profiled, after one that is not counted.
+        most: how many operators to name.
+    """
+    nodes = [event for event in profile(file, images, runs=6) if event["cat"] == "Node"]
+    took: Counter[str] = Counter()
+    for node in nodes[len(nodes) // 6 :]:
+        took[node["args"]["op_name"]] += node["dur"]
+    whole = took.total()
+    return ", ".join(f"{operator} {time / whole:.0%}" for operator, time in took.most_common(most))
 
 
 def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: int = RUN_BATCH) -> np.ndarray:
@@ -193,40 +245,6 @@ def measurements(noted: Mapping[str, Sequence[float]], device: str) -> dict[str,
     return {name: Measurement(name, device, tuple(seconds)) for name, seconds in noted.items()}
 
 
-def draw_race(timed: Mapping[int, Mapping[str, Measurement]], device: str) -> None:
-    """Draw for each runtime the time of a batch, and the images a second, against the size of the batch.
-
-    Args:
-        timed: for each size of the batch and each runtime what was measured.
-        device: its name.
-    """
-    sizes = list(timed)
-    names = list(timed[sizes[0]])
-    looks = ((ORANGE, "o", "-"), (SKY, "^", "--"), (BLUE, "s", "-"), (GREEN, "D", "--"))
-    words = []
-    with figure(7.5, 3.9, ncols=2) as (drawn, (left, right)):
-        for name, (colour, marker, line) in zip(names, looks, strict=False):
-            of = [timed[size][name] for size in sizes]
-            style = {"color": colour, "marker": marker, "ls": line, "ms": 5, "label": name}
-            low, high = (np.array(ends) for ends in zip(*(one.quartiles for one in of), strict=True))
-            left.plot(sizes, [1e3 * one.median for one in of], **style)
-            left.fill_between(sizes, 1e3 * low, 1e3 * high, color=colour, alpha=0.2, lw=0)
-            speed = [size / one.median for size, one in zip(sizes, of, strict=True)]
-            right.plot(sizes, speed, **style)
-            right.fill_between(sizes, np.array(sizes) / high, np.array(sizes) / low, color=colour, alpha=0.2, lw=0)
-            words.append(
-                f"{name}: {1e3 * of[0].median:.3g} ms at {sizes[0]}, {speed[-1]:,.0f} images a second at {sizes[-1]}"
-            )
-        for panel in (left, right):
-            panel.set(xscale="log", yscale="log", xlabel="images in a batch", xticks=sizes, xticklabels=sizes)
-            panel.minorticks_off()
-        left.set(ylabel="time of one batch (ms)", title="Latency: lower is better")
-        right.set(ylabel="images a second", title="Throughput: higher is better")
-        drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        drawn.suptitle(f"The same network in several runtimes, on {device}", fontsize=11, x=0.01, ha="left")
-    show(drawn, f"Latency and throughput of the same network, on {device}. {'; '.join(words)}.")
-
-
 def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
     """Draw the first image as each way of preparing hands it over, with the answer and the share of right answers.
 
@@ -256,21 +274,13 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
 
 def profile_small_graph() -> list[dict]:
     """Return the events of a real profile: ONNX Runtime runs a graph of two operators three times."""
-    import onnxruntime as ort
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 64]) for name in ("x", "y")]
     nodes = [helper.make_node("Exp", ["x"], ["e"], "e"), helper.make_node("Softmax", ["e"], ["y"], "s", axis=1)]
     graph = helper.make_graph(nodes, "small", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
-    with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
-        options = ort.SessionOptions()
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
-        for _ in range(3):
-            session.run(None, {"x": np.ones((1000, 64), "float32")})
-        return json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    return profile(model.SerializeToString(), np.ones((1000, 64), "float32"), runs=3)
 
 
 def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) -> list[dict]:
@@ -302,7 +312,7 @@ def right_shares(events: Sequence[Event]) -> dict[str, float]:
 
 @checks.verdict
 def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[str]:
-    """Lesson 10, exercise 1: the percent of the nodes' time that each provider took, from a profile's events."""
+    """Lesson 10, exercise 2: the percent of the nodes' time that each provider took, from a profile's events."""
     rng = np.random.default_rng()
     cuda, names = "CUDAExecutionProvider", ["CUDAExecutionProvider", CPU, "DmlExecutionProvider"]
     made = [
@@ -312,6 +322,7 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
         make_events(("Conv", cuda, 1), ("Softmax", CPU, 2), session=(5, 70, 900)),
         make_events(session=(10, 20)),
         make_events(("Conv", CPU, 0), ("Gemm", cuda, 7)),
+        make_events(("Conv", CPU, 300), ("Gemm", CPU, 300), ("Relu", cuda, 300), ("Conv", CPU, 100)),  # equal times
     ]
     for _ in range(15):
         count = int(rng.integers(1, 12))
@@ -338,7 +349,7 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
 
 
 def app_pictures(images: np.ndarray) -> np.ndarray:
-    """Return images as the app of exercise 2 has them: float32 (28, 28, n), rows, columns, number; 1.0 is paper.
+    """Return images as the app of exercise 1 has them: float32 (28, 28, n), rows, columns, number; 1.0 is paper.
 
     Args:
         images: uint8 (n, 28, 28), 0 is paper.
@@ -348,7 +359,7 @@ def app_pictures(images: np.ndarray) -> np.ndarray:
 
 @checks.verdict
 def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
-    """Lesson 10, exercise 2: an app's pictures, as the network wants them; to the last byte."""
+    """Lesson 10, exercise 1: an app's pictures, as the network wants them; to the last byte."""
     rng = np.random.default_rng()
     digit = np.zeros((3, 28, 28), "uint8")
     digit[0, 4:24, 13:16], digit[1, 12:15, 5:20], digit[2, 6:22, 6:22] = 255, 200, 100
