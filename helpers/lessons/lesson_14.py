@@ -1,347 +1,97 @@
-"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, its tables, its timing, its figure."""
+"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, the picture of a sum, and what luck hides."""
 
 from __future__ import annotations
 
-import math
-import textwrap
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
+import io
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import opencl, webgpu
-from helpers.compute.host import cpu_name
-from helpers.errors import WorkshopError
+from helpers import ROOT
+from helpers.compute import webgpu
 from helpers.judge import checks
 from helpers.lessons import lesson_14_judge as judge
-from helpers.lessons import lesson_14_web
-from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREY, ORANGE, show, speeds
+from helpers.measure.plots import BLUE, GREEN, GREY, RED, figure, show
 from helpers.measure.tables import Table
-from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
     import wgpu
+    from IPython.display import Image
+    from matplotlib.axes import Axes
 
+PICTURES = ROOT / "helpers" / "web" / "pictures"  # of the page, from a real browser: tests/test_browser_gpu.py
 SECONDS = 60.0  # for a whole verdict
 
 
-# ---------------------------------------------------------------------------------------------- names
-
-NAMES = (  # one idea a row
-    ("one run of the kernel", "work-item", "thread", "thread", "work-item", "thread", "invocation"),
-    ("those that share near memory", "work-group", "block", "block", "work-group", "threadgroup", "workgroup"),
-    ("those that run in step", "sub-group", "warp", "warp, wavefront", "sub-group", "SIMD-group", "subgroup"),
-    ("all of them", "NDRange", "grid", "grid", "ND-range", "grid", "dispatch"),
-    ("near memory of a group", "local", "shared", "shared (LDS)", "local", "threadgroup", "workgroup"),
-    ("memory of the whole device", "global", "global", "global", "global", "device", "storage"),
-    (
-        "wait for your group", "barrier", "__syncthreads", "__syncthreads", "group_barrier", "threadgroup_barrier",
-        "workgroupBarrier",
-    ),
-    (
-        "my number among all", "get_global_id", "blockIdx * blockDim + threadIdx", "as CUDA", "get_global_id",
-        "thread_position_in_grid", "global_invocation_id",
-    ),
-    ("commands wait in a", "command queue", "stream", "stream", "queue", "command queue", "queue"),
-    ("written in", "OpenCL C", "C++", "C++", "C++", "C++", "WGSL"),
-    ("made by", "Khronos", "NVIDIA", "AMD", "Khronos", "Apple", "W3C"),
-)  # fmt: skip
-
-
-def names() -> Table:
-    """The same ideas in six ways of programming a GPU.
-
-    Read in: HIP's table of terms (github.com/ROCm/HIP, docs/reference/terms.md: CUDA, HIP, OpenCL), Intel's *CUDA to
-    SYCL term mapping* (SYCLomatic), Apple's *Creating threads and threadgroups*, and the WGSL specification (w3.org).
-    """
-    return Table(NAMES, ("idea", "OpenCL", "CUDA", "HIP", "SYCL", "Metal", "WebGPU (WGSL)"))
-
-
-# What a browser gives unless a page asks for more (the table of limits in the WebGPU specification, w3.org/TR/webgpu).
-DEFAULTS = {
-    "max-compute-invocations-per-workgroup": 256,
-    "max-compute-workgroup-size-x": 256,
-    "max-compute-workgroup-storage-size": 16_384,
-    "max-compute-workgroups-per-dimension": 65_535,
-    "max-storage-buffer-binding-size": 134_217_728,
-    "max-buffer-size": 268_435_456,
-}
-MEANINGS = {
-    "max-compute-invocations-per-workgroup": "invocations in a workgroup",
-    "max-compute-workgroup-size-x": "of them in x",
-    "max-compute-workgroup-storage-size": "bytes of workgroup memory",
-    "max-compute-workgroups-per-dimension": "workgroups of a dispatch, in x",
-    "max-storage-buffer-binding-size": "bytes of a bound buffer",
-    "max-buffer-size": "bytes of a buffer",
-}
-
-
-def limits(adapter: wgpu.GPUAdapter) -> Table:
-    """What a page gets unless it asks, and what this adapter can give."""
-    rows = [(MEANINGS[one], f"{least:,}", f"{adapter.limits[one]:,}") for one, least in DEFAULTS.items()]
-    return Table(rows, ("limit", "without asking, in a browser", "this adapter at most"))
-
-
-def refusal(attempt: Callable[[], object]) -> str:
-    """Return what WebGPU says against `attempt()`, its own functions left out; or that it did not object."""
-    import wgpu
-
-    try:
-        attempt()
-    except WorkshopError as error:
-        return error.why or error.what
-    except (wgpu.GPUError, RuntimeError) as error:
-        lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-        noise = ("Validation Error", "Caused by:", "In wgpu")
-        kept = [line for line in lines if not line.strip().startswith(noise)]
-        place = next((number for number, line in enumerate(kept) if line.lstrip().startswith("=")), len(kept))
-        return textwrap.dedent("\n".join(kept[: place + 2]))
-    return "WebGPU did not object."
-
-
-def compare_writes(prediction: str | None, result: np.ndarray, own: int) -> None:
-    """Print what became of the writes beyond the end of a buffer, and whether that was predicted.
+def picture(name: str, alt: str) -> Image:
+    """Return a picture that was taken of the page.
 
     Args:
-        prediction: "crash", "dropped", or "elsewhere in the buffer".
-        result: the buffer after invocation i wrote i + 1 into element i + own, for more i than there are elements.
-        own: elements that nobody should have touched.
+        name: of its file, without the ending.
+        alt: what is to be seen, for those who cannot see it.
     """
-    word, told = where_it_went(result, own)
-    print(told)
-    checks.compare_prediction(prediction, word)
-    if isinstance(prediction, str):
-        print("as predicted" if prediction.strip().lower() == word else "not as predicted")
+    from IPython.display import Image
+
+    return Image(data=(PICTURES / f"{name}.png").read_bytes(), format="png", alt=alt)
 
 
-def where_it_went(result: np.ndarray, own: int) -> tuple[str, str]:
-    """Return what became of the writes beyond the end of a buffer: as a prediction says it, and in a sentence."""
-    right, elsewhere = np.arange(1, len(result) - own + 1, dtype=result.dtype), "elsewhere in the buffer"
-    if (result[:own] != 0).any():
-        return elsewhere, "They went to the front of the buffer."
-    if (result[own:] == right).all():
-        return "dropped", "Every element holds what its own invocation wrote: the writes beyond the end were dropped."
-    changed = np.flatnonzero(result[own:] != right) + own
-    return elsewhere, f"They hit elements inside the buffer, that of somebody else: {', '.join(map(str, changed[:5]))}."
+def drawn_digit() -> Image:
+    """Return the picture of lesson 14b's page with a digit that was drawn by hand."""
+    return picture("drawn", "A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4.")
 
 
-# ---------------------------------------------------------------------------------------------- time
+# ---------------------------------------------------------------------------------------------- a sum in rounds
+
+LANES = 8  # invocations in the picture; the lesson has 64
 
 
-class Matrices:
-    """Two random matrices, and what was measured with them.
-
-    Args:
-        size: rows and columns, a multiple of 16.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.a, self.b = np.random.default_rng(0).standard_normal((2, size, size), dtype=np.float32)
-        self.runs: dict[str, Measurement] = {}
-
-    def prepared(self, device: wgpu.GPUDevice, source: str) -> tuple[webgpu.Kernel, wgpu.GPUBindGroup, tuple]:
-        """Return a compiled product kernel, its buffers, and its workgroups."""
-        kernel = webgpu.Kernel(device, source)
-        arrays = [self.a, self.b, np.zeros_like(self.a), np.full(4, self.size, np.uint32)]
-        group = kernel.bind({number: webgpu.buffer(device, array) for number, array in enumerate(arrays)})
-        return kernel, group, (math.ceil(self.size / 16), math.ceil(self.size / 16))
-
-    def moments(self, device: wgpu.GPUDevice, source: str) -> dict[str, float]:
-        """Print the seconds of each part of a product, the first time and once more with all clocks; return them."""
-        start = time.perf_counter()
-        kernel, group, workgroups = self.prepared(device, source)
-        seconds = {"build the pipeline, fill the buffers": time.perf_counter() - start}
-        start = time.perf_counter()
-        kernel.submit(group, workgroups)
-        webgpu.wait(device)
-        seconds["first dispatch, until the fence"] = time.perf_counter() - start
-        start = time.perf_counter()
-        kernel.submit(group, workgroups)
-        seconds["second dispatch, until the call returned"] = time.perf_counter() - start
-        webgpu.wait(device)
-        webgpu.timed(kernel, group, workgroups)  # what timestamps need is made at their first use
-        start = time.perf_counter()
-        alone = webgpu.timed(kernel, group, workgroups)
-        if alone is None:
-            kernel.submit(group, workgroups)
-            webgpu.wait(device)
-        seconds["a later dispatch, until the fence"] = time.perf_counter() - start
-        if alone is not None:
-            seconds["the same one, between the device's own timestamps"] = alone
-        start = time.perf_counter()
-        webgpu.wait(device)
-        seconds["the fence alone, nothing to do"] = time.perf_counter() - start
-        print("\n".join(f"{timing.duration(value):>8}  {what}" for what, value in seconds.items()))
-        return seconds
-
-    def measure_webgpu(self, label: str, device: wgpu.GPUDevice, adapter_name: str, source: str, repeats: int) -> None:
-        """Time a product whose buffers lie on the device: by its timestamps where it has them, else by the fence."""
-        kernel, group, workgroups = self.prepared(device, source)
-        seconds = []
-        for _ in range(1 + repeats):
-            start = time.perf_counter()
-            alone = webgpu.timed(kernel, group, workgroups)
-            if alone is None:
-                kernel.submit(group, workgroups)
-            webgpu.wait(device)
-            seconds.append(time.perf_counter() - start if alone is None else alone)
-        self.runs[label] = Measurement(label, adapter_name, tuple(seconds[1:]))
-
-    def measure_numpy(self, repeats: int) -> None:
-        """Time NumPy's product."""
-        run = timing.measure(lambda: self.a @ self.b, label="NumPy", device=cpu_name(), repeats=repeats)
-        self.runs["NumPy"] = run
-        time.sleep(timing.SETTLE)
-
-    def measure_opencl(self, sources: Mapping[str, str], repeats: int) -> str:
-        """Time lesson 02's products in OpenCL and its ceiling; return why not, where there is no device.
-
-        Args:
-            sources: for each label OpenCL C with one kernel (a, b, c, m, n, k), work-items in x for columns.
-            repeats: of each.
-        """
-        try:
-            import pyopencl as cl
-
-            device = opencl.pick_device()
-        except (ImportError, WorkshopError) as error:
-            return f"OpenCL is left out: {str(error).splitlines()[0]}"
-        context = cl.Context([device])
-        queue = cl.CommandQueue(context)
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        buffers = [cl.Buffer(context, flags, hostbuf=array) for array in (self.a, self.b, np.zeros_like(self.a))]
-        sizes = [np.int32(self.size)] * 3
-        for label, source in sources.items():
-            kernel = opencl.build(context, source).all_kernels()[0]
-            self.runs[label] = timing.measure(
-                lambda kernel=kernel: kernel(queue, (self.size, self.size), (16, 16), *buffers, *sizes),
-                label=label, device=opencl.name(device), on=queue, repeats=repeats, warmup=1,
-            )  # fmt: skip
-        return ""
-
-    def gflops(self, label: str) -> float:
-        """The speed of what was measured: 2 size**3 operations, in 10**9 a second."""
-        return 2 * self.size**3 / self.runs[label].median / 1e9
+def draw_rounds() -> None:
+    """Draw a sum of eight numbers in three rounds: with all eight at each barrier, and with three who left early."""
+    titles = ("All 8 reach each barrier", "5, 6 and 7 have no number,\nand left before the first barrier")
+    with figure(8.2, 4.6, ncols=2) as (drawn, panels):
+        for axes, title, here in zip(panels, titles, (LANES, 5), strict=True):
+            _draw_lanes(axes, here)
+            axes.set_title(title, fontsize=10)
+        show(drawn, "Two panels. Left: eight numbers 1; in round one invocations 0 to 3 add what lies 4 further on, in "
+             "round two 0 and 1 add what lies 2 further on, in round three 0 adds its neighbour: 2, 4, 8. After the "
+             "copy and after each round lies a barrier, reached by all 8. Right: 5, 6 and 7 are gone; the first "
+             "barrier has three empty places, and 0 to 4 wait there for ever.")  # fmt: skip
 
 
-PEAK = """
-__kernel void peak(__global VECTOR *out, float factor) {
-    VECTOR sums[8] = {0}, total = 0;
-    for (int i = 0; i < 1000; i++) {
-        #pragma unroll
-        for (int chain = 0; chain < 8; chain++) {
-            sums[chain] = sums[chain] * factor + (VECTOR)(chain + 1);
-        }
-    }
-    for (int chain = 0; chain < 8; chain++) {
-        total += sums[chain];
-    }
-    out[get_global_id(0)] = total;
-}
-"""
-
-
-def peak(repeats: int) -> tuple[float, str] | None:
-    """Return lesson 02's ceiling of arithmetic in GFLOP/s and its device; None without OpenCL.
-
-    It multiplies and adds in registers alone, in 8 chains of vectors; the best width of several counts.
-    """
-    try:
-        import pyopencl as cl
-
-        device = opencl.pick_device()
-    except (ImportError, WorkshopError):
-        return None
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    items, speeds = 2**12, []
-    out = cl.Buffer(context, cl.mem_flags.READ_WRITE, 64 * items)
-    for width in (4, 8, 16):
-        kernel = cl.Kernel(opencl.build(context, f"#define VECTOR float{width}\n{PEAK}"), "peak")
-        run = timing.measure(
-            lambda kernel=kernel: kernel(queue, (items,), None, out, np.float32(0.5)),
-            device=opencl.name(device), on=queue, repeats=3 * repeats, warmup=10,
-        )  # fmt: skip
-        speeds.append(2 * 8 * width * 1000 * items / min(run.seconds) / 1e9)
-    return max(speeds), opencl.name(device)
-
-
-OPENCL_NAIVE = """
-__kernel void naive(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
-    int column = get_global_id(0), row = get_global_id(1);
-    float sum = 0;
-    for (int i = 0; i < k; i++) {
-        sum += a[row * k + i] * b[i * n + column];
-    }
-    c[row * n + column] = sum;
-}
-"""
-OPENCL_TILED = """
-__kernel void tiled(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
-    __local float a_tile[16][16], b_tile[16][16];
-    int x = get_local_id(0), y = get_local_id(1), column = get_global_id(0), row = get_global_id(1);
-    float sum = 0;
-    for (int start = 0; start < k; start += 16) {
-        a_tile[y][x] = row < m && start + x < k ? a[row * k + start + x] : 0;
-        b_tile[y][x] = start + y < k && column < n ? b[(start + y) * n + column] : 0;
-        barrier(CLK_LOCAL_MEM_FENCE);
-        for (int i = 0; i < 16; i++) {
-            sum += a_tile[y][i] * b_tile[i][x];
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    if (row < m && column < n) {
-        c[row * n + column] = sum;
-    }
-}
-"""
-OPENCL_PRODUCTS = {"OpenCL naive": OPENCL_NAIVE, "OpenCL tiled": OPENCL_TILED}
-OPENCL_ADD = """\
-    __global const float *a,
-    __global const float *b,
-    __global float *c,
-    const int n
-__kernel
-void add(...) {
-    int i = get_global_id(0);
-    if (i < n) {
-        c[i] = a[i] + b[i];
-    }
-}"""  # line by line as lesson 14's WGSL
-
-
-def draw_speeds(bench: Matrices, ceiling: tuple[float, str] | None) -> None:
-    """Draw the speed of every product with the middle half of its runs, and the ceiling as a line."""
-    labels = list(bench.runs)
-    kinds = {"WebGPU": ORANGE, "OpenCL": BLUE, "NumPy": GREY}
-    ways, colours = {}, {}
-    for label, run in bench.runs.items():
-        low, high = run.quartiles
-        name = f"{label}\n{run.device}"
-        ways[name] = tuple(2 * bench.size**3 / seconds / 1e9 for seconds in (high, run.median, low))
-        colours[name] = kinds[label.split()[0]]
-    title = f"One product of two {bench.size} x {bench.size} matrices, float32"
-    line = ("arithmetic alone, in OpenCL", ceiling[0]) if ceiling else None
-    show(*speeds(ways, title, "speed in GFLOP/s", logarithmic=True, colours=colours, line=line))
-    above = [label for label in labels if ceiling and bench.gflops(label) > ceiling[0]]
-    if any(bench.runs[label].device in (ceiling[1], cpu_name()) for label in above):
-        print(f"Faster than the ceiling: {', '.join(above)}. It was measured too low, perhaps by a busy machine.")
-
-
-def compare_tiled(prediction: object, bench: Matrices, left_out: str) -> None:
-    """Print a prediction beside the tiled WebGPU kernel's speed in percent of OpenCL's, or what is missing for that."""
-    if left_out:
-        print(left_out)
-    if {"WebGPU tiled", "OpenCL tiled"} <= set(bench.runs):
-        percent = 100 * bench.gflops("WebGPU tiled") / bench.gflops("OpenCL tiled")
-        checks.compare_prediction(prediction, percent, "percent")
-        print(timing.compare(bench.runs["WebGPU naive"], bench.runs["WebGPU tiled"]))
-
-
-# ---------------------------------------------------------------------------------------------- what a race is
+def _draw_lanes(axes: Axes, here: int) -> None:
+    """Draw the rounds from above to below, as far as they come with so many invocations of the eight."""
+    values, level = np.ones(LANES, int), 0.0
+    for step in (0, 4, 2, 1):  # 0: the copy
+        for me in range(LANES):
+            takes_part = me < here and (me < step or not step)
+            if me < step:
+                values[me] += values[me + step]
+                axes.annotate("", (me, level + 0.28), (me + step, level + 1.32),
+                              arrowprops={"arrowstyle": "->", "color": BLUE, "shrinkA": 0, "shrinkB": 0})  # fmt: skip
+            label = str(values[me]) if me < here or step else "gone"
+            axes.text(me, level, label, ha="center", va="center", fontsize=10 if me < here else 7,
+                      color="black" if takes_part or me < 2 * step else GREY,
+                      bbox={"boxstyle": "round", "fc": "white", "ec": BLUE if takes_part else GREY})  # fmt: skip
+            if not step:
+                axes.text(me, level + 0.55, str(me), ha="center", va="center", fontsize=8, color=GREY)
+        bar = level - 0.62
+        if step != 1:
+            axes.text(-0.8, bar, "barrier", ha="right", va="center", fontsize=9, color=GREEN if here == LANES else RED)
+            for me in range(LANES):
+                axes.plot([me - 0.45, me + 0.45], [bar, bar], color=GREEN if me < here else RED,
+                          lw=4 if me < here else 1.5, ls="-" if me < here else ":")  # fmt: skip
+        axes.text(-0.8, level, f"step {step}" if step else "copy", ha="right", va="center", fontsize=9)
+        level -= 1.6
+        if here < LANES:
+            axes.text(3.5, level + 0.5, "0 to 4 wait here for ever:\nthe barrier opens when 8 have come",
+                      ha="center", va="top", fontsize=9, color=RED)  # fmt: skip
+            break
+    axes.text(-0.8, 0.55, "invocation", ha="right", va="center", fontsize=8, color=GREY)
+    axes.set(xlim=(-2.4, LANES - 0.4), ylim=(-5.2, 0.8))
+    axes.axis("off")
 
 
 def played(order: Iterable[int], barriers: bool) -> int:
@@ -352,8 +102,8 @@ def played(order: Iterable[int], barriers: bool) -> int:
         barriers: whether each waits for all others after a round.
     """
     near, order, steps = np.ones(judge.GROUP, int), list(order), (32, 16, 8, 4, 2, 1)
-    turns = [(me, step) for step in steps for me in order] if barriers else [(me, s) for me in order for s in steps]
-    for me, step in turns:
+    turns = itertools.product(steps, order) if barriers else ((step, me) for me in order for step in steps)
+    for step, me in turns:
         if me < step:
             near[me] += near[me + step]
     return int(near[0])
@@ -370,26 +120,70 @@ def orders() -> Table:
     return Table(rows, ("who runs first", "sum of 64 ones with barriers", "without"))
 
 
+# ---------------------------------------------------------------------------------------------- what luck hides
+
+# Exercise 3's kernel; a barrier follows only the rounds whose step is larger than LAST.
+SUMS = """
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> partial: array<f32>;
+@group(0) @binding(2) var<uniform> n: u32;
+var<workgroup> near: array<f32, 64>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) me: u32,
+        @builtin(workgroup_id) group: vec3<u32>) {
+    near[me] = select(0.0, x[id.x], id.x < n);
+    workgroupBarrier();
+    for (var step = 32u; step > 0u; step /= 2u) {
+        if (me < step) { near[me] += near[me + step]; }
+        if (step > LAST) { workgroupBarrier(); }
+    }
+    if (me == 0u) { partial[group.x] = near[0]; }
+}
+"""
+LEFT_OUT = {"after no round": "0u", "after the last three: 4, 2, 1": "4u", "after all six": "99u"}
+
+
+def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
+    """Leave out barriers of exercise 3's kernel; return a table: the sums that were right, and the record's first race.
+
+    Args:
+        device: runs the kernels.
+        prediction: how many sums are right without any barrier in the rounds; printed beside what came.
+        groups: workgroups, each with 64 ones to add.
+    """
+    rows, ones = [], np.ones(groups * judge.GROUP, np.float32)
+    arrays = [ones, np.zeros(groups, np.float32), np.array([ones.size], np.uint32)]
+    small = judge.Case("n = 64", {0: ones[:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
+    for words, last in LEFT_OUT.items():
+        source = SUMS.replace("LAST", last)
+        right = int((webgpu.run(device, source, arrays, output=1, workgroups=groups) == judge.GROUP).sum())
+        with contextlib.redirect_stdout(io.StringIO()):  # it names each launch
+            races = judge.record(device, source, small, dry=False)[0].races()
+        first = races[0].replace("work-items", "invocations").partition(", and")[0] if races else "no race"
+        rows.append((words, f"{right:,} of {groups:,}", first))
+    checks.compare_prediction(prediction, right, f"of {groups:,} right without a barrier in any round", most=groups)
+    return Table(rows, ("barriers left out", "right sums on this adapter", "what the record shows"))
+
+
 # ---------------------------------------------------------------------------------------------- exercises
 
 
 @checks.verdict
+def check_add(source: str) -> Iterator[str]:
+    """Lesson 14, exercise 1: the line that adds."""
+    yield judged(judge.judge_add, source)
+
+
+@checks.verdict
 def check_saxpy(source: str) -> Iterator[str]:
-    """Lesson 14, exercise 1: saxpy in WGSL."""
+    """Lesson 14, exercise 2: saxpy with its guard."""
     yield judged(judge.judge_saxpy, source)
 
 
 @checks.verdict
-def check_dense(source: str) -> Iterator[str]:
-    """Lesson 14, exercise 2: a dense layer with ReLU in WGSL. A right one reads the digits in the browser."""
-    right = judged(judge.judge_dense, source)
-    lesson_14_web.own_kernels["dense"] = source
-    yield right
-
-
-@checks.verdict
 def check_sums(source: str) -> Iterator[str]:
-    """Lesson 14, exercise 3: the sum of each workgroup, in workgroup memory."""
+    """Lesson 14, exercise 3: the sum of each workgroup, in rounds."""
     yield judged(judge.judge_sums, source)
 
 

@@ -1,30 +1,65 @@
-"""Lesson 14: judge a learner's WGSL by what it computes, by who touches what, and by a look at its source."""
+"""Lesson 14: judge a learner's WGSL by who touches what, and by what it computes.
+
+Results alone do not show a race or a missing guard: many adapters run the invocations in an order that hides both. So
+the WGSL is rewritten, as `judge.instrument` does it for OpenCL C: every index of workgroup memory and of the output
+goes through a function that notes it in a buffer, and `judge.trace` looks at that record. A kernel with barriers runs
+once without them before: a barrier that not all reach is told and never run, and so is a loop without end.
+"""
 
 from __future__ import annotations
 
+import collections
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from helpers.compute import opencl, webgpu
-from helpers.judge import checks
-from helpers.lessons import lesson_14_races as races
+from helpers.judge import checks, trace
+from helpers.judge.instrument import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
+from helpers.judge.kernel_checks import FILLS, find_unwritten
 
 if TYPE_CHECKING:
     import wgpu
 
 GROUP = 64  # invocations of a workgroup in the exercises
 BEYOND = 150  # elements of each buffer that lie beyond those that a kernel is told of
-FILLS = (0x7FC0BEEF, 0x0DA24260)  # what the output holds before: a NaN, and 1e-30; what keeps both was never written
-SPOILT = np.float32(np.nan)  # what the inputs hold beyond their ends
-SEEN = (64, 33, 5)  # the sizes at which races are looked for
-ROUNDS = 20_000  # of all loops of one invocation together, in small launches; more are taken for endless
-LAST_BINDING = 15  # where the count of those rounds is reported
-BUILTINS = ("global_invocation_id", "local_invocation_id", "local_invocation_index", "subgroup_invocation_id")
+RECORDED = 3  # launches of so many workgroups at most are recorded
+MOST = 512  # accesses of one invocation that are listed; what comes after is only counted
+TOUCH = 3  # numbers of one access: array and kind, index, barriers met before
+ROUNDS = 20_000  # of all loops of one invocation together, in recorded launches; more are taken for endless
+BINDING = 15  # of the record
+
+# The record: whether a loop was left; of each invocation its accesses and the barriers it met; then the accesses.
+HEADER = 2
+RECORDER = f"""
+@group(0) @binding({BINDING}) var<storage, read_write> ws_log: array<u32>;
+var<private> ws_me: u32;
+var<private> ws_met: u32;
+var<private> ws_sites: u32;
+var<private> ws_rounds: u32;
+
+fn ws_touch(what: u32, index: u32, length: u32) -> u32 {{
+    let inside = index < length;
+    let count = ws_log[1u + ws_me * {HEADER}u];
+    ws_log[1u + ws_me * {HEADER}u] = count + 1u;
+    let place = 1u + WS_ITEMS * {HEADER}u + (ws_me * {MOST}u + min(count, {MOST - 1}u)) * {TOUCH}u;
+    ws_log[place] = what + select(0u, {INSIDE}u, inside);
+    ws_log[place + 1u] = index;
+    ws_log[place + 2u] = ws_met;
+    return index % length;  // another element, as WGSL allows it for one that does not exist
+}}
+fn ws_meet(site: u32) {{
+    ws_sites = ws_sites * 4099u + site;
+    ws_log[2u + ws_me * {HEADER}u] = ws_sites;
+}}
+"""
+
+
+class NotFollowed(Exception):
+    """The kernel is written in a way that the recorder does not follow."""
 
 
 class Case(NamedTuple):
@@ -33,15 +68,28 @@ class Case(NamedTuple):
     words: str  # what is computed, for the message
     arrays: dict[int, np.ndarray]  # by binding, without the output
     output: int  # the binding of the output
-    expected: np.ndarray  # what it must hold, one-dimensional float32
+    expected: np.ndarray  # what it must hold, one-dimensional
     groups: int  # workgroups
-    each: int = GROUP  # results of one workgroup
-    slips: Mapping[str, np.ndarray] = MappingProxyType({})  # what comes after a known slip, by the sentence about it
+
+    @property
+    def launch(self) -> str:
+        """For a message."""
+        return f"{self.words}, {self.groups:,} workgroup{'s' * (self.groups > 1)} of {GROUP}"
+
+
+# ---------------------------------------------------------------------------------------------- the exercises
 
 
 def _padded(values: np.ndarray) -> np.ndarray:
     """The values, and behind them numbers that spoil every result."""
-    return np.concatenate([values.ravel(), np.full(BEYOND, SPOILT, np.float32)])
+    return np.concatenate([values.ravel(), np.full(BEYOND, np.nan, np.float32)])
+
+
+def judge_add(source: str) -> str:
+    """Judge `c[i] = a[i] + b[i]` for one workgroup, which needs no guard; bindings: a, b, c."""
+    a, b = np.random.default_rng().standard_normal((2, GROUP), dtype=np.float32)
+    wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage"}
+    return judge_kernel(source, wanted, [Case(f"n = {GROUP}", {0: _padded(a), 1: _padded(b)}, 2, a + b, 1)])
 
 
 def judge_saxpy(source: str) -> str:
@@ -52,43 +100,11 @@ def judge_saxpy(source: str) -> str:
         x, y = rng.standard_normal((2, n), dtype=np.float32)
         alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
         told = np.array([n, alpha.view(np.uint32)], np.uint32)
-        return Case(f"n = {n}", {0: _padded(x), 1: _padded(y), 3: told}, 2, alpha * x + y, max(1, math.ceil(n / GROUP)))
+        return Case(f"n = {n}", {0: _padded(x), 1: _padded(y), 3: told}, 2, alpha * x + y, math.ceil(n / GROUP))
 
-    sizes = [5, 1, 3, 63, 64, 65, 257, 1000, int(rng.integers(300, 3000)), 70_001]
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
-    cases = [case(n) for n in sizes]
-    return judge_kernel(source, wanted, cases, lambda device: _one_writer(device, source, cases))
-
-
-def judge_dense(source: str) -> str:
-    """Judge a dense layer; bindings: inputs, weights, bias, outputs, uniform vec4<u32>(n, in, out, relu)."""
-    rng = np.random.default_rng()
-
-    def case(n: int, wide: int, out: int, relu: int) -> Case:
-        inputs = rng.standard_normal((n, wide), dtype=np.float32)
-        weights = rng.standard_normal((wide, out), dtype=np.float32)
-        bias = rng.standard_normal(out, dtype=np.float32)
-        expected = inputs.astype(float) @ weights + bias
-        expected = np.maximum(expected, 0) if relu else expected
-        told = np.array([n, wide, out, relu], np.uint32)
-        arrays = {0: _padded(inputs), 1: _padded(weights), 2: _padded(bias), 4: told}
-        words = f"n = {n}, {wide} numbers in, {out} out, relu = {relu}"
-        return Case(words, arrays, 3, expected.ravel().astype(np.float32), math.ceil(n * out / GROUP))
-
-    shapes = [
-        (2, 3, 4),
-        (1, 1, 1),
-        (3, 5, 2),
-        (2, 64, 64),
-        (65, 10, 3),
-        (7, 33, 10),
-        (1, 784, 128),
-        (130, 20, 10),
-        (300, 8, 250),
-    ]
-    cases = [case(*shape, relu) for shape in shapes for relu in (0, 1)]
-    wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
-    return judge_kernel(source, wanted, cases, lambda device: _one_writer(device, source, cases))
+    sizes = (5, 130, 1, 63, 64, 65, 257, int(rng.integers(300, 3000)), 70_001)
+    return judge_kernel(source, wanted, [case(n) for n in sizes])
 
 
 def judge_sums(source: str) -> str:
@@ -97,276 +113,340 @@ def judge_sums(source: str) -> str:
 
     def case(n: int) -> Case:
         x = rng.uniform(0.5, 1.5, n).astype(np.float32)
-        groups = math.ceil(n / GROUP)
-        ends = range(0, n, GROUP)
-        expected = np.array([x[start : start + GROUP].sum(dtype=float) for start in ends], np.float32)
-        arrays = {0: _padded(x), 2: np.array([n], np.uint32)}
-        slips = {
-            f"It is the sum of {which}: a round is missing.": np.array(
-                [x[start : start + GROUP][kept].sum() for start in ends]
-            )
-            for which, kept in {"every second element": np.s_[::2], "the first 32 elements": np.s_[:32]}.items()
-        }
-        return Case(f"n = {n}", arrays, 1, expected, groups, 1, slips)
+        expected = np.array([x[start : start + GROUP].sum(dtype=float) for start in range(0, n, GROUP)], np.float32)
+        return Case(f"n = {n}", {0: _padded(x), 2: np.array([n], np.uint32)}, 1, expected, math.ceil(n / GROUP))
 
-    sizes = [130, 5, 1, 2, 33, 63, 64, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001]
-    cases = [case(n) for n in sizes for _ in range(2)]
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-
-    def look(device: wgpu.GPUDevice) -> str:
-        _uniform_barriers(source)
-        return _look_for_races(device, source, [next(case for case in cases if case.words == f"n = {n}") for n in SEEN])
-
-    tried = judge_kernel(source, wanted, cases, look)
-    _shared_memory(source)
-    return tried
+    sizes = (130, 64, 33, 5, 1, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001)
+    return judge_kernel(source, wanted, [case(n) for n in sizes], _expect_shared)
 
 
-def _one_writer(device: wgpu.GPUDevice, source: str, cases: Sequence[Case]) -> str:
-    """Refuse a kernel of which several invocations of one workgroup write, or one writes and another reads, a result.
+def judge_dense(source: str) -> str:
+    """Judge a dense layer; bindings: inputs, weights, bias, outputs, uniform vec4<u32>(m, n, k, relu)."""
+    rng = np.random.default_rng()
 
-    Args:
-        device: runs the rewritten kernel.
-        source: the learner's WGSL.
-        cases: the launches; those of one workgroup are looked at.
+    def case(m: int, n: int, k: int, relu: int) -> Case:
+        inputs, weights = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+        bias = rng.standard_normal(n, dtype=np.float32)
+        expected = inputs.astype(float) @ weights + bias
+        expected = (np.maximum(expected, 0) if relu else expected).ravel().astype(np.float32)
+        told = {4: np.array([m, n, k, relu], np.uint32)}
+        arrays = {0: _padded(inputs), 1: _padded(weights), 2: _padded(bias)}
+        return Case(f"m, n, k, relu = {m}, {n}, {k}, {relu}", arrays | told, 3, expected, math.ceil(m * n / GROUP))
 
-    Returns:
-        Nothing to add to the verdict.
-    """
-    try:
-        recorded, kernel = races.compiled(device, source, cases[0].output)
-    except races.NotFollowed:
-        return ""
-    for case in cases:
-        if case.groups == 1:
-            found = recorded.look(_launch(kernel, case, FILLS[0], {races.BINDING: races.empty_record()})[races.BINDING])
-            if found.races:
-                who = found.races[0].partition(", and no barrier")[0]  # no barrier would help here
-                raise checks.NotYet(
-                    f"{case.words}: {who}. Each element is written by one invocation, and the invocations "
-                    "without an element must write nothing."
-                )
-    return ""
+    shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
+    wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
+    return judge_kernel(source, wanted, [case(*shape, relu) for shape in shapes for relu in (0, 1)])
 
 
-def _look_for_races(device: wgpu.GPUDevice, source: str, cases: Sequence[Case]) -> str:
-    """Refuse races, and accesses outside of what there is; return what is worth a word in a right answer.
+def judge_largest(source: str) -> str:
+    """Judge the place of the largest of ten outputs; bindings: outputs, digits, uniform m: u32."""
+    rng = np.random.default_rng()
 
-    Args:
-        device: runs the rewritten kernel.
-        source: the learner's WGSL.
-        cases: launches of one workgroup.
-    """
-    try:
-        recorded, kernel = races.compiled(device, source, cases[0].output)
-    except races.NotFollowed as why:
-        return f"; races were not looked for: {why}"
-    remarks: dict[str, None] = {}
-    for case in cases:
-        written = _launch(kernel, case, FILLS[0], {races.BINDING: races.empty_record()})
-        found = recorded.look(written[races.BINDING])
-        outside = f"{found.read_outside[0]}, which does not exist" if found.read_outside else ""
-        if found.races:
-            helps = "Is a barrier missing, after the copy or after a round?"
-            if not any(f" {name}[" in found.races[0] for name in recorded.arrays[: recorded.of_group]):
-                helps = "One invocation of each workgroup is enough to write the sum."
-            elif outside:
-                helps = f"And {outside}. Which invocations have something to add in this round?"
-            elif "storageBarrier" in webgpu.without_comments(source):
-                helps = "storageBarrier() orders storage buffers alone."
-            raise checks.NotYet(
-                f"{case.words}: {found.races[0]}. That is a race: the result depends on who comes first. (Is it "
-                f"right on this adapter? Then by luck.) {helps}"
-            )
-        if found.written_outside:
-            raise checks.NotYet(f"{case.words}: {found.written_outside[0]}, which does not exist.")
-        if found.unwritten:
-            raise checks.NotYet(
-                f"{case.words}: {found.unwritten[0].replace('work-item', 'invocation')}. Write the 0 yourself: WGSL "
-                "promises it in fresh workgroup memory, and not every implementation keeps that."
-            )
-        results = written[case.output][: case.expected.size].view(np.float32)
-        if outside and not np.allclose(results, case.expected, rtol=1e-4):  # it got some other element instead
-            raise checks.NotYet(
-                f"{case.words}: {outside}. WGSL may give any element for it, and the sum depends on it."
-            )
-        if outside:
-            remarks[f"{outside}; the sum does not depend on it"] = None
-        if found.unchanged:
-            remarks["some invocations write back what others read: an `if` would spare that"] = None
-        if found.most > races.ALONE:
-            remarks["a few invocations add nearly all; six rounds were asked, in which many add at once"] = None
-    return "".join(f"; {one}" for one in {"no race seen": None} | remarks)
+    def case(m: int) -> Case:
+        outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
+        arrays = {0: _padded(outputs), 2: np.array([m], np.uint32)}
+        return Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / GROUP))
+
+    wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
+    return judge_kernel(source, wanted, [case(m) for m in (5, 130, 1, 64, 65, int(rng.integers(300, 3000)))])
+
+
+# ---------------------------------------------------------------------------------------------- the verdict
 
 
 def judge_kernel(
     source: str, wanted: Mapping[int, str], cases: Sequence[Case],
-    look_first: Callable[[wgpu.GPUDevice], str] = lambda device: "",
+    look: Callable[[trace.Trace, Case], None] = lambda seen, case: None,
 ) -> str:  # fmt: skip
-    """Judge a kernel on cases that change with every call, its output between canaries.
-
-    First every loop is counted, in the small cases: one without end has its verdict before it can stop a GPU.
+    """Judge a kernel on cases that change with every call: first the record of the small ones, then what all compute.
 
     Args:
         source: the learner's WGSL.
         wanted: how each binding is declared.
-        cases: the launches; the smallest first.
-        look_first: a look at a kernel that compiles and ends, on this device; what it returns joins the verdict.
+        cases: the launches.
+        look: a further look at the record of a case.
 
     Returns:
         What was tried, for the verdict.
     """
     adapter = webgpu.pick_adapter()
-    device = webgpu.request_device(adapter)
+    kernel = compiled(webgpu.request_device(adapter), source, wanted)
+    seen = "who touches what was recorded"
+    try:
+        for case in cases:
+            if case.groups <= RECORDED:
+                _expect_good_record(kernel.device, source, case, look)
+    except NotFollowed as why:
+        seen = f"races were not looked for: {why}"
+    for case in cases:
+        _expect_results(case, [launched(kernel, case, fill)[case.output] for fill in FILLS])
+    sizes = f"{len(cases)} launches of up to {max(case.expected.size for case in cases):,} results"
+    return f"{sizes}, {seen}, on {webgpu.name(adapter)}"
+
+
+def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> webgpu.Kernel:
+    """Return the learner's kernel, once its buffers and its workgroups are as they were handed out."""
     try:
         kernel = webgpu.Kernel(device, source)
     except webgpu.KernelError as error:
         what = error.what.replace("The kernel does", "the kernel does")
         raise checks.NotYet("\n".join(filter(None, (what, error.why, hint(error.why))))) from None
-    for number, how in wanted.items():
-        declared = kernel.bindings.get(number)
-        if declared != how:
-            came = f"it is declared as {declared}" if declared else "there is none"
-            raise checks.NotYet(f"expected @binding({number}) of group 0 to be {how}; {came}.")
-    if more := sorted(set(kernel.bindings) - set(wanted)):
-        raise checks.NotYet(f"@binding({more[0]}) is declared, and nothing is bound there.")
+    if kernel.bindings != wanted:
+        raise checks.NotYet(f"expected the buffers that were declared, {dict(wanted)}; came {kernel.bindings}.")
     plain = webgpu.without_comments(source)
     constants = dict(re.findall(r"\bconst\s+(\w+)[\s:ui32]*=\s*(\d+)[ui]?\s*;", plain))
     size = re.search(r"@workgroup_size\s*\(([^)]*)\)", plain)
-    parts = [constants.get(part, part) for part in re.findall(r"\w+", size[1])] if size else []
-    if [part.rstrip("ui") for part in parts] + ["1"] * (3 - len(parts)) != [str(GROUP), "1", "1"]:
+    parts = [constants.get(part, part).rstrip("ui") for part in re.findall(r"\w+", size[1] if size else "")]
+    if parts + ["1"] * (3 - len(parts)) != [str(GROUP), "1", "1"]:
         raise checks.NotYet(f"expected @workgroup_size({GROUP}), came @workgroup_size({size[1] if size else ''}).")
-    _expect_ends(device, source, [case for case in cases if case.expected.size <= 5 * GROUP][:6])
-    seen = look_first(device)
-    two = next(case for case in cases if case.groups == 2)
-    for case in cases:
-        _judge_case(kernel, case)
-        if case is two:
-            _expect_own_results(kernel, case)
-    sizes = f"{len(cases)} launches of up to {max(case.expected.size for case in cases):,} results"
-    return f"{sizes}, on {webgpu.name(adapter)}{seen}"
+    return kernel
 
 
-def _launch(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np.ndarray] | None = None) -> dict:
-    """Run a kernel with its output filled and between canaries; return what its writable arrays hold, by binding."""
+def launched(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np.ndarray] | None = None) -> dict:
+    """Run a kernel with its output filled; return what its writable arrays hold then, by binding."""
+    print(case.launch, flush=True)  # the last line of a process that ends early
     out = np.full(case.expected.size + BEYOND, fill, np.uint32)
     arrays = {**case.arrays, case.output: out, **(more or {})}
     buffers = {number: webgpu.buffer(kernel.device, array) for number, array in arrays.items()}
     kernel.submit(kernel.bind(buffers), case.groups)
-    written = {
-        number: webgpu.read(kernel.device, buffers[number], arrays[number]) for number in (case.output, *(more or {}))
-    }
+    numbers = (case.output, *(more or {}))
+    written = {number: webgpu.read(kernel.device, buffers[number], arrays[number]) for number in numbers}
     for one in buffers.values():
         one.destroy()
     return written
 
 
-def counted(source: str) -> str:
-    """Return WGSL whose loops end after ROUNDS rounds and then say so in a buffer of their own."""
-    plain = webgpu.without_comments(source)
-    places = []
-    for found in re.finditer(r"\b(for|while|loop)\b", plain):
-        start = found.end()
-        if found[1] == "for":
-            start = opencl.closing_bracket(plain, plain.index("(", start)) + 1
-        if "{" in plain[start:]:
-            places.append(plain.index("{", start) + 1)
-    stop = " if (ws_rounds >= WS_MOST) { ws_late[0] = 1u; break; } ws_rounds += 1u; ".replace("WS_MOST", f"{ROUNDS}u")
-    for place in reversed(places):
-        plain = plain[:place] + stop + plain[place:]
-    late = f"@group(0) @binding({LAST_BINDING}) var<storage, read_write> ws_late: array<u32>;"
-    return f"{plain}\nvar<private> ws_rounds: u32 = 0u;\n{late}\n"
-
-
-def _expect_ends(device: wgpu.GPUDevice, source: str, cases: Sequence[Case]) -> None:
-    """Refuse a kernel with a loop that does not end, without running that loop to its end."""
-    if not re.search(r"\b(for|while|loop)\b", webgpu.without_comments(source)):
-        return
-    try:
-        kernel = webgpu.Kernel(device, counted(source))
-    except (webgpu.KernelError, ValueError):
-        return  # written in a way that this does not follow; the time-out is left
-    for case in cases:
-        late = _launch(kernel, case, FILLS[0], {LAST_BINDING: np.zeros(1, np.uint32)})[LAST_BINDING]
-        if late[0]:
-            raise checks.NotYet(f"{case.words}: a loop goes round more than {ROUNDS:,} times; it may never end.")
-
-
-def _expect_own_results(kernel: webgpu.Kernel, case: Case) -> None:
-    """Refuse a kernel whose first workgroup does the work of the second: it writes where others write, too."""
-    bits = _launch(kernel, case._replace(groups=1), FILLS[0])[case.output]
-    if (touched := np.flatnonzero(bits[case.each :] != FILLS[0])).size:
-        own = f"results 0 to {case.each - 1}" if case.each > 1 else "result 0"
-        raise checks.NotYet(
-            f"{case.words}, the first workgroup alone: it wrote result {case.each + touched[0]}. Only {own} belong"
-            f"{'s' * (case.each == 1)} to it: here each invocation writes one result at most, its own."
-        )
-
-
-def _judge_case(kernel: webgpu.Kernel, case: Case) -> None:
-    runs = [_launch(kernel, case, fill)[case.output] for fill in FILLS]
-    n = case.expected.size
-    unwritten = (runs[0] == FILLS[0]) & (runs[1] == FILLS[1])
+def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
+    """Refuse wrong results, results that were never written, and writes beyond them; runs: one for each of FILLS."""
+    n, unwritten = case.expected.size, find_unwritten(*runs)
     if unwritten[:n].all() and n > 2:
         raise checks.NotDone(f"the kernel writes no result ({case.words}).")
-    launched = f"{case.words}, {case.groups:,} workgroup{'s' * (case.groups > 1)} of {GROUP}"
-    for bits, fill in zip(runs, FILLS, strict=True):
-        beyond = np.flatnonzero(bits[n:] != fill)
-        if beyond.size:
-            whose = "the result of a workgroup has the workgroup's number, `group.x`."
-            if case.each > 1:
-                whose = "the invocations without an element of their own must write nothing."
-            raise checks.NotYet(
-                f"{launched}: element {n + beyond[0]} of the output was written, and there are {n} results. The buffer "
-                f"is longer than that: {whose}"
-            )
-    # float32 sums in any order; a device may multiply and add in one step.
-    scale = 1e-5 * math.sqrt(max(array.size for array in case.arrays.values()))
-    outputs = [bits[:n].view(np.float32) for bits in runs]
-    for actual in outputs:
-        wrong = np.flatnonzero(~np.isclose(actual, case.expected, rtol=1e-4, atol=min(scale, 1e-3)))
-        if not wrong.size:
-            continue
-        i = int(wrong[0])
-        where = f"{launched}, result {i}: expected {case.expected[i]:.6g}"
-        if unwritten[i]:
-            raise checks.NotYet(f"{where}, came nothing: it was never written.")
-        again = [_launch(kernel, case, fill)[case.output][:n].view(np.float32)[i] for fill in FILLS * 3]
-        if not all(np.isclose(again[k::2], again[k], equal_nan=True).all() for k in (0, 1)):
-            raise checks.NotYet(f"{where}, came {actual[i]:.6g}; it differs from run to run.")
-        if not np.isclose(again[0], again[1], equal_nan=True):
-            raise checks.NotYet(f"{where}, came {actual[i]:.6g}; it depends on what the output held before.")
-        slip = next((f" {words}" for words, values in case.slips.items() if np.allclose(actual, values, 1e-4)), "")
-        hint = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(actual[i]) else slip
-        raise checks.NotYet(f"{where}, came {actual[i]:.6g}.{hint}")
+    beyond = np.flatnonzero(~unwritten[n:])
+    if beyond.size:
+        raise checks.NotYet(_beyond(case, "the kernel", n + int(beyond[0])))
+    whole = np.issubdtype(case.expected.dtype, np.integer)
+    tolerance = 0 if whole else min(1e-5 * math.sqrt(max(array.size for array in case.arrays.values())), 1e-3)
+    for actual in (bits[:n].view(case.expected.dtype) for bits in runs):
+        wrong = np.flatnonzero(~np.isclose(actual, case.expected, rtol=0 if whole else 1e-4, atol=tolerance))
+        if wrong.size:
+            i = int(wrong[0])
+            spoilt = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(actual[i]) else ""
+            came = "nothing: it was never written." if unwritten[i] else f"{actual[i]:.6g}.{spoilt}"
+            raise checks.NotYet(f"{case.launch}, result {i}: expected {case.expected[i]:.6g}, came {came}")
 
+
+def _beyond(case: Case, who: str, index: int) -> str:
+    return (
+        f"{case.launch}: {who} writes element {index} of the output, and only 0 to {case.expected.size - 1} belong to "
+        "it. The buffer is longer, so the result looks right. Who has no result must write nothing."
+    )
+
+
+# ---------------------------------------------------------------------------------------------- the record
+
+
+def _expect_good_record(
+    device: wgpu.GPUDevice, source: str, case: Case, look: Callable[[trace.Trace, Case], None]
+) -> None:
+    """Refuse endless loops, barriers that not all reach, races, and writes outside; `look` may refuse more."""
+    dry = has_barriers(source)
+    if dry:
+        record(device, source, case, dry=True)
+    seen, runs = record(device, source, case, dry=False)
+    written = [touch for touch in seen.touches if touch.writes and touch.array in seen.lengths]
+    if not written and case.expected.size > 2:
+        raise checks.NotDone(f"the kernel writes no result ({case.words}).")
+    for race in seen.races():
+        near = not any(f" {output}[" in race for output in seen.lengths)
+        helps = " Is a barrier missing, after the copy or after a round?" if near else ""
+        race = race.replace("work-items", "invocations").replace("local memory", "workgroup memory")
+        raise checks.NotYet(
+            f"{case.launch}: {race}. That is a race: whoever comes first decides, and a right result is luck.{helps}"
+        )
+    for touch in written:
+        if touch.index >= case.expected.size:
+            raise checks.NotYet(_beyond(case, f"invocation {touch.item}", touch.index))
+    for touch in seen.outside:
+        if touch.writes:
+            raise checks.NotYet(f"{case.launch}: invocation {touch.item} writes {touch.array}[{touch.index}], "
+                                "which does not exist.")  # fmt: skip
+    outside = {f"{touch.array}[{touch.index}]" for touch in seen.outside}  # whoever reads there gets any element
+    for missing in seen.unwritten():
+        if outside.isdisjoint(re.findall(r"\w+\[\d+\]", missing)):
+            raise checks.NotYet(f"{case.launch}: {missing.replace('work-item', 'invocation')}. Write its 0 yourself.")
+    _expect_results(case, runs)
+    item, most = collections.Counter(touch.item for touch in written).most_common(1)[0]
+    if case.expected.size > GROUP and most > case.expected.size / 2:
+        raise checks.NotYet(f"{case.launch}: the results are right, but invocation {item} writes {most} of them alone.")
+    look(seen, case)
+
+
+def _expect_shared(seen: trace.Trace, case: Case) -> None:
+    """Refuse sums that no two invocations made together."""
+    near = [touch for touch in seen.touches if touch.array not in seen.lengths]
+    written = {(touch.array, touch.index, touch.item) for touch in near if touch.writes}
+    places = {(array, index) for array, index, _ in written}
+    if case.expected.size > 1 and not any(
+        touch.reads and (touch.array, touch.index) in places and (touch.array, touch.index, touch.item) not in written
+        for touch in near
+    ):
+        raise checks.NotYet("the sums are right, but nobody reads in workgroup memory what another one has written.")
+
+
+def has_barriers(source: str) -> bool:
+    """Whether a kernel waits for its workgroup."""
+    return bool(re.search(r"\b(?:workgroup|storage)Barrier\b", webgpu.without_comments(source)))
+
+
+def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[trace.Trace, list[np.ndarray]]:
+    """Run the rewritten kernel; return who touched what, and its output for each of FILLS.
+
+    Args:
+        device: where it runs.
+        source: the learner's WGSL, which compiles.
+        case: a launch of few workgroups.
+        dry: without its barriers, which must be done first for a kernel that has some.
+
+    Raises:
+        NotFollowed: the recorder does not follow this kernel.
+        NotYet: a loop does not end, or not all of a workgroup reach the same barriers.
+    """
+    items = case.groups * GROUP
+    arrays, text = rewritten(source, case.output, dry)
+    try:
+        kernel = webgpu.Kernel(device, text.replace("WS_ITEMS", f"{items}u"))
+    except (webgpu.KernelError, opencl.KernelError) as error:
+        raise NotFollowed("it could not be rewritten") from error
+    empty = np.zeros(1 + items * (HEADER + MOST * TOUCH), np.uint32)
+    runs = [launched(kernel, case, fill, {BINDING: empty}) for fill in FILLS]
+    log = runs[0][BINDING]
+    if log[0]:
+        raise checks.NotYet(f"{case.launch}: a loop goes round more than {ROUNDS:,} times; it may never end.")
+    counts, sites = log[1 : 1 + items * HEADER].reshape(items, HEADER).T.astype(int)
+    for first in range(0, items, GROUP):
+        others = np.flatnonzero(sites[first : first + GROUP] != sites[first])
+        if others.size:
+            raise checks.NotYet(
+                f"{case.launch}: invocations {first} and {first + others[0]} of one workgroup do not reach the same "
+                "barriers. WGSL forbids that, and browsers refuse such a kernel: who leaves early is waited for."
+            )
+    rows = log[1 + items * HEADER :].reshape(items, MOST, TOUCH).astype(np.int64)
+    listed = [(item, what, index, 0, met) for item in range(items) for what, index, met in rows[item, : counts[item]]]
+    ids = np.column_stack([np.arange(items), np.zeros((items, 2), int)])
+    seen = trace.Trace(
+        device="", lengths={arrays[-1]: 0}, global_ids=ids, local_ids=ids % GROUP, group_ids=ids // GROUP,
+        global_accesses=counts, local_accesses=0 * counts, global_bytes=0 * counts, barriers=sites, unseen=[],
+        _arrays=arrays, _listed=np.array(listed, np.int64).reshape(-1, 5),
+    )  # fmt: skip
+    return seen, [run[case.output] for run in runs]
+
+
+def rewritten(source: str, output: int, dry: bool) -> tuple[list[str], str]:
+    """Return the arrays that are recorded, the output last, and the kernel that records them."""
+    plain = webgpu.without_comments(source)
+    found = re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;]+);", plain)
+    found += re.findall(rf"@binding\(\s*{output}u?\s*\)[^;]*?>\s*(\w+)\s*:\s*([^;]+);", plain)
+    plain = _loops_counted(plain)
+    for number, (name, kind) in enumerate(found):
+        made = re.fullmatch(r"array\s*<\s*(?:f32|u32|i32)\s*(?:,\s*(\w+)\s*,?\s*)?>", kind.strip())
+        if not made:
+            raise NotFollowed(f"`{name}` is a {' '.join(kind.split())}")
+        length = f"u32({made[1]})" if made[1] else f"arrayLength(&{name})"
+        plain = _indices_noted(_without_pointers(plain, name), name, number * ARRAY, length)
+
+    def meeting(barrier: re.Match[str]) -> str:
+        fence = LOCAL_FENCE if barrier[1] == "workgroup" else GLOBAL_FENCE
+        return f"ws_meet({barrier.start()}u); ws_met += {fence}u;" + barrier[0] * (not dry)
+
+    plain = re.sub(r"\b(workgroup|storage)Barrier\s*\(\s*\)\s*;", meeting, plain)
+    return [name for name, _ in found], _numbered(plain) + RECORDER
+
+
+def _loops_counted(plain: str) -> str:
+    """Let every loop end after ROUNDS rounds, and say so."""
+    places = []
+    for found in re.finditer(r"\b(for|while|loop)\b", plain):
+        start = opencl.closing_bracket(plain, plain.index("(", found.end())) if found[1] == "for" else found.end()
+        places.append(plain.index("{", start) + 1)
+    stop = f" if (ws_rounds >= {ROUNDS}u) {{ ws_log[0] = 1u; break; }} ws_rounds += 1u; "
+    for place in reversed(places):
+        plain = plain[:place] + stop + plain[place:]
+    return plain
+
+
+def _without_pointers(plain: str, name: str) -> str:
+    """Write `near[i]` for `*p` where `let p = &near[i];` stands before it."""
+    while found := re.search(rf"\blet\s+(\w+)\s*=\s*&\s*{name}\s*\[", plain):
+        closing = opencl.closing_bracket(plain, found.end() - 1)
+        place = f"let {found[1]} = u32({plain[found.end() : closing]})"
+        plain = plain[: found.start()] + place + plain[closing + 1 :]
+        plain = re.sub(rf"\(\s*\*\s*{found[1]}\s*\)|\*\s*{found[1]}\b", f"{name}[{found[1]}]", plain)
+    return plain
+
+
+def _indices_noted(plain: str, name: str, array: int, length: str) -> str:
+    """Lead every index of one array through the recorder, the last one in the text first."""
+    for found in reversed(list(re.finditer(rf"\b{name}\b", plain))):
+        before, after = plain[: found.start()].rstrip(), plain[found.end() :]
+        if re.search(r"var\s*<[^>]*>$", before) or re.search(r"arrayLength\s*\(\s*&$", before):
+            continue
+        if not after.lstrip().startswith("["):
+            raise NotFollowed(f"`{name}` stands without an index")
+        opening = plain.index("[", found.end())
+        closing = opencl.closing_bracket(plain, opening)
+        index, rest = plain[opening + 1 : closing], plain[closing + 1 :]
+        if re.search(r"(?<!&)&$", before) or rest.lstrip()[:1] in (".", "["):
+            raise NotFollowed(f"a pointer to an element of `{name}`, or a part of one, is taken")
+        kind = READ
+        if re.match(r"\s*=(?!=)", rest):
+            kind = WRITE
+        elif re.match(r"\s*(?:(?:[-+*/%|&^]|<<|>>)=|\+\+|--)", rest):
+            kind = READ | WRITE
+        plain = f"{plain[:opening]}[ws_touch({array + kind}u, u32({index}), {length})]{rest}"
+    return plain
+
+
+def _numbered(plain: str) -> str:
+    """Let the kernel keep its number among all invocations."""
+    start = re.search(r"\bfn\s+main\s*\(", plain)
+    if not start:
+        raise NotFollowed("there is no function `main`")
+    closing = opencl.closing_bracket(plain, start.end() - 1)
+    body = plain.index("{", closing) + 1
+    parameters, names = [plain[start.end() : closing].strip().rstrip(",")], []
+    for builtin, kind in (("workgroup_id", "vec3<u32>"), ("local_invocation_index", "u32")):
+        own = re.search(rf"@builtin\(\s*{builtin}\s*\)\s*(\w+)", parameters[0])
+        if not own and builtin in plain:
+            raise NotFollowed(f"`{builtin}` lies in a struct")
+        names.append(own[1] if own else f"ws_{builtin}")
+        parameters += [] if own else [f"@builtin({builtin}) ws_{builtin}: {kind}"]
+    head = f"{plain[: start.end()]}{', '.join(filter(None, parameters))}{plain[closing:body]}"
+    return f"{head} ws_me = {names[0]}.x * {GROUP}u + {names[1]};{plain[body:]}"
+
+
+# ---------------------------------------------------------------------------------------------- compiler's words
 
 # What beginners write, by a part of what wgpu's compiler says against it, and what WGSL wants instead.
 CONVERTS = "WGSL converts no variables: write `f32(i)` for a whole number, `0.0` for a zero."
 HINTS = (
     ("valid destination for a store", "Is this buffer declared `read` or `uniform`? Such a buffer cannot be written."),
-    ("Accessing with index", "Is the index a vector? Take one number of it: id.x."),
-    ("Vector { size: Tri", "Is it `id`? It holds three numbers: take one of them, `id.x`."),
-    ("Abstract types may only appear", "A number with a point beside a whole number? Beside a `u32` write `1u`."),
+    ("Accessing with index|Vector { size: Tri", "Is the index `id`? It holds three numbers: take one, `id.x`."),
     (r"cannot convert elements of `f32` to `[ui]32`|kind: Sint.*kind: Float",
      "`var sum = 0;` makes a whole number: write `0.0`, or `f32(i)` for a variable."),
     (r"kind: Uint.*kind: Float|kind: Float.*kind: (Uint|Sint)|cannot convert elements of `[ui]32` to `f32`", CONVERTS),
-    (r"allowed type: \S*f\d\d", CONVERTS),
     ("kind: Bool|is not a boolean|to be a boolean", "A condition is a comparison: `i > 0u`."),
     ("kind: Sint|expected to be `i32`, but got `u32`",
      "A signed and an unsigned whole number stand side by side: write `32u`, or `u32(i)`."),
     (r"expected assignment or increment/decrement|expected operation|identifier: `(float|int|uint|double)`",
      "No type stands before a name: `let i = ...;`, or `var i = ...;` for what changes. Types: `f32`, `u32`."),
-    ("Unexpected runtime-expression", "`const` holds what is known before the run; name other values by `let`."),
     ("with `var` instead of `let`|increment/decrement operation requires",
      "`let` names a value for good; what changes is a `var`."),
     (r"expected `\{`", "WGSL wants braces, also around one statement: `if (...) { return; }`."),
     (r'found "\?"', "WGSL has no `? :`; write `select(no, yes, condition)`."),
-    (r'expected `\)`, found "="', "A comparison is written `==`."),
     (r"found \"(\w+|\})\"", "Does the statement before end with a semicolon?"),
     ("identifier: `(get_global_id|barrier|get_local_id|workgroupbarrier)`",
      "In WGSL it is `id.x`, and `workgroupBarrier();`."),
-    ("identifier: `(relu|ReLU|fmax)`", "In WGSL it is `max(a, b)`."),
 )  # fmt: skip
 
 
@@ -374,92 +454,3 @@ def hint(why: str) -> str:
     """Return a line that helps with what the compiler complains about, empty if nothing is known about it."""
     said = why.partition("\n")[0]
     return next((helps for part, helps in HINTS if re.search(part, said)), "")
-
-
-# ---------------------------------------------------------------------------------------------- a look at the source
-
-
-class Block(NamedTuple):
-    """A block of a kernel between braces."""
-
-    head: str  # what stands before it, such as `if (local.x < step)`
-    differs: bool  # whether only some invocations of a workgroup may come here
-
-
-ASSIGNMENT = re.compile(r"\b(\w+)(?:\s*:\s*[\w<>, ]+?)?\s*(?:(?:[-+*/%|&^]|<<|>>)?=(?!=)|\+\+|--)([^;{]*)")
-
-
-def _uniform_barriers(source: str) -> None:
-    """Refuse a barrier that only some invocations may reach: WGSL forbids it, wgpu 0.32 does not look.
-
-    A small version of the uniformity analysis of the WGSL specification: what depends on an invocation's own number, or
-    on memory that others write, differs between invocations; a block under such a condition holds no barrier, and
-    after a `return` or `break` under one there is none. It follows names, not functions.
-    """
-    plain = webgpu.without_comments(source)
-    if not re.search(r"\b(workgroup|storage)Barrier\b", plain):
-        return
-    differs = {one for builtin in BUILTINS for one in re.findall(rf"@builtin\(\s*{builtin}\s*\)\s*(\w+)", plain)}
-    differs |= set(re.findall(r"var\s*<\s*(?:workgroup|private|storage\s*,\s*read_write)\s*>\s*(\w+)", plain))
-    seen: set[str] = set()
-    while seen != differs:  # a name that differs makes others differ, also those of the loop's next round
-        seen = set(differs)
-        differs |= {name for name, value in ASSIGNMENT.findall(plain) if set(re.findall(r"\w+", value)) & differs}
-        refusals = _walk(plain, differs)
-    if refusals:
-        raise checks.NotYet(refusals[0])
-
-
-def _walk(plain: str, differs: set[str]) -> list[str]:
-    """Return why a barrier is refused, for each; add the names that are assigned where only some come to `differs`."""
-    blocks: list[Block] = []
-    refusals = []
-    closed, gone, start, depth = Block("", False), 0, 0, 0
-    for found in re.finditer(r"[(){};]|\b(?:(?:workgroup|storage)Barrier|return|break|continue)\b", plain):
-        mark, inside = found[0], bool(blocks) and blocks[-1].differs
-        depth += (mark == "(") - (mark == ")")
-        if inside and mark == ";":
-            differs |= {name for name, _ in ASSIGNMENT.findall(plain[start : found.start()])}
-        if mark == "{":
-            head = " ".join(plain[start : found.start()].split())
-            own = re.match(r"(?:else|if|while|for|switch)\b", head) and set(re.findall(r"\w+", head)) & differs
-            otherwise = head.startswith("else") and closed.differs
-            blocks.append(Block(head, inside or bool(own) or otherwise))
-        elif mark == "}" and blocks:
-            closed = blocks.pop()
-            gone = min(gone, len(blocks))
-        elif mark in ("return", "break", "continue") and inside:
-            loops = [n for n, block in enumerate(blocks, 1) if re.match(r"(?:for|while|loop)\b", block.head)]
-            gone = max(gone, loops[-1] if loops and mark != "return" else 1)
-        elif mark.endswith("Barrier") and (inside or gone):
-            line = plain.count("\n", 0, found.start()) + 1
-            where = [block.head for block in blocks if block.differs]
-            why = f"it stands in `{where[0]}`" if where else "some of them may have left before it"
-            refusals.append(
-                f"line {line}: not all invocations of the workgroup reach this {mark}(): {why}. WGSL forbids that, and "
-                "browsers refuse such a kernel."
-            )
-        if mark in "{}" or (mark == ";" and depth == 0):
-            start = found.end()
-    return refusals
-
-
-STORE = re.compile(r"\b(\w+)\s*(?:\[[^;={]*\])?(?:\s*:\s*[\w<>, ]+?)?\s*(?:[-+*/%|&^]|<<|>>)?=(?!=)([^;{]*)")
-
-
-def _shared_memory(source: str) -> None:
-    """Refuse a sum that is right without workgroup memory, or right by luck without barriers that it needs."""
-    plain = webgpu.without_comments(source)
-    shared = set(re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)", plain))
-    result = re.search(r"@binding\(\s*1u?\s*\)[^;]*?>\s*(\w+)\s*:", plain)
-    behind, seen = {result[1]} if result else set(), set()
-    while seen != behind:  # all that the result is made of
-        seen = set(behind)
-        behind |= {word for name, value in STORE.findall(plain) if name in behind for word in re.findall(r"\w+", value)}
-    if not shared & behind:
-        raise checks.NotYet("the sums are right, but not made of what lies in workgroup memory, `var<workgroup>`.")
-    if not re.search(r"\bworkgroupBarrier\b|\bworkgroupUniformLoad\b", plain):
-        raise checks.NotYet(
-            "the sums came out right on this adapter, by luck: no workgroupBarrier() stands between a write to "
-            "workgroup memory and another invocation's read."
-        )

@@ -175,7 +175,7 @@ class Network {
     let inputs = made.first;
     made.layers = layers.map((layer, number) => {
       const outputs = empty(device, 4 * most * layer.out);
-      const shape = uniform(device, [most, layer.in, layer.out, number < layers.length - 1 ? 1 : 0]);
+      const shape = uniform(device, [most, layer.out, layer.in, number < layers.length - 1 ? 1 : 0]);
       const buffers = [inputs, upload(device, layer.weights), upload(device, layer.bias), outputs, shape];
       inputs = outputs;
       return { ...layer, outputs, shape, group: bind(device, made.pipeline, buffers) };

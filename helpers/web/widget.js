@@ -1,4 +1,4 @@
-// What lesson 14 shows in the notebook: the page takes a job from Python, computes, and sends back what it got.
+// What lesson 14b shows in the notebook: the page takes a job from Python, computes, and sends back what it got.
 // helpers/lessons/lesson_14_web.py is the other end: it makes the job, and judges the answer.
 
 const floats = (view) => new Float32Array(view.buffer, view.byteOffset, view.byteLength / 4);
@@ -17,25 +17,15 @@ function gpuOfPage() {
 }
 
 const tasks = {
-  // The notebook's own JavaScript: compute(device, wgsl, inputs, bytes, groups) returns an ArrayBuffer.
+  // The notebook's own JavaScript: dispatch(device, wgsl, buffers, groups), the output in the last buffer.
   async compute(gpu, job) {
     const address = URL.createObjectURL(new Blob([job.javascript], { type: "text/javascript" }));
-    const { compute } = await import(address);
+    const { dispatch } = await import(address);
     URL.revokeObjectURL(address);
-    const inputs = job.inputs.map((view) => bytesOf(view).slice());
-    return { arrays: [await compute(gpu.device, job.wgsl, inputs, job.bytes, job.groups)] };
-  },
-
-  // The page draws a secret number that Python does not know, and its kernel mixes it with Python's numbers.
-  async secret(gpu, job) {
-    const { device } = gpu;
-    const [secret] = crypto.getRandomValues(new Uint32Array(1));
-    const pipeline = await build(device, job.wgsl);
-    const seeds = upload(device, bytesOf(job.seeds));
-    const mixed = empty(device, job.seeds.byteLength);
-    const group = bind(device, pipeline, [seeds, mixed, uniform(device, [secret, job.rounds, 0, 0])]);
-    const time = await timed(gpu, pipeline, group, groupsFor(job.seeds.byteLength / 4), mixed, { most: 3 });
-    return { facts: { secret, ...time }, arrays: [await read(device, mixed)] };
+    const inputs = job.inputs.map((view) => upload(gpu.device, bytesOf(view)));
+    const output = empty(gpu.device, job.bytes);
+    dispatch(gpu.device, job.wgsl, [...inputs, output], job.groups);
+    return { arrays: [await read(gpu.device, output)] };
   },
 
   // All probabilities of many images, and how long they took.
