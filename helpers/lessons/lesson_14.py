@@ -141,7 +141,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
     if (me == 0u) { partial[group.x] = near[0]; }
 }
 """
-LEFT_OUT = {"after no round": "0u", "after the last three: 4, 2, 1": "4u", "after all six": "99u"}
+LEFT_OUT = {"none": "0u", "those of the last three rounds": "4u", "those of all six rounds": "99u"}
 
 
 def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:

@@ -2,8 +2,8 @@
 
 Results alone do not show a race or a missing guard: many adapters run the invocations in an order that hides both. So
 the WGSL is rewritten, as `judge.instrument` does it for OpenCL C: every index of workgroup memory and of the output
-goes through a function that notes it in a buffer, and `judge.trace` looks at that record. A kernel with barriers runs
-once without them before: a barrier that not all reach is told and never run, and so is a loop without end.
+goes through a function that notes it in a buffer, and `judge.trace` looks at that record. The kernel runs once
+without its barriers before: a barrier that not all reach is told and never run, and so is a loop without end.
 """
 
 from __future__ import annotations
@@ -250,9 +250,7 @@ def _expect_good_record(
     device: wgpu.GPUDevice, source: str, case: Case, look: Callable[[trace.Trace, Case], None]
 ) -> None:
     """Refuse endless loops, barriers that not all reach, races, and writes outside; `look` may refuse more."""
-    dry = has_barriers(source)
-    if dry:
-        record(device, source, case, dry=True)
+    record(device, source, case, dry=True)
     seen, runs = record(device, source, case, dry=False)
     written = [touch for touch in seen.touches if touch.writes and touch.array in seen.lengths]
     if not written and case.expected.size > 2:
@@ -285,18 +283,14 @@ def _expect_good_record(
 def _expect_shared(seen: trace.Trace, case: Case) -> None:
     """Refuse sums that no two invocations made together."""
     near = [touch for touch in seen.touches if touch.array not in seen.lengths]
-    written = {(touch.array, touch.index, touch.item) for touch in near if touch.writes}
-    places = {(array, index) for array, index, _ in written}
+    writers = collections.defaultdict(set)
+    for touch in near:
+        if touch.writes:
+            writers[touch.array, touch.index].add(touch.item)
     if case.expected.size > 1 and not any(
-        touch.reads and (touch.array, touch.index) in places and (touch.array, touch.index, touch.item) not in written
-        for touch in near
+        touch.reads and writers[touch.array, touch.index] - {touch.item} for touch in near
     ):
         raise checks.NotYet("the sums are right, but nobody reads in workgroup memory what another one has written.")
-
-
-def has_barriers(source: str) -> bool:
-    """Whether a kernel waits for its workgroup."""
-    return bool(re.search(r"\b(?:workgroup|storage)Barrier\b", webgpu.without_comments(source)))
 
 
 def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[trace.Trace, list[np.ndarray]]:
@@ -306,7 +300,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
         device: where it runs.
         source: the learner's WGSL, which compiles.
         case: a launch of few workgroups.
-        dry: without its barriers, which must be done first for a kernel that has some.
+        dry: without its barriers, which must come first.
 
     Raises:
         NotFollowed: the recorder does not follow this kernel.
