@@ -1,4 +1,4 @@
-"""WebGPU from Python: the adapters of this machine, and one call that runs a kernel (lesson 14 builds `run` first).
+"""WebGPU from Python: the adapters of this machine, and one call that runs a kernel (lesson 14 takes its steps).
 
 The package wgpu brings wgpu-native, which speaks to the driver that is there: Vulkan, Metal or Direct3D 12. An
 *adapter* is what a driver offers: a GPU, or a program that computes on the processor and calls itself one.
@@ -330,7 +330,7 @@ def wait(device: wgpu.GPUDevice) -> None:
 def run(
     device: wgpu.GPUDevice, source: str, arrays: Sequence[np.ndarray], output: int, workgroups: int | Sequence[int]
 ) -> np.ndarray:
-    """Run a kernel once and return one of its arrays (lesson 14 builds this).
+    """Run a kernel once and return one of its arrays (lesson 14 takes these steps).
 
     Args:
         device: from `request_device`.
