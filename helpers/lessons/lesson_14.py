@@ -170,9 +170,9 @@ def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1
 
 
 @checks.verdict
-def check_add(source: str) -> Iterator[str]:
-    """Lesson 14, exercise 1: the line that adds."""
-    yield judged(judge.judge_add, source)
+def check_products(source: str) -> Iterator[str]:
+    """Lesson 14, exercise 1: the line that multiplies."""
+    yield judged(judge.judge_products, source)
 
 
 @checks.verdict

@@ -85,11 +85,11 @@ def _padded(values: np.ndarray) -> np.ndarray:
     return np.concatenate([values.ravel(), np.full(BEYOND, np.nan, np.float32)])
 
 
-def judge_add(source: str) -> str:
-    """Judge `c[i] = a[i] + b[i]` for one workgroup, which needs no guard; bindings: a, b, c."""
+def judge_products(source: str) -> str:
+    """Judge `c[i] = a[i] * b[i]` for one workgroup, which needs no guard; bindings: a, b, c."""
     a, b = np.random.default_rng().standard_normal((2, GROUP), dtype=np.float32)
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage"}
-    return judge_kernel(source, wanted, [Case(f"n = {GROUP}", {0: _padded(a), 1: _padded(b)}, 2, a + b, 1)])
+    return judge_kernel(source, wanted, [Case(f"n = {GROUP}", {0: _padded(a), 1: _padded(b)}, 2, a * b, 1)])
 
 
 def judge_saxpy(source: str) -> str:
