@@ -123,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options, rest = own_options().parse_known_args(list(arguments))
         if not rest or rest[0] in ("-h", "--help") or (rest[-1] in ("-h", "--help") and not read_stamp()):
-            print(f"{own_options().format_help()}\n{commands.overview()}")
+            print(own_options(commands.overview()).format_help(), end="")
             return 0 if rest else 2
         commands.check(rest[0], CALL)
         if options.accel == "rocm":
@@ -148,9 +148,15 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-def own_options() -> argparse.ArgumentParser:
-    """Return the parser of what this file understands itself; it may stand before or after the command."""
-    parser = argparse.ArgumentParser(prog=CALL, add_help=False, allow_abbrev=False, usage=f"{CALL} COMMAND [...]")
+def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
+    """Return the parser of what this file understands itself; it may stand before or after the command.
+
+    Args:
+        above: what its help says first.
+    """
+    raw = argparse.RawDescriptionHelpFormatter
+    usage = f"{CALL} COMMAND [...]"
+    parser = argparse.ArgumentParser(CALL, usage, above, formatter_class=raw, add_help=False, allow_abbrev=False)
     parser.add_argument("--accel", choices=["cpu", "cuda", "metal", "rocm"], help="packages for this accelerator")
     extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)

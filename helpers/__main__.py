@@ -19,7 +19,6 @@ from helpers.compute import backends, workarounds
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 
-CALL = "python -m helpers"
 USE_KERAS = ("lab", "run", "test", "store")
 
 
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
-            print(f"usage: {CALL} COMMAND [...]\n\n{commands.overview()}")
+            print(f"usage: {_call()} COMMAND [...]\n\n{commands.overview()}")
             status = 0 if arguments else 2
         sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
         return status
@@ -121,16 +120,21 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         name = self.prog.rpartition(" ")[2]
         how = " ".join(self.format_usage().partition(":")[2].split())
-        see = f"See what it takes: {command(Host.here(), name)} --help"
+        see = f"See what it takes: {_call(name)} --help"
         raise WorkshopError(f"{name}: {message}", f"It is typed as: {how}", see)
 
 
+def _call(name: str = "") -> str:
+    """Return how a command is typed here: after `workshop.py`, or in conda and on Binder after `python -m helpers`."""
+    return command(Host.here(), name).rstrip()
+
+
 def _run(name: str, rest: list[str]) -> int:
-    commands.check(name, CALL)
+    commands.check(name, _call())
     if name in USE_KERAS:
         backends.check()
     module = commands.load(name)
-    parser = _Parser(prog=f"{CALL} {name}", description=commands.COMMANDS[name], allow_abbrev=False)
+    parser = _Parser(prog=_call(name), description=commands.COMMANDS[name], allow_abbrev=False)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

@@ -37,7 +37,7 @@ def test_a_command_has_all_that_the_frame_uses(name):
     assert commands.COMMANDS[name] and not commands.COMMANDS[name].endswith(".")
     assert callable(module.add_arguments) and callable(module.run)
     done = helpers(name, "--help")
-    assert done.returncode == 0 and f"python -m helpers {name}" in done.stdout
+    assert done.returncode == 0 and host.command(host.Host.here(), name) in done.stdout
 
 
 def test_help_lists_every_command():
@@ -87,6 +87,13 @@ def test_arguments_go_to_pytest_and_its_status_comes_back(tmp_path):
     assert done.returncode == 1 and "1 failed, 1 deselected" in done.stdout
 
 
+def test_a_lessons_number_chooses_its_tests(monkeypatch):
+    given = []
+    monkeypatch.setattr(pytest, "main", lambda arguments: given.extend(arguments) or 0)
+    test_command.run(argparse.Namespace(all=False, browser=False, rest=["04", "01b", "-q"]))
+    assert given[-3:] == ["-q", "-k", "04- or lesson_04 or 01b- or lesson_01"]
+
+
 @pytest.mark.slow
 def test_all_tests_are_those_of_helpers_and_the_lessons_and_nothing_else():
     done = helpers("test", "--collect-only", "-q", "-p", "no:cacheprovider")
@@ -116,7 +123,7 @@ def test_missing_test_tools_are_told(monkeypatch):
 def test_a_mistake_in_the_arguments_says_what_why_and_next(arguments, what, capsys):
     assert frame.main(arguments) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"{what}\nWhy:  It is typed as: python -m helpers {arguments[0]} [-h] [")
+    assert said.startswith(f"{what}\nWhy:  It is typed as: {host.command(host.Host.here(), arguments[0])} [-h] [")
     assert f"{arguments[0]} --help" in said.splitlines()[-1]
 
 

@@ -12,33 +12,42 @@ from types import ModuleType
 
 from helpers.errors import WorkshopError
 
-# What each command does, in one line.
-COMMANDS = {
-    "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
-    "run": "execute lessons without a browser and write build/: notebooks and a report",
-    "test": "run every test (arguments go to pytest, for example: test -k opencl)",
-    "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
-    "doctor": "say what is wrong here, why, and what to type next",
-    "devices": "list what can compute here, as each framework sees it",
-    "bench": "rank this machine: measure it, score it, keep the result, compare it (lesson 11)",
-    "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
-    "book": "build a site of all lessons, from their stored outputs, in build/book",
-    "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",
-    "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
-    "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
-    "store": "for maintainers: execute lessons anew and store their outputs in notebooks/",
-    "race": "for maintainers: time the lessons' training against the articles' code",
-    "lock": "for maintainers: compile the lock files from pyproject.toml",
-    "lint": "for maintainers: check code and notebooks, and change nothing",
-    "format": "for maintainers: bring code, notebooks and the list of known failures into the workshop's form",
-    "new-lesson": "for maintainers: begin a lesson from a template",
+# What each command does, in one line; learners read this list from its top.
+GROUPS = {
+    "To learn": {
+        "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
+        "doctor": "say what is wrong here, why, and what to type next",
+        "devices": "list what can compute here, as each framework sees it",
+        "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
+        "bench": "rank this machine: measure it, score it, keep the result, compare it (lesson 11)",
+        "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
+    },
+    "To teach": {
+        "run": "execute lessons without a browser and write build/: notebooks and a report",
+        "book": "build a site of all lessons, from their stored outputs, in build/book",
+        "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",
+        "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
+    },
+    "To change the course": {
+        "lint": "check code and notebooks, and change nothing",
+        "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
+        "format": "bring code, notebooks and the made parts of pages into the workshop's form",
+        "store": "execute lessons anew and store their outputs in notebooks/",
+        "new-lesson": "begin a lesson from a template",
+        "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
+        "lock": "compile the lock files from pyproject.toml",
+        "race": "time the lessons' training against the articles' code",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
 def overview() -> str:
-    """Return the list of all commands, one line each."""
-    lines = [f"  {name:<12} {text}" for name, text in COMMANDS.items()]
-    return "\n".join(["The commands (COMMAND --help says more about one):", *lines])
+    """Return the list of all commands, one line each, under what they are for."""
+    lines = ["The commands (COMMAND --help says more about one):"]
+    for title, group in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {name:<12} {text}" for name, text in group.items())]
+    return "\n".join(lines)
 
 
 def check(name: str, call: str) -> None:

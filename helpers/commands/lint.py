@@ -22,6 +22,6 @@ def run(args: argparse.Namespace) -> int:
     if args.lessons:  # who works on a lesson wants to know its size
         found += [note for path in paths for note in lesson_rules.size_notes(path)]
     found += [
-        Problem(path.name, "", "not up to date; run python -m helpers format") for path in known_failures.outdated()
+        Problem(path.name, "", "not up to date; run python3 workshop.py format") for path in known_failures.outdated()
     ]
     return status | lesson_rules.report(found)

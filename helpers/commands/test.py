@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 
 from helpers import ROOT
+from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 
@@ -38,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run pytest over the tests and the lessons, or over the paths that were named, and return its status.
+    """Run pytest over the tests and the lessons, or over what was named, and return its status.
 
+    A lesson's number, such as 04 or 01b, names its cells, its exercises, its module and its rules.
     Without `--all` conftest.py leaves out the slow tests, and lessons that no change has reached since they passed.
     """
     missing = [name for name in ("pytest", "nbval", "xdist") if importlib.util.find_spec(name) is None]
@@ -52,7 +55,11 @@ def run(args: argparse.Namespace) -> int:
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")
-    named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in args.rest)
+    lessons = [word for word in args.rest if re.fullmatch(lesson_files.NUMBER, word)]
+    rest = [word for word in args.rest if word not in lessons]
+    if lessons:
+        rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in lessons)]
+    named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
     chosen = ["--all", "-m", "browser"] if args.browser else ["--all"] if args.all else []
-    return int(pytest.main([*LESSONS, *chosen, *everything, *args.rest]))
+    return int(pytest.main([*LESSONS, *chosen, *everything, *rest]))
