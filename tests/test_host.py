@@ -61,14 +61,21 @@ def test_wsl_containers_and_hosts_are_known(tmp_path, monkeypatch):
     assert host.Host.here(tmp_path).hosted == "kaggle"
 
 
-@pytest.mark.parametrize("url", ["https://github.com/some-one/gpu.course.git", "git@github.com:some-one/gpu.course"])
-def test_the_binder_link_is_that_of_the_repository_cloned_from(tmp_path, url):
-    assert "some-one" not in host.binder_link(tmp_path)
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git" / "config").write_text(
-        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = x\n'
-    )
-    assert host.binder_link(tmp_path).startswith("https://mybinder.org/v2/gh/some-one/gpu.course/HEAD?")
+def test_the_address_is_that_of_the_project_s_file(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    assert host.addresses(file) == {}
+    named = tmp_path / "named.toml"
+    named.write_text('[project.urls]\nRepository = "https://github.com/some-one/gpu.course/"\n')
+    assert host.addresses(named) == {"Repository": "https://github.com/some-one/gpu.course"}
+
+
+@pytest.mark.parametrize(
+    ("repository", "place"), [("https://github.com/some-one/gpu.course", "some-one/gpu.course"), ("", "")]
+)
+def test_binder_is_linked_where_the_course_is_published(monkeypatch, repository, place):
+    monkeypatch.setattr(host, "addresses", lambda: {"Repository": repository})
+    assert host.binder_link().startswith(f"https://mybinder.org/v2/gh/{place}/HEAD?" if place else "")
+    assert bool(host.binder_link()) == bool(place)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 import workshop
 from helpers import ROOT, commands, doctor
-from helpers.commands import known_failures, lesson_files
+from helpers.commands import address, known_failures, lesson_files
+from helpers.compute import host
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("[a-z]*/README.md"))]
 FILES = [*PAGES, *lesson_files.every()]
@@ -182,6 +183,28 @@ def test_advice_becomes_text_and_blocks_of_the_systems_own_shell():
     for name, shell in (("Linux", "sh"), ("Windows", "powershell")):
         fenced = known_failures.fenced(advice, known_failures.SYSTEMS[name])
         assert fenced == f"Do this:\n\n```{shell}\npython one.py\n```\n\nthen read [cpu.md](cpu.md)"
+
+
+# --------------------------------------------------------------------------------------------------- the address
+
+
+def test_the_pages_have_the_address_of_the_project_s_file():
+    assert [path.name for path in address.outdated()] == [], "python3 workshop.py format brings them up to date"
+
+
+def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
+    page = '<!-- address -->\n<!-- end of address -->\nREPOSITORY = ""  # where\n'
+    published = {"Repository": "https://github.com/some-one/course", "Book": "https://some-one.github.io/course"}
+    monkeypatch.setattr(host, "addresses", lambda: published)
+    text = address.written(page)
+    assert text.count("](https://some-one.github.io/course") == 2 and "/v2/gh/some-one/course/HEAD" in text
+    assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
+    monkeypatch.setattr(host, "addresses", dict)
+    assert address.written(text) == page
+
+
+def test_no_page_links_to_a_place_that_somebody_must_fill_in():
+    assert [path.name for path in PAGES if re.search(r"OWNER(/|%2F)REPOSITORY", text_of(path))] == []
 
 
 # ------------------------------------------------------------------------------------------------ Colab's first cell

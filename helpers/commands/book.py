@@ -169,8 +169,8 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
     title, _, rest = notebook.cells[0].source.partition("\n")
     facts = lesson_files.facts(notebook)
     where = f"These outputs were computed on {facts['device']}, profile `{facts['profile']}`. " if facts else ""
-    binder = binder_link().replace(lesson_files.every()[0].name, path.name)
-    launch = f", or [open it on Binder]({binder})" if " " not in binder else ""
+    binder = binder_link(path.name)
+    launch = f", or [open it on Binder]({binder})" if binder else ""
     note = f"{where}Run the lesson yourself: `python3 workshop.py lab {lesson_files.number(path)}`{launch}."
     notebook.cells[0].source = f"{title}\n\n*{note}*\n{rest}"
     return notebook
@@ -181,7 +181,7 @@ def front_page(readme: str, first: Path) -> str:
     title, promise, rest = readme.split("\n\n", 2)
     ways = [f"[Try it now, install nothing]({TASTER}){{.external .btn .btn-primary}}"]
     ways += [f"[Read the first lesson]({first.relative_to(ROOT).as_posix()}){{.btn .btn-outline-primary}}"]
-    if " " not in (binder := binder_link()):
+    if binder := binder_link():
         ways += [f"[Open on Binder]({binder}){{.btn .btn-outline-primary}}"]
     hint = "These pages show what the lessons printed and drew. A click or a tap on a figure enlarges it."
     return "\n\n".join([title, promise, " ".join(ways), hint, rest])

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from helpers import ROOT, doctor
-from helpers.compute.host import Host, binder_link
+from helpers.compute.host import Host
 from helpers.doctor.findings import Failure, Finding
 
 ALL = "failures"  # the page that has every failure, each with what to do
@@ -78,8 +78,7 @@ def entry(failure: Failure) -> str:
     """Return a failure with its reason and what to do, for each system on which that differs."""
     advice: dict[str, list[str]] = {}
     for system in systems(failure):
-        text = shown(failure, system).next.replace(binder_link(), binder_link(Path("nowhere")))  # alike in every clone
-        advice.setdefault(fenced(text, SYSTEMS[system]), []).append(system)
+        advice.setdefault(fenced(shown(failure, system).next, SYSTEMS[system]), []).append(system)
     why = shown(failure, systems(failure)[0]).why
     lines = [f'<a id="{failure.id}"></a>', f"### {title(failure)}", f"**Why:** {why}"]
     for text, same in advice.items():

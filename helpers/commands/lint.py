@@ -1,10 +1,10 @@
-"""Say what is wrong with the code, the notebooks and the pages' lists of known failures, and change nothing."""
+"""Say what is wrong with the code, the notebooks and the pages' made parts, and change nothing."""
 
 from __future__ import annotations
 
 import argparse
 
-from helpers.commands import known_failures, lesson_files, lesson_rules
+from helpers.commands import address, known_failures, lesson_files, lesson_rules
 from helpers.commands.format import ruff
 from helpers.commands.lesson_rules import Problem
 
@@ -21,7 +21,6 @@ def run(args: argparse.Namespace) -> int:
     found = [problem for path in paths for problem in lesson_rules.problems(path)]
     if args.lessons:  # who works on a lesson wants to know its size
         found += [note for path in paths for note in lesson_rules.size_notes(path)]
-    found += [
-        Problem(path.name, "", "not up to date; run python3 workshop.py format") for path in known_failures.outdated()
-    ]
+    old = [*known_failures.outdated(), *address.outdated()]
+    found += [Problem(path.name, "", "not up to date; run python3 workshop.py format") for path in old]
     return status | lesson_rules.report(found)

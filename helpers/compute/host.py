@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from helpers import ROOT
 
 STAMP = "workshop.json"  # workshop.py leaves it in .venv and says there which family's lock it installed
 LESSON_FOLDERS = ("my-lessons", "notebooks")  # in ROOT: where kernels start, the learner's copies and the lessons
-LESSONS_ON_BINDER = "HEAD?urlpath=lab/tree/my-lessons/00-check-your-setup.ipynb"
+FIRST_LESSON = "00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 FAMILIES = {  # of Linux distributions, by the names in os-release(5)
     "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora",
@@ -138,19 +139,21 @@ def unset_variable(host: Host, name: str) -> str:
     return f"Remove-Item Env:{name}" if host.system == "Windows" else f"unset {name}"
 
 
-def binder_link(root: Path = ROOT) -> str:
-    """Return the address that opens the lessons on Binder: of the repository that this folder was cloned from.
+@functools.cache
+def addresses(project: Path = ROOT / "pyproject.toml") -> dict[str, str]:
+    """Return where the course is published, by name (Repository, Book); nothing where it is not."""
+    urls = tomllib.loads(_text(project)).get("project", {}).get("urls", {})
+    return {name: address.rstrip("/") for name, address in urls.items()}
 
-    A folder that came without git does not know where it is published; Binder's own page then asks for the address.
+
+def binder_link(lesson: str = FIRST_LESSON) -> str:
+    """Return the address that opens a lesson on Binder; empty where the course is not published on GitHub.
+
+    Args:
+        lesson: its file's name.
     """
-    try:
-        text = (root / ".git" / "config").read_text(encoding="utf-8")
-    except (OSError, UnicodeError):
-        text = ""
-    found = re.search(r"url = \S*github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?\s*$", text, re.MULTILINE)
-    if not found:
-        return "https://mybinder.org   (give it the address of the workshop's repository)"
-    return f"https://mybinder.org/v2/gh/{found[1]}/{LESSONS_ON_BINDER}"
+    place = addresses().get("Repository", "").partition("github.com/")[2]
+    return place and f"https://mybinder.org/v2/gh/{place}/HEAD?urlpath=lab/tree/my-lessons/{lesson}"
 
 
 # --------------------------------------------------------------------------- what the system or a container allows

@@ -111,7 +111,8 @@ def render(text: Text, host: Host, words: Collection[str], values: Mapping[str, 
             return command(host, rest)
         if name in ADVICE:
             return render(ADVICE[name], host, words, values)
-        return {"python": python_command(host), "binder-link": binder_link()}[name]
+        binder = binder_link() or "https://mybinder.org   (give it the address of the workshop's repository)"
+        return {"python": python_command(host), "binder-link": binder}[name]
 
     return TEMPLATE.sub(replace, text if isinstance(text, str) else _case(text, host, words))
 
