@@ -1,4 +1,4 @@
-"""Begin a lesson from the template, a small lesson that keeps every rule: CONTRIBUTING.md says how to go on."""
+"""Begin a lesson from the template, a small lesson that keeps every rule: docs/write-a-lesson.md says how to go on."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
   2. Link it with the lessons beside it, after the recap of each, and list it in README.md.
   3. python3 workshop.py format, then store {number}: until then the outputs are the template's.
-  4. python3 workshop.py lint {number}, then test --all -k "{number}- or pages".
-CONTRIBUTING.md has more."""
+  4. python3 workshop.py lint {number}, then test {number}.
+docs/write-a-lesson.md has more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
