@@ -42,7 +42,7 @@ def test_every_lesson_and_every_page_stands_once_in_the_contents(prepared):
     assert sorted(names) == sorted(written - {"index"})
     docs = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.glob("docs/**/*.md")}
     lessons = [f"notebooks/{path.stem}" for path in lesson_files.every()]
-    assert docs <= written and names[: len(lessons)] == lessons
+    assert docs <= written and names[: len(lessons) + 1] == ["docs/start", *lessons]
     assert all((folder / file.relative_to(ROOT)).read_bytes() == file.read_bytes() for file in shipped)
 
 
@@ -54,7 +54,7 @@ def test_every_lesson_and_every_page_stands_once_in_the_contents(prepared):
         ("docs/cpu.md", "[a](failures.md#host-no-avx)", "[a](#host-no-avx)", []),
         ("docs/failures.md", '<a id="host-no-avx"></a>', "(host-no-avx)=", []),
         ("docs/cpu.md", "[a](../README.md#lessons)", "[a](../index.md#lessons)", []),
-        ("README.md", "[a](#for-teachers)", "[a](index.md#for-teachers)", []),
+        ("README.md", "[a](#start)", "[a](index.md#start)", []),
         ("README.md", "[a](docs/taster.html)", "[a](docs/taster.html){.external}", ["docs/taster.html"]),
         ("README.md", "[a](LICENSE)", "[a](LICENSE)", ["LICENSE"]),
         ("docs/cpu.md", "`x[0](y)` and [a](gone.txt)", "`x[0](y)` and [a](gone.txt)", []),  # Sphinx tells of those
@@ -64,6 +64,14 @@ def test_links_lead_to_where_the_site_has_their_targets(path, text, wanted, ship
     files = []
     assert book.with_links(text, ROOT / path, files) == wanted
     assert [file.relative_to(ROOT).as_posix() for file in files] == shipped
+
+
+def test_each_path_of_the_readme_leads_to_its_lessons_and_there_is_a_door_for_each_visitor(prepared):
+    front = (prepared[0] / "index.md").read_text(encoding="utf-8").partition("{toctree}")[0]
+    paths = re.findall(r"^- \*\*.+:\*\* ([\db ]+)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    numbers = [re.findall(r"\[(\d\db?) ", path) for path in front.partition("## Paths")[2].split("- **")[1:]]
+    assert numbers == [path.split() for path in paths] and len(paths) == 4
+    assert all(f"]({door})" in front for door in ("docs/taster.html", "docs/start.md", "docs/teaching.md"))
 
 
 def test_a_book_for_learners_has_no_page_for_teachers_and_no_link_to_one(tmp_path):
@@ -77,7 +85,7 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
     book.prepare(tmp_path / "without")
     monkeypatch.setattr(book, "binder_link", lambda lesson="": BINDER.format(lesson))
     book.prepare(tmp_path / "with")
-    assert f"[Open on Binder]({BINDER.format('')})" in (tmp_path / "with" / "index.md").read_text(encoding="utf-8")
+    assert f"]({BINDER.format('')})" in (tmp_path / "with" / "index.md").read_text(encoding="utf-8")
     for path in lesson_files.every():
         stored = lesson_files.read(path)
         without, page = (lesson_files.read(tmp_path / name / "notebooks" / path.name) for name in ("without", "with"))
@@ -222,9 +230,9 @@ def test_search_the_lessons_and_the_taster_are_reached_from_the_front_page(opene
     assert "12-break-kernels" in " ".join(found)
     opened.goto((site / "index.html").as_uri())
     opened.locator("a.right-next").click()
-    assert opened.url.endswith(f"{lesson_files.every()[0].stem}.html")
+    assert opened.url.endswith("docs/start.html")
     opened.goto((site / "index.html").as_uri())
-    opened.get_by_role("link", name="Try it now, install nothing").click()
+    opened.get_by_role("link", name="Try it now").click()
     opened.wait_for_selector("#pad")
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SITE = BUILD / "book"
 SETTINGS = ROOT / "book"  # of Sphinx
-README, PLATFORMS, FAILURES = ROOT / "README.md", ROOT / "docs" / "platforms.md", ROOT / "docs" / "failures.md"
-TASTER = "docs/taster.html"
+README, FRONT = ROOT / "README.md", SETTINGS / "front.md"
+START, PLATFORMS, FAILURES = (ROOT / "docs" / f"{name}.md" for name in ("start", "platforms", "failures"))
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 FOR_TEACHERS = ("teaching.md", "teaching/*")  # pages: the guide and its parts
 _TO_TEACHERS = re.compile(r"\[([^][]+)\]\([^()\s]*teaching[/.][^()\s]*\)")
@@ -96,8 +96,8 @@ def build(site: Path, executed: Path | None = None, for_learners: bool = False) 
 def prepare(folder: Path, executed: Path | None = None, for_learners: bool = False) -> list[Path]:
     """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
 
-    Pages keep their places, so that most links hold as they are; README is the front page. For learners the pages for
-    teachers stay out, and of links to them the words alone remain.
+    Pages keep their places, so that most links hold as they are; the front page stands where README does. For learners
+    the pages for teachers stay out, and of links to them the words alone remain.
     """
     import nbformat
 
@@ -118,7 +118,7 @@ def prepare(folder: Path, executed: Path | None = None, for_learners: bool = Fal
         write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
     for path in pages:
         write(folder / path.relative_to(ROOT), with_links(text_of(path), path, shipped))
-    front = front_page(with_links(text_of(README), README, shipped), next(iter(lessons)))
+    front = with_links(front_page(lessons, for_learners), README, shipped)
     write(folder / "index.md", front + contents(lessons, pages))
     for file in dict.fromkeys(shipped):
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,8 @@ def with_links(text: str, path: Path, shipped: list[Path]) -> str:
             return f"](#{anchor})"  # as is written below: MyST knows it by its name alone
         if file.suffix not in (".md", ".ipynb"):
             shipped.append(file)
-            return found[0] + ("{.external}" if file.suffix == ".html" else "")
+            has_class = text[found.end() :].startswith("{")
+            return found[0] + ("{.external}" if file.suffix == ".html" and not has_class else "")
         return found[0]
 
     return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", _LINK.sub(link, text))
@@ -176,15 +177,22 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
     return notebook
 
 
-def front_page(readme: str, first: Path) -> str:
-    """Return README with the ways in under its promise."""
-    title, promise, rest = readme.split("\n\n", 2)
-    ways = [f"[Try it now, install nothing]({TASTER}){{.external .btn .btn-primary}}"]
-    ways += [f"[Read the first lesson]({first.relative_to(ROOT).as_posix()}){{.btn .btn-outline-primary}}"]
-    if binder := binder_link():
-        ways += [f"[Open on Binder]({binder}){{.btn .btn-outline-primary}}"]
-    hint = "These pages show what the lessons printed and drew. A click or a tap on a figure enlarges it."
-    return "\n\n".join([title, promise, " ".join(ways), hint, rest])
+def front_page(lessons: Mapping[Path, NotebookNode], for_learners: bool) -> str:
+    """Return the front page: its doors, without the teachers' one for learners, and README's paths as links."""
+    text = FRONT.read_text(encoding="utf-8")
+    if for_learners:
+        text = re.sub(rf"^- {_TO_TEACHERS.pattern}.*\n", "", text, flags=re.MULTILINE)
+    links = {
+        lesson_files.number(path): f"[{_title(path, book)}]({_name(path)}.ipynb)" for path, book in lessons.items()
+    }
+    paths = re.findall(r"^- \*\*(.+):\*\* ([\db ]+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [
+        f"- **{name}**\n" + "".join(f"  - {links[number]}\n" for number in numbers.split() if number in links)
+        for name, numbers in paths
+    ]
+    binder = binder_link()
+    text = text.replace("{binder}", f" Or [open it on Binder]({binder})." if binder else "")
+    return text.replace("{paths}\n", "".join(listed))
 
 
 def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str:
@@ -193,12 +201,10 @@ def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str
         PLATFORMS.parent / name for name in re.findall(r"\]\(([\w-]+\.md)", PLATFORMS.read_text(encoding="utf-8"))
     ]
     platforms = [path for path in dict.fromkeys([PLATFORMS, *linked]) if path in pages and path != FAILURES]
-    others = [*([FAILURES] if FAILURES in pages else []), *(path for path in pages if path not in platforms)]
+    others = [*([FAILURES] if FAILURES in pages else []), *(path for path in pages if path not in [START, *platforms])]
     listed = {
-        "Lessons": [
-            f"{lesson_files.number(path)} {notebook.cells[0].source.partition(chr(10))[0].lstrip('# ')} <{_name(path)}>"
-            for path, notebook in lessons.items()
-        ],
+        "Begin": [_name(START)],
+        "Lessons": [f"{_title(path, notebook)} <{_name(path)}>" for path, notebook in lessons.items()],
         "Your computer": [_name(path) for path in platforms],
         "More": [*map(_name, dict.fromkeys(others))],
     }
@@ -206,6 +212,11 @@ def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str
         "\n".join(["```{toctree}", ":hidden:", f":caption: {name}", "", *rows, "```"]) for name, rows in listed.items()
     ]
     return "\n\n" + "\n\n".join(blocks) + "\n"
+
+
+def _title(path: Path, notebook: NotebookNode) -> str:
+    """Return a lesson's number and title."""
+    return f"{lesson_files.number(path)} {notebook.cells[0].source.partition(chr(10))[0].lstrip('# ')}"
 
 
 def _name(path: Path) -> str:
