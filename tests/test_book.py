@@ -206,7 +206,7 @@ def opened(chromium, site, request):
 
 
 VIEWS = [("front", "light", "desktop"), ("lesson", "dark", "desktop"), ("lesson", "light", "phone")]
-VIEWS += [("platform", "dark", "phone")]
+VIEWS += [("platform", "dark", "phone"), ("front", "dark", "phone")]
 
 
 @needs_sphinx
