@@ -9,6 +9,7 @@ nitpicky = True
 # The lessons as they are stored: nothing is executed, and nothing is fetched when somebody looks at a page.
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
+nb_render_error_lexer = "none"  # what a lesson's error says is text, and no traceback that a lexer could read
 myst_heading_anchors = 6  # named as GitHub names them
 myst_enable_extensions = ["attrs_inline"]  # [text](target){.class}
 
