@@ -1,4 +1,4 @@
-"""Write what the doctor knows into docs/: every failure on one page, and on each platform's page links to its own."""
+"""Write what the doctor knows into docs/failures.md: each failure under its own words."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 from helpers import ROOT, doctor
 from helpers.compute.host import Host
+from helpers.doctor import findings
 from helpers.doctor.findings import Failure, Finding
 
-ALL = "failures"  # the page that has every failure, each with what to do
+PAGE = ROOT / "docs" / "failures.md"
 BLOCK = re.compile(r"(?<=<!-- findings -->\n).*?(?=<!-- end of findings -->)", re.DOTALL)
 SYSTEMS = {  # whose commands the advice is shown with
     "Linux": Host("Linux", "x86_64", (3, 12), "venv", nvidia=False),
@@ -20,46 +21,43 @@ SYSTEMS = {  # whose commands the advice is shown with
     "Linux, environment made by hand": Host("Linux", "x86_64", (3, 12), "own", nvidia=False),
     "Colab and Kaggle": Host("Linux", "x86_64", (3, 13), "own", nvidia=True),
 }
-SYSTEM_OF = {  # of a page, or of failures by how their ids begin
-    "amd-linux": "Linux, environment made by hand", "amd-windows": "Windows", "directml": "Windows", "apple": "macOS",
-    "hosted": "Colab and Kaggle", "windows-wsl": "Linux", "amd-wsl": "Linux", "windows-": "Windows", "apple-": "macOS",
-    "hosted-": "Colab and Kaggle",
+SYSTEM_OF = {  # of failures by how their ids begin; all others are shown for Linux
+    "windows-wsl": "Linux", "windows-": "Windows", "hosted-": "Colab and Kaggle", "apple-": "macOS",
+    "amd-": "Linux, environment made by hand",
 }  # fmt: skip
 HEADINGS = {  # of families of failures, where they are not their names
     "host": "The computer", "windows": "Windows and WSL", "hosted": "Colab, Kaggle, containers", "nvidia": "NVIDIA",
     "amd": "AMD", "opencl": "OpenCL", "webgpu": "WebGPU", "devices": "Devices that are listed and do not compute",
 }  # fmt: skip
-ON_EVERY_SYSTEM = (
-    "opencl-no-device", "opencl-gpu-missing", "webgpu-no-such-adapter", "webgpu-hangs", "webgpu-no-adapter",
-    "webgpu-does-not-compute", "devices-late",
+SHARED = (  # entries of [advice] that stand on the page once
+    "reinstall", "nvidia-driver", "cuda-family", "other-cuda-build", "train-on-windows", "torch-for-metal",
+    "rocm-torch", "opencl-driver", "another-device",
 )  # fmt: skip
+OWN_TRIALS = "this course's own trials"
 OF_ONE_MAKER = ("nvidia", "amd", "apple")  # families whose examples name a GPU
 
 
 def outdated() -> dict[Path, str]:
-    """Return each page whose part about failures is old, with its new text."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
-    new = {path: BLOCK.sub(lambda _, path=path: block(path.stem), text) for path, text in texts.items()}
-    return {path: text for path, text in new.items() if text != texts[path]}
+    """Return the page with its new text, if it is old."""
+    text = PAGE.read_text(encoding="utf-8")
+    new = BLOCK.sub(lambda _: block(), text)
+    return {PAGE: new} if new != text else {}
 
 
-def block(page: str) -> str:
-    """Return what stands between a page's marks."""
-    if page == ALL:
-        families: dict[str, list[str]] = {}
-        for failure in (failure for failure in doctor.KNOWN.values() if failure.pages):
-            families.setdefault(failure.family, []).append(entry(failure))
-        return "".join(f"## {HEADINGS.get(name, name.title())}\n\n{''.join(found)}" for name, found in families.items())
-    failures = [failure for failure in doctor.KNOWN.values() if page in failure.pages]
-    titles = [title(failure).replace("[", r"\[").replace("]", r"\]") for failure in failures]
-    return "".join(f"- [{text}]({ALL}.md#{failure.id})\n" for failure, text in zip(failures, titles, strict=True))
+def block() -> str:
+    """Return what stands between the page's marks."""
+    families: dict[str, list[str]] = {}
+    known: dict[str, str] = {}
+    for failure in doctor.KNOWN.values():
+        if failure.source:
+            families.setdefault(failure.family, []).append(entry(failure, known))
+    return "".join(f"## {HEADINGS.get(name, name.title())}\n\n{''.join(found)}" for name, found in families.items())
 
 
 def systems(failure: Failure) -> list[str]:
     """Return the systems for which a failure's advice is shown, names of SYSTEMS."""
-    own = [system for start, system in SYSTEM_OF.items() if failure.id.startswith(start)][:1]
-    every = ["Linux", "Windows", "macOS"] if failure.id in ON_EVERY_SYSTEM else []
-    return list(dict.fromkeys(own or [SYSTEM_OF.get(page, "Linux") for page in failure.pages] + every))
+    own = next((system for start, system in SYSTEM_OF.items() if failure.id.startswith(start)), "Linux")
+    return list(failure.systems) or [own]
 
 
 def shown(failure: Failure, system: str) -> Finding:
@@ -69,23 +67,38 @@ def shown(failure: Failure, system: str) -> Finding:
     return dataclasses.replace(failure, example={**failure.example, **neutral}).shown(SYSTEMS[system])
 
 
-def title(failure: Failure) -> str:
-    """Return what is wrong, as a heading."""
-    return re.sub("^your", "Your", shown(failure, systems(failure)[0]).what)
+def entry(failure: Failure, known: dict[str, str]) -> str:
+    """Return a failure with its reason and what to do, for each system on which that differs.
 
-
-def entry(failure: Failure) -> str:
-    """Return a failure with its reason and what to do, for each system on which that differs."""
+    Args:
+        failure: what to show.
+        known: the failures, of those before, by the shared advice that they show; gets this one's.
+    """
+    first = shown(failure, systems(failure)[0])
+    what = re.sub("^your", "Your", first.what)
+    heading = f"`{failure.error}`" if failure.error else what.rstrip(".")
     advice: dict[str, list[str]] = {}
     for system in systems(failure):
-        advice.setdefault(fenced(shown(failure, system).next, SYSTEMS[system]), []).append(system)
-    why = shown(failure, systems(failure)[0]).why
-    lines = [f'<a id="{failure.id}"></a>', f"### {title(failure)}", f"**Why:** {why}"]
+        advice.setdefault(to_do(failure, system, known), []).append(system)
+    lines = [f'<a id="{failure.id}"></a>', f"### {heading}", f"{what} {first.why}" if failure.error else first.why]
     for text, same in advice.items():
-        lines += [f"**Next, {' and '.join(same)}:**" if len(advice) > 1 else "**Next:**", text]
-    headings = [(ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").partition("\n")[0] for page in failure.pages]
-    pages = [f"[{heading.lstrip('# ')}]({page}.md)" for heading, page in zip(headings, failure.pages, strict=True)]
-    return "\n\n".join([*lines, f"Pages: {', '.join(pages)}. Source: {failure.source.removesuffix('.')}.", ""])
+        lines.append(f"**{' and '.join(same)}:** {text}" if len(advice) > 1 else text)
+    lines += [f"Source: {failure.source.removesuffix('.')}."] if failure.source != OWN_TRIALS else []
+    return "\n\n".join([*lines, ""])
+
+
+def to_do(failure: Failure, system: str, known: dict[str, str]) -> str:
+    """Return the advice for a system as Markdown; what stands under a heading of `known` is a link to it."""
+    host, found = SYSTEMS[system], shown(failure, system)
+    text = found.next.replace(findings.advise("hand-over", host), "").strip("\n")  # the page's first lines say it
+    for name in SHARED:
+        try:
+            part = findings.advise(name, host, (), **failure.example).strip("\n")
+        except KeyError:  # it is about something else
+            continue
+        if part in text and known.setdefault(part, failure.id) != failure.id:
+            text = text.replace(part, f"As [above](#{known[part]}).")
+    return fenced(text, host)
 
 
 def fenced(advice: str, host: Host) -> str:

@@ -34,13 +34,14 @@ class Failure:
     """A failure that the doctor knows, as failures.toml has it."""
 
     id: str
-    severity: str
     what: str
     why: str
     next: Text
-    source: str = ""  # where the facts come from: addresses, with the date where it matters
-    pages: tuple[str, ...] = ()  # the pages under docs/ that list it, such as "nvidia"
-    example: Mapping[str, str] = field(default_factory=dict)  # values for the pages, and for tests of the words
+    severity: str = "limits"
+    error: str = ""  # what the learner's program says: the heading on the page, where there is one
+    source: str = ""  # where the facts come from; docs/failures.md shows the failures that have one
+    systems: tuple[str, ...] = ()  # whose advice that page shows, if not those of the family
+    example: Mapping[str, str] = field(default_factory=dict)  # values for the page, and for tests of the words
 
     @property
     def family(self) -> str:
@@ -60,7 +61,7 @@ class Failure:
         return Finding(self.id, severity or self.severity, *texts)
 
     def shown(self, host: Host) -> Finding:
-        """Return the finding with example values: what a page under docs/ shows for such a machine."""
+        """Return the finding with example values: what docs/failures.md shows for such a machine."""
         example = {name: render(value, host, (), self.example) for name, value in self.example.items()}
         return self.found(host, **example)
 
