@@ -216,7 +216,9 @@ def table(answers: Iterable[Answer]) -> Table:
             rows.append((title, device.identifier, device.kind, computes, name, memory, units))
         if answer.message or not answer.devices:
             state = "note" if answer.devices else "no device" if answer.state == "ok" else answer.state
-            rows.append((title, state, "", "", answer.message, "", ""))
+            ended = answer.state in ("failed", "timed out")
+            rows.append((title, state, "", "", "" if ended else answer.message, "", ""))
+            below += [f"{title}, {state}: {answer.message.rstrip('.')}."] * ended
     return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
 
 
