@@ -155,6 +155,23 @@ def test_a_check_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
     assert ended.wait(30), "the process that the check started was not killed"
 
 
+def test_several_checks_that_do_not_end_in_time_are_one_note(monkeypatch):
+    end = threading.Event()
+
+    def slow(host):
+        end.wait(60)
+        yield "late"
+
+    def slower(host):
+        yield from slow(host)
+
+    monkeypatch.setattr(doctor, "FULL", (slow, slower))
+    monkeypatch.setattr(doctor, "WHOLE_SECONDS", 0.2)
+    (finding,) = doctor.examine()
+    end.set()
+    assert finding.id == "host-unfinished-check" and "slow and " in finding.what and "slower" in finding.what
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
 def test_ctrl_c_leaves_no_process(tmp_path):
     pid = tmp_path / "pid"

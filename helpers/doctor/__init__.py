@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from helpers.compute import processes
 from helpers.compute.host import Host
 from helpers.doctor import host, packages, settings
-from helpers.doctor.findings import KNOWN, SEVERITIES, Failure, Finding, Results, found
+from helpers.doctor.findings import KNOWN, SEVERITIES, Failure, Finding, Results, found, together
 
 if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
@@ -49,7 +49,7 @@ def judge(facts: Facts) -> Results:
             try:
                 yield from each(facts)
             except Exception as error:
-                yield _unfinished(each, facts.host, f"{type(error).__name__}: {error}")
+                yield _unfinished(_name(each), facts.host, f"{type(error).__name__}: {error}")
 
 
 def hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
@@ -81,13 +81,13 @@ def examine(quick: bool = False) -> Findings:
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(check, *_start(check, here)) for check in (QUICK if quick else FULL)]
     try:
-        for check, results, done in runs:
-            if not done.wait(max(0.0, deadline - time.monotonic())):
-                results.append(_unfinished(check, here))
+        late = [check for check, _, done in runs if not done.wait(max(0.0, deadline - time.monotonic()))]
     finally:
         if not all(done.is_set() for _, _, done in runs):  # Ctrl-C too: leave no process behind
             processes.kill_all()
     everything = [item for _, results, _ in runs for item in list(results)]
+    if late:  # on a busy machine several are, and it is one note all the same
+        everything.append(_unfinished(together(list(map(_name, late))), here))
     worst_first = list(SEVERITIES)
     wrong = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(wrong, key=lambda finding: worst_first.index(finding.severity)))
@@ -107,10 +107,10 @@ def _start(check: Check, here: Host) -> tuple[list[Finding | str | Facts], threa
             for item in check(here):
                 results.append(item)
         except TimeoutError:
-            results.append(_unfinished(check, here))
+            results.append(_unfinished(_name(check), here))
         except BaseException as error:
             reason = (str(error) or "no reason given").splitlines()[0]
-            results.append(_unfinished(check, here, f"{type(error).__name__}: {reason}"))
+            results.append(_unfinished(_name(check), here, f"{type(error).__name__}: {reason}"))
         finally:
             done.set()
 
@@ -118,10 +118,13 @@ def _start(check: Check, here: Host) -> tuple[list[Finding | str | Facts], threa
     return results, done
 
 
-def _unfinished(check: Callable[..., object], here: Host, broke: str = "") -> Finding:
+def _name(check: Callable[..., object]) -> str:
+    return f"{check.__module__.rpartition('.')[2]}: {check.__name__.replace('_', ' ')}"
+
+
+def _unfinished(name: str, here: Host, broke: str = "") -> Finding:
     fate = "itself broke" if broke else "did not finish in time"
     why = broke or "Something that it asks hangs or is very slow."
-    name = f"{check.__module__.rpartition('.')[2]}: {check.__name__.replace('_', ' ')}"
     return found("host-unfinished-check", here, name=name, fate=fate, why=why)
 
 
