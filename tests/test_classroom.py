@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import nbformat
 import pytest
@@ -62,7 +63,10 @@ def test_nothing_in_the_bundle_holds_a_solution_and_every_link_of_a_student_lead
     students = bundle / "students"
     names = {path.relative_to(students).parts[0] for path in students.rglob("*")}
     assert names == {*classroom.PARTS, "notebooks", "README.md"}
-    assert sorted(path.name for path in bundle.iterdir()) == ["README.md", "course", "students"]
+    assert sorted(path.name for path in bundle.iterdir()) == ["README.md", "course", "students", "students.zip"]
+    with zipfile.ZipFile(bundle / "students.zip") as packed:
+        packed_files = {name for name in packed.namelist() if not name.endswith("/")}
+    assert packed_files == {path.relative_to(bundle).as_posix() for path in students.rglob("*") if path.is_file()}
     apart = {"tests", "teaching", "teaching.md", "mistakes", "answers", "__pycache__"}
     assert not [path for path in students.rglob("*") if path.name in apart]
     solutions = [

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         paths = lesson_files.originals(paths)
     write_bundle(paths, args.into.resolve())
     print(f"{short(args.into.resolve())}: {_count(paths)}, without solutions.")
-    print(f"For each student: the folder {STUDENTS}. For nbgrader: the folder {COURSE}. How to go on: README.md.")
+    print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")
     return 0
 
 
@@ -82,6 +82,7 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
         shutil.copy(TEXTS / "nbgrader_config.py", course)
         links = [f"- [{title}](notebooks/{stem}.ipynb)" for stem, title in titles.items()]
         write(students / "README.md", _text("students.md").replace("{lessons}", "\n".join(links)))
+        shutil.make_archive(str(students), "zip", bundle, STUDENTS)
         readme = _text("README.md").replace("{lessons}", _count(written))
         write(bundle / "README.md", readme.replace("{example}", next(iter(written))))
         if folder.exists():
