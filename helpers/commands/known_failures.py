@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from helpers import ROOT, doctor
-from helpers.compute.host import Host
+from helpers.compute.host import Host, binder_link
 from helpers.doctor import findings
 from helpers.doctor.findings import Failure, Finding
 
@@ -33,7 +33,6 @@ SHARED = (  # entries of [advice] that stand on the page once
     "reinstall", "nvidia-driver", "cuda-family", "other-cuda-build", "train-on-windows", "torch-for-metal",
     "rocm-torch", "opencl-driver", "another-device",
 )  # fmt: skip
-OWN_TRIALS = "this course's own trials"
 OF_ONE_MAKER = ("nvidia", "amd", "apple")  # families whose examples name a GPU
 
 
@@ -83,14 +82,15 @@ def entry(failure: Failure, known: dict[str, str]) -> str:
     lines = [f'<a id="{failure.id}"></a>', f"### {heading}", f"{what} {first.why}" if failure.error else first.why]
     for text, same in advice.items():
         lines.append(f"**{' and '.join(same)}:** {text}" if len(advice) > 1 else text)
-    lines += [f"Source: {failure.source.removesuffix('.')}."] if failure.source != OWN_TRIALS else []
-    return "\n\n".join([*lines, ""])
+    return "\n\n".join([*lines, f"Source: {failure.source.removesuffix('.')}.", ""])
 
 
 def to_do(failure: Failure, system: str, known: dict[str, str]) -> str:
     """Return the advice for a system as Markdown; what stands under a heading of `known` is a link to it."""
     host, found = SYSTEMS[system], shown(failure, system)
-    text = found.next.replace(findings.advise("hand-over", host), "").strip("\n")  # the page's first lines say it
+    text = found.next.replace(binder_link(), binder_link(Path("nowhere")))  # alike in every clone
+    for name in ("hand-over", "type-it"):  # the page's first lines say it
+        text = text.replace(findings.advise(name, host), "").strip("\n")
     for name in SHARED:
         try:
             part = findings.advise(name, host, (), **failure.example).strip("\n")
