@@ -82,7 +82,17 @@ def entry(failure: Failure, known: dict[str, str]) -> str:
     lines = [f'<a id="{failure.id}"></a>', f"### {heading}", f"{what} {first.why}" if failure.error else first.why]
     for text, same in advice.items():
         lines.append(f"**{' and '.join(same)}:** {text}" if len(advice) > 1 else text)
-    return "\n\n".join([*lines, f"Source: {failure.source.removesuffix('.')}.", ""])
+    return "\n\n".join([*lines, f"Source: {linked(failure.source)}.", ""])
+
+
+def linked(source: str) -> str:
+    """Return a source with its addresses as links that are short enough for a phone."""
+
+    def link(found: re.Match[str]) -> str:
+        thread = re.fullmatch(r"https://github\.com/[^/]+/([^/]+)/(?:issues|pull)/(\d+)", found[0])
+        return f"[{' '.join(thread.groups()) if thread else found[1]}]({found[0]})"
+
+    return re.sub(r"https://([^/\s]+)[^\s;,]*", link, source)
 
 
 def to_do(failure: Failure, system: str, known: dict[str, str]) -> str:
