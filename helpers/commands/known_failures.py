@@ -92,7 +92,7 @@ def linked(source: str) -> str:
         thread = re.fullmatch(r"https://github\.com/[^/]+/([^/]+)/(?:issues|pull)/(\d+)", found[0])
         return f"[{' '.join(thread.groups()) if thread else found[1]}]({found[0]})"
 
-    return re.sub(r"https://([^/\s]+)[^\s;,]*", link, source)
+    return re.sub(r"https://([^/\s;,]+)[^\s;,]*", link, source)
 
 
 def to_do(failure: Failure, system: str, known: dict[str, str]) -> str:
