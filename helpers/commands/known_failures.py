@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from helpers import ROOT, doctor
-from helpers.compute.host import Host, binder_link
+from helpers.compute.host import Host
 from helpers.doctor import findings
 from helpers.doctor.findings import Failure, Finding
 
@@ -98,7 +98,7 @@ def linked(source: str) -> str:
 def to_do(failure: Failure, system: str, known: dict[str, str]) -> str:
     """Return the advice for a system as Markdown; what stands under a heading of `known` is a link to it."""
     host, found = SYSTEMS[system], shown(failure, system)
-    text = found.next.replace(binder_link(), binder_link(Path("nowhere")))  # alike in every clone
+    text = found.next
     for name in ("hand-over", "type-it"):  # the page's first lines say it
         text = text.replace(findings.advise(name, host), "").strip("\n")
     for name in SHARED:
