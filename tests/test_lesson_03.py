@@ -1,16 +1,47 @@
-"""helpers.lessons.lesson_03: what its checks count, and what it prints beside its figures."""
+"""helpers.lessons.lesson_03: what its checks count and say, and what it prints."""
 
+import numpy as np
 import pytest
 
-from helpers.compute import plaidml
+from helpers import tile
+from helpers.judge import checks
 from helpers.lessons import lesson_03
+from helpers.measure.timing import Measurement
 
-SPLIT = "function (A[M, N]) -> (O) { T[i, r: M, 16] = >(A[i, 16 * q + r]); O[i: M] = >(T[i, r]); }"
+BY_ROWS = """function (I[B, R]) -> (O) {
+    T[b: B] = +(I[b, k]);
+    F[b, z: B, 1] = +(T[c]), b - c - 1 < B;
+    P[b, r: B, R] = +(I[b, k]), r - k < R;
+    O = P + F;
+}"""
 
 
-@pytest.mark.parametrize(("source", "chain"), [(lesson_03.LARGEST, 1024), (SPLIT, 64)])
-def test_the_longest_chain_is_that_of_one_element(source, chain):
-    assert lesson_03._longest_chain(source, (2, 1024)) == chain
+@pytest.mark.parametrize(
+    ("source", "shape", "asked"),
+    [(lesson_03.CUMULATIVE, (128 * 128,), 128**4), (BY_ROWS, (6, 10), 6 * 10 + 6 * 5 + 6 * 10 * 10 + 6 * 10)],
+)
+def test_every_turn_of_every_loop_is_a_point(source, shape, asked):
+    assert lesson_03.count_points(source, shape) == asked
+
+
+def test_runs_that_differ_more_than_their_medians_are_called_noise(monkeypatch):
+    runs = iter([Measurement("one", "here", (1.0, 2.0, 3.0)), Measurement("two", "here", (0.9, 1.9, 2.9))])
+    monkeypatch.setattr(tile.Function, "measure", lambda *_, **__: next(runs))
+    said = lesson_03._beside(lesson_03.CUMULATIVE, BY_ROWS, np.zeros((2, 2), np.float32))
+    assert said.endswith("the runs differ more than these two medians, so that is noise; run the check again")
+
+
+def never_narrower(name, terms, size, ranges):
+    right = tile.narrow(name, terms, size, ranges)
+    return range(right.start - 9, right.stop + 9)
+
+
+@pytest.mark.parametrize("case", lesson_03.NARROWED)
+def test_a_wrong_step_shows_in_the_compiler(monkeypatch, case):
+    monkeypatch.setattr(lesson_03, "NARROWED", [case])
+    assert lesson_03._in_the_compiler(tile.narrow).startswith("the compiler finds the same loops")
+    with pytest.raises(checks.NotYet, match=r"(?s)inside the compiler expected\n.*came\n"):
+        lesson_03._in_the_compiler(never_narrower)
 
 
 def test_an_answer_that_follows_from_rules_is_not_called_measured(capsys):
@@ -19,9 +50,12 @@ def test_an_answer_that_follows_from_rules_is_not_called_measured(capsys):
     assert capsys.readouterr().out == "no prediction made; answer: 4\nyou predicted: 3\nanswer:        4\n"
 
 
-def test_every_operation_is_listed_with_its_line():
-    table = lesson_03.operations_table()
-    assert [row[0] for row in table.rows] == list(plaidml.OPERATIONS)
-    row = next(row for row in table.rows if row[0] == "largest of each row")
-    assert row[1:3] == ("A: 1152 x 1152", "O[i: M] = >(A[i, j]);")
-    assert "one element a work-item" in row[3]
+def test_of_what_xla_wrote_only_the_program_is_shown():
+    text = (
+        'HloModule jit_f, entry={(f32[8]{0})}\n\nFileNames\n1 "/home/a.py"\n\n%fused (p: f32[8]) -> f32[8] {\n'
+        '  ROOT %mul.0 = f32[8]{0} multiply(%p, %p), metadata={op_name="jit(f)/mul" stack_frame_id=3}\n}\n\n'
+        "ENTRY %main () -> f32[8] {\n}\n"
+    )
+    assert lesson_03.what_xla_wrote(text) == (
+        "%fused (p: f32[8]) -> f32[8] {\n  ROOT %mul.0 = f32[8] multiply(%p, %p)\n}\n\nENTRY %main () -> f32[8] {\n}"
+    )

@@ -105,10 +105,6 @@ RUNS = {
             ["i = 0: 0; i = 1: 0, 1; i = 2: 0, 1, 2."],
         ),
         (
-            lambda: lesson_03.beside_numpy({"sum": (run(1e-3), run(1e-5)), "tie": (run(1.0), run(1.0))}, "here"),
-            ["sum: 1e+02", "tie: 1", "the runs overlap"],
-        ),
-        (
             lambda: plots.show(*plots.speeds({"1 x 1": (1, 1.2, 1.3), "6 x 32": (300, 310, 330)}, "sizes", "GFLOP/s")),
             ["sizes", "1 x 1: 1.2", "6 x 32: 310"],
         ),

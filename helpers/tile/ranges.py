@@ -15,6 +15,7 @@ from helpers.tile.syntax import COMPARISONS, LARGEST, Node, Program, Statement
 FLOAT_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos", "pow")  # their result is float whatever they are given
 
 Limit = tuple["Affine", int]  # an expression and a size: 0 <= expression < size
+Narrow = Callable[[str, Mapping[str, int], int, Mapping[str, range]], range]  # as `narrow`
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,12 @@ class Ranges:
     __repr__ = __str__
 
 
-def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str] = ()) -> Ranges:
+def infer(
+    program: Program,
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str] = (),
+    narrowing: Narrow | None = None,
+) -> Ranges:
     """Find every size, the shape of every tensor, and the range of every index.
 
     Each access and each constraint says 0 <= expression < size. From these limits alone follow the ranges: see `bound`
@@ -157,6 +163,7 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[
         program: what `parse` returned.
         shapes: the shape of each input, in their order.
         dtypes: the type of each input, "float" or "int"; all "float" if empty.
+        narrowing: takes the place of `narrow`; a learner's, for example.
 
     Raises:
         TileError: shapes that do not fit the function or each other, an output size that is not positive, an index
@@ -168,8 +175,11 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[
         _bind(program, one, tuple(shape), found.sizes)
         _add(program, found, one, Array(tuple(shape), dtype))
     for statement in program.statements:
-        find = _points if statement.aggregate else _elements
-        found = replace(found, domains=(*found.domains, find(program, statement, found)))
+        if statement.aggregate:
+            domain = _points(program, statement, found, narrowing or narrow)
+        else:
+            domain = _elements(program, statement, found)
+        found = replace(found, domains=(*found.domains, domain))
     return found
 
 
@@ -204,7 +214,7 @@ def _add(program: Program, found: Ranges, node: Node, array: Array) -> Array:
     return array
 
 
-def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
+def _points(program: Program, statement: Statement, found: Ranges, narrowing: Narrow) -> Domain:
     """The points of a contraction."""
     output, inputs = statement.output, statement.value.all("access")
     if len(output.parts) != len(statement.sizes):
@@ -241,7 +251,7 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
                                     f"Nothing says how far {name} goes. Is it a mistake for another index? Or add "
                                     f"a constraint such as {name} < 10: each element then counts once for every {name}."
                                     )  # fmt: skip
-    return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
+    return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges, narrowing))
 
 
 def affine(program: Program, node: Node, sizes: Mapping[str, int]) -> Affine:
@@ -295,22 +305,43 @@ def bound(limits: Sequence[Limit]) -> dict[str, range]:
     return {name: range(low, high + 1) for name, (low, high) in ends.items()}
 
 
-def tighten(limits: Sequence[Limit], bounds: Mapping[str, range]) -> dict[str, range]:
+def tighten(limits: Sequence[Limit], bounds: Mapping[str, range], narrowing: Narrow) -> dict[str, range]:
     """Narrow the ranges: what the other indices leave of a limit bounds each of its indices in turn."""
     ranges = dict(bounds)
     for _ in range(100):
         before = dict(ranges)
         for e, size in limits:
-            for name, factor in e.terms.items():
-                low, high = (e - Affine({name: factor})).bounds(ranges)
-                ends = (-high, size - 1 - low) if factor > 0 else (low - size + 1, high)  # of |factor| * name
-                start = max(ranges[name].start, -(-ends[0] // abs(factor)))
-                ranges[name] = range(start, min(ranges[name].stop, ends[1] // abs(factor) + 1))
+            terms = {**e.terms, "": e.constant} if e.constant else e.terms  # the factor of an index that is always 1
+            for name in e.terms:
+                others = {other: ranges.get(other, range(1, 2)) for other in terms if other != name}
+                allowed = narrowing(name, terms, size, others)
+                ranges[name] = range(max(ranges[name].start, allowed.start), min(ranges[name].stop, allowed.stop))
                 if not ranges[name]:
                     return dict.fromkeys(ranges, range(0))
         if ranges == before:
             break
     return ranges
+
+
+def narrow(name: str, terms: Mapping[str, int], size: int, ranges: Mapping[str, range]) -> range:
+    """Return which values the limit 0 <= sum of factors times indices < size leaves to one of its indices.
+
+    The least and the most that the others can add decide. Lesson 03, exercise 2, builds this function.
+
+    Args:
+        name: the index.
+        terms: the factor of each index, its own too.
+        size: the sum stays below it.
+        ranges: of the other indices.
+    """
+    low = high = 0
+    for other, factor in terms.items():
+        if other != name:
+            ends = factor * ranges[other].start, factor * (ranges[other].stop - 1)
+            low, high = low + min(ends), high + max(ends)
+    factor = terms[name]
+    least, most = (-high, size - 1 - low) if factor > 0 else (low - size + 1, high)  # of |factor| * name
+    return range(-(-least // abs(factor)), most // abs(factor) + 1)
 
 
 def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
