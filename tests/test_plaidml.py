@@ -185,7 +185,7 @@ def test_what_was_recorded_is_what_numpy_and_our_compiler_say(name):
     assert one["source"] == operation.source
     assert one["shapes"] == {key: list(shape) for key, shape in operation.shapes.items()}
     arrays = operation.arrays()
-    for actual in (operation.numpy(*arrays.values()), tile.Function(operation.source)(**arrays)):
+    for actual in (operation.numpy(*arrays.values()), tile.Function(operation.source)(*arrays.values())):
         assert one["shape"] == list(actual.shape)
         np.testing.assert_allclose(actual.sum(dtype=np.float64), one["sum"], rtol=1e-5, atol=1e-6 * actual.size)
         np.testing.assert_allclose(actual.ravel()[:4], one["first"], rtol=1e-5, atol=1e-3)

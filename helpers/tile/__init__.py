@@ -15,7 +15,7 @@ Five stages turn it into kernels, a file each, and each returns something that c
 `Function` runs all five and the kernels. The rules of the language are those of PlaidML 0.x: a contraction combines the
 values at all *valid points*. A point is one whole number for each index; it is valid if no access leaves its tensor and
 if every constraint `e < size` holds, which always means 0 <= e < size. An element that no valid point reaches is 0.
-Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do; whole numbers divide towards zero, and by zero to 0.
+Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do. All tensors are of float32 (PlaidML had more types).
 """
 
 from helpers.tile.blocks import Block, Tiles, choose_tile, default_tile

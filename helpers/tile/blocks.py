@@ -126,7 +126,7 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
     along = place.indices.index(Affine({column: 1}))
     shape, indices = list(place.array.shape), list(place.indices)
     del shape[along], indices[along]
-    array = Array((-(-wide // columns), *shape, columns), place.array.dtype)
+    array = Array((-(-wide // columns), *shape, columns))
     if array.size > LARGEST:
         return "the panels would be too large"
     panels = Place(f"_panels_{number}", array, (Affine({column: Fraction(1, columns)}), *indices, Affine()), place.at)
@@ -137,7 +137,7 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
 
 def _candidates(nest: Nest) -> Iterator[tuple[Place, Place, str, str]]:
     """Every input that could be copied into panels, the other one, the output index of the rows and of the columns."""
-    if len(nest.inputs) < 2 or not nest.loops or nest.inputs[0].array.dtype != nest.inputs[1].array.dtype:
+    if len(nest.inputs) < 2 or not nest.loops:
         return
     several = [name for name, size in nest.outputs.items() if size > 1]
     for mine, other in (nest.inputs, nest.inputs[::-1]):
@@ -153,8 +153,7 @@ def _strip(nest: Nest, columns: int, why: str) -> Block:
     """A strip of neighbours, where they are neighbours in the inputs too, or else one element."""
     column, size = list(nest.outputs.items())[-1]
     factors = {place.offset.terms.get(column, 0) for place in nest.inputs}
-    one_type = {place.array.dtype for place in nest.inputs} == {nest.output.array.dtype}
-    regular = nest.statement.aggregate and factors in ({1}, {0, 1}) and one_type and not nest.guarded(column)
+    regular = nest.statement.aggregate and factors in ({1}, {0, 1}) and not nest.guarded(column)
     fitting = 1 << (size.bit_length() - 1) if size < WIDEST else size - size % WIDEST
     columns = min(columns, 64, fitting) if regular else 1
     what = f"{columns} ({column}) elements" if columns > 1 else "one element"

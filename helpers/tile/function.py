@@ -15,14 +15,12 @@ from helpers.tile.blocks import Tiles, choose_tile
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten
 from helpers.tile.ranges import Ranges, check_inputs, infer
-from helpers.tile.syntax import Program, listing, parse
+from helpers.tile.syntax import Program, parse
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
-DTYPES = {"float32": "float", "int32": "int"}
-
-Key = tuple[tuple[tuple[int, ...], str], ...]  # the shape and the type of each input
+Key = tuple[tuple[int, ...], ...]  # the shape of each input
 
 
 @dataclass(frozen=True)
@@ -73,92 +71,71 @@ class Function:
         self._device = self._device or opencl.pick_device()
         return self._device
 
-    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Run on arrays of float32 or int32, in the order of the inputs or by their names.
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run on arrays of float32, in the order of the inputs.
 
         Returns:
             The output, or a tuple of the outputs where there are several.
 
         Raises:
-            TileError: the arrays do not fit the function, or need more memory than the device has.
+            TileError: the arrays do not fit the function.
         """
         import pyopencl as cl
 
-        launch, buffers, code = self._prepare(arrays, named)
+        launch, buffers, code = self._prepare(arrays)
         launch()
         outputs = []
         for name in self.program.outputs:
-            array = code.arrays[name]
-            outputs.append(np.empty(array.shape, array.dtype + "32"))
+            outputs.append(np.empty(code.arrays[name].shape, np.float32))
             cl.enqueue_copy(self._queue, outputs[-1], buffers[name])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def stages(self, *shapes: Sequence[int] | np.ndarray) -> Stages:
-        """Return what every stage made of these shapes (or of the shapes and types of arrays); nothing is run."""
-        check_inputs(self.program, self.program.inputs[len(shapes) :], len(shapes))
-        return self._compile(
-            self._key([s if hasattr(s, "dtype") else np.broadcast_to(np.float32(), s) for s in shapes])
-        )
+        """Return what every stage made of these shapes (or of arrays of these shapes); nothing is run."""
+        arrays = [s if hasattr(s, "dtype") else np.broadcast_to(np.float32(), s) for s in shapes]
+        return self._compile(self._key(arrays))
 
     def source(self, *shapes: Sequence[int] | np.ndarray) -> str:
         """Return the OpenCL C for inputs of these shapes."""
         return str(self.stages(*shapes).code)
 
-    def measure(
-        self, *arrays: np.ndarray, repeats: int = 15, label: str = "", **named: np.ndarray
-    ) -> timing.Measurement:
+    def measure(self, *arrays: np.ndarray, repeats: int = 15, label: str = "") -> timing.Measurement:
         """Time the kernels on these arrays, which are copied to the device once, before the clock starts."""
-        launch, _, _ = self._prepare(arrays, named)
+        launch, _, _ = self._prepare(arrays)
         label = label or "; ".join(statement.text.rstrip(";") for statement in self.program.statements)
         where = {"device": opencl.name(self.device), "on": self._queue}
         return timing.measure(launch, label=label, repeats=repeats, settle=timing.SETTLE, **where)
 
     def launcher(self, *arrays: np.ndarray) -> tuple[Callable[[], None], cl.CommandQueue]:
         """Return a function that starts the kernels on these arrays, which are on the device then, and its queue."""
-        launch, _, _ = self._prepare(arrays, {})
+        launch, _, _ = self._prepare(arrays)
         return launch, self._queue
 
-    def _inputs(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The arrays in the order of the inputs, or a TileError that names the input that is wrong."""
-        program, names = self.program, [one.text for one in self.program.inputs]
-        given = dict(zip(names, arrays, strict=False))
-        for name in named:
-            if name in given or name not in names:
-                what = f"the input {name} is given twice." if name in given else f"the function has no input {name}."
-                raise program.error(None, what, listing("Its inputs", names))
-        given |= named
-        missing = [one for one in program.inputs if one.text not in given]
-        check_inputs(program, missing, len(arrays) + len(named))
-        return [given[name] for name in names]
-
     def _key(self, arrays: Sequence[np.ndarray]) -> Key:
-        """The shape and the type of each array."""
-        for one, array in zip(self.program.inputs, arrays, strict=False):
+        """The shape of each array, or a TileError that names what is missing or of another type."""
+        check_inputs(self.program, len(arrays))
+        for one, array in zip(self.program.inputs, arrays, strict=True):
             actual = str(getattr(array, "dtype", type(array).__name__))
-            if actual not in DTYPES:
-                raise self.program.error(one, f"{one} takes an array of float32 or int32, came {actual}.",
+            if actual != "float32":
+                raise self.program.error(one, f"{one} takes an array of float32, came {actual}.",
                                          "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
-        return tuple((array.shape, DTYPES[str(array.dtype)]) for array in arrays)
+        return tuple(array.shape for array in arrays)
 
     def _compile(self, key: Key) -> Stages:
-        """All five stages for these shapes and types."""
+        """All five stages for these shapes."""
         if key not in self._stages:
-            ranges = infer(self.program, [shape for shape, _ in key], [dtype for _, dtype in key])
+            ranges = infer(self.program, key)
             flat = flatten(self.program, ranges)
             tiles = choose_tile(flat, self.device, self.tile)
             self._stages[key] = Stages(self.program, ranges, flat, tiles, emit(flat, tiles))
         return self._stages[key]
 
-    def _prepare(
-        self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
-    ) -> tuple[Callable[[], None], dict[str, cl.Buffer], Code]:
+    def _prepare(self, arrays: Sequence[np.ndarray]) -> tuple[Callable[[], None], dict[str, cl.Buffer], Code]:
         """Build the kernels, copy the inputs, and return a function that launches."""
         import pyopencl as cl
 
-        given = self._inputs(arrays, named)
-        key = self._key(given)
+        key = self._key(arrays)
         code = self._compile(key).code
-        self._check_memory(code)
         if self._queue is None:
             self._context = cl.Context([self.device])  # kept: Intel's driver forgets one that only its queue holds
             self._queue = cl.CommandQueue(self._context)
@@ -167,7 +144,7 @@ class Function:
             self._built[key] = [cl.Kernel(program, kernel.name) for kernel in code.kernels]
         flags = cl.mem_flags.READ_WRITE
         buffers = {name: cl.Buffer(self._context, flags, 4 * array.size) for name, array in code.arrays.items()}
-        for one, array in zip(self.program.inputs, given, strict=True):
+        for one, array in zip(self.program.inputs, arrays, strict=True):
             cl.enqueue_copy(self._queue, buffers[one.text], np.asarray(array, order="C"))
         ready = list(zip(self._built[key], code.kernels, strict=True))
 
@@ -176,20 +153,6 @@ class Function:
                 built(self._queue, kernel.global_size, kernel.local_size, *(buffers[name] for name in kernel.arguments))
 
         return launch, buffers, code
-
-    def _check_memory(self, code: Code) -> None:
-        """Refuse what the device has no memory for, before anything is allocated."""
-        needed, most = sum(4 * array.size for array in code.arrays.values()), self.device.global_mem_size
-        largest = max(code.arrays, key=lambda name: code.arrays[name].size)
-        what = "all tensors together need"
-        if 4 * code.arrays[largest].size > self.device.max_mem_alloc_size:
-            needed, most = 4 * code.arrays[largest].size, self.device.max_mem_alloc_size
-            what = f"{largest} needs"
-        if needed > most:
-            made = [*self.program.inputs, *(statement.output for statement in self.program.statements)]
-            node = next((node for node in made if node.text == largest), made[0])
-            what += f" {needed / 2**30:.1f} GiB, {opencl.name(self.device)} has {most / 2**30:.1f} GiB for it."
-            raise self.program.error(node, what, "Work on smaller arrays, or on parts of them.")
 
 
 def measure_interleaved(

@@ -9,33 +9,28 @@ from dataclasses import dataclass
 
 from helpers.tile.blocks import Block, Tiles
 from helpers.tile.loops import Flat, Guard, Nest
-from helpers.tile.ranges import Affine, Array, Place, dtype_of
-from helpers.tile.syntax import Node
+from helpers.tile.ranges import Affine, Array, Place
+from helpers.tile.syntax import COMPARISONS, Node
 
 GROUP = 64  # work-items of a work-group where each computes one element
 
 COMBINE = {  # how values become one: the variable, what it is before the first value, and the step for each value
-    "+": ("sum", {"float": "0", "int": "0"}, "{0} += {1};"),
-    "*": ("product", {"float": "1", "int": "1"}, "{0} *= {1};"),
-    ">": ("largest", {"float": "-INFINITY", "int": "INT_MIN"}, "{0} = {f}max({0}, {1});"),
-    "<": ("smallest", {"float": "INFINITY", "int": "INT_MAX"}, "{0} = {f}min({0}, {1});"),
-    "=": ("value", {"float": "0", "int": "0"}, "{0} = {1};"),
+    "+": ("sum", "0", "{0} += {1};"),
+    "*": ("product", "1", "{0} *= {1};"),
+    ">": ("largest", "-INFINITY", "{0} = fmax({0}, {1});"),
+    "<": ("smallest", "INFINITY", "{0} = fmin({0}, {1});"),
+    "=": ("value", "0", "{0} = {1};"),
 }
-QUOTIENT = """\
-// A division of whole numbers that never traps: by zero it gives 0.
-int quotient(int a, int b) {
-    return b == 0 ? 0 : b == -1 ? (int)(0u - (uint)a) : a / b;
-}
-"""
+NAMES = {"max": "fmax", "min": "fmin", "abs": "fabs"}  # of functions that C calls otherwise
 STORE = """\
 // Write the first `count` values of a vector, `stride` elements apart.
-void store_{0}({0} values, __global {1} *to, int count, int stride) {{
-    if (count >= {2} && stride == 1) {{
-        vstore{2}(values, 0, to);
+void store{0}(float{0} values, __global float *to, int count, int stride) {{
+    if (count >= {0} && stride == 1) {{
+        vstore{0}(values, 0, to);
     }} else {{
-        {1} each[{2}];
-        vstore{2}(values, 0, each);
-        for (int c = 0; c < min(count, {2}); c++) to[c * stride] = each[c];
+        float each[{0}];
+        vstore{0}(values, 0, each);
+        for (int c = 0; c < min(count, {0}); c++) to[c * stride] = each[c];
     }}
 }}
 """
@@ -79,10 +74,8 @@ def emit(flat: Flat, tiles: Tiles) -> Code:
         if whole < size:
             kernels.append(_statement(f"{name}_edge", nest, Block("", block.column), range(whole, size), (1, 1)))
     text = "".join(kernel.source for kernel in kernels)
-    helpers = [QUOTIENT] * ("quotient(" in text)
-    for dtype, width in dict.fromkeys(re.findall(r"store_(float|int)(\d+)\(", text)):
-        helpers.append(STORE.format(dtype + width, dtype, width))
-    return Code(tuple(helpers), tuple(kernels), arrays)
+    helpers = tuple(STORE.format(width) for width in dict.fromkeys(re.findall(r"\bstore(\d+)\(", text)))
+    return Code(helpers, tuple(kernels), arrays)
 
 
 def spelling(name: str) -> str:
@@ -117,16 +110,16 @@ class _Lines(list):
     def kernel(self, name: str, about: str, reads: Sequence[Place], writes: Place, sizes: Sequence) -> Kernel:
         """Return the kernel with these lines; the sizes are, for each dimension, of all items and of a group."""
         self.close()
-        dtypes = {place.tensor: place.array.dtype for place in reads}
-        parameters = [f"__global const {dtype} *{spelling(tensor)}" for tensor, dtype in dtypes.items()]
-        parameters.append(f"__global {writes.array.dtype} *{spelling(writes.tensor)}")
+        tensors = dict.fromkeys(place.tensor for place in reads)
+        parameters = [f"__global const float *{spelling(tensor)}" for tensor in tensors]
+        parameters.append(f"__global float *{spelling(writes.tensor)}")
         text, depth = f"{about}\n__kernel void {name}({', '.join(parameters)}) {{\n", 1
         for line in [*self, "}"]:
             depth -= line == "}"
             text += "    " * depth + line + "\n"
             depth += line.endswith("{")
         whole = tuple(math.ceil(count / group) * group for count, group in sizes)
-        return Kernel(name, text, (*dtypes, writes.tensor), whole, tuple(group for _, group in sizes))
+        return Kernel(name, text, (*tensors, writes.tensor), whole, tuple(group for _, group in sizes))
 
 
 def _panels(name: str, nest: Nest, block: Block) -> Kernel:
@@ -161,7 +154,7 @@ def _statement(name: str, nest: Nest, block: Block, columns: range, group: tuple
     if nest.statement.aggregate:
         _store(lines, nest, block, _combine(lines, nest, block, inputs))
     else:
-        value = _render(nest.statement.value, {p.at: _read(p) for p in inputs}, {p.at: p.array for p in inputs})
+        value = _render(nest.statement.value, {place.at: _read(place) for place in inputs})
         lines.append(f"{_read(nest.output)} = {value};")
     rows = f"{block.rows} ({block.row}) x " if block.row else ""
     what = f"{rows}{block.columns} ({block.column}) elements" if block.row or block.columns > 1 else "one element"
@@ -197,10 +190,10 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
 
 def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:
     """Write the loops that combine values, and return what they make of the elements."""
-    statement, dtype = nest.statement, nest.output.array.dtype
-    word, starts, step = COMBINE[statement.aggregate]
-    vector = dtype + str(block.width) * (block.width > 1)
-    names = _declare(lines, block, vector, word, starts[dtype])
+    statement = nest.statement
+    word, start, step = COMBINE[statement.aggregate]
+    vector = "float" + str(block.width) * (block.width > 1)
+    names = _declare(lines, block, vector, word, start)
     found = statement.aggregate in "*><" and not nest.full
     if found:
         lines.append("int found = 0;  // whether a valid point reaches this place")
@@ -215,8 +208,7 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
         reads = _load(lines, nest, block, reads, inputs, vector)
         lines.guards(pending, known | {block.row})
     for name, texts in zip(names, reads, strict=True):
-        value = _render(statement.value, texts, {place.at: place.array for place in inputs})
-        lines.append(step.format(name, value, f="f" if dtype == "float" else ""))
+        lines.append(step.format(name, _render(statement.value, texts)))
     if found:
         lines.append("found = 1;")
     lines.close()
@@ -278,26 +270,20 @@ def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> No
             lines.append(f"vstore{width}({value}, 0, {to});")
         else:
             left = Affine({block.column: -1}, size - n * width).text(spelling)
-            lines.append(f"store_{nest.output.array.dtype}{width}({value}, {to}, {left}, {stride});")
+            lines.append(f"store{width}({value}, {to}, {left}, {stride});")
 
 
-def _render(node: Node, reads: Mapping[int, str], arrays: Mapping[int, Array]) -> str:
+def _render(node: Node, reads: Mapping[int, str]) -> str:
     """An expression in C, with what is read for each access."""
     if node.at in reads:
         return reads[node.at]
     if node.kind == "number":
-        return str(int(node.text)) if node.text.isdecimal() else f"{float(node.text)!r}f"
-    texts = [_render(part, reads, arrays) for part in node.parts]
-    types = [dtype_of(part, arrays) for part in node.parts]
+        return f"{float(node.text)!r}f"
+    texts = [_render(part, reads) for part in node.parts]
     if node.kind == "call":
-        name = node.text
-        if dtype_of(node, arrays) == "float":
-            texts = [f"(float)({t})" if dtype == "int" else t for t, dtype in zip(texts, types, strict=True)]
-            name = "f" + name if name in ("max", "min") else "fabs" if name == "abs" else name
-        return "(int)" * (name == "abs") + f"{name}({', '.join(texts)})"
-    if node.text == "/" and "float" not in types:
-        return f"quotient({', '.join(texts)})"
+        return f"{NAMES.get(node.text, node.text)}({', '.join(texts)})"
     texts = [f"({t})" if part.kind == "operator" else t for t, part in zip(texts, node.parts, strict=True)]
     if node.text == "?":  # C asks whole numbers alone
-        return f"{texts[0]}{' != 0' * (types[0] == 'float')} ? {texts[1]} : {texts[2]}"
-    return f" {node.text} ".join(texts) if len(texts) == 2 else f"-{texts[0]}"
+        return f"{texts[0]} != 0 ? {texts[1]} : {texts[2]}"
+    text = f" {node.text} ".join(texts) if len(texts) == 2 else f"-{texts[0]}"
+    return f"(float)({text})" if node.text in COMPARISONS else text

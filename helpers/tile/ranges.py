@@ -1,4 +1,4 @@
-"""Stage 2: find every size, the shape and type of every tensor, and the range of every index."""
+"""Stage 2: find every size, the shape of every tensor, and the range of every index."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from helpers.tile.syntax import COMPARISONS, LARGEST, Node, Program, Statement
-
-FLOAT_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos", "pow")  # their result is float whatever they are given
+from helpers.tile.syntax import LARGEST, Node, Program, Statement
 
 Limit = tuple["Affine", int]  # an expression and a size: 0 <= expression < size
 Narrow = Callable[[str, Mapping[str, int], int, Mapping[str, range]], range]  # as `narrow`
@@ -75,10 +73,9 @@ class Affine:
 
 @dataclass(frozen=True)
 class Array:
-    """The shape of a tensor and its type, `float` or `int` (both of 32 bits)."""
+    """The shape of a tensor of float32."""
 
     shape: tuple[int, ...]
-    dtype: str
 
     @property
     def size(self) -> int:
@@ -91,7 +88,7 @@ class Array:
         return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
 
     def __str__(self) -> str:
-        return f"{self.dtype}32 {' x '.join(map(str, self.shape)) or 'single value'}"
+        return f"float32 {' x '.join(map(str, self.shape)) or 'single value'}"
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Every size, every tensor's shape and type, and for each statement its points."""
+    """Every size, every tensor's shape, and for each statement its points."""
 
     sizes: dict[str, int]
     arrays: dict[str, Array]
@@ -148,12 +145,7 @@ class Ranges:
     __repr__ = __str__
 
 
-def infer(
-    program: Program,
-    shapes: Sequence[tuple[int, ...]],
-    dtypes: Sequence[str] = (),
-    narrowing: Narrow | None = None,
-) -> Ranges:
+def infer(program: Program, shapes: Sequence[tuple[int, ...]], narrowing: Narrow | None = None) -> Ranges:
     """Find every size, the shape of every tensor, and the range of every index.
 
     Each access and each constraint says 0 <= expression < size. From these limits alone follow the ranges: see `bound`
@@ -162,18 +154,17 @@ def infer(
     Args:
         program: what `parse` returned.
         shapes: the shape of each input, in their order.
-        dtypes: the type of each input, "float" or "int"; all "float" if empty.
         narrowing: takes the place of `narrow`; a learner's, for example.
 
     Raises:
         TileError: shapes that do not fit the function or each other, an output size that is not positive, an index
             that nothing bounds, or tensors too large to count in 32 bits.
     """
-    check_inputs(program, program.inputs[len(shapes) :], len(shapes))
+    check_inputs(program, len(shapes))
     found = Ranges({}, {}, ())
-    for one, shape, dtype in zip(program.inputs, shapes, dtypes or ["float"] * len(shapes), strict=True):
+    for one, shape in zip(program.inputs, shapes, strict=True):
         _bind(program, one, tuple(shape), found.sizes)
-        _add(program, found, one, Array(tuple(shape), dtype))
+        _add(program, found, one, Array(tuple(shape)))
     for statement in program.statements:
         if statement.aggregate:
             domain = _points(program, statement, found, narrowing or narrow)
@@ -183,11 +174,12 @@ def infer(
     return found
 
 
-def check_inputs(program: Program, missing: Sequence[Node], actual: int) -> None:
+def check_inputs(program: Program, actual: int) -> None:
     """Refuse too few or too many inputs."""
     expected = len(program.inputs)
-    if missing:
-        raise program.error(missing[0], f"the input {missing[0]} is missing: expected {expected}, came {actual}.")
+    if actual < expected:
+        missing = program.inputs[actual]
+        raise program.error(missing, f"the input {missing} is missing: expected {expected}, came {actual}.")
     if actual > expected:
         raise program.error(None, f"expected {expected} inputs, came {actual}.")
 
@@ -235,7 +227,7 @@ def _points(program: Program, statement: Statement, found: Ranges, narrowing: Na
             indices = "1 index" if len(node.parts) == 1 else f"{len(node.parts)} indices"
             dimensions = "1 dimension" if rank == 1 else f"{rank} dimensions"
             raise program.error(node, f"{node} has {indices}, {node.text} has {dimensions}.")
-    arrays[output.at] = _add(program, found, output, Array(shape, dtype_of(statement.value, arrays)))
+    arrays[output.at] = _add(program, found, output, Array(shape))
     places, limits = [], []
     for node in (output, *inputs):
         indices = tuple(affine(program, part, found.sizes) for part in node.parts)
@@ -359,12 +351,10 @@ def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
             what = f"{node} of shape {arrays[node.at].shape} does not fit the shape {shape} before it."
             hint = "Sizes are compared from the right; they must be equal, or one of them 1."
             raise program.error(node, what, hint) from None
-    arrays[statement.output.at] = _add(
-        program, found, statement.output, Array(shape, dtype_of(statement.value, arrays))
-    )
+    arrays[statement.output.at] = _add(program, found, statement.output, Array(shape))
     ranges = {f"_at{d}": range(size) for d, size in enumerate(shape)}
     if all(array.shape == shape or array.size == 1 for array in arrays.values()):
-        arrays = {at: Array((array.size,), array.dtype) for at, array in arrays.items()}
+        arrays = {at: Array((array.size,)) for at, array in arrays.items()}
         ranges = {"_item": range(math.prod(shape))}
     places = []
     for node in (statement.output, *inputs):
@@ -373,16 +363,3 @@ def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
         places.append(Place(node.text, arrays[node.at], tuple(indices[::-1]), node.at))
     statement = replace(statement, value=statement.value.fill(found.sizes))
     return Domain(statement, places[0], tuple(places[1:]), (), ranges)
-
-
-def dtype_of(node: Node, arrays: Mapping[int, Array]) -> str:
-    """Return the type of an expression from the arrays it accesses; whole numbers and comparisons are int."""
-    if node.at in arrays:
-        return arrays[node.at].dtype
-    if node.kind == "number":
-        return "int" if node.text.isdecimal() else "float"
-    if node.text in FLOAT_FUNCTIONS:
-        return "float"
-    parts = node.parts[1:] if node.text == "?" else node.parts
-    whole = node.text in COMPARISONS or all(dtype_of(part, arrays) == "int" for part in parts)
-    return "int" if whole else "float"
