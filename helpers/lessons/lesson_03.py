@@ -120,7 +120,8 @@ def _beside(given: str, yours: str, rows: np.ndarray) -> str:
     said = f"the one line {duration(before.median)}, yours {duration(after.median)}"
     if not is_clear(before, after):
         return f"{said}: the runs differ more than these two medians, so that is noise; run the check again"
-    return f"{said}: {before.median / after.median:.2g} times as fast"
+    ratio = before.median / after.median
+    return f"{said}: {f'{ratio:,.0f}' if ratio >= 10 else f'{ratio:.2g}'} times as fast"
 
 
 # ------------------------------------------------------------------------------------------------------ its cells
