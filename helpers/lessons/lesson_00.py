@@ -2,107 +2,136 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
-import os
-import statistics
+import functools
+import io
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from helpers.compute import devices, products
-from helpers.compute.devices import Answer, Device
-from helpers.compute.host import usable_cpus
+from helpers.compute.devices import Device
+from helpers.compute.quiet import caught_stderr
 from helpers.doctor import monitor
-from helpers.doctor.monitor import Samples
-from helpers.errors import WorkshopError
+from helpers.doctor.monitor import Monitor, Samples
 from helpers.judge import checks
-from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
+from helpers.measure.plots import BLUE, GREY, figure, show
 
-CONTROL = {"idle_seconds": 0.7, "busy_seconds": 0.7, "interval": 0.1}  # how each function of exercise 1 is watched
-LONGER = {"idle_seconds": 1.0, "busy_seconds": 3.0, "interval": 0.3}  # once more where a busy machine may hide its work
+AFTER = "after"  # the third phase of a watching: idle again
 SHORTEST, LONGEST = 0.02, 0.75  # seconds: what "about a tenth of a second" is, on a busy machine too
-PATIENCE = 20.0  # seconds after which a function is taken for endless
+PATIENCE = 15.0  # seconds after which a function is taken for endless
+SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: too few for a second core
+# What a learner's `fool` must do without: it computes nothing.
+LIBRARIES = {"numpy", "scipy", "jaxlib", "keras", "helpers", *(one.module for one in devices.FRAMEWORKS.values())}
+MATRIX = 1536  # the same of the loads for a device: 9 MiB, and 3.6 billion multiply-adds for a product
+SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
+# Multiply and add in registers: no memory traffic, all arithmetic. TYPE is float or float16.
+MULTIPLY_ADD = """
+__kernel void multiply_add(__global TYPE *x, const int rounds) {
+    TYPE v = x[get_global_id(0)];
+    for (int r = 0; r < rounds; r++)
+        v = v * 0.999f + 0.001f;
+    x[get_global_id(0)] = v;
+}
+"""
 
 
 @checks.verdict
-def check_controls(wait: Callable[[], object], fool: Callable[[], object]) -> Iterator[str]:
-    """Lesson 00, exercise 1: a wait that does not show, and work without a device's task that does."""
-    watcher = monitor.ProcessShare(cpus=1)
-    judged = []
-    for function, wanted, expected in ((wait, "wait", False), (fool, "fool", True)):
-        if not callable(function):
-            raise checks.NotYet(f"expected a function, came {function!r}; hand over `{wanted}`, not `{wanted}()`.")
-        asked, name = Load.calls, getattr(function, "__name__", wanted)
-        with _stopped_when_late(name):
-            seconds = _seconds_of_a_call(function, name)
-            if Load.calls == asked and not SHORTEST <= seconds <= LONGEST:
-                took = f"returned after {seconds:.3f} s" if seconds < SHORTEST else f"lasted {seconds:.1f} s"
-                raise checks.NotYet(f"{name}() {took}; it must last about a tenth of a second.")
-            calls, verdict = _watched(watcher, function, CONTROL)
-            if expected and not verdict.used:
-                calls, verdict = _watched(watcher, function, LONGER)
-        tried = f"{name}(), called {calls:,} times while the processor was watched,"
-        if Load.calls > asked:
-            raise checks.NotYet(f"{tried} asked a device for {Load.calls - asked} slices of work; expected none.")
-        if verdict.used is not expected:
-            wanted = "Used" if expected else "Not shown"
-            raise checks.NotYet(f"{tried} expected the verdict `{wanted}`, came: {verdict.sentence}")
-        judged.append(f"{name}(): {verdict.sentence.partition(':')[0]}")
-    yield "; ".join(judged)
+def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
+    """Lesson 00, exercise 1: products of a matrix until the time is up, counted, and seen in the monitor."""
+    matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)  # its powers never overflow
+
+    def counted(seconds: float) -> tuple[object, int]:
+        before = _Counted.products
+        return load(matrix, seconds), _Counted.products - before
+
+    with _judged(load, "load") as name:
+        for seconds in (0.1, 0.3):
+            (returned, products), took = _quickest(functools.partial(counted, seconds))
+            call = f"{name}(matrix, {seconds})"
+            if returned is ...:
+                raise checks.NotDone(f"{call} is as it was handed out.")
+            if products == 0:
+                raise checks.NotYet(f"{call} computed no product of `matrix`; expected many.")
+            if not 0.9 * seconds <= took <= seconds + LONGEST:
+                raise checks.NotYet(f"{call} lasted {took:.3g} s; expected about {seconds} s.")
+            if isinstance(returned, bool) or returned != products:
+                raise checks.NotYet(f"{call} computed {products:,} products and returned {returned!r}.")
+        title = f"{name}(): {products / took:,.0f} products a second"
+        verdict = _seen_at_work(functools.partial(load, matrix, 0.1), name, title)
+    yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
-def _seconds_of_a_call(function: Callable[[], object], name: str) -> float:
-    """Time the first call; if it was too short or too long, two more, of which the quickest counts."""
-    quickest = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        if function() is ...:
+@checks.verdict
+def check_fool(fool: Callable[[], object]) -> Iterator[str]:
+    """Lesson 00, exercise 2: nothing is computed, and the monitor shows work all the same."""
+    with _judged(fool, "fool") as name:
+        if libraries := libraries_behind(fool):
+            raise checks.NotYet(f"{name}() uses {', '.join(sorted(libraries))}; expected Python alone.")
+        returned, took = _quickest(fool)
+        if returned is ...:
             raise checks.NotDone(f"{name}() is as it was handed out.")
-        quickest = min(quickest, time.perf_counter() - start)
-        if SHORTEST <= quickest <= LONGEST:
-            break
-    return quickest
+        if not SHORTEST <= took <= LONGEST:
+            raise checks.NotYet(f"{name}() lasted {took:.3f} s; expected about a tenth of a second.")
+        verdict = _seen_at_work(fool, name, f"{name}(): 0 products a second")
+    yield f"0 products: {verdict}"
 
 
-def _watched(
-    watcher: monitor.Monitor, function: Callable[[], object], how: dict[str, float]
-) -> tuple[int, monitor.Verdict]:
-    """Watch the processor while a learner's function runs again and again: the calls, and the verdict."""
-    calls = 0
+class _Counted(np.ndarray):
+    """A matrix that counts the products in which it takes part: by `@`, `np.matmul`, `np.dot` and `.dot`."""
 
-    def work() -> None:
-        nonlocal calls
-        calls += 1
-        function()
+    products = 0
+    dot = np.ndarray.__matmul__
 
-    verdict = monitor.watch(watcher, work, **how).verdict()
-    return calls, verdict
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: object, out: tuple = (), **more: object) -> object:
+        _Counted.products += ufunc is np.matmul
+        more |= {"out": tuple(np.asarray(one) for one in out)} if out else {}
+        return np.asarray(getattr(ufunc, method)(*map(np.asarray, given), **more)).view(_Counted)
+
+    def __array_function__(self, function: Callable, kinds: tuple, given: tuple, more: dict) -> object:
+        return np.matmul(*given) if function is np.dot else super().__array_function__(function, kinds, given, more)
+
+
+def _quickest(call: Callable[[], object]) -> tuple[object, float]:
+    """Call a function twice, since others may have taken the processor: what it returned, and its best time."""
+    found = []
+    for _ in range(2):
+        start = time.perf_counter()
+        found.append((call(), time.perf_counter() - start))
+    return min(found, key=lambda pair: pair[1])
+
+
+def _seen_at_work(function: Callable[[], object], name: str, title: str) -> str:
+    """Watch one core while a learner's function runs again and again, draw it, and refuse what does not show."""
+    watcher = monitor.ProcessShare(cpus=1)
+    samples = watch(watcher, function, 0.7, 1.0)
+    if not samples.verdict().used:  # a busy machine may hide its work
+        samples = watch(watcher, function, 1.5, 4.0)
+    curves({title: samples}, "percent of one core")
+    if not samples.verdict().used:
+        raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.verdict().sentence}")
+    return "Used"
 
 
 @contextlib.contextmanager
-def _stopped_when_late(name: str) -> Iterator[None]:
-    """Stop a learner's function that does not return, say what stopped it, and drop what it prints again and again."""
-    import _thread
-    import threading
-
-    late = threading.Event()
-
-    def stop() -> None:
-        late.set()
-        _thread.interrupt_main()
-
-    timer = threading.Timer(PATIENCE, stop)
+def _judged(function: Callable, wanted: str) -> Iterator[str]:
+    """Yield the name of a learner's function; drop what it prints, and say what stopped it, or that it never ends."""
+    if not callable(function):
+        raise checks.NotYet(f"expected a function, came {function!r}; hand over `{wanted}`, not `{wanted}()`.")
+    name, timer = getattr(function, "__name__", wanted), threading.Timer(PATIENCE, _thread.interrupt_main)
     timer.start()
     try:
-        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-            yield
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield name
     except KeyboardInterrupt:
-        if not late.is_set():
+        if timer.is_alive():  # it was the learner who stopped it
             raise
-        why = f"{name}() was still running after {PATIENCE:g} s. It is called again and again: let it return soon."
-        raise checks.NotYet(why) from None
+        raise checks.NotYet(f"{name}() was still running after {PATIENCE:g} s; expected its end.") from None
     except (checks.NotDone, checks.NotYet):
         raise
     except Exception as error:
@@ -111,139 +140,96 @@ def _stopped_when_late(name: str) -> Iterator[None]:
         timer.cancel()
 
 
+def libraries_behind(function: Callable) -> set[str]:
+    """Return which of LIBRARIES a function uses, by itself or in functions beside it."""
+    function = getattr(function, "func", function)  # of a functools.partial
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        return set()
+    names = _names(function.__code__)
+    found = LIBRARIES & names  # also what it imports itself
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    for value in (*values, *(cell.cell_contents for cell in function.__closure__ or ())):
+        homes = (getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__)
+        found |= LIBRARIES & {str(home).partition(".")[0] for home in homes}
+        if getattr(value, "__module__", "") == function.__module__ and value is not function:
+            found |= libraries_behind(value)
+    return found
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The names that a function's code reads, and those of the functions and comprehensions in it."""
+    inside = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return set(code.co_names).union(*map(_names, inside))
+
+
 @checks.verdict
 def check_percentages(learner: Callable[[list, float, int], tuple[float, float]]) -> Iterator[str]:
-    """Lesson 00, exercise 2: the share of the time in which a kernel ran, and the share of the possible work."""
+    """Lesson 00, exercise 3: the share of the time in which a kernel ran, and the share of the possible work."""
 
     def right(kernels: list, seconds: float, lanes: int) -> tuple[float, float]:
         running = sum(end - start for start, end, _ in kernels)
         work = sum((end - start) * min(items, lanes) for start, end, items in kernels)
         return 100 * running / seconds, 100 * work / (seconds * lanes)
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
+    def cases(rng: np.random.Generator) -> Iterator[tuple]:
         """Sixteenths of a second and powers of two, so that no message shows the rounding of a float."""
-        plain = [([(0.0, 1.0, 1)], 1.0, 4), ([(0.0, 0.25, 1), (0.5, 1.0, 8)], 1.0, 4), ([(0.25, 0.75, 3)], 2.0, 4)]
-        drawn = []
-        for _ in range(20):
+        yield from (([(0.0, 1.0, 1)], 1.0, 4), ([(0.0, 0.25, 1), (0.5, 1.0, 8)], 1.0, 4), ([], 1.0, 4))
+        for lanes in (4, 64, 4096) * 7:
             seconds, count = float(rng.choice([0.5, 1.0, 2.0])), int(rng.integers(1, 6))
             ends = (seconds * np.sort(rng.choice(17, 2 * count, replace=False)) / 16).tolist()
             items = rng.choice([1, 7, 64, 1000, 4096, 100_000], count).tolist()
-            drawn.append((list(zip(ends[::2], ends[1::2], items, strict=True)), seconds, int(rng.choice([64, 4096]))))
-        return [*plain, *drawn, ([], 1.0, 4)]
+            yield list(zip(ends[::2], ends[1::2], items, strict=True)), seconds, lanes
 
     yield checks.judge_function(learner, right, cases)
 
 
-def _quarters(values: list[float]) -> np.ndarray:
-    """The 25th and the 75th percentile by every recipe of NumPy and of Python's statistics, a row each."""
-    recipes = "inverted_cdf averaged_inverted_cdf closest_observation interpolated_inverted_cdf hazen weibull linear"
-    recipes += " median_unbiased normal_unbiased lower higher midpoint nearest"
-    rows = [np.percentile(values, [25, 75], method=recipe) for recipe in recipes.split()]
-    return np.array([*rows, statistics.quantiles(values, n=4)[::2]])
+# ------------------------------------------------------------------------------------- watching, and its figures
 
 
-@checks.verdict
-def check_is_used(learner: Callable[[list, list], bool], samples: Samples | None = None) -> Iterator[str]:
-    """Lesson 00, exercise 3: is the lower quartile of the busy samples more than 5 above the idle ones' upper one.
-
-    Recipes for percentiles differ a little; every case has the same answer by all of them.
+def watch(watcher: Monitor, work: Callable[[], object], rest: float = 0.8, busy: float = 1.2) -> Samples:
+    """Watch a device that rests, then while `work` runs again and again, then at rest again; the tool's lag is added.
 
     Args:
-        learner: the learner's function.
-        samples: what `monitor.watch` saw on the learner's own device; a right function is applied to it, too.
+        watcher: what `monitor.find` returned.
+        work: is called again and again; it waits until the device is done.
+        rest: seconds before, and as many after.
+        busy: seconds of work.
     """
-
-    def gaps(idle: list, busy: list) -> tuple[float, float]:
-        """The smallest and the largest gap, whichever recipe was taken."""
-        low, high = _quarters(busy)[:, 0], _quarters(idle)[:, 1]
-        return min(low) - max(high), max(low) - min(high)
-
-    def right(idle: list, busy: list) -> bool:
-        return len(idle) >= 3 and len(busy) >= 3 and bool(gaps(idle, busy)[0] > 5)
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [([1, 2, 3], [90, 95, 99]), ([90, 95, 99], [1, 2, 3]), ([1, 70, 99], [60, 70, 80])]
-        few = [([], []), ([], [90, 95, 99]), ([1, 2, 3], []), ([1, 2, 3], [90, 95]), ([1, 2], [90, 95, 99])]
-        few += [([1, 2], [*range(90, 100)]), ([*range(1, 11)], [90, 95])]  # neither the sum nor the product is small
-        close = [([4] * 8, [9] * 8), ([4] * 8, [10] * 8), ([0] * 8, [3] * 8), ([9] * 8, [4] * 8), ([10] * 8, [4] * 8)]
-        close += [([4] * 8, [9.25] * 8)]  # 5 if rounded
-        skewed = [
-            ([0] * 9 + [99], [8] * 10),
-            ([0] * 4 + [50] * 4, [40] * 4 + [90] * 4),
-            ([0] * 12, [2] * 2 + [90] * 10),
-        ]
-        near = [([0] * 40, [0] * 9 + [90] * 31), ([0] * 31 + [50] * 9, [20] * 40)]  # the 20th and 80th would differ
-        drawn = [(rng.integers(0, 60, 12).tolist(), rng.integers(30, 100, 12).tolist()) for _ in range(60)]
-        agreed = [case for case in drawn if gaps(*case)[0] > 5 or gaps(*case)[1] <= 5]
-        return plain + few + close + skewed + near + agreed
-
-    yield checks.judge_function(learner, right, cases)
-    if samples is not None:
-        idle, busy = samples.settled("utilisation", "idle"), samples.settled("utilisation", "busy")
-        own = bool(learner(idle, busy))
-        yield f"your own device, {len(idle)} idle and {len(busy)} busy samples: {own}"
+    lag = watcher.lag
+    seen = monitor.watch(watcher, work, idle_seconds=rest + lag, busy_seconds=busy + 2 * lag)
+    afterwards = monitor.sample(watcher, rest + 2 * lag, interval=0.1)
+    ended = seen.times[-1] if seen.times else 0.0
+    return replace(
+        seen,
+        times=seen.times + tuple(ended + second for second in afterwards.times),
+        phases=seen.phases + (AFTER,) * len(afterwards.times),
+        utilisation=seen.utilisation + afterwards.utilisation,
+        power=seen.power + afterwards.power,
+    )
 
 
-# ------------------------------------------------------------------------------------------------------ its figures
-
-
-def idle_and_busy(samples: Samples, device: str) -> None:
-    """Show how far a device was used while idle and while the lesson kept it busy.
+def curves(watched: Mapping[str, Samples], unit: str) -> None:
+    """Draw what a monitor saw, one panel beside the other, on the same scale.
 
     Args:
-        samples: what `monitor.watch` saw; without a utilisation there is nothing to draw, and it says so.
-        device: the name of the device.
+        watched: for each panel's title what `watch` returned.
+        unit: what the percentages are of.
     """
-    taken = [
-        (second, percent, phase)
-        for second, percent, phase in zip(samples.times, samples.utilisation, samples.phases, strict=True)
-        if percent is not None
-    ]
-    if not taken:
-        print("no figure:", samples.problem or samples.description)
-        return
-    with figure(7.5, 3.0) as (drawn, axes):
-        for phase, colour, marker in (("idle", GREY, "o"), ("busy", BLUE, "s")):
-            points = [(second, percent) for second, percent, was in taken if was == phase]
-            axes.plot(
-                *(zip(*points, strict=True) if points else ((), ())), color=colour, marker=marker, ms=4, label=phase
-            )
-        axes.set(xlabel="time (s)", ylabel="utilisation (%)", title=device)
-        axes.set_ylim(-5, max([115, *(percent for _, percent, _ in taken)]))
-        axes.legend(loc="upper left", ncols=2)
-    show(drawn, f"{device}: utilisation in percent over time, idle first and then busy. {samples.verdict()}")
-
-
-def moved_to_cpu(answers: Iterable[Answer], device: Device, watcher: monitor.Monitor) -> None:
-    """Show what a monitor sees of a GPU whose work moved to the CPU, and print the verdict.
-
-    On a GPU with a monitor it is measured: the CPU works, the GPU is watched. Elsewhere it is drawn, and the title says
-    so.
-
-    Args:
-        answers: what `helpers.compute.devices.find` returned.
-        device: the device that the lesson uses.
-        watcher: what watches it.
-    """
-    answers = list(answers)
-    there = any(one.kind == "cpu" and one.framework in LOADS for answer in answers for one in answer.devices)
-    if device.kind != "cpu" and watcher and there:
-        work = keep_busy(devices.pick(answers, kind="cpu"))
-        samples = monitor.watch(watcher, work, idle_seconds=1 + watcher.lag, busy_seconds=2 + 2 * watcher.lag)
-        title = f"{device}, while the CPU does the work"
-    else:
-        count, nothing = 40, (None,) * 40
-        samples = Samples(
-            "an imagined tool",
-            "an imagined GPU",
-            times=tuple(0.1 * n for n in range(count)),
-            phases=("idle",) * 15 + ("busy",) * 25,
-            utilisation=tuple(1.0 if n % 7 == 3 else 0.0 for n in range(count)),
-            power=nothing,
-        )
-        title = "Drawn, not measured: a GPU, while the CPU does the work"
-    idle_and_busy(samples, title)
-    print(samples.verdict())
+    looks = {"idle": (GREY, "o", "before"), "busy": (BLUE, "s", "while it runs"), AFTER: (GREY, "v", "afterwards")}
+    highest = 100.0
+    with figure(7.5, 2.9, ncols=len(watched), sharey=True, squeeze=False) as (drawn, panels):
+        for axes, (title, samples) in zip(panels[0], watched.items(), strict=True):
+            seen = list(zip(samples.times, samples.utilisation, samples.phases, strict=True))
+            for phase, (colour, marker, label) in looks.items():
+                points = [(second, percent) for second, percent, was in seen if was == phase and percent is not None]
+                highest = max([highest, *(percent for _, percent in points)])
+                points = np.array(points).reshape(-1, 2)
+                axes.plot(points[:, 0], points[:, 1], color=colour, marker=marker, ms=4, label=label)
+            axes.set(xlabel="time (s)", title=title if seen else f"{title}: no monitor for this device")
+        panels[0][0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
+        drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    words = " ".join(f"{title}: {samples.verdict().sentence}" for title, samples in watched.items())
+    show(drawn, f"Utilisation over time, {unit}: before, during and after the work. {words}")
 
 
 def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float], device: Device | str) -> None:
@@ -252,135 +238,77 @@ def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float]
     Args:
         percent: for each load the samples of the utilisation; empty where there is no monitor.
         rates: for each load multiply-adds a second.
-        device: the device, or its name. For an OpenCL CPU outlines show what an otherwise idle one would be called.
+        device: the device, or its name.
     """
-    cores = usable_cpus() if isinstance(device, Device) and (device.kind, device.framework) == ("cpu", "opencl") else 0
-    names, middle = list(rates), {name: statistics.median(values) for name, values in percent.items() if values}
-    most = max(rates.values())
-    with figure(7.5, 0.42 * len(names) + 1.6, ncols=2, sharey=True) as (drawn, (left, right)):
-        said_below = "utilisation (%), median"
-        left.barh(range(len(names)), [middle.get(name, 0) for name in names], color=GREY)
-        if cores:  # one work-item is computed by one core, thousands by all of them
-            said_below += "\ndashed: expected if no other program ran"
-            alone = [100 / cores] + [100] * (len(names) - 1)
-            left.barh(range(len(names)), alone, color="none", edgecolor="black", ls="--", lw=1)
-        right.barh(range(len(names)), [rates[name] / 1e9 for name in names], color=BLUE)
-        for place, name in enumerate(names):
-            said = f"{middle[name]:.0f} %" if name in middle else "no monitor"
-            for axes, value, text in (
-                (left, middle.get(name, 0), said),
-                (right, rates[name] / 1e9, f"{rates[name] / 1e9:.3g} ({100 * rates[name] / most:.0f} %)"),
-            ):
-                axes.annotate(text, (value, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
-        left.set(yticks=range(len(names)), yticklabels=names, xlabel=said_below, xlim=(0, 135))
-        left.set_title("what the monitor says", fontsize=10)
-        right.set(xlabel="billions of multiply-adds a second", xlim=(0, 1.55 * most / 1e9))
-        right.set_title("what was computed (share of the most)", fontsize=10)
-        left.set_ylim(len(names) - 0.5, -0.5)
-        for axes in (left, right):
+    names, most = list(rates), max(rates.values())
+    middle = [float(np.median(percent[name])) if percent[name] else None for name in names]
+    said = ["no monitor" if value is None else f"{value:.0f} %" for value in middle]
+    done = [f"{rate / 1e9:.3g} ({100 * rate / most:.0f} %)" for rate in rates.values()]
+    billions = [rate / 1e9 for rate in rates.values()]
+    sides = (
+        ("what the monitor says", "utilisation (%), median", GREY, [value or 0 for value in middle], said, 135),
+        ("what was computed", "billions of multiply-adds a second", BLUE, billions, done, 1.55e-9 * most),
+    )
+    with figure(7.5, 0.42 * len(names) + 1.4, ncols=2, sharey=True) as (drawn, panels):
+        for axes, (title, xlabel, colour, values, texts, longest) in zip(panels, sides, strict=True):
+            bars = axes.barh(range(len(names)), values, color=colour)
+            axes.bar_label(bars, texts, padding=4, fontsize=9)
+            axes.set(yticks=range(len(names)), yticklabels=names, xlabel=xlabel, xlim=(0, longest))
+            axes.set_title(title, fontsize=10)
             axes.grid(axis="y", visible=False)
+        panels[0].set_ylim(len(names) - 0.5, -0.5)
         drawn.suptitle(f"Busy is not the same as fast: {device}", fontsize=11, x=0.01, ha="left")
-    said = {name: f"{middle[name]:.0f} %" if name in middle else "unknown" for name in names}
-    words = "; ".join(f"{name}: {said[name]}, {rates[name] / 1e9:.3g} billion" for name in names)
-    expected = f" Dashed: {100 / cores:.0f} % expected for the first, 100 % for the others." if cores else ""
-    show(drawn, f"Utilisation, and multiply-adds a second, on {device}. {words}.{expected}")
+    words = "; ".join(map("{}: {}, {}".format, names, said, done))
+    show(drawn, f"Utilisation, and billions of multiply-adds a second (share of the most), on {device}. {words}.")
 
 
-def both_full(lanes: int = 16) -> None:
-    """Draw two seconds on an imagined GPU, which a tool that counts time calls the same.
-
-    Args:
-        lanes: how many work-items the GPU computes at the same moment.
-    """
-    cards = {"one work-item": 1, "a work-item for every lane": lanes}
-    with figure(7.5, 2.7, ncols=2, sharey=True) as (drawn, panels):
-        for axes, (name, used) in zip(panels, cards.items(), strict=True):
-            for lane in range(lanes):
-                colour = ORANGE if lane < used else "white"
-                axes.barh(lane, 1, height=0.8, color=colour, edgecolor=GREY, lw=0.5)
-            axes.set_title(f"{name}:\nutilisation 100 %, capacity {100 * used / lanes:.0f} %", fontsize=10)
-            axes.set(xlabel="time (s)", xlim=(0, 1), ylim=(-0.7, lanes - 0.3))
-            axes.grid(visible=False)
-        panels[0].set(ylabel=f"lanes ({lanes})", yticks=[])
-        drawn.suptitle("Drawn, not measured: a kernel runs all the time in both", fontsize=11, x=0.01, ha="left")
-    alt = f"A GPU with {lanes} lanes for one second. Left: one lane is in use all the time. Right: all of them are."
-    show(drawn, f"{alt} A kernel runs all the time in both, so a tool that counts time says 100 % for both.")
-
-
-# ---------------------------------------------------------------------------------------------------- its machinery
-
-
-MATRIX = 1536  # rows and columns, float32: 9 MiB, and 3.6 billion multiply-adds for a product
-SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
-CHAINS = 4  # sums that a work-item continues at the same time, in vectors of 16: 64 numbers
-
-# Multiply and add in registers: no memory traffic, all arithmetic. TYPE is float or float16.
-MULTIPLY_ADD = """
-__kernel void multiply_add(__global TYPE *x, const int rounds) {
-    TYPE v[CHAINS];
-    for (int c = 0; c < CHAINS; c++) v[c] = x[get_global_id(0)] + c;
-    for (int r = 0; r < rounds; r++)
-        for (int c = 0; c < CHAINS; c++) v[c] = v[c] * 0.999f + 0.001f;
-    for (int c = 0; c < CHAINS; c++) x[get_global_id(0)] += v[c];
-}
-"""
+# -------------------------------------------------------------------------------------------- loads for any device
 
 
 class Load:
     """Work for a device. Each call does one slice of about a tenth of a second, and waits until it is done.
 
     Args:
-        run: does one slice.
-        operations: how many multiply-adds are in a slice.
+        run: does so many rounds of the work, and waits.
+        operations: how many multiply-adds are in a round.
     """
 
-    calls = 0  # of every load in this process: has somebody asked a device for work?
-
-    def __init__(self, run: Callable[[], None], operations: float) -> None:
-        self._run, self._operations = run, operations
+    def __init__(self, run: Callable[[int], object], operations: float) -> None:
+        self._run, self._operations, self._rounds = run, operations, 1
         self._done = self._seconds = 0.0
+        run(1)  # compiles
+        # A fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one.
+        while self._timed() < SLICE / 2 and self._rounds < 10**8:
+            self._rounds *= 2
+
+    def _timed(self) -> float:
+        start = time.perf_counter()
+        self._run(self._rounds)
+        return time.perf_counter() - start
 
     def __call__(self) -> None:
         """Do one slice."""
-        Load.calls += 1
-        start = time.perf_counter()
-        self._run()
-        self._seconds += time.perf_counter() - start
-        self._done += self._operations
+        self._seconds += self._timed()
+        self._done += self._rounds * self._operations
 
     @property
     def rate(self) -> float:
-        """Multiply-adds a second, over all slices so far."""
+        """Multiply-adds a second, over all calls so far."""
         return self._done / self._seconds if self._seconds else 0.0
 
 
 def loads(device: Device) -> dict[str, Load]:
-    """Return loads that leave a device nearly empty or fill it, each under a name that says how; the fullest last.
-
-    Args:
-        device: one of those that `helpers.compute.devices.find` lists.
-
-    Raises:
-        WorkshopError: the workshop has no load for this framework.
-    """
-    if device.framework not in LOADS:
-        raise WorkshopError(f"There is no load for {device.framework}.", next=f"Choose a device of {', '.join(LOADS)}.")
-    return LOADS[device.framework](device)
+    """Return loads that leave a device nearly empty or fill it, each under a name that says how; the fullest last."""
+    with caught_stderr():  # TensorFlow's log
+        return (_kernels if device.framework == "opencl" else _products)(device)
 
 
 def keep_busy(device: Device) -> Load:
-    """Return the fullest of the `loads`: a call keeps `device` busy for about a tenth of a second.
-
-    Args:
-        device: one of those that `helpers.compute.devices.find` lists.
-
-    Raises:
-        WorkshopError: the workshop has no load for this framework.
-    """
+    """Return the fullest of the `loads`: a call keeps `device` busy for about a tenth of a second."""
     return list(loads(device).values())[-1]
 
 
-def _opencl(device: Device) -> dict[str, Load]:
+def _kernels(device: Device) -> dict[str, Load]:
     import pyopencl as cl
 
     from helpers.compute import opencl
@@ -393,137 +321,65 @@ def _opencl(device: Device) -> dict[str, Load]:
     x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=64 * many)  # 16 floats for each work-item
     cl.enqueue_fill_buffer(queue, x, np.float32(0), 0, 64 * many)
 
-    def load(items: int, dtype: str, chains: int, numbers: int) -> Load:
-        source = f"#define TYPE {dtype}\n#define CHAINS {chains}\n{MULTIPLY_ADD}"
-        kernel = cl.Kernel(opencl.build(context, source), "multiply_add")
-
-        def run(rounds: int) -> None:
-            kernel(queue, (items,), None, x, np.int32(rounds)).wait()
-
-        rounds = 1
-        run(rounds)  # compiles
-        while True:  # a fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one
-            start = time.perf_counter()
-            run(rounds)
-            if time.perf_counter() - start > SLICE / 4 or rounds > 10**8:
-                break
-            rounds *= 4
-
-        def slice_of_work() -> None:
-            for _ in range(4):
-                run(rounds)
-
-        return Load(slice_of_work, 4.0 * rounds * items * numbers)
+    def load(items: int, dtype: str, numbers: int) -> Load:
+        kernel = cl.Kernel(opencl.build(context, f"#define TYPE {dtype}\n{MULTIPLY_ADD}"), "multiply_add")
+        return Load(lambda rounds: kernel(queue, (items,), None, x, np.int32(rounds)).wait(), items * numbers)
 
     return {
-        "1 work-item": load(1, "float", 1, 1),
-        f"{many:,} work-items": load(many, "float", 1, 1),
-        f"{many:,} work-items,\nvectors of 16": load(many, "float16", CHAINS, 16 * CHAINS),
+        "1 work-item": load(1, "float", 1),
+        f"{many:,} work-items": load(many, "float", 1),
+        f"{many:,} work-items,\nvectors of 16": load(many, "float16", 16),
     }
 
 
-def _products(product: Callable[[int], Callable[[], None]], largest: int = MATRIX) -> dict[str, Load]:
-    """Loads of matrix products: `product` makes for a size a function that multiplies once and waits."""
+def _products(device: Device) -> dict[str, Load]:
+    """Loads of tiny and of large matrix products."""
 
     def load(size: int) -> Load:
-        once = product(size)
-        once()  # compiles, and writes log lines if it has any
-        start = time.perf_counter()
-        once()
-        times = max(1, int(SLICE / (time.perf_counter() - start)))
+        once = _product(device, size)
+        return Load(lambda rounds: [once() for _ in range(rounds)], size**3)
 
-        def slice_of_work() -> None:
-            for _ in range(times):
-                once()
-
-        return Load(slice_of_work, float(times) * size**3)
-
+    # A software adapter of WebGPU would take 20 s for MATRIX.
+    largest = 256 if (device.framework, device.kind) == ("webgpu", "cpu") else MATRIX
     return {f"products of\n{size:,} x {size:,}": load(size) for size in (1, largest)}
 
 
-def _tensorflow(device: Device) -> dict[str, Load]:
-    from helpers.compute.quiet import caught_stderr
-
-    def product(size: int) -> Callable[[], None]:
-        with tf.device(device.identifier):
-            matrix = tf.random.uniform((size, size))
-
-        def once() -> None:
-            with tf.device(device.identifier):
-                (matrix @ matrix)[0, 0].numpy()
-
-        return once
-
-    with caught_stderr():
+def _product(device: Device, size: int) -> Callable[[], object]:
+    """Return a function that multiplies a matrix with itself on a device, and waits until it is done."""
+    there, ones = device.identifier, np.ones((size, size), np.float32)
+    if device.framework == "tensorflow":
         import tensorflow as tf
 
-        return _products(product)
-
-
-def _jax(device: Device) -> dict[str, Load]:
-    import jax
-
-    kind, number = device.identifier.split(":")
-    chosen = jax.devices(kind)[int(number)]
-    multiply = jax.jit(lambda m: m @ m)
-
-    def product(size: int) -> Callable[[], None]:
-        matrix = jax.device_put(jax.numpy.ones((size, size), "float32"), chosen)
-
         def once() -> None:
-            multiply(matrix).block_until_ready()
+            with tf.device(there):
+                (matrix @ matrix)[0, 0].numpy()
 
+        with tf.device(there):
+            matrix = tf.constant(ones)
         return once
+    if device.framework == "jax":
+        import jax
 
-    return _products(product)
+        kind, number = there.split(":")
+        multiply, matrix = jax.jit(lambda m: m @ m), jax.device_put(ones, jax.devices(kind)[int(number)])
+        return lambda: multiply(matrix).block_until_ready()
+    if device.framework == "torch":
+        import torch
 
-
-def _torch(device: Device) -> dict[str, Load]:
-    import torch
-
-    def product(size: int) -> Callable[[], None]:
-        matrix = torch.rand(size, size, device=device.identifier)
-
-        def once() -> None:
-            (matrix @ matrix)[0, 0].item()
-
-        return once
-
-    return _products(product)
-
-
-def _onnxruntime(device: Device) -> dict[str, Load]:
-    session = products.onnx_session(device.identifier)
-
-    def product(size: int) -> Callable[[], None]:
-        matrix = np.ones((size, size), np.float32)
-
-        def once() -> None:
-            session.run(None, {"a": matrix, "b": matrix})
-
-        return once
-
-    return _products(product)
-
-
-def _webgpu(device: Device) -> dict[str, Load]:
+        matrix = torch.tensor(ones, device=there)
+        return lambda: (matrix @ matrix)[0, 0].item()
+    if device.framework == "onnxruntime":
+        session = products.onnx_session(there)
+        return lambda: session.run(None, {"a": ones, "b": ones})
     from helpers.compute import webgpu
 
-    opened = webgpu.request_device(webgpu.adapters()[int(device.identifier)])
+    opened = webgpu.request_device(webgpu.adapters()[int(there)])
+    kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT)
+    matrices = [ones] * 3 + [np.full(4, size, np.uint32)]
+    group = kernel.bind({number: webgpu.buffer(opened, matrix) for number, matrix in enumerate(matrices)})
 
-    def product(size: int) -> Callable[[], None]:
-        kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT)
-        matrices = [np.ones((size, size), np.float32)] * 3 + [np.full(4, size, np.uint32)]
-        group = kernel.bind({number: webgpu.buffer(opened, matrix) for number, matrix in enumerate(matrices)})
+    def submit() -> None:
+        kernel.submit(group, (-(-size // 16), -(-size // 16)))
+        webgpu.wait(opened)
 
-        def once() -> None:
-            kernel.submit(group, (-(-size // 16), -(-size // 16)))
-            webgpu.wait(opened)
-
-        return once
-
-    return _products(product, 256 if device.kind == "cpu" else MATRIX)  # a software adapter would take 20 s for MATRIX
-
-
-LOADS = {"opencl": _opencl, "tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
-LOADS |= {"onnxruntime": _onnxruntime, "webgpu": _webgpu}
+    return submit
