@@ -45,7 +45,7 @@ def draw_digits():
 def draw_idle_and_busy():
     phases, none = ("idle", "idle", "busy", "busy"), (None,) * 4
     samples = monitor.Samples("test", "a test", (0, 1, 2, 3), phases, (1.0, 2.0, 90.0, None), none)
-    lesson_00.idle_and_busy(samples, "some device")
+    lesson_00.curves({"some device": samples}, "percent")
 
 
 def draw_work_items():
@@ -75,7 +75,7 @@ RUNS = {
     ("draw", "words"),
     [
         (draw_digits, ["ones", "20 handwritten digits"]),
-        (draw_idle_and_busy, ["some device", "idle", "busy"]),
+        (draw_idle_and_busy, ["some device", "before, during and after"]),
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
         (lambda: lesson_01.where_time_goes({"copy": 1e-3, "kernel": 2e-3}, "split"), ["copy 1 ms", "kernel 2 ms"]),
         (draw_time_against_size, ["NumPy", "device", "elements"]),
@@ -95,10 +95,9 @@ RUNS = {
             draw_roofline,
             ["under the roof", "memory 70 GB/s", "one chain 4 GFLOP/s", "blocked: 200 GFLOP/s at 2.5 FLOP/byte"],
         ),
-        (lesson_00.both_full, ["16 lanes", "100 % for both"]),
         (
             lambda: lesson_00.busy_and_work({"one": [50.0], "many": []}, {"one": 1e9, "many": 2e10}, "a device"),
-            ["one: 50 %, 1 billion", "many: unknown, 20 billion"],
+            ["one: 50 %, 1 (5 %)", "many: no monitor, 20 (100 %)"],
         ),
         (
             lambda: lesson_03.points(tile.infer(tile.parse(CUMULATIVE), [(3,)]), "I"),
