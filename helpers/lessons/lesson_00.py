@@ -219,13 +219,13 @@ def curves(watched: Mapping[str, Samples], unit: str) -> None:
     highest = 100.0
     with figure(7.5, 2.9, ncols=len(watched), sharey=True, squeeze=False) as (drawn, panels):
         for axes, (title, samples) in zip(panels[0], watched.items(), strict=True):
-            seen = list(zip(samples.times, samples.utilisation, samples.phases, strict=True))
+            times, percent = np.array(samples.times), np.array(samples.utilisation, float)  # nan where it is unknown
             for phase, (colour, marker, label) in looks.items():
-                points = [(second, percent) for second, percent, was in seen if was == phase and percent is not None]
-                highest = max([highest, *(percent for _, percent in points)])
-                points = np.array(points).reshape(-1, 2)
-                axes.plot(points[:, 0], points[:, 1], color=colour, marker=marker, ms=4, label=label)
-            axes.set(xlabel="time (s)", title=title if seen else f"{title}: no monitor for this device")
+                now = np.array(samples.phases, str) == phase
+                axes.plot(times[now], percent[now], color=colour, marker=marker, ms=4, label=label)
+            highest = float(np.nanmax([highest, *percent]))
+            known = np.isfinite(percent).any()
+            axes.set(xlabel="time (s)", title=title if known else f"{title}: no monitor for this device")
         panels[0][0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
         drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     words = " ".join(f"{title}: {samples.verdict().sentence}" for title, samples in watched.items())
@@ -244,19 +244,16 @@ def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float]
     middle = [float(np.median(percent[name])) if percent[name] else None for name in names]
     said = ["no monitor" if value is None else f"{value:.0f} %" for value in middle]
     done = [f"{rate / 1e9:.3g} ({100 * rate / most:.0f} %)" for rate in rates.values()]
-    billions = [rate / 1e9 for rate in rates.values()]
-    sides = (
-        ("what the monitor says", "utilisation (%), median", GREY, [value or 0 for value in middle], said, 135),
-        ("what was computed", "billions of multiply-adds a second", BLUE, billions, done, 1.55e-9 * most),
-    )
-    with figure(7.5, 0.42 * len(names) + 1.4, ncols=2, sharey=True) as (drawn, panels):
-        for axes, (title, xlabel, colour, values, texts, longest) in zip(panels, sides, strict=True):
-            bars = axes.barh(range(len(names)), values, color=colour)
-            axes.bar_label(bars, texts, padding=4, fontsize=9)
-            axes.set(yticks=range(len(names)), yticklabels=names, xlabel=xlabel, xlim=(0, longest))
-            axes.set_title(title, fontsize=10)
+    with figure(7.5, 0.42 * len(names) + 1.4, ncols=2, sharey=True) as (drawn, (left, right)):
+        bars = left.barh(names, [value or 0 for value in middle], color=GREY)
+        left.bar_label(bars, said, padding=4, fontsize=9)
+        left.set(title="what the monitor says", xlabel="utilisation (%), median", xlim=(0, 135))
+        bars = right.barh(names, [rate / 1e9 for rate in rates.values()], color=BLUE)
+        right.bar_label(bars, done, padding=4, fontsize=9)
+        right.set(title="what was computed", xlabel="billions of multiply-adds a second", xlim=(0, 1.55e-9 * most))
+        left.invert_yaxis()
+        for axes in (left, right):
             axes.grid(axis="y", visible=False)
-        panels[0].set_ylim(len(names) - 0.5, -0.5)
         drawn.suptitle(f"Busy is not the same as fast: {device}", fontsize=11, x=0.01, ha="left")
     words = "; ".join(map("{}: {}, {}".format, names, said, done))
     show(drawn, f"Utilisation, and billions of multiply-adds a second (share of the most), on {device}. {words}.")
@@ -300,7 +297,7 @@ class Load:
 def loads(device: Device) -> dict[str, Load]:
     """Return loads that leave a device nearly empty or fill it, each under a name that says how; the fullest last."""
     with caught_stderr():  # TensorFlow's log
-        return (_kernels if device.framework == "opencl" else _products)(device)
+        return _kernels(device) if device.framework == "opencl" else _products(device)
 
 
 def keep_busy(device: Device) -> Load:
@@ -378,8 +375,5 @@ def _product(device: Device, size: int) -> Callable[[], object]:
     matrices = [ones] * 3 + [np.full(4, size, np.uint32)]
     group = kernel.bind({number: webgpu.buffer(opened, matrix) for number, matrix in enumerate(matrices)})
 
-    def submit() -> None:
-        kernel.submit(group, (-(-size // 16), -(-size // 16)))
-        webgpu.wait(opened)
-
-    return submit
+    groups = -(-size // 16)
+    return lambda: (kernel.submit(group, (groups, groups)), webgpu.wait(opened))
