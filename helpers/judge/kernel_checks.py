@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import collections
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers.compute import opencl
+from helpers.compute.webgpu import without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import trace
 from helpers.judge.checks import NotDone, NotYet
@@ -159,7 +161,7 @@ def _judge_trace(
     launch = f"n = {n}, {items} work-items in groups of {group}"
     traced = record(kernel, launch, items, group, [*given, out, np.int32(n)])
     if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
-        expect_writes(traced, launch)
+        expect_writes(traced, launch, kernel)
     for touch in traced.outside:
         if touch.array not in traced.lengths:
             raise NotYet(f"{launch}: {touch}, which does not exist.")
@@ -185,10 +187,17 @@ def _judge_trace(
     return traced.unseen
 
 
-def expect_writes(traced: trace.Trace, launch: str) -> None:
-    """An exercise is not done as long as its kernel writes nothing of what it was given."""
-    if not traced.unseen and not any(touch.writes and touch.array in traced.lengths for touch in traced.touches):
-        raise NotDone(f"the kernel writes no result ({launch}).")
+def expect_writes(traced: trace.Trace, launch: str, kernel: opencl.Kernel | None = None) -> None:
+    """An exercise is not done as long as its kernel writes nothing of what it was given, and does not try to."""
+    if traced.unseen or any(touch.writes and touch.array in traced.lengths for touch in traced.touches):
+        return
+    body = without_comments(kernel.source).partition("{")[2] if kernel else ""
+    outputs = [p.name for p in kernel.parameters if p.is_array and "const" not in p.text] if kernel else []
+    if any(re.search(rf"\b{name}\b", body) for name in outputs):
+        assigns = re.search(r"\bif\s*\([^()=<>!]*=[^=]", body)
+        hint = " In `if (...)` a single `=` assigns; `==` compares." if assigns else ""
+        raise NotYet(f"{launch}: no work-item writes a result.{hint}")
+    raise NotDone(f"the kernel writes no result ({launch}).")
 
 
 def record(

@@ -65,6 +65,7 @@ class Trace:
     global_bytes: np.ndarray  # likewise, the bytes that the accesses to global memory asked for
     barriers: np.ndarray  # likewise, the barriers that each work-item met
     unseen: list[str]  # what the kernel does that the recorder cannot follow
+    arrays: list[np.ndarray]  # the arrays that were given, in their order, as the kernel left them
     _arrays: list[str]
     _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
 
@@ -180,15 +181,15 @@ def record(
     global_size, local_size = _sizes(global_size, local_size)
     _check_arguments(kernel, arguments)
     run, instrumented = _instrumented(kernel, dry=True)
-    log = _run(kernel, run, instrumented, global_size, local_size, arguments)
+    log, arrays = _run(kernel, run, instrumented, global_size, local_size, arguments)
     _refuse_endless(kernel, log)
     if instrumented.has_barriers:
         _refuse_divergence(kernel, log)
         run, instrumented = _instrumented(kernel, dry=False)
-        log = _run(kernel, run, instrumented, global_size, local_size, arguments)
+        log, arrays = _run(kernel, run, instrumented, global_size, local_size, arguments)
         _refuse_endless(kernel, log)
     lengths = {p.name: len(a) // p.width for p, a in zip(kernel.parameters, arguments, strict=True) if p.is_array}
-    return _read(log, lengths, instrumented, opencl.name(kernel.device))
+    return _read(log, lengths, arrays, instrumented, opencl.name(kernel.device))
 
 
 @functools.lru_cache(maxsize=8)  # those who judge a kernel one after the other share it
@@ -211,8 +212,12 @@ def _instrumented(kernel: opencl.Kernel, dry: bool) -> tuple[cl.Kernel, instrume
 def _run(
     kernel: opencl.Kernel, run: cl.Kernel, instrumented: instrument.Instrumented, global_size: Sequence[int],
     local_size: Sequence[int], arguments: Sequence[object],
-) -> np.ndarray:  # fmt: skip
-    """Launch the rewritten kernel on copies of the arguments; return the log, int32 of shape (work-items, ROW)."""
+) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
+    """Launch the rewritten kernel on copies of the arguments.
+
+    Returns:
+        The log, int32 of shape (work-items, ROW), and the arrays among the arguments as the kernel left them.
+    """
     import pyopencl as cl
 
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
@@ -229,7 +234,12 @@ def _run(
     log_buffer = cl.Buffer(kernel.context, flags, hostbuf=log)
     run(kernel.queue, global_size, local_size, log_buffer, *passed)
     cl.enqueue_copy(kernel.queue, log, log_buffer)
-    return log
+    arrays = []
+    for argument, buffer in zip(arguments, passed, strict=True):
+        if isinstance(argument, np.ndarray):
+            arrays.append(np.empty(argument.shape, argument.dtype))
+            cl.enqueue_copy(kernel.queue, arrays[-1], buffer)
+    return log, arrays
 
 
 def _column(log: np.ndarray, count: str) -> np.ndarray:
@@ -303,7 +313,10 @@ def _check_arguments(kernel: opencl.Kernel, arguments: Sequence[object]) -> None
             )
 
 
-def _read(log: np.ndarray, lengths: dict[str, int], instrumented: instrument.Instrumented, device: str) -> Trace:
+def _read(
+    log: np.ndarray, lengths: dict[str, int], arrays: list[np.ndarray], instrumented: instrument.Instrumented,
+    device: str,
+) -> Trace:  # fmt: skip
     counts = {count: _column(log, count) for count in ("global_accesses", "local_accesses", "global_bytes", "barriers")}
     touched = _column(log, "touches")
     listed = np.arange(MAX_TOUCHES) < touched[:, None]
@@ -314,4 +327,6 @@ def _read(log: np.ndarray, lengths: dict[str, int], instrumented: instrument.Ins
         unseen.append(f"what a work-item touches after its first {MAX_TOUCHES} accesses is only counted")
     all_ids = np.split(log[:, instrument.IDS : instrument.ARRAYS], 3, 1)
     ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
-    return Trace(device, lengths, **ids, **counts, unseen=unseen, _arrays=instrumented.arrays, _listed=touches)
+    return Trace(
+        device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _listed=touches
+    )
