@@ -17,8 +17,9 @@ import sample_lesson
 from nbformat import v4
 
 from helpers.commands import execute, lesson_files, lesson_rules
+from helpers.compute import opencl
 from helpers.errors import WorkshopError
-from helpers.judge import mistakes
+from helpers.judge import kernel_checks, mistakes
 
 RIGHT_ANSWERS = Path(__file__).parent / "answers"
 LESSONS = lesson_files.every()
@@ -41,6 +42,7 @@ class Attempt:
     graded: bool
     answer: object  # the executed cells
     check: object
+    as_if: str = ""  # the name of the mistake that a learner is told
 
     def problem(self):
         """Return why the check (or the answer) is not as it should be, None if all is well."""
@@ -62,6 +64,9 @@ class Attempt:
         verdicts = [line for line in text.splitlines() if line.startswith(VERDICTS)]
         if len(verdicts) != 1 or not verdicts[0].startswith(self.verdict):
             return who + f"expected one verdict that begins with {self.verdict!r}, actual {text!r}"
+        named = " ".join(text.split()).partition("It is as if ")[2]
+        if named != (f"{self.as_if}." if self.as_if else ""):
+            return who + f"expected the name {self.as_if!r}, actual {named!r}"
         return None
 
 
@@ -120,7 +125,7 @@ def plan(notebook, wrong, right):
         for graded, (name, (verdict, answer)) in itertools.product((True, False), tried_answers.items()):
             if graded or name == UNTOUCHED or (number, name) == first_wrong:
                 attempt = Attempt(
-                    number, name, verdict, graded, v4.new_code_cell(answer.code), v4.new_code_cell(source)
+                    number, name, verdict, graded, v4.new_code_cell(answer.code), v4.new_code_cell(source), answer.as_if
                 )
                 same_process = not answer.own_process and name != first_mistake
                 settings = v4.new_code_cell(SETTINGS.format(graded=graded, same_process=same_process))
@@ -198,6 +203,56 @@ def test_the_check_gives_the_verdict(lesson, number, name, request):
     every = request.config.getoption("--all")
     attempts = [attempt for attempt in tried(lesson, every)[0] if (attempt.exercise, attempt.name) == (number, name)]
     assert attempts and problems(attempts) == []
+
+
+# ------------------------------------------------------------------------------------------ names of mistakes
+
+KERNELS = {  # by exercise of lesson 01: the kernel, and what its inputs take
+    2: ("add", ("float[]", "float[]")),
+    3: ("saxpy", ("float", "float[]", "float[]")),
+    4: ("smooth", ("float[]",)),
+}
+
+
+def shown(number, answer):
+    """Return what the kernel of a prepared answer shows, empty if it does not compile."""
+    name, inputs = KERNELS[number]
+    cell = {}
+    exec(answer.code, cell)
+    try:
+        return kernel_checks.shows(opencl.Kernel(cell[name], name), inputs)
+    except opencl.KernelError:
+        return ""
+
+
+@pytest.mark.parametrize("number", KERNELS)
+def test_a_name_is_that_of_one_mistake_and_of_no_right_answer(number):
+    (lesson,) = lesson_files.find(["01"])
+    wrong, right = prepared(lesson)
+    exercise = lesson_files.exercises(lesson_files.read(lesson))[number - 1]
+    known = [answer for answer in mistakes.answers(wrong[number], exercise.solution) if not answer.own_process]
+    actual = {answer.name: shown(number, answer) for answer in known}
+    assert {answer.name: answer.shows for answer in known if answer.as_if} == {
+        answer.name: actual[answer.name] for answer in known if answer.as_if
+    }
+    others = [shown(number, mistakes.Answer(SOLUTION, exercise.solution))]
+    others += [shown(number, answer) for answer in mistakes.answers(right[number], exercise.solution)]
+    for answer in filter(lambda known: known.as_if, known):
+        assert [*actual.values(), *others].count(answer.shows) == 1, answer.name
+        assert mistakes.as_if(f"01.{number}", answer.shows) == answer.as_if
+
+
+def test_two_mistakes_that_show_the_same_have_no_name(monkeypatch):
+    one, other = {"as_if": "one", "shows": "abc"}, {"as_if": "another", "shows": "abc"}
+    for entries, name in (({"a": one}, "one"), ({"a": one, "b": other}, ""), ({"a": "code"}, "")):
+        monkeypatch.setattr(mistakes, "read", lambda notebook, entries=entries: {3: entries})
+        assert mistakes.as_if("01.3", "abc") == name
+        assert mistakes.as_if("01.3", "") == mistakes.as_if("01.4", "abc") == ""
+
+
+def test_chance_shows_nothing():
+    racing = "__kernel void k(__global const float *x, __global float *out, const int n) { out[0] = x[0]; }"
+    assert kernel_checks.shows(opencl.Kernel(racing, "k"), ("float[]",)) == ""
 
 
 # ------------------------------------------------------------------------------------------ the harness can fail

@@ -6,6 +6,7 @@ An entry is a name with one of
     ["old", "new"]                               text of the solution, replaced wherever it occurs;
     [["old", "new"], ["old", "new"]]             several such pairs, one after the other.
 What else is known of it is written with dots: `"never ends".replace = [...]`, `"never ends".own_process = true`.
+A wrong kernel may have a name for the learner, `as_if`, and what it alone `shows`, as `kernel_checks.shows` returns it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Answer(NamedTuple):
     name: str
     code: str
     own_process: bool = False  # its kernel may crash or never end, so it is never judged beside anything else
+    as_if: str = ""  # what a learner is told whose answer shows the same: it stands after "It is as if"
+    shows: str = ""  # what `kernel_checks.shows` returns for it
 
 
 def read(notebook: str, folder: Path = FOLDER) -> dict[int, dict[str, object]]:
@@ -57,6 +60,19 @@ def answers(entries: Mapping[str, object], solution: str) -> list[Answer]:
         code = more.pop("replace")
         found.append(Answer(name, code if isinstance(code, str) else _replace(solution, code, name), **more))
     return found
+
+
+def as_if(exercise: str, shown: str) -> str:
+    """Return the name of the one known mistake that shows the same; empty if there is none, or more than one.
+
+    Args:
+        exercise: such as "01.3".
+        shown: what `kernel_checks.shows` returned for the learner's kernel.
+    """
+    notebook, _, number = exercise.partition(".")
+    entries = read(notebook).get(int(number), {}).values()
+    same = [entry["as_if"] for entry in entries if isinstance(entry, Mapping) and shown and entry.get("shows") == shown]
+    return same[0] if len(same) == 1 else ""
 
 
 def _replace(solution: str, pairs: list, name: str) -> str:

@@ -82,7 +82,7 @@ def check_guard(source: str) -> Iterator[str]:
 def judge_guard(source: str) -> str:
     """Judge the kernel of exercise 2; called in a subprocess."""
     kernel = kernel_checks.build(source, "add")
-    return kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b)
+    return kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b, exercise="01.2")
 
 
 @checks.verdict
@@ -95,7 +95,8 @@ def check_saxpy(source: str, on_device: Callable[..., np.ndarray]) -> Iterator[s
 def judge_saxpy(source: str) -> str:
     """Judge the kernel of exercise 3; called in a subprocess."""
     kernel = kernel_checks.build(source, "saxpy")
-    return kernel_checks.judge_kernel(kernel, ("float", "float[]", "float[]"), lambda alpha, x, y: alpha * x + y)
+    inputs = ("float", "float[]", "float[]")
+    return kernel_checks.judge_kernel(kernel, inputs, lambda alpha, x, y: alpha * x + y, exercise="01.3")
 
 
 def judge_host(on_device: Callable[..., np.ndarray], source: str) -> str:
@@ -161,7 +162,8 @@ def check_smooth(source: str) -> Iterator[str]:
 
 def judge_smooth(source: str) -> str:
     """Judge the kernel of exercise 4; called in a subprocess."""
-    return kernel_checks.judge_kernel(kernel_checks.build(source, "smooth"), ("float[]",), smooth, radius=1)
+    kernel = kernel_checks.build(source, "smooth")
+    return kernel_checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, exercise="01.4")
 
 
 def smooth(x: np.ndarray) -> np.ndarray:
