@@ -77,7 +77,6 @@ RUNS = {
         (draw_digits, ["ones", "20 handwritten digits"]),
         (draw_idle_and_busy, ["some device", "before, during and after"]),
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
-        (lambda: lesson_01.where_time_goes({"copy": 1e-3, "kernel": 2e-3}, "split"), ["copy 1 ms", "kernel 2 ms"]),
         (draw_time_against_size, ["NumPy", "device", "elements"]),
         (
             lambda: plots.timeline(RUNS, "who waits?"),
