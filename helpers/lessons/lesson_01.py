@@ -291,7 +291,7 @@ def draw_launch(
         arguments: for each parameter of the kernel an array, or a number of NumPy's such as `np.int32(10)`.
     """
     recorded = trace.record(opencl.Kernel(source, name), items, group, arguments)
-    work_items(recorded, f"What each of {items} work-items of `{name}` reads and writes")
+    work_items(recorded, f"{items} work-items of the kernel {name}: what each reads and writes")
     return recorded
 
 
