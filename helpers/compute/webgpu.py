@@ -288,32 +288,6 @@ def read(device: wgpu.GPUDevice, source: wgpu.GPUBuffer, like: np.ndarray) -> np
     return np.frombuffer(device.queue.read_buffer(source), like.dtype).reshape(like.shape)
 
 
-def timed(kernel: Kernel, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int]) -> float | None:
-    """Run a kernel once and return the seconds between two timestamps that the device itself wrote.
-
-    They hold the work alone: neither the way to the queue nor the way back. The device must have been requested with
-    the feature "timestamp-query"; None where it does not have it.
-    """
-    if "timestamp-query" not in kernel.device.features:
-        return None
-    import numpy as np
-    import wgpu
-    from wgpu.backends.wgpu_native import lib
-
-    device = kernel.device
-    queries = device.create_query_set(type="timestamp", count=2)
-    ticks = device.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
-    places = {"beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
-    kernel.submit(group, workgroups, timestamp_writes={"query_set": queries, **places})
-    encoder = device.create_command_encoder()
-    encoder.resolve_query_set(queries, 0, 2, ticks, 0)
-    device.queue.submit([encoder.finish()])
-    begin, end = np.frombuffer(device.queue.read_buffer(ticks), np.uint64).tolist()
-    # Nanoseconds for each tick: wgpu 0.32 has no name of its own for it.
-    period = lib.wgpuQueueGetTimestampPeriod(device.queue._internal)
-    return (end - begin) * period * 1e-9
-
-
 def wait(device: wgpu.GPUDevice) -> None:
     """Wait until a device has done all that is in its queue: read four bytes, which come after all the rest.
 
