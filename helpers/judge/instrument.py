@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from clang.cindex import Cursor, Type
 
 MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
-MAX_SITES = 8  # barriers of one work-item whose lines are listed
+MAX_SITES = 8  # barriers of one work-item that are listed
 MAX_ARRAYS = 16
 MAX_STEPS = 1 << 20  # times that one work-item may go round loops
-# The ints of one work-item: counts, the lines of its first barriers, its ids in three dimensions, its arrays (address
+# The ints of one work-item: counts, its first barriers (their lines and numbers), its ids in three dimensions, its arrays (address
 # in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met before).
-COUNTS = ("global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches")
+COUNTS = (
+    "global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches", "order"
+)  # fmt: skip
 SITES = len(COUNTS)
 IDS = SITES + MAX_SITES
 ARRAYS, ARRAY_INTS = IDS + 9, 4
@@ -29,8 +31,11 @@ HEADER = ARRAYS + ARRAY_INTS * MAX_ARRAYS
 TOUCH = 4
 ROW = HEADER + TOUCH * MAX_TOUCHES
 SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
-# The first int of a touch: these bits, and ARRAY times its number. UNSIGNED: its index has a type without a sign.
+# The first int of a touch: these bits, ARRAY times the array's number, and SITE times that of the place in the source
+# where it is asked for. UNSIGNED: its index has a type without a sign.
 READ, WRITE, ATOMIC, INSIDE, UNSIGNED, ARRAY = 1, 2, 4, 8, 16, 32
+SITE = ARRAY * MAX_ARRAYS
+BARRIER_LINE = 1 << 16  # a barrier is listed as its line, and so many times its number among all in the source
 LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
 
 RECORDER = f"""
@@ -55,12 +60,13 @@ void trace_array(__global int *log, int number, ulong address, int bytes, int el
     array[2] = bytes;
     array[3] = element;
 }}
-void trace_barrier(__global int *log, int flags, int line) {{
+void trace_barrier(__global int *log, int flags, int site) {{
     __global int *row = trace_row(log);
     if (row[3] < {MAX_SITES}) {{
-        row[{SITES} + row[3]] = line;
+        row[{SITES} + row[3]] = site;
     }}
     row[3]++;
+    row[8] = (int)((uint)row[8] * 31 + (uint)site);
     row[4] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
 }}
 int trace_step(__global int *log, int line) {{
@@ -153,7 +159,7 @@ TRACE_MOVE(__global, __local)
 """
 BARRIER, EVENTS = "#define barrier(flags)", "#define wait_group_events(n, events)"
 COPY = "#define async_work_group_copy(to, from, n, event)"
-MET = "trace_barrier(trace_log, {}, __LINE__)"
+MET = f"trace_barrier(trace_log, {{}}, __COUNTER__ * {BARRIER_LINE} + __LINE__)"
 SEEN = f"trace_copy(trace_log, {WRITE}, to, sizeof(*(to)), n), trace_copy(trace_log, {READ}, from, sizeof(*(from)), n)"
 BOTH = "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE"
 SAME = "#define work_group_barrier(flags) barrier(flags)\n"
@@ -227,6 +233,7 @@ class Instrumented:
     arrays: list[str]  # the names of its arrays: first those given, then those it declares in local memory
     has_barriers: bool
     unseen: list[str]  # what cannot be followed
+    sites: list[str]  # the text of each access that is recorded, by the number that its touches have
 
 
 def instrument(source: str, name: str, dry: bool) -> Instrumented:
@@ -250,7 +257,7 @@ def instrument(source: str, name: str, dry: bool) -> Instrumented:
     rewriting.read(unit.cursor, name)
     counts = f"#define ARRAY_COUNT {len(rewriting.arrays)}\n#define GIVEN_COUNT {rewriting.given}\n"
     text = f"{counts}{RECORDER}{DRY if dry else RECORDED}#line 1\n{rewriting.rewritten()}"
-    return Instrumented(text, rewriting.arrays, rewriting.has_barriers, rewriting.unseen)
+    return Instrumented(text, rewriting.arrays, rewriting.has_barriers, rewriting.unseen, rewriting.sites)
 
 
 @dataclass
@@ -263,6 +270,7 @@ class Rewriting:
     given: int = 0  # the first arrays, which the kernel takes
     has_barriers: bool = False
     unseen: list[str] = field(default_factory=list)
+    sites: list[str] = field(default_factory=lambda: ["async_work_group_copy"])  # which has no site of its own
     _functions: set[str] = field(default_factory=set)  # those that the source defines
     _inserted: list[tuple[int, str]] = field(default_factory=list)
     _macros: list[tuple[int, int]] = field(default_factory=list)
@@ -392,9 +400,8 @@ class Rewriting:
             if count > 1:  # vload4(offset, p) reads the elements of p from 4 * offset on
                 index = f"{count} * (long)({self._text(arguments[number - 1])})"
                 self._wrap(arguments[number - 1], "0 * (", ")")
-            self._wrap(
-                arguments[number], "(", f") + {self._at(is_local, self._text(arguments[number]), what, index, count)}"
-            )
+            recorded = self._at(call, is_local, self._text(arguments[number]), what, index, count)
+            self._wrap(arguments[number], "(", f") + {recorded}")
         elif call.spelling in self._functions or self._takes_shared(call, arguments):
             self._miss(call)
 
@@ -410,8 +417,9 @@ class Rewriting:
         self._insert(start, before)
         self._insert(end, after)
 
-    def _at(self, is_local: bool, pointer: str, what: int, index: str, count: int = 1) -> str:
-        where = f"{int(is_local)}, {what}, (ulong)({pointer}), sizeof(*({pointer}))"
+    def _at(self, access: Cursor, is_local: bool, pointer: str, what: int, index: str, count: int = 1) -> str:
+        where = f"{int(is_local)}, {what + SITE * len(self.sites)}, (ulong)({pointer}), sizeof(*({pointer}))"
+        self.sites.append(" ".join(self._text(access).split()))
         return f"trace_index(trace_log, {where}, {index}, {count})"
 
     def _access(self, cursor: Cursor, children: list[Cursor], above: list[Cursor]) -> None:
@@ -438,13 +446,13 @@ class Rewriting:
         if kind == Kind.ARRAY_SUBSCRIPT_EXPR and _without_sign(children[1]):
             what |= UNSIGNED
         if kind == Kind.ARRAY_SUBSCRIPT_EXPR:
-            before, after = self._at(in_local, pointer, what, "@").split("@")
+            before, after = self._at(cursor, in_local, pointer, what, "@").split("@")
             self._insert(self.source.index(b"[", self._range(base)[1]) + 1, before)
             self._insert(self._range(cursor)[1] - 1, after)
         elif is_local:
-            self._wrap(cursor, "(*(&", f" + {self._at(in_local, pointer, what, '0')}))")
+            self._wrap(cursor, "(*(&", f" + {self._at(cursor, in_local, pointer, what, '0')}))")
         else:
-            self._wrap(base, "(", f" + {self._at(in_local, pointer, what, '0')})")
+            self._wrap(base, "(", f" + {self._at(cursor, in_local, pointer, what, '0')})")
 
     def _has_effects(self, text: str) -> bool:
         """Whether to evaluate an expression twice could change something twice, or record it twice."""

@@ -11,6 +11,7 @@ what the kernel asks for: two work-items that touch the same element, one of the
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ import numpy as np
 from helpers.compute import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import instrument
-from helpers.judge.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, READ, UNSIGNED, WRITE
+from helpers.judge.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, READ, SITE, UNSIGNED, WRITE
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -45,6 +46,7 @@ class Touch:
     barriers: int  # how many barriers that order this memory the work-item had met before
     atomic: bool = False  # whether an atomic function did it
     unsigned: bool = False  # whether the index has a type without a sign, such as `uint` or `size_t`
+    rounds: int = 0  # how many barriers with a fence for local memory it had met before, whatever memory this is
 
     def __str__(self) -> str:
         """For a message, such as `work-item 3 touches x[4]`."""
@@ -67,6 +69,8 @@ class Trace:
     unseen: list[str]  # what the kernel does that the recorder cannot follow
     arrays: list[np.ndarray]  # the arrays that were given, in their order, as the kernel left them
     _arrays: list[str]
+    _element_bytes: list[int]  # of each of these arrays
+    _sites: list[str]  # the text of each access in the source
     _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
 
     @functools.cached_property
@@ -82,10 +86,10 @@ class Trace:
     def _touch(self, item: int, what: int, low: int, high: int, fences: int) -> Touch:
         index = (high << 32) + (low & 0xFFFFFFFF)
         reads, writes, atomic, inside, unsigned = (bool(what & b) for b in (READ, WRITE, ATOMIC, INSIDE, UNSIGNED))
-        array = self._arrays[what // ARRAY]
+        array = self._arrays[what % SITE // ARRAY]
         of_global, of_local = divmod(fences, instrument.GLOBAL_FENCE)
         barriers = of_global if array in self.lengths else of_local
-        return Touch(item, array, index, reads, writes, inside, barriers, atomic, unsigned)
+        return Touch(item, array, index, reads, writes, inside, barriers, atomic, unsigned, of_local)
 
     def _by_element(self) -> dict[tuple, list[Touch]]:
         """The touches of each element; each work-group has local memory of its own."""
@@ -144,6 +148,33 @@ class Trace:
                     break
         return found
 
+    def cache_lines(self, line: int = 128, together: int = 32) -> dict[str, float]:
+        """Return for each access to global memory, by its text, how many cache lines neighbours touch at once.
+
+        A GPU runs a work-group in pieces of 32 work-items (of 64 on some of AMD's) whose local ids follow each other.
+        Each piece asks memory once for all of them, and gets as many lines as they touch. Counted is the mean over all
+        pieces, and over all times that they come to the access: the n-th time of one belongs to the n-th of the others.
+
+        Args:
+            line: bytes of a cache line, 128 on NVIDIA's GPUs, 64 on most processors; arrays begin with a whole one.
+            together: work-items of a piece.
+        """
+        size = self.local_ids.max(axis=0) + 1
+        place = (self.local_ids[:, 2] * size[1] + self.local_ids[:, 1]) * size[0] + self.local_ids[:, 0]
+        times: dict[tuple[int, int], int] = collections.Counter()
+        lines: dict[tuple[int, int, int, int], set[int]] = {}
+        for item, what, low, high, _ in self._listed.tolist():
+            array, site = what % SITE // ARRAY, what // SITE
+            if self._arrays[array] in self.lengths:
+                index = (high << 32) + (low & 0xFFFFFFFF)
+                asked = site, times[item, site], self._groups[item], int(place[item]) // together
+                lines.setdefault(asked, set()).add(index * self._element_bytes[array] // line)
+                times[item, site] += 1
+        counts: dict[int, list[int]] = {}
+        for (site, *_), touched in lines.items():
+            counts.setdefault(site, []).append(len(touched))
+        return {self._sites[site]: float(np.mean(found)) for site, found in sorted(counts.items())}
+
     def report(self) -> str:
         """Return the first races and accesses outside in words, or that none was seen, and what was not followed."""
         found = self.races() + [f"{touch}, which does not exist" for touch in self.outside] or self.unwritten()
@@ -153,7 +184,7 @@ class Trace:
 
     def _seen(self) -> str:
         """The arrays that were touched, such as `x[i], total[i]`... in words."""
-        touched = sorted({int(what) // ARRAY for what in np.unique(self._listed[:, 1])})
+        touched = sorted({int(what) % SITE // ARRAY for what in np.unique(self._listed[:, 1])})
         return ", ".join(self._arrays[number] for number in touched) or "any array"
 
 
@@ -264,24 +295,26 @@ def _refuse_endless(kernel: opencl.Kernel, log: np.ndarray) -> None:
 def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
     """Raise unless all work-items of each group meet the same barriers, in the same order."""
     sites = log[:, instrument.SITES : instrument.IDS]
-    met = np.column_stack([_column(log, "barriers"), sites])
+    met = np.column_stack([_column(log, "barriers"), _column(log, "order"), sites])
     groups = log[:, instrument.IDS + 6 : instrument.ARRAYS]
     for group in np.unique(groups, axis=0):
         items = np.flatnonzero((groups == group).all(axis=1))
         for item in items[(met[items] != met[items[0]]).any(axis=1)][:1]:
-            meetings = [f"work-item {number} meets {_met(kernel, met[number])}" for number in (items[0], item)]
+            first, second = (_met(kernel, met[number]) for number in (items[0], item))
+            other = " These are different barriers, though they stand in one line." if first == second else ""
             raise NotTraceable(
                 "Not all work-items of a work-group meet the same barriers.",
-                f"In one work-group, {meetings[0]}; {meetings[1]}.",
+                f"In one work-group, work-item {items[0]} meets {first}; work-item {item} meets {second}.{other}",
                 "A barrier is for all of a group or for none: take it out of the branch or loop that only some take.",
             )
 
 
 def _met(kernel: opencl.Kernel, met: np.ndarray) -> str:
-    count, *lines = met.tolist()
+    count, _, *sites = met.tolist()
     if not count:
         return "no barrier"
-    where = " and ".join(_line(kernel, line) for line in dict.fromkeys(filter(None, lines)))
+    lines = dict.fromkeys(site % instrument.BARRIER_LINE for site in sites if site)
+    where = " and ".join(_line(kernel, line) for line in lines)
     return f"{count} barrier{'s' * (count > 1)} ({where})"
 
 
@@ -327,6 +360,8 @@ def _read(
         unseen.append(f"what a work-item touches after its first {MAX_TOUCHES} accesses is only counted")
     all_ids = np.split(log[:, instrument.IDS : instrument.ARRAYS], 3, 1)
     ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
+    elements = log[0, instrument.ARRAYS + 3 : instrument.HEADER : instrument.ARRAY_INTS].tolist()
     return Trace(
-        device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _listed=touches
-    )
+        device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _element_bytes=elements,
+        _sites=instrumented.sites, _listed=touches,
+    )  # fmt: skip
