@@ -10,7 +10,6 @@ from helpers import tile
 from helpers.compute import opencl
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
-from helpers.lessons import lesson_02
 
 
 @pytest.fixture(autouse=True)
@@ -308,6 +307,12 @@ def test_a_wrong_value_comes_with_the_inputs_that_belong_to_it(capsys):
     assert by + x == pytest.approx(came, rel=1e-4, abs=1e-5)
 
 
+def smoothed(x):
+    means = x.copy()
+    means[1:-1] = (x[:-2] + x[1:-1] + x[2:]) / 3
+    return means
+
+
 def test_one_verdict_takes_one_context_and_three_builds(monkeypatch, capsys):
     """The kernel itself, without barriers, and with them; both of the latter recorded."""
     opencl.pick_device()  # the first time in a process, it tries the compiler
@@ -315,7 +320,10 @@ def test_one_verdict_takes_one_context_and_three_builds(monkeypatch, capsys):
     context, build = cl.Context, cl.Program.build
     monkeypatch.setattr(cl, "Context", lambda *given: made.append("context") or context(*given))
     monkeypatch.setattr(cl.Program, "build", lambda *given, **how: made.append("build") or build(*given, **how))
-    assert "accesses to global memory for 256 elements" in lesson_02.judge_smooth_locally(SMOOTH)
+    kernel = kernel_checks.build(SMOOTH, "smooth")
+    kernel_checks.judge_kernel(kernel, ("float[]",), smoothed, groups=(64, 16), traced=kernel_checks.WHOLE_GROUPS)
+    counted = kernel_checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups + 2)
+    assert "accesses to global memory for 256 elements" in counted
     assert made == ["context", "build", "build", "build"]
 
 

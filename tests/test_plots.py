@@ -59,6 +59,12 @@ def draw_time_against_size():
     plots.time_against_size(series, "who wins?", "elements")
 
 
+def draw_rounds():
+    kernel = opencl.Kernel(lesson_02.tiled_source(4), "tiled")
+    arguments = [*np.zeros((3, 64), np.float32), *[np.int32(8)] * 3]
+    lesson_02.rounds(trace.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
+
+
 def draw_roofline():
     points = {"naive": (0.25, 4.0), "blocked": (2.5, 200.0)}
     lesson_02.roofline(points, 70.0, {"peak": 460.0, "one chain": 4.0}, "under the roof")
@@ -86,10 +92,7 @@ RUNS = {
             lambda: lesson_08.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
             ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
         ),
-        (
-            lambda: lesson_02.blocks({"an element": (1, 1), "a block": (6, 32)}, 48, "larger blocks"),
-            ["larger blocks", "an element: 1 rows of A", "0.2 loads"],
-        ),
+        (draw_rounds, ["two rounds", "Round 1: 32 loads, each used 4 times", "Round 2: 32 loads, each used 4 times"]),
         (
             draw_roofline,
             ["under the roof", "memory 70 GB/s", "one chain 4 GFLOP/s", "blocked: 200 GFLOP/s at 2.5 FLOP/byte"],

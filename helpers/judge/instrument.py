@@ -19,8 +19,9 @@ MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
 MAX_SITES = 8  # barriers of one work-item that are listed
 MAX_ARRAYS = 16
 MAX_STEPS = 1 << 20  # times that one work-item may go round loops
-# The ints of one work-item: counts, its first barriers (their lines and numbers), its ids in three dimensions, its arrays (address
-# in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met before).
+# The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
+# (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
+# before).
 COUNTS = (
     "global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches", "order"
 )  # fmt: skip
