@@ -64,21 +64,6 @@ def test_speed_is_operations_over_time(bench, capsys):
     assert numpy.startswith("NumPy: ") and bench.device not in numpy  # it runs on the processor itself
 
 
-@pytest.mark.parametrize("width", [1, 4, 16])
-def test_vectors_are_loaded_and_stored(bench, width):
-    body = "{ int i = WIDTH * get_global_id(0); VECTOR v = LOAD(x + i); STORE(v, out + i); }".replace(
-        "WIDTH", str(width)
-    )
-    source = f"{lesson_02.vector_macros(width)}__kernel void same(__global const float *x, __global float *out) {body}"
-    result = np.zeros_like(bench.a)
-    there = bench._copied(result)
-    cl.Kernel(opencl.build(bench.queue.context, source), "same")(
-        bench.queue, (bench.a.size // width,), None, bench.buffers[0], there
-    )
-    cl.enqueue_copy(bench.queue, result, there)
-    assert np.array_equal(result, bench.a)
-
-
 def test_bandwidth_is_the_bytes_of_both_arrays_over_time(bench, monkeypatch, capsys):
     run = lesson_02.timing.Measurement("copy", "a device", (0.5, 0.5, 0.5))
     monkeypatch.setattr(lesson_02.timing, "measure", lambda *_, **__: run)
