@@ -336,7 +336,7 @@ def roofline(
     with figure(7.5, 4.2) as (drawn, axes):
         axes.plot([left, bend, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
         axes.annotate(f"{name_of_peak}: {peak:.3g} GFLOP/s", (right, peak), xytext=(0, 5), **texts)
-        axes.annotate(f"bend: {bend:.3g} FLOP/byte", (bend, peak), xytext=(70, -14), **texts)
+        axes.annotate(f"bend: {bend:.3g} FLOP/byte", (right, peak), xytext=(0, -14), **texts)
         axes.annotate(f"memory: {bandwidth:.3g} GB/s", (bend / 3, peak / 3), xytext=(-8, 4), **texts)
         for name, speed in lower:
             axes.axhline(speed, color="black", lw=1, ls="--", label=f"{name}: {speed:.3g} GFLOP/s")
