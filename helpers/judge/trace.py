@@ -69,9 +69,10 @@ class Trace:
     unseen: list[str]  # what the kernel does that the recorder cannot follow
     arrays: list[np.ndarray]  # the arrays that were given, in their order, as the kernel left them
     _arrays: list[str]
-    _element_bytes: list[int]  # of each of these arrays
-    _sites: list[str]  # the text of each access in the source
     _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
+    # For `cache_lines`; lesson 14's record of WGSL has neither.
+    _element_bytes: Sequence[int] = ()  # of each of these arrays
+    _sites: Sequence[str] = ()  # the text of each access in the source
 
     @functools.cached_property
     def touches(self) -> list[Touch]:
@@ -362,6 +363,6 @@ def _read(
     ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
     elements = log[0, instrument.ARRAYS + 3 : instrument.HEADER : instrument.ARRAY_INTS].tolist()
     return Trace(
-        device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _element_bytes=elements,
-        _sites=instrumented.sites, _listed=touches,
+        device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _listed=touches,
+        _element_bytes=elements, _sites=instrumented.sites,
     )  # fmt: skip
