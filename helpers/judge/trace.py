@@ -67,10 +67,11 @@ class Trace:
     global_bytes: np.ndarray  # likewise, the bytes that the accesses to global memory asked for
     barriers: np.ndarray  # likewise, the barriers that each work-item met
     unseen: list[str]  # what the kernel does that the recorder cannot follow
-    arrays: list[np.ndarray]  # the arrays that were given, in their order, as the kernel left them
     _arrays: list[str]
     _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
-    # For `cache_lines`; lesson 14's record of WGSL has neither.
+    # Lesson 14's record of WGSL has none of the following.
+    arrays: Sequence[np.ndarray] = ()  # those that were given, in their order, as the kernel left them
+    # For `cache_lines`:
     _element_bytes: Sequence[int] = ()  # of each of these arrays
     _sites: Sequence[str] = ()  # the text of each access in the source
 
