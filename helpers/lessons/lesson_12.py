@@ -412,7 +412,7 @@ def judge_group_sums(source: str) -> str:
     busiest = max(map(len, touched.values()), default=0)  # what goes through pointers is not seen
     if busiest > kernel_checks.LOCAL_SIZE // 2 or any(touch.atomic for touch in traced.touches):
         raise NotYet(
-            "the sums are right, but a work-item reads more than half of the group, or all add to one element. Add as a tree."
+            "the sums are right, but one work-item reads, or one element takes, most of a group. Add as a tree."
         )
     return tried
 
