@@ -200,17 +200,17 @@ def check_judge(learner: Callable[..., str], made: dict[str, Report]) -> Iterato
 @checks.verdict
 def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
     """Lesson 04b, exercise 1: train with and without a change from each seed, and report every pair."""
+    drawn = np.random.default_rng().uniform(90, 99, (2, 12)).round(2).tolist()
 
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        for seeds in ([0], [0, 1, 2, 3, 4], [7, 3, 11], list(range(8))):
-            yield seeds, {(way, seed): round(float(rng.uniform(90, 99)), 2) for way in "ab" for seed in range(12)}
-
-    def with_fake(function: Callable[..., list]) -> Callable[..., list]:
+    def with_fake(function: Callable[..., list]) -> Callable[[list[int]], list]:
         @functools.wraps(function)
-        def run(seeds: list[int], accuracy: dict[tuple[str, int], float]) -> list:
-            return function(lambda way, seed: accuracy[way, seed], "a", "b", seeds)
+        def run(seeds: list[int]) -> list:
+            return function(lambda way, seed: drawn["ab".index(way)][seed], "a", "b", seeds)
 
         return run
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        return [([0],), ([0, 1, 2, 3, 4],), ([7, 3, 10],), (list(range(8)),)]
 
     yield checks.judge_function(with_fake(learner), with_fake(pairs_of), cases)
 
