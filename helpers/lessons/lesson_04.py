@@ -75,7 +75,7 @@ def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> 
             rng.normal(size=(pixels, classes)), rng.normal(size=classes), rate, steps,
         )  # fmt: skip
         _judge_training(learner, case, f"with {images} images, rate {rate} and {steps} step{'s' * (steps > 1)}")
-    w, b, losses = learner(x, y, np.zeros((784, 10)), np.zeros(10), 0.5, 10)
+    w, b, losses = learner(x, y, np.zeros((784, 10)), np.zeros(10), 0.3, 10)
     draw_training(losses, w, np.mean(forward(x, w, b).argmax(axis=1) == y))
     yield f"{len(sizes)} cases; then ten steps on {len(x):,} images"
 
@@ -132,12 +132,12 @@ def reports(images: np.ndarray, labels: np.ndarray) -> dict[str, Report]:
     """Train one layer with and without three changes, and report each; one of them learned from images that judge it.
 
     Args:
-        images: bytes of shape (n, 784); 800 are used, in any order.
+        images: bytes of shape (n, 784), of which the first 800 are used.
         labels: of shape (n,).
     """
     from threadpoolctl import threadpool_limits
 
-    order = np.random.default_rng(4).permutation(len(images))
+    order = np.random.default_rng(4).permutation(800)
     learned, more, judged, others = order[:150], order[150:210], order[210:330], order[330:800]
     changes = {  # a rate and training images before the change, and after it
         "A: a larger rate": ((0.03, learned), (0.3, learned)),
@@ -175,7 +175,7 @@ def check_judge(learner: Callable[..., str], made: dict[str, Report]) -> Iterato
         pixels = rng.permutation(200).astype(np.uint8)
         images = pixels[:32].reshape(8, 4)
         trained, judged = images[:5], images[5:]
-        for pairs in (wins, wins[:4], tie, loss, wins + wins, wins[:1]):
+        for pairs in (wins, wins[:4], tie, loss, wins + wins, wins[:1], [(71.0, 71.1)] * 5):
             yield pairs, trained, judged
             yield pairs, trained, np.concatenate([judged, trained[:1]])
             yield pairs, np.concatenate([trained, judged[:1]]), judged
@@ -326,18 +326,24 @@ def curves(history: dict[str, list[float]], title: str) -> None:
 
 
 def draw_network(sizes: Sequence[int], title: str) -> None:
-    """Draw layers of values, each a column of at most six circles, and a line for each weight between those drawn.
+    """Draw layers of values, each a column of at most five circles, and a line for each weight between those drawn.
 
     Args:
         sizes: of the layers, inputs first.
         title: the message of the figure.
     """
-    with figure(5.6, 2.3) as (drawn, axes):
+    with figure(5.2, 2.1) as (drawn, axes):
         axes.axis("off")
-        columns = [np.linspace(1, -1, min(size, 6)) for size in sizes]
+        columns = [np.linspace(1, -1, min(size, 5)) for size in sizes]
         for x, (left, right) in enumerate(itertools.pairwise(columns)):
             for one in left:
-                axes.plot([[x] * len(right), [x + 1] * len(right)], [[one] * len(right), right], color=GREY, lw=0.5)
+                axes.plot(
+                    [[x] * len(right), [x + 1] * len(right)],
+                    [[one] * len(right), right],
+                    color="#BBBBBB",
+                    lw=0.7,
+                    aa=False,
+                )
         for x, (size, column) in enumerate(zip(sizes, columns, strict=True)):
             colour = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
             axes.plot([x] * len(column), column, "o", ms=11, color=colour, mec="white")
