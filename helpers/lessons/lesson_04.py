@@ -337,13 +337,8 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
         columns = [np.linspace(1, -1, min(size, 5)) for size in sizes]
         for x, (left, right) in enumerate(itertools.pairwise(columns)):
             for one in left:
-                axes.plot(
-                    [[x] * len(right), [x + 1] * len(right)],
-                    [[one] * len(right), right],
-                    color="#BBBBBB",
-                    lw=0.7,
-                    aa=False,
-                )
+                ends = [[one] * len(right), right]
+                axes.plot([[x] * len(right), [x + 1] * len(right)], ends, color="#BBBBBB", lw=0.7, aa=False)
         for x, (size, column) in enumerate(zip(sizes, columns, strict=True)):
             colour = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
             axes.plot([x] * len(column), column, "o", ms=11, color=colour, mec="white")
