@@ -75,7 +75,7 @@ def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> 
             rng.normal(size=(pixels, classes)), rng.normal(size=classes), rate, steps,
         )  # fmt: skip
         _judge_training(learner, case, f"with {images} images, rate {rate} and {steps} step{'s' * (steps > 1)}")
-    w, b, losses = learner(x, y, np.zeros((784, 10)), np.zeros(10), 0.3, 10)
+    w, b, losses = map(np.asarray, learner(x, y, np.zeros((784, 10)), np.zeros(10), 0.3, 10))
     draw_training(losses, w, np.mean(forward(x, w, b).argmax(axis=1) == y))
     yield f"{len(sizes)} cases; then ten steps on {len(x):,} images"
 
@@ -102,7 +102,7 @@ def _judge_training(learner: Callable[..., tuple], case: tuple, where: str) -> N
         expected = np.asarray(wanted)
         if came.shape != expected.shape:
             raise checks.NotYet(f"{where} expected {name} of shape {expected.shape}, came {came.shape}.")
-        wrong = np.argwhere(~np.isclose(came, expected, rtol=1e-5, atol=1e-9))
+        wrong = np.argwhere(~np.isclose(came, expected, rtol=1e-4, atol=1e-5))
         if len(wrong):
             at, place = tuple(wrong[0]), ", ".join(map(str, wrong[0]))
             raise checks.NotYet(f"{where} expected {name}[{place}] = {expected[at]:.5f}, came {came[at]:.5f}.")
@@ -172,17 +172,17 @@ def check_judge(learner: Callable[..., str], made: dict[str, Report]) -> Iterato
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         wins, tie, loss = [(90.0, 90.5)] * 5, [(90.0, 90.5)] * 4 + [(90.0, 90.0)], [(90.0, 95.0)] * 5 + [(90.0, 89.9)]
-        pixels = rng.permutation(200).astype(np.uint8)
-        images = pixels[:32].reshape(8, 4)
-        trained, judged = images[:5], images[5:]
-        for pairs in (wins, wins[:4], tie, loss, wins + wins, wins[:1], [(71.0, 71.1)] * 5):
+        seeds_differ = [(90.0, 90.1), (71.0, 72.0), (95.0, 95.5), (80.0, 80.2), (85.0, 88.0)]
+        images = rng.permutation(99)[:20].astype(np.uint8).reshape(5, 4)
+        trained, judged = images[:3], images[3:]
+        for pairs in (wins, wins[:4], tie, loss, wins + wins, wins[:1], seeds_differ):
             yield pairs, trained, judged
             yield pairs, trained, np.concatenate([judged, trained[:1]])
             yield pairs, np.concatenate([trained, judged[:1]]), judged
-        yield wins, trained, trained[4:, ::-1]  # the same pixels in another order are another image
+        yield wins, trained, trained[2:, ::-1]  # the same pixels in another order are another image
         yield wins, trained, np.concatenate([trained[:1, :3], judged[:1, 3:]], axis=1)  # most pixels alike
         yield wins, np.concatenate([trained, trained]), judged
-        yield wins, trained[:3], np.array(trained[2:3])
+        yield wins, trained, np.array(trained[1:2])
 
     tried = checks.judge_function(learner, judge, cases)
     for name, report in made.items():
