@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.commands import lesson_files
 from helpers.compute import devices, models, training
 from helpers.compute.quiet import caught_stderr
 from helpers.lessons import lesson_00, lesson_05, lesson_08
@@ -253,57 +252,39 @@ def networks():
     }
 
 
-FORMS = {
-    "as models builds it": None,
-    "im2col, slices, float32 in": {"im2col": True, "slices": True, "uint8": False},
-    "bfloat16, im2col, slices": {"precision": "mixed_bfloat16", "im2col": True, "slices": True, "uint8": True},
-}
-
-
-def build_cnn():
-    """Return the function of that name that lesson 05 itself defines."""
-    import keras
-    from keras import layers
-
-    (path,) = lesson_files.find(["05"])
-    (source,) = (cell.source for cell in lesson_files.read(path).cells if "def build_cnn" in cell.source)
-    namespace = {"keras": keras, "layers": layers, "lesson": lesson_05}
-    exec(source, namespace)
-    return namespace["build_cnn"]
-
-
 def forms():
     """The same weights in every form: how far the answers, and the weights after a step of SGD, lie apart."""
     import keras
 
     training.seed(0)
-    build, dropout, answers, stepped = build_cnn(), keras.layers.Dropout, {}, {}
+    dropout = keras.layers.Dropout
     keras.layers.Dropout = lambda rate: dropout(0)
-    first = build(channels="first")
-    weights = build(uint8=True).get_weights()
-    for name, form in FORMS.items():
-        model = models.cnn() if form is None else build(**form)
-        model.set_weights(weights)
-        pixels = PIXELS if (form or {}).get("uint8", True) else PIXELS.astype("float32") / 255
-        answers[name] = np.asarray(keras.ops.convert_to_numpy(model(pixels)))
-        if form is not None:
-            model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-            model.train_on_batch(pixels, LABELS)
-            stepped[name] = flat(model)
-    model = build(uint8=True)
-    model.set_weights(weights)
-    answers["the plain form"] = np.asarray(keras.ops.convert_to_numpy(model(PIXELS)))
-    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    model.train_on_batch(PIXELS, LABELS)
+    plain = models.cnn()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    half = models.cnn()
+    keras.config.set_dtype_policy("float32")
     keras.layers.Dropout = dropout
-    plain = flat(model)
+    half.set_weights(plain.get_weights())
+    product = {keras.layers.Conv2D: lesson_05.im2col_convolution()}
+    largest = {keras.layers.MaxPooling2D: lesson_05.slice_max_pooling()}
+    built = {
+        "as models builds it": plain,
+        "matrix product": lesson_05.exchange(plain, product),
+        "largest of four": lesson_05.exchange(plain, largest),
+        "bfloat16, both": lesson_05.exchange(half, product | largest),
+    }
+    initial, answers, stepped = flat(plain), [], []
+    for model in built.values():
+        answers.append(np.asarray(keras.ops.convert_to_numpy(model(PIXELS))).astype("float32"))
+        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+        model.train_on_batch(PIXELS, LABELS)
+        stepped.append(flat(model))
     return {
-        "answers": {name: float(np.abs(one - answers["the plain form"]).max()) for name, one in answers.items()},
-        "step": float(np.abs(plain - np.concatenate([one.ravel() for one in weights])).max()),
-        "steps": {name: float(np.abs(one - plain).max()) for name, one in stepped.items()},
+        "answers": {name: float(np.abs(one - answers[0]).max()) for name, one in zip(built, answers, strict=True)},
+        "step": float(np.abs(stepped[0] - initial).max()),
+        "steps": {name: float(np.abs(one - stepped[0]).max()) for name, one in zip(built, stepped, strict=True)},
+        "classes": sorted({type(layer).__name__ for layer in built["bfloat16, both"].layers}),
         "policy": keras.config.dtype_policy().name,
-        "first": [layer.output.shape for layer in first.layers[:3]],
-        "parameters": model.count_params(),
     }
 
 

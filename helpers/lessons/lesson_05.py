@@ -1,355 +1,168 @@
-"""Lesson 05, Train a CNN: the checks of its exercises, its figures, its machinery."""
+"""Lesson 05, Train a CNN, and its second sitting, Make a training faster: their checks, their figures, two layers."""
 
 from __future__ import annotations
 
 import functools
-import math
-import re
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
-from helpers.measure.timing import Measurement, compare, duration, is_clear
+from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
     import keras
     from matplotlib.axes import Axes
 
 
+# ---------------------------------------------------------------------------------- what the first sitting builds on
+
+
+def convolve(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the sums of a 3 x 3 filter at all its places; exercise 1 of lesson 05 writes it.
+
+    Args:
+        image: two axes, each of 3 pixels or more.
+        weights: the filter.
+    """
+    return np.einsum("yxij,ij->yx", np.lib.stride_tricks.sliding_window_view(image, (3, 3)), weights)
+
+
+def moved(images: np.ndarray, pixels: int) -> np.ndarray:
+    """Return images, of shape (image, y, x), whose digits stand some pixels further to the right; paper comes in."""
+    width = images.shape[2]
+    return np.pad(images, ((0, 0), (0, 0), (pixels, 0)))[:, :, :width]
+
+
+# ---------------------------------------------------------------------------------------------------------- its checks
+
+
+@checks.verdict
+def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
+    """Lesson 05, exercise 1: the sums of a 3 x 3 filter at all its places."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        corner = np.arange(9).reshape(3, 3)
+        small = [(np.arange(h * w).reshape(h, w), corner) for h, w in ((3, 4), (3, 3), (5, 3))]
+        sizes = [(28, 28), (4, 9), (12, 5), *(tuple(map(int, size)) for size in rng.integers(3, 30, (3, 2)))]
+        # Quarters and whole numbers: their sums are exact in any order and in single precision.
+        drawn = [(rng.integers(-8, 9, size) / 4, rng.integers(-8, 9, (3, 3)) / 4) for size in sizes]
+        drawn += [(rng.integers(0, 256, (6, 8)).astype(kind), rng.integers(-8, 9, (3, 3)) / 4) for kind in ("u1", "i8")]
+        return small + drawn
+
+    yield checks.judge_function(learner, convolve, cases)
+
+
 @checks.verdict
 def check_convolution_cost(learner: Callable[[int, int, int, int, int], tuple[int, int]]) -> Iterator[str]:
-    """Lesson 05, exercise 1: the parameters of a convolution without padding, and its multiplications for one image."""
+    """Lesson 05, exercise 2: the parameters of a convolution without padding, and its multiplications for one image."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [(28, 28, 1, 32, 3), (26, 26, 32, 64, 3), (5, 9, 2, 3, 5), (7, 4, 3, 2, 1)]
-        drawn = [
-            (*(int(n) for n in rng.integers(6, 40, 2)), *(int(n) for n in rng.integers(2, 20, 2)), int(size))
-            for size in rng.integers(1, 6, 20)
-        ]
-        return plain + drawn
+        large = [(400, 300, 64, 128, 5), (224, 224, 3, 64, 7), (1023, 517, 33, 65, 3)]
+        sizes = [(*rng.integers(6, 40, 2), *rng.integers(2, 20, 2), rng.integers(1, 6)) for _ in range(20)]
+        return plain + large + [tuple(map(int, size)) for size in sizes]
 
     def right(height: int, width: int, channels: int, filters: int, size: int) -> tuple[int, int]:
         places = (height - size + 1) * (width - size + 1)
         return (size**2 * channels + 1) * filters, places * size**2 * channels * filters
 
     yield checks.judge_function(learner, right, cases)
-    large = [(400, 300, 64, 128, 5), (224, 224, 3, 64, 7), (1023, 517, 33, 65, 3)]
-    for arguments in large + cases(np.random.default_rng()):  # whole numbers: to the last digit
-        expected, actual = right(*arguments), learner(*arguments)
-        came = f"for {learner.__name__}{arguments} expected {expected}, came {tuple(actual)}"
-        if any(isinstance(one, float | np.floating) for one in actual):
-            raise checks.NotYet(f"{came}; both are counts, so whole numbers (`/` makes a float, `//` does not).")
-        if not all(one == other for one, other in zip(expected, actual, strict=True)):
-            raise checks.NotYet(f"{came}; both are counts, and must be exact.")
+    first = learner(28, 28, 1, 32, 3)
+    if any(isinstance(one, float | np.floating) for one in first):
+        raise checks.NotYet(f"both are counts, so whole numbers (`/` makes a float, `//` does not); came {first}.")
 
 
 @checks.verdict
-def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
-    """Lesson 05, exercise 2: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
-
-    def right(image: np.ndarray) -> np.ndarray:
-        return np.lib.stride_tricks.sliding_window_view(image, (3, 3)).reshape(-1, 9)
-
-    small = [(np.arange(h * w).reshape(h, w),) for h, w in ((3, 4), (3, 3), (4, 3))]  # short enough to be read
-    yield checks.judge_function(learner, right, lambda rng: small)
-    rng = np.random.default_rng()
-    images = [rng.integers(-99, 100, (h, w)) for h, w in ((28, 28), (4, 9), (12, 5), *rng.integers(3, 30, (4, 2)))]
-    images += [rng.random((7, 6), "float32"), rng.integers(0, 256, (6, 8)).astype("uint8")]
-    for image in images:
-        width, before, expected = image.shape[1], image.copy(), right(image)
-        where = f"for an image of shape {image.shape} and type {image.dtype}"
-        try:
-            actual = np.asarray(learner(image))
-        except Exception as error:
-            raise checks.NotYet(f"{where} it stopped with {type(error).__name__}: {error}") from None
-        if actual.shape != expected.shape:
-            raise checks.NotYet(f"{where} expected an array of shape {expected.shape}, came one of {actual.shape}.")
-        if not np.array_equal(image, before):
-            raise checks.NotYet(f"{where} it changed the image; work on a copy.")
-        for row in np.flatnonzero((actual != expected).any(axis=1))[:1]:
-            y, x = divmod(int(row), width - 2)
-            raise checks.NotYet(
-                f"{where}, the row {row}, for the place y = {y}, x = {x}, "
-                f"expected {expected[row].tolist()}, came {actual[row].tolist()}"
-            )
-    yield f"{len(images)} larger images"
-
-
-@checks.verdict
-def check_own_change(
+def check_unmoved(
     build: Callable[[], keras.Model],
-    decide: Callable[[Sequence[float], Sequence[float]], str],
-    build_before: Callable[[], keras.Model],
-    prediction: object,
-    measure: Callable[[Mapping[str, keras.Model]], tuple[Measurement, ...]],
-    how: str,
+    train: Callable[[keras.Model], Sequence[float]],
+    others: Mapping[str, Sequence[float]],
 ) -> Iterator[str]:
-    """Lesson 05, exercise 3: a network that computes the same in another way, and what two measurements allow to say.
+    """Lesson 05, exercise 3: a network that answers alike wherever a digit stands, and still looks at its form.
 
-    Which form is faster is not judged: that is for the machine to say.
+    It is judged before any training, with random weights; how well it learns is told, and not judged.
 
     Args:
         build: the learner's network.
-        decide: the learner's rule, from the seconds of two forms to "faster", "slower" or "no claim".
-        build_before: returns the network to compare with.
-        prediction: what the learner expects `decide` to say.
-        measure: times the training of two networks in turn; the names it is given stand beside the numbers.
-        how: how long its runs are, and whether that is too short to judge.
+        train: trains it for a short time; returns the percentage of images that are right, by the pixels they moved.
+        others: such percentages of other networks, to be drawn beside it.
     """
-    _judge_same_network(build, build_before)
-    yield "build_mine: the same answers in another way"
-    _judge_letters(decide)
-    yield f"decide: {checks.judge_function(decide, _decide, _timings)}"
-    if prediction not in (None, ..., *CLAIMS):
-        raise checks.NotYet(f"guess: expected {_CLAIMS}, in small letters, or None; came {prediction!r}.")
-    before, after = measure({"before": build_before(), "mine": build()})
-    print(f"{before}\n{after}")
-    checks.compare_prediction(prediction, f"{decide(list(before.seconds), list(after.seconds))} ({how})")
+    model = _built(build)
+    rng = np.random.default_rng()
+    for _ in range(3):  # one draw may hide a difference
+        for weights in model.trainable_weights:
+            if len(weights.shape) == 1 and weights.name == "bias":  # zeros would hide that a border is no paper
+                weights.assign(rng.normal(0, 0.1, weights.shape))
+        spot = rng.integers(1, 256, 16, dtype=np.uint8)  # 4 x 4 pixels, far from every border
+        here, mixed = _answer(model, spot, 0, 0), _answer(model, rng.permutation(spot), 0, 0)
+        for down, right in [(0, 1), (1, 0), (0, -2), (-2, 0), (1, 2)]:
+            gap = float(np.abs(_answer(model, spot, down, right) - here).max())
+            if gap > 1e-4:
+                raise checks.NotYet(
+                    f"with random weights, a spot of 4 x 4 pixels that moves by {right} to the right and {down} down "
+                    f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? Yours: "
+                    f"{', '.join(type(layer).__name__ for layer in model.layers)}."
+                )
+        if np.abs(mixed - here).max() < 1e-6:
+            raise checks.NotYet(
+                "the same spot with its pixels mixed gets the same answer: the network sees how much ink there is, and "
+                "no form. Let a convolution look at neighbours first."
+            )
+    yield "the same answer wherever the digit stands"
+    found = {"yours, shortly trained": train(model), **others}
+    right_against_shift(found, "Digits that move: your network beside the two above")
 
 
-CLAIMS = ("faster", "slower", "no claim")
-_CLAIMS = '"faster", "slower" or "no claim"'
-
-
-def _judge_letters(decide: Callable[..., object]) -> None:
-    """Say so where an answer of `decide` is right but for its letters."""
-    try:
-        answers = [decide(before, after) for before, after in _timings(np.random.default_rng())]
-    except Exception:
-        return  # the judge of its answers tells
-    for said in answers:
-        if isinstance(said, str) and said not in CLAIMS and said.strip().lower() in CLAIMS:
-            raise checks.NotYet(f"decide returned {said!r}; the three answers are {_CLAIMS}, in small letters.")
-
-
-def _judge_same_network(build: Callable[[], keras.Model], build_before: Callable[[], keras.Model]) -> None:
-    """Raise NotYet unless a network has the weights of another and answers alike, and is written differently."""
+def _built(build: Callable[[], keras.Model]) -> keras.Model:
+    """Return the learner's network; NotDone or NotYet unless it takes images of 28 x 28 and gives ten numbers."""
     import keras
 
-    try:
-        model = build()
-    except Exception as error:
-        if "uint8" in str(error):
-            raise checks.NotYet(
-                "build_mine() stopped: a layer was given bytes (uint8), and cannot compute with them. "
-                "`layers.Rescaling`, right after `keras.Input`, makes fractions from 0 to 1 of them."
-            ) from None
-        raise checks.NotYet(f"build_mine() stopped with {type(error).__name__}: {error}") from None
+    model = checks.answer(build, who="build_mine()")
     if model is None or model is ...:
         raise checks.NotDone("build_mine() returns nothing.")
-    if isinstance(model, keras.Sequential) and not model.built:
-        raise checks.NotYet("build_mine() returns a network that does not know its input; begin with keras.Input.")
     if not isinstance(model, keras.Model):
         raise checks.NotYet(f"build_mine() returns one {type(model).__name__}; a Keras model is expected.")
-    if len(getattr(model, "inputs", None) or []) != 1:
-        raise checks.NotYet("build_mine() returns a network without one keras.Input; begin with it.")
-    before = build_before()
-    takes = str(getattr(model.inputs[0].dtype, "name", model.inputs[0].dtype))
-    if takes != "uint8":
-        raise checks.NotYet(
-            f'its input takes {takes}, and the images are bytes: give keras.Input dtype="uint8"'
-            + ("." if _scales(model) else ", and scale them: `Rescaling` is missing.")
-        )
-    if model.input_shape[0] not in (None, _BATCH):
-        raise checks.NotYet(f"its input takes {model.input_shape[0]} images at once; it is trained on {_BATCH}.")
-    for what, seen in _ALIKE.items():
-        expected, actual = seen(before), seen(model)
-        if expected != actual:
-            raise checks.NotYet(f"{what}: expected {expected}, as in article C's network; came {actual}.")
-    model.set_weights(before.get_weights())
-    _judge_same_answers(before, model)
-    if _steps(before) == _steps(model):
-        raise checks.NotYet(
-            f"it takes the same steps in the same order as before ({', '.join(_steps(model))}), so there is nothing to "
-            "measure: ReLU still comes before the pooling. (A ReLU after another changes nothing; and the check "
-            "compiles both networks alike.)"
-        )
+    if isinstance(model, keras.Sequential) and not model.built:
+        raise checks.NotYet("build_mine() returns a network that does not know its input; begin with keras.Input.")
+    for what, expected, shape in (("input", (28, 28, 1), model.input_shape), ("output", (10,), model.output_shape)):
+        if not isinstance(shape, tuple) or tuple(shape[1:]) != expected:
+            raise checks.NotYet(f"its {what} has the shape {shape}; expected (None, {', '.join(map(str, expected))}).")
+    return model
 
 
-_BATCH = 128  # images in a training step
-_ALIKE = {
-    "input shape": lambda model: model.input_shape[1:],
-    "output shape": lambda model: model.output_shape[1:],
-    "number of parameters": lambda model: model.count_params(),
-    "shapes of the weights": lambda model: [w.shape for w in model.weights],
-    "number of weights that learn": lambda model: len(model.trainable_weights),
-    "layers that act at random": lambda model: [_at_random(one) for one in _leaves(model) if _at_random(one)],
-    "types of its numbers": lambda model: sorted({one.compute_dtype for one in model.layers}),
-    "how its weights begin": lambda model: [
-        type(one.kernel_initializer).__name__ for one in _leaves(model) if hasattr(one, "kernel_initializer")
-    ],
-    "what training adds to the loss, or forbids the weights": lambda model: sum(
-        bool(getattr(one, name, None))
-        for one in (*_leaves(model), *model.weights)
-        for name in ("regularizer", "activity_regularizer", "constraint")
-    ),
-}
-
-
-def _judge_same_answers(before: keras.Model, model: keras.Model) -> None:
-    """Raise NotYet unless two networks answer alike with large weights, where a limit or a slope shows, too."""
-    kept, rng = before.get_weights(), np.random.default_rng()
-    for _ in range(3):  # one draw may hide a difference
-        expected, actual = _answers(before, model, kept, rng)
-        gap = float(np.abs(expected - actual).max())
-        if gap > 1e-4:
-            raise checks.NotYet(
-                f"with the same large weights and {_BATCH} images of random bytes, the probabilities should differ by "
-                f"less than 0.0001; they differ by up to {gap:.3g}. {_cause(before, model, expected, actual)}"
-            )
-
-
-def _answers(
-    before: keras.Model, model: keras.Model, kept: list[np.ndarray], rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """The answers of two networks with the same random weights to the same images; `kept` are put back."""
+def _answer(model: keras.Model, spot: np.ndarray, down: int, right: int) -> np.ndarray:
+    """What a network answers to an image with one spot, so far from its middle."""
     import keras
 
-    weights, size = [], 0.6  # of the numbers that a layer takes: first pixels from 0 to 1
-    for one in kept:
-        last = one.shape[-1] == model.output_shape[-1]
-        wanted = 2 if last else 20  # probabilities that are all 0 or 1 would hide a difference
-        scale = wanted / size / math.sqrt(one.size / one.shape[-1]) if one.ndim > 1 else wanted
-        weights.append(rng.normal(0, scale, one.shape).astype("float32"))
-        size = 20 if one.ndim == 1 else size
-    pixels = rng.integers(0, 256, (_BATCH, *model.input_shape[1:]), dtype=np.uint8)
-    answers = []
-    for network in (before, model):
-        network.set_weights(weights)
-        try:
-            answers.append(keras.ops.convert_to_numpy(network(pixels)).astype("float32"))
-        except Exception as error:
-            if not _scales(model):
-                raise checks.NotYet(
-                    "a layer cannot compute with bytes (uint8): `layers.Rescaling`, after `keras.Input`, is missing."
-                ) from None
-            said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-            reason = " ".join(line for line in said.splitlines() if line)[:200]
-            raise checks.NotYet(
-                f"on images of bytes (uint8) it stopped with {type(error).__name__}: {reason}"
-            ) from None
-        network.set_weights(kept)
-    return answers[0], answers[1]
+    image = np.zeros((1, 28, 28, 1), np.uint8)
+    image[0, 12 + down : 16 + down, 12 + right : 16 + right, 0] = spot.reshape(4, 4)
+    try:
+        return keras.ops.convert_to_numpy(model(image)).astype("float32")
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise checks.NotYet(f"on an image of bytes (uint8) it stopped with {type(error).__name__}: {reason}") from None
 
 
-def _cause(before: keras.Model, model: keras.Model, expected: np.ndarray, actual: np.ndarray) -> str:
-    """Say why two networks answer differently: softmax where that was tried, else the steps of both."""
-    if not _scales(model):
-        return "It does not scale bytes: `Rescaling` is missing."
-    powers = np.exp(actual - actual.max(axis=1, keepdims=True))
-    if np.allclose(powers / powers.sum(axis=1, keepdims=True), expected, atol=1e-4):
-        return "With softmax after its last layer they would agree: `softmax` is missing."
-    theirs, yours = _steps(before), _steps(model)
-    lacks = sorted((Counter(theirs) - Counter(yours)).elements())
-    return (
-        f"Yours lacks: {', '.join(lacks)}." if lacks else ""
-    ) + f"\nsteps before: {', '.join(theirs)}\nyours:        {', '.join(yours)}"
+# --------------------------------------------------------------------------------------------------------- its figures
 
 
-def _leaves(model: keras.Model) -> Iterator[keras.Operation]:
-    """Yield a network's layers and other operations in their order, those of networks in it among them."""
-    for one in getattr(model, "operations", None) or model.layers:
-        if hasattr(one, "layers"):
-            yield from _leaves(one)
-        else:
-            yield one
-
-
-def _scales(model: keras.Model) -> bool:
-    return any(type(one).__name__ == "Rescaling" for one in _leaves(model))
-
-
-def _at_random(layer: keras.Operation) -> str:
-    """Return what a layer does at random, and to how many numbers of an image; empty if it does nothing so."""
-    if not hasattr(layer, "seed_generator"):
-        return ""
-    numbers = math.prod(layer.output.shape[1:])
-    shape = f", noise_shape={layer.noise_shape}" if getattr(layer, "noise_shape", None) else ""
-    return f"{type(layer).__name__}({getattr(layer, 'rate', '')}{shape}) of {numbers:,} numbers"
-
-
-def _steps(model: keras.Model) -> list[str]:
-    """Return what a network computes, step by step, without steps that change nothing.
-
-    An activation is a step of its own, wherever it is written. Left out are layers that pass on what they are given,
-    and a ReLU where no number is negative.
-    """
-    steps, positive = [], False
-    for one in _leaves(model):
-        name = type(one).__name__
-        if name == "MaxPooling2D" and tuple(one.pool_size) == tuple(one.strides) == (1, 1):
-            continue
-        plain = name == "ReLU" and one.max_value is None and not one.negative_slope and not one.threshold
-        activation = getattr(getattr(one, "activation", None), "__name__", "linear")
-        for step in ("relu" if plain else "linear" if name == "Activation" else name.lower(), activation):
-            if step in ("linear", "inputlayer", "flatten", "reshape", "identity") or (step == "relu" and positive):
-                continue
-            steps.append(step)
-            positive = step == "relu" or (positive and step in ("maxpooling2d", "dropout"))
-    return steps
-
-
-def _decide(before: Sequence[float], after: Sequence[float]) -> str:
-    """The lesson's rule: a gap between the medians that is larger than the larger spread, or no claim."""
-    gap = np.median(after) - np.median(before)
-    spreads = [np.subtract(*np.percentile(seconds, [75, 25])) for seconds in (before, after)]
-    return "no claim" if abs(gap) <= max(spreads) else "slower" if gap > 0 else "faster"
-
-
-def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
-    """Pairs of timings, in seconds, that every usual definition of a quartile judges alike."""
-
-    def runs(middle: float, spread: float, one_of_them: float | None = None) -> list[float]:
-        seconds = [middle + spread * step / 8 for step in range(-4, 5)]
-        seconds[-1] = one_of_them or seconds[-1]
-        return [round(float(one), 4) for one in rng.permutation(seconds)]
-
-    return [
-        ([1.0, 1.01, 1.02, 1.03, 1.04], [0.5, 0.51, 0.52, 0.53, 0.54]),
-        ([0.5, 0.51, 0.52, 0.53, 0.54], [1.0, 1.01, 1.02, 1.03, 1.04]),
-        ([1.0, 1.1, 1.2, 1.3, 1.4], [1.05, 1.15, 1.25, 1.35, 1.45]),
-        ([1.0, 1.01, 1.02, 2.0, 1.03, 1.04, 1.05], [1.5, 1.51, 1.52, 1.2, 1.53, 1.54, 1.55]),  # not sorted
-        (runs(1.0, 0.08), runs(0.8, 0.08, one_of_them=9.0)),  # the mean says slower
-        (runs(1.0, 0.08, one_of_them=9.0), runs(1.3, 0.08)),  # and here faster
-        (runs(1.0, 0.8), runs(0.9, 0.01)),  # the larger spread decides
-        (runs(1.0, 0.01), runs(1.1, 0.8)),
-        (runs(1.0, 0.8), runs(0.7, 0.01)),  # not the mean of both spreads
-        (runs(1.0, 0.08), runs(1.3, 0.08, one_of_them=0.05)),  # so does the fastest run
-        (runs(1.0, 0.1), runs(1.08, 0.1)),  # larger than each spread, and smaller than both together
-        (runs(0.05, 0.001), runs(0.06, 0.001)),
-        (runs(60.0, 1.0), runs(61.0, 5.0)),
-        ([2.0] * 5, [2.0] * 5),  # a gap as large as the spread is not larger: both 0
-        ([1.0] * 4 + [2.0] + [3.0] * 4, [3.0] * 4 + [4.0] + [5.0] * 4),  # and here both 2
-        ([1.0] * 3 + [3.0] * 3, [4.5] * 6),  # an even number of runs: the median is 2
-        ([3.0] * 3 + [1.0] * 3, [3.5] * 5),
-    ]
-
-
-# ------------------------------------------------------------------------------------------------------ its figures
-
-
-def one_place(image: np.ndarray, weights: np.ndarray, result: np.ndarray, y: int, x: int) -> None:
+def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     """Show what a convolution does at one place: nine pixels, nine weights, and where their sum is written.
 
     Args:
         image: the pixels, from 0 to 1; two axes.
         weights: a filter of 3 x 3 numbers.
-        result: the sums at all places.
-        y: row of the place, in `result`.
-        x: column of the place, in `result`.
+        y: row of the place, from 0.
+        x: column of the place, from 0.
     """
     from matplotlib.patches import Rectangle
 
-    rows, columns = result.shape
+    rows, columns = (size - 2 for size in image.shape)
     if not (0 <= y < rows and 0 <= x < columns):
         raise WorkshopError(
             f"There is no place y={y}, x={x}.",
@@ -357,9 +170,14 @@ def one_place(image: np.ndarray, weights: np.ndarray, result: np.ndarray, y: int
             f"Choose y from 0 to {rows - 1} and x from 0 to {columns - 1}.",
         )
     pixels = image[y : y + 3, x : x + 3]
-    pictures = (image, pixels, weights, result)
-    titles = (f"{image.shape[0]} x {image.shape[1]} pixels", "the nine in the box", "times the filter", "all sums")
-    title = f"At row {y}, column {x}: nine pixels times nine weights, added up: {result[y, x]:.2f}"
+    pictures = (image, pixels, weights, pixels * weights + 0.0)  # no -0
+    titles = (
+        f"{image.shape[0]} x {image.shape[1]} pixels",
+        "the nine in the box",
+        "times the filter",
+        "are nine products",
+    )
+    title = f"At row {y}, column {x}: nine pixels times nine weights, added up: {(pixels * weights).sum():.2f}"
     with figure(7.5, 2.5, ncols=4) as (drawn, axes):
         for one, picture, above in zip(axes, pictures, titles, strict=True):
             _picture(one, picture, above)
@@ -369,9 +187,30 @@ def one_place(image: np.ndarray, weights: np.ndarray, result: np.ndarray, y: int
                     colour = "white" if dark else "black"
                     one.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=colour)
         axes[0].add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
-        axes[3].add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="black", lw=2))
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. Four pictures: {', '.join(titles)}.")
+
+
+def moving_filter(image: np.ndarray, result: np.ndarray, places: Sequence[tuple[int, int]]) -> None:
+    """Show a filter on its way over an image: above where it lies, below the sums that are written by then.
+
+    Args:
+        image: the pixels; two axes.
+        result: the sums at all places.
+        places: row and column of each moment that is shown.
+    """
+    from matplotlib.patches import Rectangle
+
+    title = "The filter moves through the image, row by row; each place gives one sum"
+    with figure(7.5, 4.2, nrows=2, ncols=len(places)) as (drawn, axes):
+        for (upper, lower), (y, x) in zip(axes.T, places, strict=True):
+            written = np.where(np.arange(result.size).reshape(result.shape) <= y * result.shape[1] + x, result, np.nan)
+            _picture(upper, image, f"row {y}, column {x}")
+            _picture(lower, written, "sums so far", float(np.abs(result).max()))
+            lower.set_facecolor("lightgrey")
+            upper.add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}: {len(places)} moments; below, the sums that are not written yet are grey.")
 
 
 def _picture(axes: Axes, image: np.ndarray, above: str, largest: float = 0.0) -> None:
@@ -391,8 +230,7 @@ def heatmaps(
     images: Sequence[np.ndarray],
     titles: Sequence[str],
     title: str,
-    columns: int = 2,
-    scales: Sequence[float] | None = None,
+    columns: int,
 ) -> None:
     """Show arrays as pictures: blue above zero, white at zero, orange below.
 
@@ -401,7 +239,6 @@ def heatmaps(
         titles: what stands above each.
         title: the message of the figure.
         columns: pictures in a row.
-        scales: for each the number that has the full colour; without them each its own largest.
     """
     rows = -(-len(images) // columns)
     size = min(7.5 / columns, 2.6)
@@ -410,12 +247,29 @@ def heatmaps(
         drawn,
         axes,
     ):
-        for one in axes.flat[len(images) :]:
-            one.axis("off")
-        for one, image, above, largest in zip(axes.flat, images, titles, scales or [0.0] * len(images), strict=False):
-            _picture(one, image, above, largest)
+        for one, image, above in zip(axes.flat, images, titles, strict=False):
+            _picture(one, image, above)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}: {len(images)} pictures.")
+
+
+def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw how many percent of the images each network gets right, by the pixels that their digits were moved.
+
+    Args:
+        found: for each network the percentages without a move, moved by one pixel, by two, and so on.
+        title: the message of the figure.
+    """
+    with figure(7.5, 3.2) as (drawn, axes):
+        for (name, percents), marker in zip(found.items(), "os^", strict=False):
+            colour = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
+            axes.plot(range(len(percents)), percents, color=colour, marker=marker, label=name)
+            axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
+        axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on test images (%)", ylim=(0, 104))
+        axes.legend(loc="upper right")
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    words = "; ".join(f"{name}: {', '.join(f'{one:.0f}' for one in percents)}" for name, percents in found.items())
+    show(drawn, f"{title}. Percent of the test images that are right, moved by 0, 1, 2 and more pixels: {words}.")
 
 
 def part_filters(maps: np.ndarray, count: int = 8) -> list[int]:
@@ -434,232 +288,124 @@ def part_filters(maps: np.ndarray, count: int = 8) -> list[int]:
     return sorted(nearest[:count].tolist())
 
 
-def tell_change(first: np.ndarray, now: np.ndarray) -> str:
-    """Say how far training has moved a layer's filters from the random numbers of their start.
+# -------------------------------------------------------------------------------- the second sitting: what it judges
+
+
+def false_claims(times: Sequence[float], runs: int, rule: Callable[[np.ndarray, np.ndarray], bool]) -> float:
+    """Return how often, from 0 to 1, a rule claims that the same work differs; exercise 1 of lesson 05b writes it.
 
     Args:
-        first: the weights before the training.
-        now: the weights after it, of the same shape.
+        times: the seconds of many runs of one piece of work.
+        runs: how many of them are drawn for each of the two.
+        rule: says whether it claims a difference.
     """
-    moved = float(np.abs(now - first).mean() / np.abs(first).mean())
-    seen = "mostly still the random numbers of the start" if moved < 0.5 else "no longer those of the start"
-    return f"training changed these numbers by {moved:.0%} of their first size: they are {seen}"
+    rng = np.random.default_rng()
+    return sum(bool(rule(*rng.choice(times, (2, runs)))) for _ in range(1_000)) / 1_000
 
 
-# Accuracy in percent on the 10,000 test images after each of article C's 12 epochs with Adadelta, by its learning rate.
-# Recorded once, in November 2026: seed 0, batches of 128, mixed_bfloat16, TensorFlow 2.21 on two cores of an AMD EPYC
-# (Zen 5), Keras 3.15.
-RECORDED = {
-    0.001: (36.61, 51.58, 63.01, 69.17, 72.48, 75.0, 76.91, 78.65, 80.41, 81.49, 82.56, 83.35),
-    1.0: (98.03, 98.6, 98.83, 98.93, 98.95, 99.02, 99.05, 99.07, 99.01, 99.17, 99.15, 99.07),
-}
+@checks.verdict
+def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
+    """Lesson 05b, exercise 1: how often a rule claims a difference between two timings of the same work."""
+    times = 1 + np.random.default_rng().standard_exponential(200)
+    for runs in (4, 9):
+        asked: list[tuple[tuple, tuple]] = []
+
+        def rule(one: Sequence[float], other: Sequence[float], asked: list = asked) -> bool:
+            asked.append((tuple(one), tuple(other)))
+            return np.median(one) > 1.2 * np.median(other)
+
+        share = checks.answer(learner, times, runs, rule, who="false_claims")
+        if share is None or share is ...:
+            raise checks.NotDone("false_claims returns nothing.")
+        if {len(part) for pair in asked for part in pair} != {runs}:
+            raise checks.NotYet(f"with runs = {runs} the rule was not always given {runs} and {runs} times.")
+        if min(len({pair[part] for pair in asked}) for part in (0, 1)) < 900 or any(a == b for a, b in asked):
+            raise checks.NotYet(f"expected 1,000 new draws for both; came {len(asked)} questions, some of them alike.")
+        if not {one for pair in asked for part in pair for one in part} <= set(times):
+            raise checks.NotYet("the rule was given times that are not among `times`.")
+        expected = sum(np.median(one) > 1.2 * np.median(other) for one, other in asked) / len(asked)
+        if not isinstance(share, int | float | np.number) or abs(share - expected) > 1e-6:
+            raise checks.NotYet(f"for some rule expected the share {expected:.3f}, from 0 to 1; came {share!r}.")
+        yield f"draws of {runs}"
 
 
-def learning_rates() -> None:
-    """Draw the recorded accuracy of the whole training for each learning rate."""
-    epochs = range(1, 13)
-    title = "The default rate fails in a way that looks plausible (MNIST, recorded once)"
-    with figure(7.5, 3.2) as (drawn, axes):
-        for (rate, accuracies), colour, marker in zip(RECORDED.items(), (ORANGE, BLUE), "os", strict=True):
-            axes.plot(epochs, accuracies, color=colour, marker=marker, label=f"learning rate {rate}")
-            axes.annotate(f"{accuracies[-1]:.1f} %", (12, accuracies[-1]), xytext=(0, -14), ha="center",
-                          textcoords="offset points", fontsize=9)  # fmt: skip
-        axes.set(xlabel="epoch", ylabel="right on test images (%)", ylim=(0, 104), xticks=epochs)
-        axes.legend(loc="lower right")
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    ends = " and ".join(f"{accuracies[-1]:.1f} % with {rate}" for rate, accuracies in RECORDED.items())
-    show(drawn, f"{title}: accuracy against epoch; after 12 epochs {ends}.")
+@checks.verdict
+def check_decide(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
+    """Lesson 05b, exercise 2: what two timings allow to say, by the rule of the course."""
+    yield checks.judge_function(learner, decide, _timings)
 
 
-def trials(tried: Sequence[Trial], steps: int, title: str) -> None:
-    """Draw the time of a training step for each change that was tried, the form before it, and what became of it.
-
-    Args:
-        tried: what `lesson_05.greedy_ablation` returns.
-        steps: training steps in one run of a trial.
-        title: the message of the figure, with the device.
-    """
-    milliseconds, longest, words = 1e3 / steps, 1.0, []
-    with figure(7.5, 0.55 * len(tried) + 1.2) as (drawn, axes):
-        for row, trial in enumerate(tried):
-            if trial.run is None:
-                _beside(axes, 0, row, trial.verdict)
-                words.append(f"{trial.name}: {trial.verdict}")
-                continue
-            colour = BLUE if trial.verdict == "kept" else GREY
-            for at, run, shade, verdict in (
-                (row - 0.2, trial.before, ORANGE, ""), (row + 0.2, trial.run, colour, f"  {trial.verdict}")
-            ):  # fmt: skip
-                low, high, median = (milliseconds * seconds for seconds in (*run.quartiles, run.median))
-                axes.barh(at, median, color=shade, height=0.36)
-                axes.plot([low, high], [at, at], color="black", lw=1.5)
-                _beside(axes, max(high, median), at, f"{duration(median / 1e3)}{verdict}")
-                longest = max(longest, median)
-            before, after = (duration(run.median / steps) for run in (trial.before, trial.run))
-            words.append(f"{trial.name}: {before} before, {after} with it, {trial.verdict}")
-        axes.set_yticks(range(len(tried)), [f"+ {trial.name}" for trial in tried])
-        axes.set(xlabel="time of one training step (ms)", xlim=(0, 1.6 * longest), ylim=(len(tried) - 0.5, -0.5))
-        axes.grid(axis="y", visible=False)
-        shades = {"the form before": ORANGE, "with the change, kept": BLUE, "with the change, not kept": GREY}
-        handles = [axes.barh(0, 0, color=shade, label=label) for label, shade in shades.items()]
-        axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=3, fontsize=9)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    show(drawn, f"{title} Milliseconds a step. {'; '.join(words)}.")
-
-
-def _beside(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
-
-
-# ---------------------------------------------------------------------------------------------------- its machinery
-
-
-TOO_SHORT = "too short to judge"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One change of a training that was tried on top of those that were kept before it."""
-
-    name: str  # what was changed
-    before: Measurement | None  # the form without the change, measured in turn with it; None if not measured
-    run: Measurement | None  # the form with it; None if it was not measured
-    verdict: str  # "kept", "dropped: no clear gain", "dropped: slower", TOO_SHORT, or why it was not measured
-
-
-def greedy_ablation(
-    prepare: Callable[..., Callable[[], object]],
-    measure: Callable[[Mapping[str, Callable[[], object]]], tuple[Measurement, ...]],
-    candidates: Mapping[str, Mapping[str, object] | str],
-    budget: float = math.inf,
-    judge: bool = True,
-) -> tuple[dict[str, object], list[Trial]]:
-    """Try changes one after another, each on top of those that were kept, and keep what is clearly faster.
-
-    Args:
-        prepare: given the options of a form, returns a function that runs it once; without options, the first form.
-        measure: times such functions in turn. Each change is measured beside the form before it.
-        candidates: for each change its name and the options that make it, or why it is not tried here.
-        budget: seconds for all trials; one that would take longer, judged by the longest so far, is not begun.
-            `workload.budget` knows when there is no limit.
-        judge: whether the runs are long enough to keep or drop a change; without it nothing is kept.
-
-    Returns:
-        The options that were kept, and every trial in its order.
-    """
-    kept: dict[str, object] = {}
-    best = prepare()
-    trials, spent = [], [0.0]
-    for name, change in candidates.items():
-        if isinstance(change, str):
-            trials.append(Trial(name, None, None, change))
-            continue
-        if sum(spent) + max(spent) > budget:
-            trials.append(Trial(name, None, None, f"not tried: no time left of {budget:.0f} s"))
-            continue
-        began = time.perf_counter()
-        try:
-            with caught_stderr():  # TensorFlow's log lines of the first use of a compiler
-                changed = prepare(**{**kept, **change})
-                before, run = measure({"the form before it": best, name: changed})
-        except Exception as error:  # an operation that this device or backend does not have
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
-            trials.append(Trial(name, None, None, f"not possible here: {reason}"))
-            continue
-        finally:
-            spent.append(time.perf_counter() - began)
-        claim = _claim(before, run)
-        verdict = "kept" if claim == "faster" else f"dropped: {'slower' if claim == 'slower' else 'no clear gain'}"
-        trials.append(Trial(name, before, run, verdict if judge else TOO_SHORT))
-        if trials[-1].verdict == "kept":
-            kept, best = {**kept, **change}, changed
-    return kept, trials
-
-
-def _claim(before: Measurement, after: Measurement) -> str:
-    if not is_clear(before, after):
+def decide(before: Sequence[float], after: Sequence[float]) -> str:
+    """Return "faster", "slower" or "no claim" for the second of two timings, by the rule of the course."""
+    first, second = (Measurement("", "", tuple(seconds)) for seconds in (before, after))
+    if not timing.is_clear(first, second):
         return "no claim"
-    return "faster" if after.median < before.median else "slower"
+    return "faster" if second.median < first.median else "slower"
 
 
-def alone_and_on_top(
-    tried: Sequence[Trial],
-    prepare: Callable[..., Callable[[], object]],
-    measure: Callable[[Mapping[str, Callable[[], object]]], tuple[Measurement, ...]],
-    change: Mapping[str, object],
-) -> None:
-    """Print what the last change of a greedy ablation gains on the form to start from, and what it gained there.
+def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
+    """Pairs of timings, in seconds, that every usual definition of a quartile judges alike."""
 
-    Args:
-        tried: what `greedy_ablation` returns.
-        prepare: as for `greedy_ablation`.
-        measure: as for `greedy_ablation`.
-        change: the options of the last change.
-    """
-    last = tried[-1]
-    if last.run is None:
-        print(f"{last.name}: {last.verdict}, so there is nothing to compare")
-        return
-    if not any(trial.verdict == "kept" for trial in tried[:-1]):
-        why = f" ({TOO_SHORT})" if last.verdict == TOO_SHORT else ""
-        print(f"{last.name}: nothing was kept before it{why}, so alone and on top are the same form")
-        return
-    with caught_stderr():
-        alone = measure({"the form to start from": prepare(), last.name: prepare(**change)})
-    claims = []
-    for where, (before, after) in (("alone", alone), ("on top", (last.before, last.run))):
-        print(f"{where}: {compare(before, after)}")
-        claims.append(_claim(before, after))
-    if "no claim" in claims:
-        print("These runs cannot tell whether the order matters.")
-    elif claims[0] == claims[1]:
-        print(f"{claims[0]} both ways: the order does not change the verdict on this change")
-    else:
-        print("The verdict on this change depends on the order.")
+    def runs(middle: float, spread: float, count: int = 13, outlier: float = 0.0) -> list[float]:
+        seconds = middle + spread * np.linspace(-0.5, 0.5, count)  # the quartiles are 0.5 to 0.75 spreads apart
+        seconds[-1] = outlier or seconds[-1]
+        return [round(float(one), 4) for one in rng.permutation(seconds)]
+
+    return [
+        (runs(1.0, 0.1), runs(0.5, 0.1)),
+        (runs(0.5, 0.1), runs(1.0, 0.1)),
+        (runs(1.0, 0.1, 5), runs(1.12, 0.1, 5)),  # enough for 13 runs, too little for 5
+        (runs(1.22, 0.1, 5), runs(1.0, 0.1, 5)),
+        (runs(1.0, 0.1, 9), runs(1.068, 0.1, 9)),
+        (runs(1.0, 0.1, 9), runs(0.9, 0.1, 9)),
+        (runs(1.0, 0.1, 26), runs(1.04, 0.1, 26)),  # more runs never allow less than one spread
+        (runs(1.0, 0.1, 26), runs(1.065, 0.1, 26)),
+        (runs(1.0, 0.1), runs(1.12, 0.1, 5)),  # the smaller number of runs counts
+        (runs(1.12, 0.1, 5), runs(1.0, 0.1)),
+        (runs(1.0, 0.08), runs(0.8, 0.08, outlier=9.0)),  # the mean says slower
+        (runs(1.0, 0.08, outlier=9.0), runs(1.3, 0.08)),  # and here faster
+        (runs(1.0, 0.08), runs(1.3, 0.08, outlier=0.05)),  # so does the fastest run
+        (runs(1.0, 0.8), runs(0.9, 0.01)),  # the larger spread decides
+        (runs(1.0, 0.01), runs(1.1, 0.8)),
+        (runs(1.0, 0.8), runs(0.7, 0.01)),  # not the mean of both spreads
+        (runs(1.0, 0.1), runs(1.08, 0.1)),  # larger than each spread, and smaller than both together
+        ([2.0] * 13, [2.0] * 13),  # a gap as large as the spread is not larger: both 0
+        ([1.0] * 6 + [2.0] + [3.0] * 6, [3.0] * 6 + [4.0] + [5.0] * 6),  # and here both 2
+        ([1.0] * 7 + [3.0] * 7, [4.5] * 14),  # an even number of runs: the median is 2
+    ]
 
 
-def time_steps(
-    models: Mapping[str, tuple[keras.Model, np.ndarray]], labels: np.ndarray, batch: int, steps: int, device: str
-) -> tuple[Measurement, ...]:
-    """Time runs of a few training steps of several networks, interleaved.
+@checks.verdict
+def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
+    """Lesson 05b, exercise 3: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
 
-    Args:
-        models: for each name a compiled network and images of the form that it takes, at least batch * steps.
-        labels: integers of shape (n,).
-        batch: images in a step.
-        steps: in one run.
-        device: the name of the device that trains.
-    """
-    n = batch * steps
-    ways = {
-        name: functools.partial(model.fit, images[:n], labels[:n], batch_size=batch, verbose=0)
-        for name, (model, images) in models.items()
-    }
-    return tuple(timing.measure_interleaved(ways, device, 3).values())
+    def right(image: np.ndarray) -> np.ndarray:
+        return np.lib.stride_tricks.sliding_window_view(image, (3, 3)).reshape(-1, 9)
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        small = [(np.arange(h * w).reshape(h, w),) for h, w in ((3, 4), (3, 3), (4, 3))]  # short enough to be read
+        sizes = ((28, 28), (4, 9), (12, 5), *rng.integers(3, 30, (4, 2)))
+        return [*small, *((rng.integers(-99, 999, size),) for size in sizes), (rng.random((7, 6)),)]
+
+    yield checks.judge_function(learner, right, cases)
+    image = np.random.default_rng().random((8, 6))
+    if not np.array_equal(learner(image), right(image)):
+        raise checks.NotYet("for an image of float64 the values are rounded; expected the pixels as they are.")
 
 
-def time_trainings(
-    models: Mapping[str, keras.Model], images: np.ndarray, labels: np.ndarray, repeats: int, device: str
-) -> tuple[Measurement, ...]:
-    """Time the training of several networks, interleaved.
+# --------------------------------------------------------------------------- the second sitting: other ways to compute
 
-    Args:
-        models: for each form its network; all are compiled here, in the same way.
-        images: uint8 array that every network takes; one run trains on all of them once, in batches of 128.
-        labels: integers of shape (n,).
-        repeats: runs of each that count, after one that does not.
-        device: the name of the device that trains.
-    """
+
+def exchange(model: keras.Model, others: Mapping[type, type]) -> keras.Model:
+    """Return a new network with the layers of another, some of them of other classes, and with the same weights."""
     import keras
 
-    for model in models.values():
-        how = {"jit_compile": keras.backend.backend() == "jax", "metrics": ["accuracy"]}
-        model.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy", **how)
-    ways = {
-        name: functools.partial(model.fit, images, labels, batch_size=_BATCH, verbose=0)
-        for name, model in models.items()
-    }
-    return tuple(timing.measure_interleaved(ways, device, repeats).values())
+    def other(layer: keras.Layer) -> keras.Layer:
+        return others.get(type(layer), type(layer)).from_config(layer.get_config())
+
+    exchanged = keras.models.clone_model(model, clone_function=other)
+    exchanged.set_weights(model.get_weights())
+    return exchanged
 
 
 @functools.cache
