@@ -34,8 +34,7 @@ def convolve(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def moved(images: np.ndarray, pixels: int) -> np.ndarray:
     """Return images, of shape (image, y, x), whose digits stand some pixels further to the right; paper comes in."""
-    width = images.shape[2]
-    return np.pad(images, ((0, 0), (0, 0), (pixels, 0)))[:, :, :width]
+    return np.pad(images, ((0, 0), (0, 0), (pixels, 0)))[:, :, : images.shape[2]]
 
 
 # ---------------------------------------------------------------------------------------------------------- its checks
@@ -99,7 +98,7 @@ def check_unmoved(
             if len(weights.shape) == 1 and weights.name == "bias":  # zeros would hide that a border is no paper
                 weights.assign(rng.normal(0, 0.1, weights.shape))
         spot = rng.integers(1, 256, 16, dtype=np.uint8)  # 4 x 4 pixels, far from every border
-        here, mixed = _answer(model, spot, 0, 0), _answer(model, rng.permutation(spot), 0, 0)
+        here = _answer(model, spot, 0, 0)
         for down, right in [(0, 1), (1, 0), (0, -2), (-2, 0), (1, 2)]:
             gap = float(np.abs(_answer(model, spot, down, right) - here).max())
             if gap > 1e-4:
@@ -108,7 +107,8 @@ def check_unmoved(
                     f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? Yours: "
                     f"{', '.join(type(layer).__name__ for layer in model.layers)}."
                 )
-        if np.abs(mixed - here).max() < 1e-6:
+        pairs = [(one, rng.permutation(one)) for one in (spot, spot // 16)]  # strong ink may saturate every answer
+        if all(np.abs(_answer(model, a, 0, 0) - _answer(model, b, 0, 0)).max() < 1e-6 for a, b in pairs):
             raise checks.NotYet(
                 "the same spot with its pixels mixed gets the same answer: the network sees how much ink there is, and "
                 "no form. Let a convolution look at neighbours first."
@@ -141,11 +141,8 @@ def _answer(model: keras.Model, spot: np.ndarray, down: int, right: int) -> np.n
 
     image = np.zeros((1, 28, 28, 1), np.uint8)
     image[0, 12 + down : 16 + down, 12 + right : 16 + right, 0] = spot.reshape(4, 4)
-    try:
-        return keras.ops.convert_to_numpy(model(image)).astype("float32")
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise checks.NotYet(f"on an image of bytes (uint8) it stopped with {type(error).__name__}: {reason}") from None
+    answer = checks.answer(model, image, who="on an image of bytes (uint8) the network")
+    return keras.ops.convert_to_numpy(answer).astype("float32")
 
 
 # --------------------------------------------------------------------------------------------------------- its figures
@@ -226,12 +223,7 @@ def _picture(axes: Axes, image: np.ndarray, above: str, largest: float = 0.0) ->
     axes.set_title(above, fontsize=9, loc="center")
 
 
-def heatmaps(
-    images: Sequence[np.ndarray],
-    titles: Sequence[str],
-    title: str,
-    columns: int,
-) -> None:
+def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, columns: int) -> None:
     """Show arrays as pictures: blue above zero, white at zero, orange below.
 
     Args:
@@ -273,10 +265,9 @@ def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> Non
 
 
 def part_filters(maps: np.ndarray, count: int = 8) -> list[int]:
-    """Return the filters that answer to parts of digits: to less than a whole one, and to more than a point.
+    """Return the filters that answer to parts of digits: whose strong answers fill nearest to 4 % of the images.
 
-    Those whose strong answers, above half of their largest, fill nearest to 4 % of the images. A whole digit fills some
-    12 % of MNIST's images. Filters that answer nowhere come last.
+    A whole digit fills some 12 % of MNIST's images. Filters that answer nowhere come last.
 
     Args:
         maps: what each filter makes of each image, of shape (image, filter, y, x).
@@ -353,7 +344,6 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
 
     return [
         (runs(1.0, 0.1), runs(0.5, 0.1)),
-        (runs(0.5, 0.1), runs(1.0, 0.1)),
         (runs(1.0, 0.1, 5), runs(1.12, 0.1, 5)),  # enough for 13 runs, too little for 5
         (runs(1.22, 0.1, 5), runs(1.0, 0.1, 5)),
         (runs(1.0, 0.1, 9), runs(1.068, 0.1, 9)),
@@ -361,12 +351,10 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
         (runs(1.0, 0.1, 26), runs(1.04, 0.1, 26)),  # more runs never allow less than one spread
         (runs(1.0, 0.1, 26), runs(1.065, 0.1, 26)),
         (runs(1.0, 0.1), runs(1.12, 0.1, 5)),  # the smaller number of runs counts
-        (runs(1.12, 0.1, 5), runs(1.0, 0.1)),
         (runs(1.0, 0.08), runs(0.8, 0.08, outlier=9.0)),  # the mean says slower
         (runs(1.0, 0.08, outlier=9.0), runs(1.3, 0.08)),  # and here faster
         (runs(1.0, 0.08), runs(1.3, 0.08, outlier=0.05)),  # so does the fastest run
         (runs(1.0, 0.8), runs(0.9, 0.01)),  # the larger spread decides
-        (runs(1.0, 0.01), runs(1.1, 0.8)),
         (runs(1.0, 0.8), runs(0.7, 0.01)),  # not the mean of both spreads
         (runs(1.0, 0.1), runs(1.08, 0.1)),  # larger than each spread, and smaller than both together
         ([2.0] * 13, [2.0] * 13),  # a gap as large as the spread is not larger: both 0
@@ -455,9 +443,8 @@ def _refuse_unless(layer: keras.Layer, **settings: object) -> None:
     """Refuse what a layer's other way to compute does not know; when it is made, where Keras adds nothing to errors."""
     for name, value in settings.items():
         if getattr(layer, name) != value:
-            kind = type(layer).__name__
             raise WorkshopError(
-                f"{kind} cannot compute with {name}={getattr(layer, name)!r}.",
+                f"{type(layer).__name__} cannot compute with {name}={getattr(layer, name)!r}.",
                 f"It computes what {type(layer).__base__.__name__} does with {name}={value!r}, in another way.",
                 f"Build the network with {name}={value!r}, or with the layer that Keras has.",
             )
