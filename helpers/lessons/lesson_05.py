@@ -257,11 +257,11 @@ def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> Non
             colour = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
             axes.plot(range(len(percents)), percents, color=colour, marker=marker, label=name)
             axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
-        axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on test images (%)", ylim=(0, 104))
-        axes.legend(loc="upper right")
+        axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))
+        axes.legend(loc="lower left")
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     words = "; ".join(f"{name}: {', '.join(f'{one:.0f}' for one in percents)}" for name, percents in found.items())
-    show(drawn, f"{title}. Percent of the test images that are right, moved by 0, 1, 2 and more pixels: {words}.")
+    show(drawn, f"{title}. Percent of unseen images that are right, moved by 0, 1, 2 and more pixels: {words}.")
 
 
 def part_filters(maps: np.ndarray, count: int = 8) -> list[int]:
