@@ -354,7 +354,7 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
         (runs(1.0, 0.08), runs(0.8, 0.08, outlier=9.0)),  # the mean says slower
         (runs(1.0, 0.08, outlier=9.0), runs(1.3, 0.08)),  # and here faster
         (runs(1.0, 0.08), runs(1.3, 0.08, outlier=0.05)),  # so does the fastest run
-        (runs(1.0, 0.8), runs(0.9, 0.01)),  # the larger spread decides
+        (runs(1.0, 0.01), runs(1.1, 0.8)),  # the larger spread decides
         (runs(1.0, 0.8), runs(0.7, 0.01)),  # not the mean of both spreads
         (runs(1.0, 0.1), runs(1.08, 0.1)),  # larger than each spread, and smaller than both together
         ([2.0] * 13, [2.0] * 13),  # a gap as large as the spread is not larger: both 0
