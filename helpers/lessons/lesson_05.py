@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure import timing
@@ -391,7 +392,8 @@ def exchange(model: keras.Model, others: Mapping[type, type]) -> keras.Model:
     def other(layer: keras.Layer) -> keras.Layer:
         return others.get(type(layer), type(layer)).from_config(layer.get_config())
 
-    exchanged = keras.models.clone_model(model, clone_function=other)
+    with caught_stderr():  # `from_config` imports TensorFlow, on every backend
+        exchanged = keras.models.clone_model(model, clone_function=other)
     exchanged.set_weights(model.get_weights())
     return exchanged
 
