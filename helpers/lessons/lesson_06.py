@@ -445,7 +445,7 @@ HARDWARE = [
         "MPS; tensorflow-metal ends with TensorFlow 2.19 (January 2025), jax-metal is dead",
     ),
     ("Intel GPU", "torch", "XPU wheels; Intel's TensorFlow extension ends with TensorFlow 2.15"),
-    ("no GPU", "the fastest in your table", "measure; lesson 05 has more ways"),
+    ("no GPU", "the fastest in your table", "measure; lesson 05b has more ways"),
     ("only to run a model", "openvino, or ONNX (lesson 10)", "Keras' openvino backend cannot train, nor can numpy"),
 ]
 _NEEDED = {"torch": (2, 6)}  # torch.accelerator came with it
