@@ -1,5 +1,6 @@
 """Lesson 00's loads: real work on every framework that is installed here, counted, and done when it returns."""
 
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import pytest
 from on_backend import BACKENDS, seen  # noqa: F401  (`seen` is a fixture)
 
 from helpers.compute import devices
-from helpers.doctor.monitor import Monitor, NoMonitor, Reading
+from helpers.doctor.monitor import Monitor, NoMonitor, ProcessShare, Reading
 from helpers.lessons import lesson_00
 
 WORK = """
@@ -44,10 +45,10 @@ def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
 
 def test_loads_count_what_they_did():
     loads = lesson_00.loads(devices.pick([devices.ask("opencl")]))
-    assert [load.rate for load in loads.values()] == [0.0] * 3
+    assert [load.rate for load in loads.values()] == [0.0] * 2
     for load in loads.values():
         load()
-    one, _, most = (load.rate for load in loads.values())
+    one, most = (load.rate for load in loads.values())
     assert one > 1e6 and most > 2 * one
 
 
@@ -70,7 +71,18 @@ def test_what_does_not_stop_a_learner_is_passed_on():
         lesson_00.check_fool(fool)
 
 
-@pytest.mark.parametrize("multiply", [np.matmul, np.dot, lambda a, b: a @ b, lambda a, b: a.dot(b)])
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        np.matmul,
+        np.dot,
+        np.inner,
+        lambda a, b: a @ b,
+        lambda a, b: a.dot(b),
+        lambda a, b: np.einsum("ij,jk", a, b),
+        lambda a, b: np.tensordot(a, b, 1),
+    ],
+)
 def test_every_way_to_write_a_product_is_counted(multiply):
     matrix = np.eye(3, dtype=np.float32).view(lesson_00._Counted)
     before = lesson_00._Counted.products
@@ -97,11 +109,25 @@ class Counter(Monitor):
 
 def test_a_watching_ends_with_a_look_at_the_idle_device(monkeypatch):
     shown, watcher = [], Counter()
-    samples = lesson_00.watch(watcher, watcher.work, rest=0.5, busy=0.6)
+    samples = lesson_00.watch(watcher, {"work": watcher.work}, rest=0.5, busy=0.6)["work"]
     middle = {phase: samples.settled("utilisation", phase) for phase in ("idle", "busy", lesson_00.AFTER)}
     assert {phase: max(values) for phase, values in middle.items()} == {"idle": 0, "busy": 50, lesson_00.AFTER: 0}
     assert samples.verdict().used and list(samples.times) == sorted(samples.times)
     monkeypatch.setattr(lesson_00, "show", lambda drawn, alt: shown.append(alt))
-    nothing = lesson_00.watch(NoMonitor("no tool"), watcher.work, rest=0.1, busy=0.1)
+    nothing = lesson_00.watch(NoMonitor("no tool"), {"blind": watcher.work}, rest=0.1, busy=0.1)["blind"]
     lesson_00.curves({"work": samples, "blind": nothing}, "percent")
     assert "work: Used" in shown[0] and "blind: Cannot tell" in shown[0]
+
+
+@pytest.mark.parametrize(("busy", "told"), [(0.0, False), (0.9, True)])
+def test_a_watching_of_the_processor_says_when_other_programs_had_it(busy, told, monkeypatch, capsys):
+    looks = iter([(0.0, 0.0, 0.0), (1.0, busy * os.cpu_count() + 0.5, 0.5)])
+    monkeypatch.setattr(lesson_00, "_cores", lambda: next(looks))
+    lesson_00.watch(ProcessShare(), {"nothing": lambda: time.sleep(0.05)}, rest=0.1, busy=0.1)
+    assert ("Other programs had 90%" in capsys.readouterr().out) == told
+
+
+def test_who_sleeps_is_refused_at_once(capsys):
+    start = time.perf_counter()
+    lesson_00.check_fool(lambda: time.sleep(0.1))
+    assert capsys.readouterr().out.startswith("not yet") and time.perf_counter() - start < 6

@@ -6,6 +6,8 @@ import _thread
 import contextlib
 import functools
 import io
+import numbers
+import os
 import threading
 import time
 import types
@@ -26,8 +28,11 @@ AFTER = "after"  # the third phase of a watching: idle again
 SHORTEST, LONGEST = 0.02, 0.75  # seconds: what "about a tenth of a second" is, on a busy machine too
 PATIENCE = 15.0  # seconds after which a function is taken for endless
 SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: too few for a second core
+# Seconds and sizes to try: a number of products that fits the first by luck does not fit the second.
+TRIED = ((0.1, SIZE), (0.4, 96))
 FEW = 10  # products; an honest load computes thousands in a tenth of a second
-# What a learner's `fool` must do without: it computes nothing.
+NEIGHBOURS = 0.1  # of all cores: what other programs may use before a lower utilisation needs an explanation
+# What a learner's `fool` must do without.
 LIBRARIES = {"numpy", "scipy", "jaxlib", "keras", "helpers", *(one.module for one in devices.FRAMEWORKS.values())}
 MATRIX = 1536  # the same of the loads for a device: 9 MiB, and 3.6 billion multiply-adds for a product
 SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
@@ -45,32 +50,40 @@ __kernel void multiply_add(__global TYPE *x, const int rounds) {
 @checks.verdict
 def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     """Lesson 00, exercise 1: products of a matrix until the time is up, counted, and seen in the monitor."""
-    matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)  # its powers never overflow
 
-    def counted(seconds: float) -> tuple[object, int]:
+    def counted(matrix: np.ndarray, seconds: float) -> tuple[object, int]:
         before = _Counted.products
         return load(matrix, seconds), _Counted.products - before
 
     with _judged(load, "load") as name:
-        for seconds in (0.1, 0.3):
-            (returned, products), took = _quickest(functools.partial(counted, seconds))
+        earlier = 0
+        for seconds, size in TRIED:
+            matrix = np.eye(size, dtype=np.float32).view(_Counted)  # its powers never overflow
+            (returned, products), took = _quickest(functools.partial(counted, matrix, seconds))
             call = f"{name}(matrix, {seconds})"
             if returned is ...:
                 raise checks.NotDone(f"{call} is as it was handed out.")
             if products < FEW:
-                raise checks.NotYet(f"{call} computed `matrix @ matrix` {products} times; expected many times.")
+                raise checks.NotYet(f"{call} computed {products} products with `matrix`; expected many.")
+            if not isinstance(returned, numbers.Real) or isinstance(returned, bool):
+                what = type(returned).__name__.replace("_Counted", "matrix")
+                raise checks.NotYet(f"{call} returned one {what}; expected the number of products, {products:,}.")
+            if returned != products:
+                raise checks.NotYet(f"{call} computed {products:,} products and returned {returned:,}.")
+            if products == earlier:
+                raise checks.NotYet(f"{call} computed {products:,} products, as in {TRIED[0][0]} s; expected others.")
             if not 0.9 * seconds <= took <= seconds + LONGEST:
                 raise checks.NotYet(f"{call} lasted {took:.3g} s; expected about {seconds} s.")
-            if isinstance(returned, bool) or returned != products:
-                raise checks.NotYet(f"{call} computed {products:,} products and returned {returned!r}.")
+            earlier = products
         title = f"{name}(): {products / took:,.0f} products a second"
+        matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)
         verdict = _seen_at_work(functools.partial(load, matrix, 0.1), name, title)
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
 @checks.verdict
 def check_fool(fool: Callable[[], object]) -> Iterator[str]:
-    """Lesson 00, exercise 2: nothing is computed, and the monitor shows work all the same."""
+    """Lesson 00, exercise 2: without NumPy and frameworks, and the monitor shows work all the same."""
     with _judged(fool, "fool") as name:
         if libraries := libraries_behind(fool):
             raise checks.NotYet(f"{name}() uses {', '.join(sorted(libraries))}; expected Python alone.")
@@ -79,12 +92,12 @@ def check_fool(fool: Callable[[], object]) -> Iterator[str]:
             raise checks.NotDone(f"{name}() is as it was handed out.")
         if not SHORTEST <= took <= LONGEST:
             raise checks.NotYet(f"{name}() lasted {took:.3f} s; expected about a tenth of a second.")
-        verdict = _seen_at_work(fool, name, f"{name}(): 0 products a second")
-    yield f"0 products: {verdict}"
+        verdict = _seen_at_work(fool, name, f"{name}(): plain Python")
+    yield f"plain Python: {verdict}"
 
 
 class _Counted(np.ndarray):
-    """A matrix that counts the products in which it takes part: by `@`, `np.matmul`, `np.dot` and `.dot`."""
+    """A matrix that counts the products in which it takes part, by `@` or by NumPy's functions."""
 
     products = 0
     dot = np.ndarray.__matmul__
@@ -95,7 +108,12 @@ class _Counted(np.ndarray):
         return np.asarray(getattr(ufunc, method)(*map(np.asarray, given), **more)).view(_Counted)
 
     def __array_function__(self, function: Callable, kinds: tuple, given: tuple, more: dict) -> object:
-        return np.matmul(*given) if function is np.dot else super().__array_function__(function, kinds, given, more)
+        if function not in (np.dot, np.einsum, np.inner, np.tensordot):  # the others are built of these, or of `@`
+            return super().__array_function__(function, kinds, given, more)
+        _Counted.products += 1
+        plain = [np.asarray(one) if isinstance(one, _Counted) else one for one in given]
+        more = {name: np.asarray(one) if isinstance(one, _Counted) else one for name, one in more.items()}
+        return np.asarray(function(*plain, **more)).view(_Counted)
 
 
 def _quickest(call: Callable[[], object]) -> tuple[object, float]:
@@ -110,9 +128,9 @@ def _quickest(call: Callable[[], object]) -> tuple[object, float]:
 def _seen_at_work(function: Callable[[], object], name: str, title: str) -> str:
     """Watch one core while a learner's function runs again and again, draw it, and refuse what does not show."""
     watcher = monitor.ProcessShare(cpus=1)
-    samples = watch(watcher, function, 0.7, 1.0)
-    if not samples.verdict().used:  # a busy machine may hide its work
-        samples = watch(watcher, function, 1.5, 4.0)
+    samples = _watch_one(watcher, function, 0.7, 1.0)
+    if not samples.verdict().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
+        samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide its work
     curves({title: samples}, "percent of one core")
     if not samples.verdict().used:
         raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.verdict().sentence}")
@@ -174,7 +192,7 @@ def check_percentages(learner: Callable[[list, float, int], tuple[float, float]]
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         """Sixteenths of a second and powers of two, so that no message shows the rounding of a float."""
-        yield from (([(0.0, 1.0, 1)], 1.0, 4), ([(0.0, 0.25, 1), (0.5, 1.0, 8)], 1.0, 4), ([], 1.0, 4))
+        yield from (([(0.0, 0.25, 1), (0.5, 1.0, 8)], 1.0, 4), ([(0.0, 1.0, 1)], 2.0, 4), ([], 1.0, 4))
         for lanes in (4, 64, 4096) * 7:
             seconds, count = float(rng.choice([0.5, 1.0, 2.0])), int(rng.integers(1, 6))
             ends = (seconds * np.sort(rng.choice(17, 2 * count, replace=False)) / 16).tolist()
@@ -187,15 +205,28 @@ def check_percentages(learner: Callable[[list, float, int], tuple[float, float]]
 # ------------------------------------------------------------------------------------- watching, and its figures
 
 
-def watch(watcher: Monitor, work: Callable[[], object], rest: float = 0.8, busy: float = 1.2) -> Samples:
-    """Watch a device that rests, then while `work` runs again and again, then at rest again; the tool's lag is added.
+def watch(
+    watcher: Monitor, works: Mapping[str, Callable[[], object]], rest: float = 0.8, busy: float = 1.2
+) -> dict[str, Samples]:
+    """Watch a device that rests, then while a work runs again and again, then at rest again, for each of the works.
+
+    Where other programs had part of the processor that is watched, it prints so: the percentages are lower then.
 
     Args:
-        watcher: what `monitor.find` returned.
-        work: is called again and again; it waits until the device is done.
+        watcher: what `monitor.find` returned; its tool's lag is added.
+        works: functions by name; each waits until the device is done.
         rest: seconds before, and as many after.
         busy: seconds of work.
     """
+    begun = _cores()
+    seen = {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
+    others = _others_between(begun, _cores())
+    if isinstance(watcher, monitor.ProcessShare) and others > NEIGHBOURS:
+        print(f"Other programs had {others:.0%} of this computer's cores meanwhile: the percentages may be too low.")
+    return seen
+
+
+def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: float) -> Samples:
     lag = watcher.lag
     seen = monitor.watch(watcher, work, idle_seconds=rest + lag, busy_seconds=busy + 2 * lag)
     afterwards = monitor.sample(watcher, rest + 2 * lag, interval=0.1)
@@ -207,6 +238,21 @@ def watch(watcher: Monitor, work: Callable[[], object], rest: float = 0.8, busy:
         utilisation=seen.utilisation + afterwards.utilisation,
         power=seen.power + afterwards.power,
     )
+
+
+def _cores() -> tuple[float, float, float]:
+    """The time, what all cores have worked, and what they worked for this process and those that it has ended."""
+    import psutil
+
+    times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
+    kinds = ("user", "nice", "system", "irq", "softirq", "steal")
+    return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
+
+
+def _others_between(begin: tuple[float, float, float], end: tuple[float, float, float]) -> float:
+    """The share of all cores that other programs had between two results of `_cores`."""
+    seconds, busy, own = (after - before for before, after in zip(begin, end, strict=True))
+    return min(1.0, max(0.0, (busy - own) / (seconds * (os.cpu_count() or 1))))
 
 
 def curves(watched: Mapping[str, Samples], unit: str) -> None:
@@ -319,15 +365,16 @@ def _kernels(device: Device) -> dict[str, Load]:
     x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=64 * many)  # 16 floats for each work-item
     cl.enqueue_fill_buffer(queue, x, np.float32(0), 0, 64 * many)
 
-    def load(items: int, dtype: str, numbers: int) -> Load:
+    def load(items: int, dtype: str, width: int, group: tuple[int] | None = None) -> Load:
         kernel = cl.Kernel(opencl.build(context, f"#define TYPE {dtype}\n{MULTIPLY_ADD}"), "multiply_add")
-        return Load(lambda rounds: kernel(queue, (items,), None, x, np.int32(rounds)).wait(), items * numbers)
+        return Load(lambda rounds: kernel(queue, (items,), group, x, np.int32(rounds)).wait(), items * width)
 
-    return {
-        "1 work-item": load(1, "float", 1),
-        f"{many:,} work-items": load(many, "float", 1),
-        f"{many:,} work-items,\nvectors of 16": load(many, "float16", 16),
-    }
+    if device.kind == "cpu":  # groups of one: some drivers put neighbours into one vector by themselves
+        return {
+            "1 number at a time": load(many, "float", 1, (1,)),
+            "16 numbers at a time": load(many, "float16", 16, (1,)),
+        }
+    return {"1 work-item": load(1, "float", 1), f"{many:,} work-items": load(many, "float", 1)}
 
 
 def _products(device: Device) -> dict[str, Load]:
