@@ -382,4 +382,4 @@ def test_the_first_element_that_differs_is_named(capsys):
         return sums
 
     tile_function(ROWS, without_the_last, lambda rng: [(np.ones((9, 3), np.float32),)])
-    assert "first at [8], 3 for 4" in capsys.readouterr().out
+    assert "first at [8]: expected 4, came 3" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from helpers import tile
 from helpers.compute import opencl
+from helpers.compute.host import cpu_name
 from helpers.errors import WorkshopError
 
 DEVICE = opencl.pick_device()
@@ -508,6 +509,12 @@ def test_functions_are_measured_interleaved():
     assert list(measured) == ["1 rows", "4 rows"]
     for label, run in measured.items():
         assert (run.label, run.device, len(run.seconds)) == (label, opencl.name(DEVICE), 3)
+
+
+def test_numpy_is_measured_beside_on_the_same_arrays():
+    ways = {"ours": tile.Function(MATMUL, device=DEVICE), "NumPy": np.matmul}
+    measured = tile.measure_interleaved(ways, *tensors([(16, 16), (16, 16)]), repeats=3)
+    assert [run.device for run in measured.values()] == [opencl.name(DEVICE), cpu_name()]
 
 
 # ------------------------------------------------------------------------------------- nothing leaves a tensor

@@ -357,7 +357,8 @@ def judge_tile(
         learner = tile.Function(source)
         for arrays in cases(np.random.default_rng()):
             sizes = " and ".join(" x ".join(map(str, array.shape)) for array in arrays)
-            values = f", {', '.join(_short(array.tolist()) for array in arrays)}" if tried == 0 else ""
+            few = all(array.size <= 12 for array in arrays)
+            values = f", {', '.join(_short(array.tolist()) for array in arrays)}" if few else ""
             _compare_tensors(reference(*arrays), learner(*arrays), f"for arrays of {sizes}{values}")
             tried += 1
     except tile.TileError as error:
@@ -373,6 +374,8 @@ def _compare_tensors(expected: np.ndarray, actual: np.ndarray, where: str) -> No
     if not close.all():
         first = tuple(int(index) for index in np.argwhere(~close)[0])
         place = (
-            f"; first at [{', '.join(map(str, first))}], {actual[first]:.6g} for {expected[first]:.6g}" if first else ""
+            f"; first at [{', '.join(map(str, first))}]: expected {expected[first]:.6g}, came {actual[first]:.6g}"
+            if first
+            else ""
         )
         raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}{place}")

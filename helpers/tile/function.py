@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.compute import opencl
+from helpers.compute.host import cpu_name
 from helpers.measure import timing
 from helpers.tile.blocks import Tiles, choose_tile
 from helpers.tile.kernels import Code, emit
@@ -156,22 +157,27 @@ class Function:
 
 
 def measure_interleaved(
-    functions: Mapping[str, Function], *arrays: np.ndarray, repeats: int = 15
+    functions: Mapping[str, Function | Callable], *arrays: np.ndarray, repeats: int = 15, rest: float = 0.0
 ) -> dict[str, timing.Measurement]:
     """Time several functions on the same arrays as `timing.measure_interleaved` does.
 
     As in `Function.measure`, the arrays are copied to the device before the clock starts, for each function apart.
 
     Args:
-        functions: for each label a function of one device.
+        functions: for each label a function of one device, or one of NumPy, which runs on the CPU.
         arrays: the inputs, the same for all.
         repeats: rounds that count; two before them do not.
+        rest: seconds before each run; timing.SETTLE where NumPy multiplies matrices.
     """
-    ready = {label: function.launcher(*arrays) for label, function in functions.items()}
-    ways = {
-        label: lambda launch=launch, queue=queue: timing.synchronise(launch(), queue)
-        for label, (launch, queue) in ready.items()
-    }
-    names = {label: opencl.name(function.device) for label, function in functions.items()}
+    ways: dict[str, Callable[[], object]] = {}
+    names = {}
+    for label, function in functions.items():
+        if isinstance(function, Function):
+            launch, queue = function.launcher(*arrays)
+            ways[label] = lambda launch=launch, queue=queue: timing.synchronise(launch(), queue)
+            names[label] = opencl.name(function.device)
+        else:
+            ways[label] = lambda function=function: function(*arrays)
+            names[label] = cpu_name()
     time.sleep(timing.SETTLE)
-    return timing.measure_interleaved(ways, names, repeats, warmup=2)
+    return timing.measure_interleaved(ways, names, repeats, warmup=2, rest=rest)

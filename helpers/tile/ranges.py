@@ -318,7 +318,8 @@ def tighten(limits: Sequence[Limit], bounds: Mapping[str, range], narrowing: Nar
 def narrow(name: str, terms: Mapping[str, int], size: int, ranges: Mapping[str, range]) -> range:
     """Return which values the limit 0 <= sum of factors times indices < size leaves to one of its indices.
 
-    The least and the most that the others can add decide. Lesson 03, exercise 2, builds this function.
+    The least and the most that the others can add decide. Lesson 03, exercise 2, builds it for
+    factors above 0.
 
     Args:
         name: the index.
