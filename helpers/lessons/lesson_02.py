@@ -240,8 +240,10 @@ def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> st
         if tuple(bits) == kernel_checks.FILLS:
             raise NotYet(f"{where}, came nothing: it was never written.")
         actual = (one if one[row, column] != expected[row, column] else other)[row, column]
-        before = " It depends on what C held before, or a variable was never set." if bits[0] != bits[1] else ""
-        raise NotYet(f"{where}, came {actual:g}.{before}")
+        why = " It depends on what C held before, or a variable was never set." if bits[0] != bits[1] else ""
+        if np.isnan(actual):
+            why = " (Not a number: a variable was never set, or something outside an array was read.)"
+        raise NotYet(f"{where}, came {actual:g}.{why}")
     unseen = "".join(f", not followed: {one}" for one in traced.unseen)
     return f"{len(SIZES)} sizes{unseen}"
 
