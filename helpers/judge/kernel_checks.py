@@ -49,7 +49,17 @@ def build(source: object, name: str, device: cl.Device | None = None) -> opencl.
     try:
         return opencl.Kernel(source, name, device)
     except opencl.KernelError as error:
-        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}") from None
+        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_about_loops(source)}") from None
+
+
+def _about_loops(source: str) -> str:
+    """Show C's loop to who wrote Python's, or gave the counter no type, in a kernel that does not compile."""
+    code = without_comments(source)
+    counters = re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code)
+    untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
+    if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b", code):
+        return "\nA loop in C, whose counter needs a type: `for (int k = 0; k < 3; k++) { ... }`."
+    return ""
 
 
 def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]:
@@ -135,11 +145,11 @@ def shows(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
         inputs: what each input parameter takes, as for `judge_kernel`.
     """
     seen: list[object] = []
-    for n, fill in itertools.product((9, 2, 1, 137), (-6000.0, 0.75)):
+    for n, (fill, alpha) in itertools.product((9, 2, 1, 137), ((-6000.0, 2.75), (0.75, -1.5))):
         given: list[np.ndarray | np.generic] = []
         for kind, prime in zip(inputs, (7919, 7907, 7901), strict=False):
             numbers = (np.arange(n) + 5) * prime % 199 - 99
-            values = {"float[]": np.float32(1.5) * numbers, "int[]": numbers, "float": 2.5, "int": 3}
+            values = {"float[]": np.float32(1.5) * numbers, "int[]": numbers, "float": alpha, "int": 3}
             given.append(np.asarray(values[kind], np.float32 if "float" in kind else np.int32)[()])
         arguments = [*given, np.full(n, fill, np.float32), np.int32(n)]
         try:
@@ -284,6 +294,9 @@ def _judge_size(
             why = "it depends on what the output held before" if same else "it differs from run to run"
             raise NotYet(f"{where}, came {_number(actual[i])}; {why}.")
         hint = " (What lies outside the inputs is nan.)" if np.isnan(actual[i]) else ""
+        fraction = re.search(r"(?<![\w.])\d+\s*/\s*\d+(?![\w.])", without_comments(kernel.source))
+        if actual[i] == 0 and fraction:
+            hint = f" In C `{fraction.group()}` divides whole numbers and drops the fraction; `1.0f / 3` keeps it."
         raise NotYet(f"{where}, came {_number(actual[i])}.{hint}")
 
 

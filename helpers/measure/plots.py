@@ -160,6 +160,8 @@ def time_against_size(
         axes.set(xlabel=xlabel, ylabel="time of one run", title=title)
         if logarithmic:
             axes.set(xscale="log", yscale="log")
+            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes.minorticks_off()
         else:
             axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds) if seconds else "0")
