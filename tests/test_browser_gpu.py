@@ -41,7 +41,7 @@ def test_python_says_go_after_the_pages_hello_and_the_verdict_is_the_judges():
 
 
 def test_a_page_that_cannot_compute_and_a_judge_that_fails_are_told():
-    page = web.Page("compute", {}, lambda answer: 1 / 0, lesson_14.drawn_digit())
+    page = web.Page("compute", {}, lambda answer: 1 / 0)
     page._hear(page.widget, {"error": "This browser has no WebGPU.", "next": []}, [])
     assert "This browser has no WebGPU." in page.verdict and page.answer is None
     answer(page)
@@ -90,15 +90,16 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
     assert np.allclose(product, a @ b, rtol=1e-5)
 
 
-def test_every_picture_of_the_page_is_there_and_small_enough_to_be_stored():
-    for name in ("added", "read", "drawn"):
-        assert 5_000 < len(lesson_14.picture(name, "a page").data) < lesson_rules.FIGURE_BYTES
+def test_the_picture_of_the_page_says_that_it_is_stored_and_is_small_enough():
+    shown = lesson_14.drawn_digit()
+    assert shown.alt.startswith("Stored picture, not this run: ")
+    assert 5_000 < len(shown.data) < lesson_rules.FIGURE_BYTES
 
 
-def test_without_a_browser_a_cell_goes_on_at_once_and_its_output_holds_no_widget(tmp_path):
+def test_without_a_browser_a_cell_goes_on_at_once_and_shows_no_widget_and_no_verdict(tmp_path):
     notebook = sample_lesson.of(LAB_CELLS, JAVASCRIPT, "print(added.verdict)")
     assert execute.execute(notebook, tmp_path, "preview").failure is None
-    assert notebook.cells[1].outputs[0].data.keys() == {"text/plain", "image/png"}  # a picture of a page's answer
+    assert notebook.cells[1].outputs[0].data == {"text/plain": web.NO_PAGE}
     assert execute.text(notebook.cells[2]).strip() == web.NONE_YET
     kinds = {kind for cell in notebook.cells for output in cell.outputs for kind in output.get("data", {})}
     assert kinds <= lesson_rules.KINDS and "widgets" not in lesson_rules.normalise(notebook).metadata
@@ -318,8 +319,7 @@ def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu
         pad.get_by_text("It reads 0.").wait_for(timeout=10_000)
         assert tab.locator(".jp-Dialog").count() == 0
         browser.photograph(tab, PICTURES / "lab")
-        for number, name in enumerate(("added", "read", "drawn")):  # as helpers/web/pictures holds them
-            shown.nth(number).screenshot(path=PICTURES / f"{name}.png")
+        pad.screenshot(path=PICTURES / "drawn.png")  # as helpers/web/pictures holds it
     assert [line for line in complaints if "WGSL" not in line and "shader" not in line.lower()] == []
 
 

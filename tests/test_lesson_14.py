@@ -81,7 +81,7 @@ def test_a_barrier_that_some_do_not_reach_is_told_and_never_run(device, body):
     ],
 )
 def test_a_loop_without_end_is_left(device, body):
-    with pytest.raises(checks.NotYet, match=r"goes round more than 20,000 times"):
+    with pytest.raises(checks.NotYet, match=r"go round more than 20,000 times"):
         judge.record(device, HEAD + body + "\n partial[group.x] = 1.0; }", CASE, dry=False)
 
 
@@ -123,7 +123,26 @@ END = "if (me == 0u) { partial[group.x] = near[0]; } }"
     ],
 )
 def test_a_right_sum_says_whether_races_were_looked_for(device, before, add, fact):
-    assert fact in judge.judge_sums(HEAD + COPY + before + ROUNDS.format(add) + END)
+    assert fact in lesson.judge_sums(HEAD + COPY + before + ROUNDS.format(add) + END)
+
+
+def test_a_kernel_that_is_no_longer_right_computes_nowhere(device, monkeypatch, capsys):
+    monkeypatch.setattr(web, "own_kernels", {"dense": "one that was right", "largest": "another"})
+    web.check_dense("fn main() {}")
+    assert web.own_kernels == {"largest": "another"} and "not yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("guard turned round", "The results are wrong, too"), ("no guard", "so the result looks right")],
+)
+def test_a_result_that_looks_right_is_told_only_where_it_does(device, name, told):
+    guard = {"guard turned round": "if (id.x < n) { return; }", "no guard": ""}[name]
+    source = HEAD.replace("var<workgroup> near: array<f32, 64>;", "") + guard + " partial[id.x] = 2.0 * x[id.x]; }"
+    ones = np.ones(5, np.float32)
+    case = CASE._replace(arrays={0: judge.padded(ones), 2: np.array([5], np.uint32)}, expected=2 * ones, groups=1)
+    with pytest.raises(checks.NotYet, match=told):
+        judge.judge_kernel(source, {0: "read-only-storage", 1: "storage", 2: "uniform"}, [case])
 
 
 @pytest.mark.parametrize(
@@ -180,6 +199,8 @@ def test_the_picture_of_the_rounds_is_described(monkeypatch):
         ("let i = 1u; i = 2u;", "`var`"),
         ("if (id.x >= n) return;", "braces"),
         ("partial[0] = 1.0", "semicolon"),
+        ("var best = 0; best = id.x;", "`0u`"),
+        ("for i in range(6) { }", r"`for \(var"),
         ("var sum = 0; sum += x[0];", "`0.0`"),
         ("var sum = 0; sum = sum + 2.0 * x[0];", "`0.0`"),
         ("let i = id; if (i < n) { partial[0] = 1.0; }", "`id.x`"),
@@ -189,4 +210,4 @@ def test_the_picture_of_the_rounds_is_described(monkeypatch):
 )
 def test_a_frequent_mistake_gets_a_line_of_help(device, body, helps):
     with pytest.raises(checks.NotYet, match=rf"the kernel does not compile[\s\S]*\n.*{helps}"):
-        judge.judge_sums(HEAD + body + "\n}")
+        lesson.judge_sums(HEAD + body + "\n}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -22,25 +23,27 @@ if TYPE_CHECKING:
     from IPython.display import Image
     from matplotlib.axes import Axes
 
-PICTURES = ROOT / "helpers" / "web" / "pictures"  # of the page, from a real browser: tests/test_browser_gpu.py
+PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"  # of the page: tests/test_browser_gpu.py takes it
+CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
+CAPTION_SIZE = 16  # pixels
 SECONDS = 60.0  # for a whole verdict
 
 
-def picture(name: str, alt: str) -> Image:
-    """Return a picture that was taken of the page.
-
-    Args:
-        name: of its file, without the ending.
-        alt: what is to be seen, for those who cannot see it.
-    """
-    from IPython.display import Image
-
-    return Image(data=(PICTURES / f"{name}.png").read_bytes(), format="png", alt=alt)
-
-
 def drawn_digit() -> Image:
-    """Return the picture of lesson 14b's page with a digit that was drawn by hand."""
-    return picture("drawn", "A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4.")
+    """Return the picture of lesson 14b's page with a digit that was drawn by hand; it says that it is a stored one."""
+    from IPython.display import Image
+    from PIL import Image as Pixels
+    from PIL import ImageDraw, ImageFont
+
+    taken = Pixels.open(PICTURE).convert("RGB")
+    framed = Pixels.new("RGB", (taken.width, taken.height + 2 * CAPTION_SIZE), "white")
+    framed.paste(taken, (0, 2 * CAPTION_SIZE))
+    font = ImageFont.load_default(CAPTION_SIZE)
+    ImageDraw.Draw(framed).text((4, CAPTION_SIZE // 3), CAPTION, fill="#a00000", font=font)
+    written = io.BytesIO()
+    framed.quantize(64).save(written, "png", optimize=True)
+    alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
+    return Image(data=written.getvalue(), format="png", alt=alt)
 
 
 # ---------------------------------------------------------------------------------------------- a sum in rounds
@@ -169,22 +172,60 @@ def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1
 # ---------------------------------------------------------------------------------------------- exercises
 
 
+def judge_products(source: str) -> str:
+    """Judge `c[i] = a[i] * b[i]` for one workgroup and buffers of 64, so without a guard; bindings: a, b, c."""
+    a, b = np.random.default_rng().standard_normal((2, judge.GROUP), dtype=np.float32)
+    wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage"}
+    return judge.judge_kernel(source, wanted, [judge.Case(f"n = {judge.GROUP}", {0: a, 1: b}, 2, a * b, 1, beyond=0)])
+
+
+def judge_saxpy(source: str) -> str:
+    """Judge `out[i] = alpha * x[i] + y[i]`; bindings: x, y, out, uniform {n: u32, alpha: f32}."""
+    rng = np.random.default_rng()
+
+    def case(n: int) -> judge.Case:
+        x, y = rng.standard_normal((2, n), dtype=np.float32)
+        alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
+        told = np.array([n, alpha.view(np.uint32)], np.uint32)
+        arrays = {0: judge.padded(x), 1: judge.padded(y), 3: told}
+        return judge.Case(f"n = {n}", arrays, 2, alpha * x + y, math.ceil(n / judge.GROUP))
+
+    wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
+    sizes = (5, 130, 1, 63, 64, 65, 257, int(rng.integers(300, 3000)), 70_001)
+    return judge.judge_kernel(source, wanted, [case(n) for n in sizes])
+
+
+def judge_sums(source: str) -> str:
+    """Judge the sums of workgroups; bindings: x, partial (one for each workgroup), uniform n: u32."""
+    rng = np.random.default_rng()
+
+    def case(n: int) -> judge.Case:
+        x = rng.uniform(0.5, 1.5, n).astype(np.float32)
+        expected = np.add.reduceat(x.astype(float), range(0, n, judge.GROUP)).astype(np.float32)
+        arrays = {0: judge.padded(x), 2: np.array([n], np.uint32)}
+        return judge.Case(f"n = {n}", arrays, 1, expected, expected.size)
+
+    wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
+    sizes = (130, 64, 33, 5, 1, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001)
+    return judge.judge_kernel(source, wanted, [case(n) for n in sizes], judge.expect_shared)
+
+
 @checks.verdict
 def check_products(source: str) -> Iterator[str]:
     """Lesson 14, exercise 1: the line that multiplies."""
-    yield judged(judge.judge_products, source)
+    yield judged(judge_products, source)
 
 
 @checks.verdict
 def check_saxpy(source: str) -> Iterator[str]:
     """Lesson 14, exercise 2: saxpy with its guard."""
-    yield judged(judge.judge_saxpy, source)
+    yield judged(judge_saxpy, source)
 
 
 @checks.verdict
 def check_sums(source: str) -> Iterator[str]:
     """Lesson 14, exercise 3: the sum of each workgroup, in rounds."""
-    yield judged(judge.judge_sums, source)
+    yield judged(judge_sums, source)
 
 
 def judged(of_source: Callable[[str], str], source: object) -> str:

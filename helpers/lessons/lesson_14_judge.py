@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 GROUP = 64  # invocations of a workgroup in the exercises
 BEYOND = 150  # elements of each buffer that lie beyond those that a kernel is told of
 RECORDED = 3  # launches of so many workgroups at most are recorded
+RACE_IN_A_ROUND = "A barrier is missing (after the copy, after a round), or others than those with `me < step` add."
+MOST_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
 MOST = 512  # accesses of one invocation that are listed; what comes after is only counted
 TOUCH = 3  # numbers of one access: array and kind, index, barriers met before
 ROUNDS = 20_000  # of all loops of one invocation together, in recorded launches; more are taken for endless
@@ -62,6 +64,10 @@ class NotFollowed(Exception):
     """The kernel is written in a way that the recorder does not follow."""
 
 
+class WrongResult(checks.NotYet):
+    """A result that was written, and is not the expected one."""
+
+
 class Case(NamedTuple):
     """One launch of a learner's kernel."""
 
@@ -70,6 +76,7 @@ class Case(NamedTuple):
     output: int  # the binding of the output
     expected: np.ndarray  # what it must hold, one-dimensional
     groups: int  # workgroups
+    beyond: int = BEYOND  # elements of the output's buffer that are none of the results
 
     @property
     def launch(self) -> str:
@@ -77,82 +84,12 @@ class Case(NamedTuple):
         return f"{self.words}, {self.groups:,} workgroup{'s' * (self.groups > 1)} of {GROUP}"
 
 
-# ---------------------------------------------------------------------------------------------- the exercises
+# ---------------------------------------------------------------------------------------------- the verdict
 
 
-def _padded(values: np.ndarray) -> np.ndarray:
+def padded(values: np.ndarray) -> np.ndarray:
     """The values, and behind them numbers that spoil every result."""
     return np.concatenate([values.ravel(), np.full(BEYOND, np.nan, np.float32)])
-
-
-def judge_products(source: str) -> str:
-    """Judge `c[i] = a[i] * b[i]` for one workgroup, which needs no guard; bindings: a, b, c."""
-    a, b = np.random.default_rng().standard_normal((2, GROUP), dtype=np.float32)
-    wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage"}
-    return judge_kernel(source, wanted, [Case(f"n = {GROUP}", {0: _padded(a), 1: _padded(b)}, 2, a * b, 1)])
-
-
-def judge_saxpy(source: str) -> str:
-    """Judge `out[i] = alpha * x[i] + y[i]`; bindings: x, y, out, uniform {n: u32, alpha: f32}."""
-    rng = np.random.default_rng()
-
-    def case(n: int) -> Case:
-        x, y = rng.standard_normal((2, n), dtype=np.float32)
-        alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
-        told = np.array([n, alpha.view(np.uint32)], np.uint32)
-        return Case(f"n = {n}", {0: _padded(x), 1: _padded(y), 3: told}, 2, alpha * x + y, math.ceil(n / GROUP))
-
-    wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
-    sizes = (5, 130, 1, 63, 64, 65, 257, int(rng.integers(300, 3000)), 70_001)
-    return judge_kernel(source, wanted, [case(n) for n in sizes])
-
-
-def judge_sums(source: str) -> str:
-    """Judge the sums of workgroups; bindings: x, partial (one for each workgroup), uniform n: u32."""
-    rng = np.random.default_rng()
-
-    def case(n: int) -> Case:
-        x = rng.uniform(0.5, 1.5, n).astype(np.float32)
-        expected = np.array([x[start : start + GROUP].sum(dtype=float) for start in range(0, n, GROUP)], np.float32)
-        return Case(f"n = {n}", {0: _padded(x), 2: np.array([n], np.uint32)}, 1, expected, math.ceil(n / GROUP))
-
-    wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-    sizes = (130, 64, 33, 5, 1, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001)
-    return judge_kernel(source, wanted, [case(n) for n in sizes], _expect_shared)
-
-
-def judge_dense(source: str) -> str:
-    """Judge a dense layer; bindings: inputs, weights, bias, outputs, uniform vec4<u32>(m, n, k, relu)."""
-    rng = np.random.default_rng()
-
-    def case(m: int, n: int, k: int, relu: int) -> Case:
-        inputs, weights = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
-        bias = rng.standard_normal(n, dtype=np.float32)
-        expected = inputs.astype(float) @ weights + bias
-        expected = (np.maximum(expected, 0) if relu else expected).ravel().astype(np.float32)
-        told = {4: np.array([m, n, k, relu], np.uint32)}
-        arrays = {0: _padded(inputs), 1: _padded(weights), 2: _padded(bias)}
-        return Case(f"m, n, k, relu = {m}, {n}, {k}, {relu}", arrays | told, 3, expected, math.ceil(m * n / GROUP))
-
-    shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
-    wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
-    return judge_kernel(source, wanted, [case(*shape, relu) for shape in shapes for relu in (0, 1)])
-
-
-def judge_largest(source: str) -> str:
-    """Judge the place of the largest of ten outputs; bindings: outputs, digits, uniform m: u32."""
-    rng = np.random.default_rng()
-
-    def case(m: int) -> Case:
-        outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
-        arrays = {0: _padded(outputs), 2: np.array([m], np.uint32)}
-        return Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / GROUP))
-
-    wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-    return judge_kernel(source, wanted, [case(m) for m in (5, 130, 1, 64, 65, int(rng.integers(300, 3000)))])
-
-
-# ---------------------------------------------------------------------------------------------- the verdict
 
 
 def judge_kernel(
@@ -174,15 +111,38 @@ def judge_kernel(
     kernel = compiled(webgpu.request_device(adapter), source, wanted)
     seen = "who touches what was recorded"
     try:
+        _expect_uniform_barriers(source)
+        try:
+            for case in cases:
+                if case.groups <= RECORDED:
+                    _expect_good_record(kernel.device, source, case, look)
+        except NotFollowed as why:
+            seen = f"races were not looked for: {why}"
         for case in cases:
-            if case.groups <= RECORDED:
-                _expect_good_record(kernel.device, source, case, look)
-    except NotFollowed as why:
-        seen = f"races were not looked for: {why}"
-    for case in cases:
-        _expect_results(case, [launched(kernel, case, fill)[case.output] for fill in FILLS])
-    sizes = f"{len(cases)} launches of up to {max(case.expected.size for case in cases):,} results"
-    return f"{sizes}, {seen}, on {webgpu.name(adapter)}"
+            _expect_results(case, [launched(kernel, case, fill)[case.output] for fill in FILLS])
+    except WrongResult as wrong:
+        if not re.search(r"\bselect\s*\(", webgpu.without_comments(source)):
+            raise
+        raise checks.NotYet(f"{wrong} (`select(no, yes, condition)`: what holds otherwise stands first.)") from None
+    launches, most = f"launch{'es' * (len(cases) > 1)}", max(case.expected.size for case in cases)
+    return f"{len(cases)} {launches} of up to {most:,} results, {seen}, on {webgpu.name(adapter)}"
+
+
+def _expect_uniform_barriers(source: str) -> None:
+    """Refuse a barrier in a block whose condition depends on the invocation: WGSL forbids it, wgpu does not look."""
+    plain = webgpu.without_comments(source)
+    own = set(re.findall(r"@builtin\(\s*(?:global_invocation_id|local_invocation_\w+)\s*\)\s*(\w+)", plain))
+    for name, value in re.findall(r"\b(?:let|var)\s+(\w+)[^=;]*=([^;]*);", plain):
+        if own & set(re.findall(r"\w+", value)):
+            own.add(name)
+    for barrier in re.finditer(r"\b(?:workgroup|storage)Barrier\s*\(", plain):
+        for found in re.finditer(r"\b(?:if|while|for)\b([^{}]*)\{", plain[: barrier.start()]):
+            around = opencl.closing_bracket(plain, found.end() - 1) > barrier.start()
+            if around and own & set(re.findall(r"\w+", found[1])):
+                raise checks.NotYet(
+                    f"a barrier stands inside of `{' '.join(found[0][:-1].split())}`, which depends on the invocation. "
+                    "WGSL forbids that, also where all come there, and browsers refuse such a kernel."
+                )
 
 
 def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> webgpu.Kernel:
@@ -206,7 +166,7 @@ def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> 
 def launched(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np.ndarray] | None = None) -> dict:
     """Run a kernel with its output filled; return what its writable arrays hold then, by binding."""
     print(case.launch, flush=True)  # the last line of a process that ends early
-    out = np.full(case.expected.size + BEYOND, fill, np.uint32)
+    out = np.full(case.expected.size + case.beyond, fill, np.uint32)
     arrays = {**case.arrays, case.output: out, **(more or {})}
     buffers = {number: webgpu.buffer(kernel.device, array) for number, array in arrays.items()}
     kernel.submit(kernel.bind(buffers), case.groups)
@@ -220,26 +180,42 @@ def launched(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np
 def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
     """Refuse wrong results, results that were never written, and writes beyond them; runs: one for each of FILLS."""
     n, unwritten = case.expected.size, find_unwritten(*runs)
-    if unwritten[:n].all() and n > 2:
-        raise checks.NotDone(f"the kernel writes no result ({case.words}).")
     beyond = np.flatnonzero(~unwritten[n:])
     if beyond.size:
-        raise checks.NotYet(_beyond(case, "the kernel", n + int(beyond[0])))
-    whole = np.issubdtype(case.expected.dtype, np.integer)
+        raise checks.NotYet(_beyond(case, runs, "the kernel", n + int(beyond[0])))
+    if unwritten.all() and n > 2:
+        raise checks.NotDone(f"the kernel writes no result ({case.words}).")
+    wrong = _wrong(case, runs)
+    if not wrong.size:
+        return
+    i = int(wrong[0])
+    told = f"{case.launch}, result {i}: expected {case.expected[i]:.6g}, came "
+    if unwritten[i]:
+        raise checks.NotYet(f"{told}nothing: it was never written.")
+    if runs[0][i] != runs[1][i]:
+        raise checks.NotYet(
+            f"{case.launch}, result {i}: it differs between two launches whose output held other numbers before. "
+            "`=` writes a result; `+=` adds to what was there."
+        )
+    actual = runs[0].view(case.expected.dtype)[i]
+    spoilt = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(actual) else ""
+    raise WrongResult(f"{told}{actual:.6g}.{spoilt}")
+
+
+def _wrong(case: Case, runs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the numbers of the results that are wrong in one of the runs."""
+    n, whole = case.expected.size, np.issubdtype(case.expected.dtype, np.integer)
     tolerance = 0 if whole else min(1e-5 * math.sqrt(max(array.size for array in case.arrays.values())), 1e-3)
-    for actual in (bits[:n].view(case.expected.dtype) for bits in runs):
-        wrong = np.flatnonzero(~np.isclose(actual, case.expected, rtol=0 if whole else 1e-4, atol=tolerance))
-        if wrong.size:
-            i = int(wrong[0])
-            spoilt = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(actual[i]) else ""
-            came = "nothing: it was never written." if unwritten[i] else f"{actual[i]:.6g}.{spoilt}"
-            raise checks.NotYet(f"{case.launch}, result {i}: expected {case.expected[i]:.6g}, came {came}")
+    actual = np.stack([bits[:n].view(case.expected.dtype) for bits in runs])
+    return np.flatnonzero(~np.isclose(actual, case.expected, 0 if whole else 1e-4, tolerance).all(axis=0))
 
 
-def _beyond(case: Case, who: str, index: int) -> str:
+def _beyond(case: Case, runs: Sequence[np.ndarray], who: str, index: int) -> str:
+    wrong = _wrong(case, runs).size
+    looks = "The results are wrong, too." if wrong else "The buffer is longer, so the result looks right."
     return (
         f"{case.launch}: {who} writes element {index} of the output, and only 0 to {case.expected.size - 1} belong to "
-        "it. The buffer is longer, so the result looks right. Who has no result must write nothing."
+        f"it. {looks} Who has no result must write nothing."
     )
 
 
@@ -257,14 +233,14 @@ def _expect_good_record(
         raise checks.NotDone(f"the kernel writes no result ({case.words}).")
     for race in seen.races():
         near = not any(f" {output}[" in race for output in seen.lengths)
-        helps = " Is a barrier missing, after the copy or after a round?" if near else ""
+        helps = f" {RACE_IN_A_ROUND}" * near
         race = race.replace("work-items", "invocations").replace("local memory", "workgroup memory")
         raise checks.NotYet(
             f"{case.launch}: {race}. That is a race: whoever comes first decides, and a right result is luck.{helps}"
         )
     for touch in written:
         if touch.index >= case.expected.size:
-            raise checks.NotYet(_beyond(case, f"invocation {touch.item}", touch.index))
+            raise checks.NotYet(_beyond(case, runs, f"invocation {touch.item}", touch.index))
     for touch in seen.outside:
         if touch.writes:
             raise checks.NotYet(f"{case.launch}: invocation {touch.item} writes {touch.array}[{touch.index}], "
@@ -274,23 +250,31 @@ def _expect_good_record(
         if outside.isdisjoint(re.findall(r"\w+\[\d+\]", missing)):
             raise checks.NotYet(f"{case.launch}: {missing.replace('work-item', 'invocation')}. Write its 0 yourself.")
     _expect_results(case, runs)
-    item, most = collections.Counter(touch.item for touch in written).most_common(1)[0]
-    if case.expected.size > GROUP and most > case.expected.size / 2:
+    elements = {(touch.item, touch.index) for touch in written}
+    item, most = collections.Counter(item for item, _ in elements).most_common(1)[0] if elements else (0, 0)
+    if case.expected.size >= GROUP and most > case.expected.size / 2:
         raise checks.NotYet(f"{case.launch}: the results are right, but invocation {item} writes {most} of them alone.")
     look(seen, case)
 
 
-def _expect_shared(seen: trace.Trace, case: Case) -> None:
+def expect_shared(seen: trace.Trace, case: Case) -> None:
     """Refuse sums that no two invocations made together."""
     near = [touch for touch in seen.touches if touch.array not in seen.lengths]
-    writers = collections.defaultdict(set)
+    writers, taken = collections.defaultdict(set), collections.defaultdict(set)
     for touch in near:
         if touch.writes:
-            writers[touch.array, touch.index].add(touch.item)
-    if case.expected.size > 1 and not any(
-        touch.reads and writers[touch.array, touch.index] - {touch.item} for touch in near
-    ):
+            writers[touch.item // GROUP, touch.array, touch.index].add(touch.item)
+    for touch in near:
+        if touch.reads and writers[touch.item // GROUP, touch.array, touch.index] - {touch.item}:
+            taken[touch.item].add((touch.array, touch.index))
+    if case.expected.size > 1 and not taken:
         raise checks.NotYet("the sums are right, but nobody reads in workgroup memory what another one has written.")
+    for item, elements in taken.items():
+        if len(elements) > MOST_TAKEN:
+            raise checks.NotYet(
+                f"the sums are right, but invocation {item} takes {len(elements)} numbers of others alone, while they "
+                "wait. Add in rounds: 32 invocations add at once, then 16, 8, 4, 2 and 1."
+            )
 
 
 def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[trace.Trace, list[np.ndarray]]:
@@ -316,7 +300,10 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
     runs = [launched(kernel, case, fill, {BINDING: empty}) for fill in FILLS]
     log = runs[0][BINDING]
     if log[0]:
-        raise checks.NotYet(f"{case.launch}: a loop goes round more than {ROUNDS:,} times; it may never end.")
+        raise checks.NotYet(
+            f"{case.launch}: the loops of one invocation go round more than {ROUNDS:,} times. Either one never ends, "
+            "or an invocation does the work of many."
+        )
     counts, sites = log[1 : 1 + items * HEADER].reshape(items, HEADER).T.astype(int)
     for first in range(0, items, GROUP):
         others = np.flatnonzero(sites[first : first + GROUP] != sites[first])
@@ -430,12 +417,14 @@ HINTS = (
      "`var sum = 0;` makes a whole number: write `0.0`, or `f32(i)` for a variable."),
     (r"kind: Uint.*kind: Float|kind: Float.*kind: (Uint|Sint)|cannot convert elements of `[ui]32` to `f32`", CONVERTS),
     ("kind: Bool|is not a boolean|to be a boolean", "A condition is a comparison: `i > 0u`."),
+    (r"cannot convert elements of `u32` to `i32`", "`var best = 0;` makes a signed whole number: write `0u`."),
     ("kind: Sint|expected to be `i32`, but got `u32`",
      "A signed and an unsigned whole number stand side by side: write `32u`, or `u32(i)`."),
     (r"expected assignment or increment/decrement|expected operation|identifier: `(float|int|uint|double)`",
      "No type stands before a name: `let i = ...;`, or `var i = ...;` for what changes. Types: `f32`, `u32`."),
     ("with `var` instead of `let`|increment/decrement operation requires",
      "`let` names a value for good; what changes is a `var`."),
+    (r"expected `\(`, found", "A loop is written `for (var i = 0u; i < 10u; i++) { ... }`."),
     (r"expected `\{`", "WGSL wants braces, also around one statement: `if (...) { return; }`."),
     (r'found "\?"', "WGSL has no `? :`; write `select(no, yes, condition)`."),
     (r"found \"(\w+|\})\"", "Does the statement before end with a semicolon?"),
