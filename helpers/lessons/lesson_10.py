@@ -260,10 +260,10 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
             panel.imshow(images[0, ..., 0], cmap="gray_r", vmin=0, vmax=255)
             said = f"says {of[0].argmax()}, {of[0].max():.0%} sure"
             panel.set_title(name, fontsize=10, loc="center")
-            panel.set_xlabel(f"{said}\nall images: {right:.1%} right", fontsize=9)
+            panel.set_xlabel(f"{said}\nof {len(labels)}: {right:.1%} right", fontsize=9)
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
-            words.append(f"{name}: {said}; of all images {right:.1%} right")
+            words.append(f"{name}: {said}; of {len(labels)} images {right:.1%} right")
         title = f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(words)}.")
