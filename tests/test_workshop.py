@@ -490,7 +490,7 @@ def test_lab_serves_through_workshop_and_ends_cleanly(ready, tmp_path, number):
             assert line, said
             said += line
         address = re.search(r"http://127\.0\.0\.1:\d+/\S+", said).group()
-        assert "/lab/tree/notebooks/" in address
+        assert "/lab/tree/my-lessons/" in address
         server, token = address.split("/lab/")[0], address.split("token=")[1]
         assert urllib.request.urlopen(f"{server}/api/status?token={token}", timeout=LIMIT).status == 200
         with pytest.raises(urllib.error.HTTPError) as refused:
