@@ -15,7 +15,11 @@ def folder(tmp_path, monkeypatch):
     notebooks.mkdir()
     for name in NAMES:
         sample_lesson.save(notebooks, name=name)
-    for module, constant, value in ((lesson_files, "FOLDER", notebooks), (book, "ROOT", tmp_path)):
+    for module, constant, value in (
+        (lesson_files, "FOLDER", notebooks),
+        (book, "ROOT", tmp_path),
+        (book, "START", tmp_path / "start.md"),
+    ):
         monkeypatch.setattr(module, constant, value)
     monkeypatch.setattr(lesson_files.every, "__defaults__", (notebooks,))
     monkeypatch.setattr(lesson_files.find, "__defaults__", ((), notebooks))

@@ -128,17 +128,28 @@ def in_one_dimension(arguments, groups=(64, 20)):
     return [((-(-n // group) * group,), (group,), [*arguments(n), np.int32(n)]) for n, group in sizes]
 
 
-def of_matrices(group=(8, 4)):
+def of_matrices(group=(8, 4), each=2):
+    """Yield launches of kernels whose work-items have `each` columns and rows; dimension 0 counts the columns."""
     for m, n, k in ((1, 1, 1), (5, 7, 3), (17, 23, 9)):
-        grid = tuple(-(-size // (2 * items)) * items for size, items in zip((n, m), group, strict=True))
+        grid = tuple(-(-size // (each * items)) * items for size, items in zip((n, m), group, strict=True))
         yield grid, group, [numbers(m * k), numbers(k * n), numbers(m * n), *map(np.int32, (m, n, k))]
+
+
+def by_rows():
+    """Yield launches of a kernel without a guard: one work-item for each element, dimension 0 counts the rows."""
+    for _, _, arguments in of_matrices():
+        m, n, _ = arguments[3:]
+        yield (int(m), int(n)), None, arguments
 
 
 LAUNCHES = {  # of the kernels that solve exercises, by name
     "saxpy": in_one_dimension(lambda n: [np.float32(2.5), numbers(n), numbers(n), numbers(n)]),
+    "add": in_one_dimension(lambda n: [numbers(n), numbers(n), numbers(n)]),
     "smooth": in_one_dimension(lambda n: [numbers(n), numbers(n)]),
     "pairs": in_one_dimension(lambda n: [numbers(n, np.int32), numbers(n, np.int32)], groups=(64,)),
     "group_sums": in_one_dimension(lambda n: [numbers(n, np.int32), numbers(n, np.int32)], groups=(64,)),
+    "multiply": list(by_rows()),
+    "tiled": list(of_matrices((16, 16), each=1)),
     "block": list(of_matrices()),
 }
 
@@ -154,7 +165,7 @@ def kernel_of(code):
 
 SOLUTIONS = dict(
     kernel_of(one.solution)
-    for path in lesson_files.find(["01", "02", "12"])
+    for path in lesson_files.find(["01", "02", "02b", "12"])
     for one in lesson_files.exercises(lesson_files.read(path))
     if re.search(r"kernel\s+void", one.solution)
 )
@@ -207,10 +218,6 @@ LESS_IN_HELPERS = {
     "02": """
 lesson.AWKWARD, lesson.TRACED = lesson.AWKWARD[:3], 48
 lesson.MatmulBenchmark.test.__defaults__ = (lesson.AWKWARD,)""",
-    "03": """
-for name, one in plaidml.OPERATIONS.items():
-    few = {array: tuple(min(n, 8) for n in shape) for array, shape in one.shapes.items()}
-    plaidml.OPERATIONS[name] = one._replace(shapes=few)""",
 }
 
 
