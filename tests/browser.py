@@ -91,9 +91,7 @@ def served(path, profile="preview"):
     with tempfile.TemporaryDirectory(prefix="workshop-screenshots-", ignore_cleanup_errors=True) as scratch:
         root, log = Path(scratch) / "workshop", Path(scratch) / "server.log"
         notebook = lesson_files.read(path)
-        for cell in notebook.cells:
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
+        lesson_files.clear(notebook)
         files.write(root / "notebooks" / path.name, lesson_rules.dump(notebook))
         files.write(Path(scratch) / "settings" / SETTINGS[0], json.dumps(SETTINGS[1]))
         own = {f"JUPYTERLAB_{name.upper()}_DIR": str(Path(scratch) / name) for name in ("settings", "workspaces")}

@@ -12,6 +12,7 @@ from on_backend import BACKENDS, seen  # noqa: F401  (`seen` is a fixture)
 from helpers.compute import devices
 from helpers.doctor.monitor import Monitor, NoMonitor, ProcessShare, Reading
 from helpers.lessons import lesson_00
+from helpers.measure import timing
 
 WORK = """
 import sys, time
@@ -122,7 +123,7 @@ def test_a_watching_ends_with_a_look_at_the_idle_device(monkeypatch):
 @pytest.mark.parametrize(("busy", "told"), [(0.0, False), (0.9, True)])
 def test_a_watching_of_the_processor_says_when_other_programs_had_it(busy, told, monkeypatch, capsys):
     looks = iter([(0.0, 0.0, 0.0), (1.0, busy * os.cpu_count() + 0.5, 0.5)])
-    monkeypatch.setattr(lesson_00, "_cores", lambda: next(looks))
+    monkeypatch.setattr(timing.Load, "_now", staticmethod(lambda: next(looks)))
     lesson_00.watch(ProcessShare(), {"nothing": lambda: time.sleep(0.05)}, rest=0.1, busy=0.1)
     assert ("Other programs had 90%" in capsys.readouterr().out) == told
 

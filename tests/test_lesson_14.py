@@ -9,16 +9,7 @@ from helpers.lessons import lesson_14 as lesson
 from helpers.lessons import lesson_14_judge as judge
 from helpers.lessons import lesson_14_web as web
 
-HEAD = """
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> partial: array<f32>;
-@group(0) @binding(2) var<uniform> n: u32;
-var<workgroup> near: array<f32, 64>;
-
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) me: u32,
-        @builtin(workgroup_id) group: vec3<u32>) {
-"""
+HEAD = lesson.SUMS.partition("    near[me] =")[0]  # up to the first line of its body
 CASE = judge.Case(
     "n = 130", {0: np.ones(130, np.float32), 2: np.array([130], np.uint32)}, 1, np.array([64, 64, 2], np.float32), 3
 )

@@ -194,9 +194,7 @@ def execute(
     profile = workload.named(profile) if profile else workload.current()
     environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
     environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {}) | dict(variables or {})
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+    lesson_files.clear(notebook)
     began, watch, failure = time.perf_counter(), None, None
     try:
         with _kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):

@@ -111,6 +111,13 @@ def read(path: Path) -> NotebookNode:
         ) from error
 
 
+def clear(notebook: NotebookNode | dict) -> None:
+    """Take the outputs and the numbers of a run out of the code cells of `notebook`, in place."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+
+
 def tags(cell: NotebookNode) -> list[str]:
     """Return the tags of a cell."""
     return list(cell.get("metadata", {}).get("tags", []))

@@ -48,9 +48,7 @@ def update(lessons: Path = lesson_files.FOLDER, own: Path = FOLDER) -> list[str]
 
 def cleared(lesson: Notebook) -> Notebook:
     """Return the lesson as a learner first meets it: without outputs, and marked with its edition."""
-    for cell in lesson["cells"]:
-        if cell["cell_type"] == "code":
-            cell["outputs"], cell["execution_count"] = [], None
+    lesson_files.clear(lesson)
     lesson["metadata"][EDITION] = _fingerprint(lesson)
     return lesson
 

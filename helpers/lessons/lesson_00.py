@@ -7,7 +7,6 @@ import contextlib
 import functools
 import io
 import numbers
-import os
 import threading
 import time
 import types
@@ -22,6 +21,7 @@ from helpers.compute.quiet import caught_stderr
 from helpers.doctor import monitor
 from helpers.doctor.monitor import Monitor, Samples
 from helpers.judge import checks
+from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, figure, show
 
 AFTER = "after"  # the third phase of a watching: idle again
@@ -218,11 +218,11 @@ def watch(
         rest: seconds before, and as many after.
         busy: seconds of work.
     """
-    begun = _cores()
-    seen = {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
-    others = _others_between(begun, _cores())
-    if isinstance(watcher, monitor.ProcessShare) and others > NEIGHBOURS:
-        print(f"Other programs had {others:.0%} of this computer's cores meanwhile: the percentages may be too low.")
+    with timing.Load() as load:
+        seen = {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
+    if isinstance(watcher, monitor.ProcessShare) and load.others > NEIGHBOURS:
+        others = f"Other programs had {load.others:.0%} of this computer's cores meanwhile"
+        print(f"{others}: the percentages may be too low.")
     return seen
 
 
@@ -238,21 +238,6 @@ def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: 
         utilisation=seen.utilisation + afterwards.utilisation,
         power=seen.power + afterwards.power,
     )
-
-
-def _cores() -> tuple[float, float, float]:
-    """The time, what all cores have worked, and what they worked for this process and those that it has ended."""
-    import psutil
-
-    times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
-    kinds = ("user", "nice", "system", "irq", "softirq", "steal")
-    return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
-
-
-def _others_between(begin: tuple[float, float, float], end: tuple[float, float, float]) -> float:
-    """The share of all cores that other programs had between two results of `_cores`."""
-    seconds, busy, own = (after - before for before, after in zip(begin, end, strict=True))
-    return min(1.0, max(0.0, (busy - own) / (seconds * (os.cpu_count() or 1))))
 
 
 def curves(watched: Mapping[str, Samples], unit: str) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from helpers.compute import training
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
-from helpers.measure.timing import Measurement
+from helpers.measure.timing import Measurement, measure_interleaved
 
 if TYPE_CHECKING:
     import jax
@@ -385,15 +385,15 @@ def time_loops(
     Returns:
         For each way of each round the seconds, and the pieces of work.
     """
-    runs: dict[str, list[tuple[float, list[Span]]]] = {name: [] for name in ways}
-    for _ in range(repeats + 1):
-        for name, wait in ways.items():
-            watch = Watch()
-            begin = time.perf_counter()
-            loop(watch, wait)
-            seconds = time.perf_counter() - begin
-            runs[name].append((seconds, watch.close()))
-    return {name: counted[1:] for name, counted in runs.items()}
+    watches: dict[str, list[Watch]] = {name: [] for name in ways}
+
+    def once(name: str) -> None:
+        watches[name].append(Watch())
+        loop(watches[name][-1], ways[name])
+
+    timed = measure_interleaved({name: functools.partial(once, name) for name in ways}, "JAX", repeats, wait=False)
+    spans = {name: [watch.close() for watch in every][1:] for name, every in watches.items()}
+    return {name: list(zip(timed[name].seconds, spans[name], strict=True)) for name in ways}
 
 
 def measured(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -260,27 +259,8 @@ def cnn_answers(weights: Sequence[np.ndarray], images: np.ndarray) -> np.ndarray
     return np.exp(x) / np.exp(x).sum(1, keepdims=True)
 
 
-class Load:
-    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
-
-    def __enter__(self) -> Load:
-        self.begin, self.others = self._now(), math.nan
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        import psutil
-
-        seconds, busy, own = (end - begin for begin, end in zip(self.begin, self._now(), strict=True))
-        self.others = min(1.0, max(0.0, (busy - own) / (seconds * psutil.cpu_count())))
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """The time, what all cores have worked, and what they worked for us and for the processes we have ended."""
-        import psutil
-
-        times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
-        kinds = ("user", "nice", "system", "irq", "softirq", "steal")
-        return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
+class Load(timing.Load):
+    """What share of the cores other processes used during a block, with a word on whether that is quiet."""
 
     def __str__(self) -> str:
         return f"others used {self.others:.0%} of the cores: {'quiet' if self.others <= QUIET else 'not quiet'}"

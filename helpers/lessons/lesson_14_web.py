@@ -321,16 +321,18 @@ def judge_largest(source: str) -> str:
 @checks.verdict
 def check_dense(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 1: a dense layer with ReLU in WGSL. A right one computes in the page."""
-    own_kernels.pop("dense", None)  # one that was right before gives way, whatever comes now
-    right = lesson_14.judged(judge_dense, source)
-    own_kernels["dense"] = source
-    yield right
+    yield _judged_for_the_page("dense", judge_dense, source)
 
 
 @checks.verdict
 def check_largest(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 2: the place of the largest of ten outputs, for each image."""
-    own_kernels.pop("largest", None)  # one that was right before gives way, whatever comes now
-    right = lesson_14.judged(judge_largest, source)
-    own_kernels["largest"] = source
-    yield right
+    yield _judged_for_the_page("largest", judge_largest, source)
+
+
+def _judged_for_the_page(name: str, judge_it: Callable[[str], str], source: str) -> str:
+    """Return the verdict's account of a right kernel, which the page then computes with; one of before gives way."""
+    own_kernels.pop(name, None)
+    right = lesson_14.judged(judge_it, source)
+    own_kernels[name] = source
+    return right

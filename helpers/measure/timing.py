@@ -6,13 +6,14 @@ Lesson 01 measures wrongly first (it stops the clock before the device has finis
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -193,6 +194,29 @@ def measure_interleaved(
     return {label: Measurement(texts[label], devices[label], tuple(noted[label][warmup:])) for label in ways}
 
 
+class Load:
+    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
+
+    def __enter__(self) -> Self:
+        self.begin, self.others = self._now(), math.nan
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import psutil
+
+        seconds, busy, own = (end - begin for begin, end in zip(self.begin, self._now(), strict=True))
+        self.others = min(1.0, max(0.0, (busy - own) / (seconds * psutil.cpu_count())))
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """The time, what all cores have worked, and what they worked for us and for the processes we have ended."""
+        import psutil
+
+        times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
+        kinds = ("user", "nice", "system", "irq", "softirq", "steal")
+        return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
+
+
 class Record:
     """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record."""
 
@@ -243,8 +267,8 @@ def needed(runs: int) -> float:
     """Return how many spreads the gap between two medians must exceed before a difference may be claimed.
 
     From ENOUGH runs on it is one. With 5 runs each, two timings of the *same* work differ by more than one spread in 14
-    of 100 cases, so fewer runs need a larger gap: ENOUGH / runs of it. Then at most 1 of 100 claims about the same work
-    is false, for noise of several shapes (simulated in tests/test_timing.py).
+    of 100 cases, so fewer runs need a larger gap: ENOUGH / runs of it. Then at most 1 of 100 comparisons
+    of the same work ends in a claim, for noise of several shapes (simulated in tests/test_timing.py).
     """
     return max(1.0, ENOUGH / runs)
 
