@@ -519,6 +519,29 @@ def test_a_second_interrupt_before_the_first_was_handled_leaves_nothing(monkeypa
     assert pressed
 
 
+def test_a_second_interrupt_waits_for_the_clean_up_of_the_first(monkeypatch):
+    def work():
+        import time
+
+        time.sleep(3600)
+
+    really_end = processes._end
+
+    def end_slowly(workers):
+        presser = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        presser.start()
+        time.sleep(0.6)
+        really_end(workers)
+
+    monkeypatch.setattr(processes, "_end", end_slowly)
+    presser = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    presser.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(work, processes=2)
+    presser.join()
+    assert not family()
+
+
 # ---------------------------------------------------------------------------------------------- a command that may hang
 
 PARENT = """

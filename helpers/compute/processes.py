@@ -236,16 +236,22 @@ def run(
         failures = [worker.failure for worker in workers]
         return Run([worker.result for worker in workers], *outputs, failures, time.perf_counter() - start)
 
+    made = None
     with ThreadPoolExecutor(1) as pool:  # no Ctrl-C stops its thread halfway through starting or ending the processes
         try:
             made = pool.submit(work)
             while not made.done():
                 wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
         except KeyboardInterrupt as error:
-            try:
-                stop.set()
-            finally:  # pressed twice, the second one reaches us at the line above, before anything was set
-                stop.set()
+            # Pressed again, at whatever line, it still waits for the clean-up. The pool's own wait is no help: a join
+            # that is interrupted takes its thread for dead, and Python ends beside it: cpython issue 90882.
+            while True:
+                try:
+                    stop.set()
+                    wait([made] if made else [])
+                    break
+                except KeyboardInterrupt:
+                    continue
             line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
             error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
             raise
