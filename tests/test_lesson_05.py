@@ -77,20 +77,6 @@ def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(see
     assert max(seen["layers_alone"]["same"]) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        ("strides", "Im2colConv2D cannot compute with strides=(2, 2)."),
-        ("padding", "Im2colConv2D cannot compute with padding='same'."),
-        ("first", "Im2colConv2D cannot compute with data_format='channels_first'."),
-        ("size", "SliceMaxPooling2D cannot compute with pool_size=(3, 3)."),
-    ],
-)
-def test_what_the_two_layers_cannot_do_is_refused_when_they_are_made(seen, case, message):  # noqa: F811
-    kind, text = seen["layers_alone"]["refused"][case]
-    assert kind == "WorkshopError" and text.startswith(message) and "Next: " in text
-
-
 # ------------------------------------------------------------------------------------------------------- its memory
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers.compute import processes
 from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
@@ -406,11 +407,6 @@ def im2col_convolution() -> type[keras.layers.Conv2D]:
     class Im2colConv2D(layers.Conv2D):
         """A convolution with step 1 and without padding: the neighbours of each pixel in a row, times the filters."""
 
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)
-            same = {"strides": (1, 1), "padding": "valid", "dilation_rate": (1, 1), "groups": 1, "use_bias": True}
-            _refuse_unless(self, data_format="channels_last", **same)
-
         def call(self, images: object) -> object:
             (high, wide), (height, width) = self.kernel_size, images.shape[1:3]
             shifts = [(y, x) for y in range(high) for x in range(wide)]
@@ -429,10 +425,6 @@ def slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
     class SliceMaxPooling2D(layers.MaxPooling2D):
         """Max-pooling by 2: four images, each of every other row and column, and of them the largest."""
 
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)
-            _refuse_unless(self, data_format="channels_last", pool_size=(2, 2), strides=(2, 2), padding="valid")
-
         def call(self, images: object) -> object:
             height, width = (size // 2 * 2 for size in images.shape[1:3])  # a last odd row or column does not count
             rows = ops.maximum(images[:, :height:2], images[:, 1:height:2])
@@ -441,12 +433,37 @@ def slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
     return SliceMaxPooling2D
 
 
-def _refuse_unless(layer: keras.Layer, **settings: object) -> None:
-    """Refuse what a layer's other way to compute does not know; when it is made, where Keras adds nothing to errors."""
-    for name, value in settings.items():
-        if getattr(layer, name) != value:
-            raise WorkshopError(
-                f"{type(layer).__name__} cannot compute with {name}={getattr(layer, name)!r}.",
-                f"It computes what {type(layer).__base__.__name__} does with {name}={value!r}, in another way.",
-                f"Build the network with {name}={value!r}, or with the layer that Keras has.",
-            )
+def product_on(
+    backend: str, images: np.ndarray, labels: np.ndarray, batch: int, seconds: float
+) -> tuple[Measurement, Measurement]:
+    """Time article C's training on another backend, in a process of its own: Keras' convolution, and as a product.
+
+    Args:
+        backend: Keras' name of it, which is installed.
+        images: of shape (n, 28, 28, 1), bytes; one run trains with all of them.
+        labels: of shape (n,).
+        batch: images of a step.
+        seconds: when they are over, no more runs begin.
+    """
+
+    def train(images: np.ndarray, labels: np.ndarray, batch: int, seconds: float) -> list[tuple]:
+        from helpers.compute import models, training
+        from helpers.lessons import lesson_05 as lesson
+        from helpers.measure import timing
+
+        device = training.start()
+        import keras
+
+        article, ways = models.cnn(), {}
+        product = lesson.exchange(article, {keras.layers.Conv2D: lesson.im2col_convolution()})
+        for name, model in (("Keras' convolution", article), ("matrix product", product)):
+            how = {"jit_compile": keras.backend.backend() == "jax"}
+            model.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy", **how)
+            ways[name] = lambda model=model: model.fit(images, labels, batch_size=batch, verbose=0)
+        timed = timing.measure_interleaved(ways, device, 13, seconds=seconds)
+        return [(run.label, run.device, run.seconds) for run in timed.values()]
+
+    given = {"images": images, "labels": labels, "batch": batch, "seconds": seconds}
+    run = processes.run(train, seconds=300, variables={"KERAS_BACKEND": backend}, arguments=given)
+    own, product = (Measurement(label, device, tuple(times)) for label, device, times in run.result)
+    return own, product
