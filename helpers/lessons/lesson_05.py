@@ -190,34 +190,12 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     show(drawn, f"{title}. Four pictures: {', '.join(titles)}.")
 
 
-def moving_filter(image: np.ndarray, result: np.ndarray, places: Sequence[tuple[int, int]]) -> None:
-    """Show a filter on its way over an image: above where it lies, below the sums that are written by then.
-
-    Args:
-        image: the pixels; two axes.
-        result: the sums at all places.
-        places: row and column of each moment that is shown.
-    """
-    from matplotlib.patches import Rectangle
-
-    title = "The filter moves through the image, row by row; each place gives one sum"
-    with figure(7.5, 4.2, nrows=2, ncols=len(places)) as (drawn, axes):
-        for (upper, lower), (y, x) in zip(axes.T, places, strict=True):
-            written = np.where(np.arange(result.size).reshape(result.shape) <= y * result.shape[1] + x, result, np.nan)
-            _picture(upper, image, f"row {y}, column {x}")
-            _picture(lower, written, "sums so far", float(np.abs(result).max()))
-            lower.set_facecolor("lightgrey")
-            upper.add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    show(drawn, f"{title}: {len(places)} moments; below, the sums that are not written yet are grey.")
-
-
-def _picture(axes: Axes, image: np.ndarray, above: str, largest: float = 0.0) -> None:
-    """Draw an array: blue above zero, white at zero, orange below; `largest` is the end of the scale, 0 its own."""
+def _picture(axes: Axes, image: np.ndarray, above: str) -> None:
+    """Draw an array: blue above zero, white at zero, orange below."""
     from matplotlib.colors import LinearSegmentedColormap
 
     colours = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
-    largest = largest or float(np.abs(image).max()) or 1.0
+    largest = float(np.abs(image).max()) or 1.0
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     axes.spines[:].set_visible(True)
