@@ -11,12 +11,11 @@ import psutil
 import pyperf
 import pytest
 
-from helpers import ROOT, __main__
+from helpers import __main__
 from helpers.compute import processes
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_11 as lesson
 from helpers.lessons import lesson_11_bench as bench
-from helpers.measure import published
 
 GALLERY = sorted(bench.MACHINES.glob("*.json"))
 
@@ -178,17 +177,8 @@ def test_figures_say_what_they_show(shown):
     lesson.draw_runs({"alone": [0.01] * 5, "beside": [0.02, 0.03, 0.04]}, "One work")
     own = suite({("copy", "numpy"): 20, ("product", "jax"): 400})
     lesson.draw_tasks(own, suite({("copy", "opencl"): 10, ("product", "jax"): 100}))
-    lesson.draw_limits({"A": (2.0, 10.0), "E": (30.0, 10.0), "yours": (math.nan, 5.0)}, "Limits")
     assert "beside: median 30 ms, middle half 25 to 35 ms" in shown[0]
-    assert "copy with NumPy 2" in shown[1] and "E: 30 of 10 GFLOP/s" in shown[2]
-
-
-def test_the_lessons_published_figures_are_the_files():
-    values = {figure.value for figure in published.figures()}
-    text = (ROOT / "notebooks" / "11-rank-your-machine.ipynb").read_text(encoding="utf-8")
-    for shown in ("47e-6", "43e-6", "training / 110 ", "training / 306 ", "/ 13.8 "):
-        assert shown in text
-    assert {47, 43, 110, 306, 13.8} <= values
+    assert "copy with NumPy 2" in shown[1]
 
 
 def test_the_simulated_device_keeps_its_own_time():

@@ -16,7 +16,7 @@ import numpy as np
 from helpers.compute.host import usable_cpus
 from helpers.judge import checks
 from helpers.lessons import lesson_11_bench as bench
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, figure, show
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
 from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
@@ -119,29 +119,6 @@ def draw_tasks(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -
         _plain(axes)
         drawn.legend(loc="outside lower center", ncols=5)
     show(drawn, f"Speed over the reference machine's fastest. {'; '.join(words)}.")
-
-
-def draw_limits(speeds: Mapping[str, tuple[float, float]], title: str) -> None:
-    """Draw speeds with their device's limit as a line; one beyond its limit is crossed out.
-
-    Args:
-        speeds: for each name the speed and the limit, both in GFLOP/s.
-        title: the message of the figure.
-    """
-    words = []
-    with figure(7.5, 0.42 * len(speeds) + 1.2) as (drawn, axes):
-        for place, (name, (speed, limit)) in enumerate(speeds.items()):
-            colour, marker = (RED, "X") if speed > limit else (PINK, "D") if name.startswith("yours") else (BLUE, "o")
-            axes.plot([speed, limit], [place, place], color=GREY, lw=1, ls=":")
-            axes.plot([limit, limit], [place - 0.35, place + 0.35], color="black", lw=2)
-            axes.plot(speed, place, color=colour, marker=marker, ms=8, ls="")
-            text = f"{100 * speed / limit:.2g} %" if speed <= limit else "beyond the limit"
-            axes.annotate(text, (speed, place), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
-            words.append(f"{name}: {speed:,.0f} of {limit:,.0f} GFLOP/s")
-        axes.set(yticks=range(len(speeds)), yticklabels=speeds, ylim=(len(speeds) - 0.4, -0.7), xscale="log",
-                 xlabel="billions of operations a second (GFLOP/s); line: limit, %: of it", title=title)  # fmt: skip
-        _plain(axes)
-    show(drawn, f"{title}. {'; '.join(words)}.")
 
 
 def _plain(axes: Axes) -> None:
@@ -360,7 +337,7 @@ def _judge_time(actual: object, seconds: float | None, who: str, may_be_wrong: b
 
 # -------------------------------------------------------------------------------------------- exercise 3: who misleads?
 
-FAULTS = ("above the limit", "first call counted", "other work", "saving, not speed-up", "within the spread", "fair")
+FAULTS = ("above the limit", "other work", "saving, not speed-up", "within the spread", "fair")
 
 
 class Claim(NamedTuple):
@@ -379,11 +356,9 @@ CLAIMS = {
                "If 40 ms became 20 ms, 50 % less, how many times as fast would it be?"),
     "C": Claim("other work", (224 / 28) ** 2, "pixels of one image over pixels of the other, both sides counted",
                "Is an image of X as much to compute as an image of Y?"),
-    "D": Claim("first call counted", 10.0, "the median in ms, of all five or the last four",
-               "Why is one run so much longer?"),
-    "E": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
+    "D": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
                "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
-    "F": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
+    "E": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
 }  # fmt: skip
 
 
@@ -394,7 +369,7 @@ def check_claims(diagnosis: object) -> Iterator[str]:
     def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
         fault = fault.strip().lower() if isinstance(fault, str) else fault
         if fault not in FAULTS:
-            raise checks.NotYet(f"{letter}: {fault!r} is none of the six verdicts: {', '.join(map(repr, FAULTS))}.")
+            raise checks.NotYet(f"{letter}: {fault!r} is none of the five verdicts: {', '.join(map(repr, FAULTS))}.")
         if fault != claim.verdict:
             raise checks.NotYet(f"{letter}: not {fault!r}. {claim.ask}")
         if isinstance(number, bool) or not isinstance(number, int | float | np.number):
