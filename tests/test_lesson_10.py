@@ -120,16 +120,6 @@ def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch, capsys):
 # ---------------------------------------------------------------------------------------------- time and figures
 
 
-def test_ways_are_timed_interleaved():
-    calls = []
-    noted = lesson.time_runtimes({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=4, rest=0)
-    assert calls == ["a", "b"] * 6 and {name: len(every) for name, every in noted.items()} == {"a": 4, "b": 4}
-
-
-def test_no_more_rounds_than_seconds_allow_but_five():
-    assert len(lesson.time_runtimes({"a": lambda: None}, rounds=50, seconds=0, rest=0)["a"]) == 5
-
-
 def test_images_run_in_batches_of_one_size_and_a_rest():
     sizes = []
 
@@ -142,14 +132,6 @@ def test_images_run_in_batches_of_one_size_and_a_rest():
 
 
 # ---------------------------------------------------------------------------------------------- exercises
-
-
-def test_a_real_profile_has_nodes_with_provider_and_time():
-    events = lesson.profile_small_graph()
-    nodes = [event for event in events if event["cat"] == "Node"]
-    assert {event["args"]["op_name"] for event in nodes} == {"Exp", "Softmax"}
-    assert lesson.right_shares(events) == {"CPUExecutionProvider": 100.0}
-    assert any(event["cat"] == "Session" for event in events)
 
 
 def test_shares_of_a_made_profile():

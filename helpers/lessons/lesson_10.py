@@ -19,9 +19,7 @@ from helpers.compute import backends, devices, processes, products
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.measure import timing
 from helpers.measure.plots import figure, show
-from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
     from helpers.compute.data import Dataset
@@ -172,11 +170,11 @@ def keras_runner(weights: list[np.ndarray]) -> Runner:
     return network.predict_on_batch
 
 
-def profile(model: str | bytes, images: np.ndarray, runs: int) -> list[dict]:
+def profile(file: str, images: np.ndarray, runs: int) -> list[dict]:
     """Return the events of ONNX Runtime's profile of so many runs on the processor.
 
     Args:
-        model: the path of an ONNX file, or what it holds.
+        file: the path of an ONNX file.
         images: its input.
         runs: how many.
     """
@@ -186,7 +184,7 @@ def profile(model: str | bytes, images: np.ndarray, runs: int) -> list[dict]:
         options = ort.SessionOptions()
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        session = ort.InferenceSession(model, options, providers=[CPU])
+        session = ort.InferenceSession(file, options, providers=[CPU])
         for _ in range(runs):
             session.run(None, {session.get_inputs()[0].name: images})
         return json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
@@ -219,30 +217,7 @@ def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: 
     return np.concatenate([np.asarray(run(images[at : at + batch])) for at in range(0, len(images), batch)])
 
 
-# ---------------------------------------------------------------------------------------------- time
-
-
-def time_runtimes(
-    ways: Mapping[str, Callable[[], object]], rounds: int = 20, seconds: float = 4.0, rest: float = 0.001
-) -> dict[str, list[float]]:
-    """Time several ways, interleaved, without a wait: each ends when its result is there.
-
-    Args:
-        ways: for each name a function without arguments that returns a NumPy array.
-        rounds: that count; two before them do not.
-        seconds: when they are over, no more rounds begin; five are made in any case.
-        rest: seconds of sleep before each run, in which threads of the run before can end.
-
-    Returns:
-        For each way the seconds of every counted run: plain data, which travels between processes.
-    """
-    timed = timing.measure_interleaved(ways, "", rounds, 2, wait=False, rest=rest, seconds=seconds)
-    return {name: list(run.seconds) for name, run in timed.items()}
-
-
-def measurements(noted: Mapping[str, Sequence[float]], device: str) -> dict[str, Measurement]:
-    """Return what `time_runtimes` noted, with the name of the device."""
-    return {name: Measurement(name, device, tuple(seconds)) for name, seconds in noted.items()}
+# ---------------------------------------------------------------------------------------------- a figure
 
 
 def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
@@ -270,17 +245,6 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
 
 
 # ---------------------------------------------------------------------------------------------- exercises
-
-
-def profile_small_graph() -> list[dict]:
-    """Return the events of a real profile: ONNX Runtime runs a graph of two operators three times."""
-    from onnx import TensorProto, helper
-
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 64]) for name in ("x", "y")]
-    nodes = [helper.make_node("Exp", ["x"], ["e"], "e"), helper.make_node("Softmax", ["e"], ["y"], "s", axis=1)]
-    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
-    return profile(model.SerializeToString(), np.ones((1000, 64), "float32"), runs=3)
 
 
 def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) -> list[dict]:
@@ -329,7 +293,7 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
         drawn = zip(rng.choice(["Conv", "Gemm", "Relu"], count), rng.choice(names, count), strict=True)
         nodes = [(str(operator), str(provider), int(rng.integers(1, 900))) for operator, provider in drawn]
         made.append(make_events(*nodes, session=[int(one) for one in rng.integers(1, 5000, 3)]))
-    for events in [*made, profile_small_graph()]:
+    for events in made:
         expected, given = right_shares(events), copy.deepcopy(events)
         nodes = [(e["args"]["op_name"], e["args"]["provider"], e["dur"]) for e in events if e["cat"] == "Node"]
         where = f"for nodes (operator, provider, time) {nodes[:6]} and events of the session"
@@ -345,7 +309,7 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
         same = set(actual) == set(expected) and all(isinstance(one, Real | np.ndarray) for one in actual.values())
         if not same or not all(np.allclose(actual[one], expected[one], rtol=1e-6, atol=1e-9) for one in expected):
             raise checks.NotYet(f"{where} expected {expected}, came {dict(actual)}")
-    yield f"{len(made)} made profiles and a real one"
+    yield f"{len(made)} profiles"
 
 
 def app_pictures(images: np.ndarray) -> np.ndarray:
