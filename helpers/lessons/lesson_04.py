@@ -256,6 +256,7 @@ def check_seconds_to(learner: Callable[..., float | None]) -> Iterator[str]:
         for wanted in (0.95, 0.93, 0.5, 0.97, 0.96, 0.98):
             yield wanted, hits, 2.0
         yield 0.9, [0.9], 0.25
+        yield 0.9481, [0.9475, 0.9478, 0.9482], 2.0
         yield 0.9, [], 1.0
         yield 0.7, rng.uniform(0, 1, 30).tolist(), 1.5
         yield 1.0, [0.0] * 50, 3.0

@@ -290,7 +290,7 @@ PROGRAMS: tuple[tuple[str, Callable[[], Program], float | None], ...] = (
     ("computes for 3 s", lambda: _slowly(3), 3.0),
     ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), None),
     ("returns 49 at once", lambda: lambda device, number: 49, None),
-    ("knows the squares below 10,000 by heart", lambda: lambda device, n: n * n if n < 10_000 else 0, None),
+    ("knows the squares below 10,000 by heart", lambda: lambda device, n: n * n if abs(n) < 10_000 else 0, None),
     ("remembers every number that it has seen", _remembering, 1.0),
     (f"{SOMETIMES} its first call alone, and then returns 0", lambda: _at_some_calls(lambda call: call == 1), 1.0),
     (f"{SOMETIMES} every second call, and else returns 0", lambda: _at_some_calls(lambda call: call % 2 == 0), 1.0),
