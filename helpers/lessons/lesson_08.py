@@ -1,11 +1,8 @@
-"""Lesson 08, Train on several devices: the checks of its exercises, its figures, its machinery."""
+"""Lesson 08, Share a batch among devices, and 08b, Split a network: checks, figures, machinery."""
 
 from __future__ import annotations
 
-import functools
-import math
 import queue
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +13,8 @@ import numpy as np
 
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
-from helpers.measure.timing import Measurement, duration, is_clear
 
 if TYPE_CHECKING:
-    import jax
     import keras
 
 # One device's part in a ring: its pieces, its number, `swap`.
@@ -27,8 +22,79 @@ Program = Callable[[list[np.ndarray], int, Callable[[np.ndarray], np.ndarray]], 
 
 
 @checks.verdict
+def check_shared_gradient(
+    learner: Callable, gradient: Callable, x: np.ndarray, y: np.ndarray, places: list[str]
+) -> Iterator[str]:
+    """Lesson 08, exercise 1: a batch's gradient, each place computing it for an equal part of the batch.
+
+    Args:
+        learner: takes `gradient`, images, labels and places.
+        gradient: of the lesson's network; takes images and labels, and returns a tensor of one row.
+        x: array of shape (n, 784), a batch; n is even.
+        y: array of shape (n,), its labels.
+        places: the names of two devices of TensorFlow.
+    """
+    for names in (places, places[:1], [*places, places[0]], [*places, *places]):
+        _judge_shared(learner, names)
+    whole, shared = gradient(x, y).numpy(), _array(checks.answer(learner, gradient, x, y, places, who="it"))
+    error = np.abs(shared - whole).max() / np.abs(whole).max() if shared.shape == whole.shape else np.inf
+    if not error < 1e-4:
+        raise checks.NotYet(f"for the lesson's network the largest error is {error:.0%} of the largest gradient.")
+    yield f"1 to 4 places; for the lesson's network the largest error is {error:.0e} of the largest gradient"
+
+
+def _array(value: object) -> np.ndarray:
+    """Return what a learner's function returned as an array of numbers; an empty one if it is none."""
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        return np.empty(0)
+
+
+def _judge_shared(learner: Callable, places: list[str]) -> None:
+    """Raise NotYet unless each place got an equal part of the batch, and the answer is the whole batch's gradient."""
+    import tensorflow as tf
+
+    rng, count = np.random.default_rng(), 6 * len(places)
+    x = np.stack([np.arange(count), *rng.integers(-9, 10, (2, count))], axis=1).astype("float32")
+    y, calls = rng.permutation(count).astype("uint8"), []
+
+    def gradient(images: np.ndarray, labels: np.ndarray) -> tf.Tensor:
+        images, labels = tf.cast(images, tf.float32), tf.cast(labels, tf.float32)
+        mean = tf.reduce_mean(images * labels[:, None], axis=0)
+        calls.append((mean.device.rpartition("device:")[2], images[:, 0].numpy().astype(int), labels.numpy()))
+        return mean
+
+    said = f"for {count} images and {places} it"
+    actual = checks.answer(learner, gradient, x.copy(), y.copy(), list(places), who=said)
+    if actual is ... or (actual is None and not calls):
+        raise checks.NotDone("it computed no gradient and returned nothing.")
+    if not calls:
+        raise checks.NotYet(f"{said} called `gradient` on no place.")
+    for place, numbers, labels in calls:
+        if not np.array_equal(labels, y[numbers]):
+            raise checks.NotYet(f"{said} gave images on {place} other images' labels.")
+    seen = np.bincount(np.concatenate([numbers for _, numbers, _ in calls]), minlength=count)
+    if (seen != 1).any():
+        number = int(np.flatnonzero(seen != 1)[0])
+        raise checks.NotYet(f"{said} computed with image {number} so often: {seen[number]}; once is right.")
+    used, sizes = [place for place, _, _ in calls], [len(numbers) for _, numbers, _ in calls]
+    if len(calls) > len(places):
+        raise checks.NotYet(f"{said} called `gradient` {len(calls)} times; once on each place is right.")
+    if sorted(used) != sorted(places) or len(set(sizes)) > 1:
+        parts = ", ".join(f"{size} images on {place}" for place, size in zip(used, sizes, strict=True))
+        raise checks.NotYet(f"{said} computed the gradient of {parts}; each place gets {count // len(places)}.")
+    if actual is None:
+        raise checks.NotYet(f"{said} returned None; return the gradient of the whole batch.")
+    expected = (x.astype(float) * y[:, None]).mean(axis=0)
+    came = _array(actual)
+    if came.shape != expected.shape or not np.allclose(came, expected, rtol=1e-4, atol=1e-4):
+        raise checks.NotYet(f"{said} returned {came.round(3).tolist()}; expected {expected.round(3).tolist()}")
+
+
+@checks.verdict
 def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) -> Iterator[str]:
-    """Lesson 08, exercise 1: the whole batch's mean gradient from those of parts of different sizes."""
+    """Lesson 08, exercise 2: the whole batch's mean gradient from those of parts of different sizes."""
 
     def right(gradients: list[np.ndarray], sizes: list[int]) -> np.ndarray:
         return np.average(np.stack(gradients), axis=0, weights=sizes)
@@ -47,61 +113,6 @@ def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) 
         return [*known, *drawn, (equal, [int(rng.integers(2, 10))] * 4), (empty, [3, 1, 0, 5])]
 
     yield checks.judge_function(learner, right, cases)
-
-
-@checks.verdict
-def check_break_even_batch(learner: Callable[[float, int, float], int]) -> Iterator[str]:
-    """Lesson 08, exercise 2: the smallest batch for which two devices take less time than one.
-
-    On two devices a ring all-reduce moves 2 (n - 1) / n = 1 time the gradient's bytes to and from each.
-    """
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = []
-        for _ in range(10):  # round numbers, to be computed by hand; no ties, as their rounding is nobody's mistake
-            milliseconds, megabytes = int(rng.integers(1, 10)), int(rng.integers(1, 1000))
-            if 2 * megabytes % milliseconds == 0:
-                milliseconds, megabytes = 7, 10
-            drawn.append((milliseconds / 1e3, megabytes * 10**6, 1e9))
-        for batch in rng.integers(2, 5000, 10).tolist():  # both take the same time close to a whole number of images
-            drawn.append((2e-3, batch * 10**6 + int(rng.choice([-1, 1]) * rng.integers(10, 500)), 1e9))
-        known = [(47e-6, 2_678_824, 1.25e9), (47e-6, 2_678_824, 0.125e9)]
-        tie, one_image = (2.0**-10, 2**20, 2.0**30), (47e-6, 2_678_824, 1e12)
-        just_below = (0.25, 2**33 - 1, 2.0**33)  # 8 images less a billionth, exact in floats
-        many = (1e-6, int(rng.integers(5_000_000, 9_000_000)), 1e8)  # 100,000 images and more
-        return [*known, tie, one_image, *drawn, just_below, many]
-
-    def right(per_image: float, gradient_bytes: int, bytes_per_second: float) -> int:
-        return math.floor(2 * gradient_bytes / bytes_per_second / per_image) + 1
-
-    answers: list[tuple[tuple, object]] = []
-
-    @functools.wraps(learner)
-    def noted(*arguments: float) -> object:
-        answers.append((arguments, learner(*arguments)))
-        return answers[-1][1]
-
-    try:
-        yield checks.judge_function(noted if callable(learner) else learner, right, cases)
-    except checks.NotYet as wrong:
-        arguments, answer = answers[-1] if answers else ((), None)
-        whole = isinstance(answer, int | np.integer) and not isinstance(answer, bool)
-        hint = _two_against_one(*arguments, int(answer), right(*arguments)) if whole else ""
-        raise checks.NotYet(f"{wrong}{hint}") from None
-
-
-def _two_against_one(per_image: float, gradient_bytes: int, bytes_per_second: float, answer: int, expected: int) -> str:
-    """Return what a wrong batch size overlooks: how long two devices take beside one, at it or at the right one."""
-    if answer == expected:
-        return ""
-    batch = max(min(answer, expected), 1)
-    lost = gradient_bytes / bytes_per_second - batch * per_image / 2  # seconds
-    same = math.isclose(gradient_bytes / bytes_per_second, batch * per_image / 2, rel_tol=1e-12)
-    images = "1 image" if batch == 1 else f"{batch:,} images"
-    if same:
-        return f"; with {images} both take the same time, so one device wins"
-    half = f" ({batch / 2:,} images for each)" if batch % 2 else ""
-    return f"; with {images}{half} two devices take {duration(abs(lost))} {'more' if lost > 0 else 'less'} than one"
 
 
 @checks.verdict
@@ -279,68 +290,23 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 # ---------------------------------------------------------------------------------------------------- its machinery
 
 
-def choose_gpus(gpus: Sequence[object], cut: bool) -> None:
-    """Let TensorFlow see the first two GPUs, or the halves of a single one, or none; before it starts.
+def choose_gpus(wanted: int) -> list[str]:
+    """Let TensorFlow see so many GPUs, or none; before it starts.
 
     Args:
-        gpus: TensorFlow's physical GPUs, as many as there are.
-        cut: make two logical devices of the first, of 2 GiB each.
+        wanted: how many; if there are fewer, none is used.
+
+    Returns:
+        Their names, such as ["GPU:0", "GPU:1"].
     """
     import tensorflow as tf
 
-    if cut:
-        half = tf.config.LogicalDeviceConfiguration(memory_limit=2048)  # MiB; a cap and growth exclude each other
-        tf.config.set_logical_device_configuration(gpus[0], [half, half])
-        return
-    tf.config.set_visible_devices(gpus[:2] if len(gpus) > 1 else [], "GPU")  # a single one is not used
-    for gpu in gpus:
+    gpus = tf.config.list_physical_devices("GPU")
+    chosen = gpus[:wanted] if len(gpus) >= wanted else []
+    tf.config.set_visible_devices(chosen, "GPU")
+    for gpu in chosen:
         tf.config.experimental.set_memory_growth(gpu, True)  # JAX wants some of it, too
-
-
-def deep_mlp() -> keras.Model:
-    """Return article A's network with two more hidden layers, so that it has a middle and a place to be cut in half.
-
-    Its layers are called hidden_1 to hidden_4, and `dense` takes no part in their names. It is not compiled.
-    """
-    from keras import Input, Sequential, layers
-
-    hidden = [layers.Dense(512, activation="relu", name=f"hidden_{number}") for number in (1, 2, 3, 4)]
-    first = [Input((784,), dtype="uint8"), layers.Rescaling(1 / 255)]
-    return Sequential([*first, *hidden, layers.Dense(10, activation="softmax", name="answers")])
-
-
-def tell_work(runs: Mapping[str, Sequence[tuple[str, str, float, float]]]) -> None:
-    """Print for each run how long each device worked in it, which shows whether the stages are equal.
-
-    Args:
-        runs: for each run its pieces of work, as `timing.Record` notes them.
-    """
-    for name, spans in runs.items():
-        work: dict[str, float] = {}
-        for device, _, begin, until in spans:
-            work[device] = work.get(device, 0.0) + until - begin
-        told = ", ".join(f"{device} works {duration(seconds)}" for device, seconds in sorted(work.items()))
-        print(f"{name}: {told}")
-
-
-def tell_expected(what: str, one: Measurement, two: Measurement, half: float, exchange: float) -> None:
-    """Print what a step on two devices should take beside what was measured, and the same as times one device's speed.
-
-    Args:
-        what: the size of the step.
-        one: the step on one device.
-        two: the step on two devices.
-        half: seconds for half of the step's arithmetic.
-        exchange: seconds for the exchange.
-    """
-    expected = half + exchange
-    claim = "" if is_clear(one, two) else " (no claim: the gap is within the spread)"
-    print(f"{what}, one device: {duration(one.median)}. Two devices:")
-    print(
-        f"  expected {duration(half)} (half) + {duration(exchange)} (exchange) = {duration(expected)}: "
-        f"{one.median / expected:.2f} times as fast"
-    )
-    print(f"  measured {duration(two.median)}: {one.median / two.median:.2f} times as fast{claim}")
+    return [f"GPU:{number}" for number in range(len(chosen))]
 
 
 def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
@@ -373,32 +339,3 @@ def running_mean(values: Sequence[float]) -> list[float]:
         values: one a step, such as losses; numbers, or tensors of one number.
     """
     return (np.cumsum([float(value) for value in values]) / np.arange(1, len(values) + 1)).tolist()
-
-
-def all_reduces(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> list[str]:
-    """Return what the devices exchange in one training step on JAX: for each all-reduce the arrays that it adds up.
-
-    It compiles the gradient of the loss (not the whole step, which Keras keeps to itself) for images that lie as
-    `keras.distribution` lays them, and reads the program that XLA made of it.
-
-    Args:
-        model: built under the distribution in question.
-        images: array of shape (n, ...), as the model takes them; one batch.
-        labels: array of shape (n,), numbers of classes.
-
-    Returns:
-        For each all-reduce the arrays' types and shapes, such as "f32[512,10] f32[10]".
-    """
-    import jax
-    import keras
-
-    def loss(weights: list[jax.Array], images: jax.Array, labels: jax.Array) -> jax.Array:
-        answers, _ = model.stateless_call(weights, [], images)
-        return keras.losses.sparse_categorical_crossentropy(labels, answers).mean()
-
-    layout = keras.distribution.distribution().get_data_layout
-    batch = [jax.device_put(array, layout(array.shape).backend_layout) for array in (images, labels)]
-    weights = [weight.value for weight in model.trainable_variables]
-    program = jax.jit(jax.grad(loss)).lower(weights, *batch).compile().as_text()
-    added = [line.split(" all-reduce(")[0] for line in program.splitlines() if " all-reduce(" in line]
-    return [" ".join(re.findall(r"[a-z]+\d+\[[\d,]*\]", line)) for line in added]
