@@ -1,7 +1,7 @@
-"""Lesson 08's own machinery: what several devices exchange on JAX, and the losses that are compared."""
+"""Lesson 08's own machinery: rings, pipelines, counted bytes, and what devices exchange on JAX."""
 
+import itertools
 import sys
-import threading
 import types
 
 import numpy as np
@@ -12,42 +12,52 @@ from helpers.judge import checks
 from helpers.lessons import lesson_08
 
 
-def exchange_on_jax(images, labels):
-    import keras
+def exchange_on_jax():
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from helpers.compute import models
     from helpers.lessons import lesson_08
 
-    keras.distribution.set_distribution(keras.distribution.DataParallel())
-    split_batch = lesson_08.all_reduces(models.plain_mlp(0.1), images, labels)
-    keras.utils.clear_session()  # or the layers' names go on counting
-    layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 2), ["batch", "model"]))
-    for columns, rows in (("dense", "dense_1"), ("hidden_2", "hidden_3")):
-        layouts[f".*/{columns}/kernel"] = (None, "model")
-        layouts[f".*/{rows}/kernel"] = ("model", None)
-    split_weights = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
-    keras.distribution.set_distribution(split_weights)
-    pairs = (models.plain_mlp(0.1), lesson_08.deep_mlp())
-    return split_batch, *(lesson_08.all_reduces(network, images, labels) for network in pairs)
+    mesh = Mesh(jax.devices(), ["both"])
+    whole, cut = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("both"))
+    x = np.ones((12, 3), np.float32)
+    program = jax.jit(lambda x: x.sum(axis=0), out_shardings=whole)
+    return [lesson_08.all_reduces(program.lower(jax.device_put(x, lies)).compile()) for lies in (whole, cut)]
 
 
-def test_what_the_devices_exchange_is_read_from_the_compiled_program():
-    """Gradients of all six weights where the batch is split; activations of 12 images where the weights are.
-
-    In a middle layer the way back needs an exchange of its own: the layers below want the gradient by its inputs.
-    """
+def test_the_all_reduces_are_read_from_the_compiled_program():
     if not devices.installed("jax"):
         pytest.skip("JAX is not installed here")
-    two = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    images, labels = np.zeros((12, 784), np.uint8), np.zeros(12, np.uint8)
-    added, cut, middle = processes.run(
-        exchange_on_jax, variables=two, arguments={"images": images, "labels": labels}
-    ).result
-    exchanged = [shape for line in added for shape in line.split()]
-    sizes = [int(np.prod([int(size) for size in shape[4:-1].split(",")])) for shape in exchanged]
-    assert sorted(sizes) == sorted([784 * 512, 512, 512 * 512, 512, 512 * 10, 10])
-    assert cut == ["f32[12,512]"]
-    assert middle == ["f32[12,512]"] * 2
+    two = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    assert processes.run(exchange_on_jax, variables=two).result == [0, 1]
+    on_gpus = types.SimpleNamespace(
+        as_text=lambda: "a = all-reduce-start(b)\n c = all-reduce-done(a)\n d = all-gather(c)"
+    )
+    assert lesson_08.all_reduces(on_gpus) == 1
+
+
+@pytest.mark.parametrize(("widths", "batch", "states"), [([784, 512, 512, 10], 128, 1), ([7, 30, 4], 9, 2)])
+def test_the_counted_bytes_are_those_of_the_arrays(widths, batch, states):
+    weights = [np.zeros(shape, np.float32) for m, n in itertools.pairwise(widths) for shape in ((m, n), (n,))]
+    inputs = [np.zeros((batch, width), np.float32) for width in widths[:-1]]
+    held = sum(array.nbytes for array in weights) * (2 + states)
+    assert lesson_08.count_bytes(widths, batch, states) == (held, sum(array.nbytes for array in inputs))
+
+
+def test_a_pipeline_waits_for_what_is_not_there_yet(capsys):
+    lesson_08.draw_pipeline(lambda stage, stages, parts: [("F", 0), ("F", 1), ("B", 1), ("B", 0)], stages=2, parts=2)
+    rows = [line.split()[2:] for line in capsys.readouterr().out.splitlines()[1:3]]
+    assert rows == [["F0", "F1", ".", ".", "B1", "B0"], [".", "F0", "F1", "B1", "B0", "."]]
+
+
+def test_a_pipeline_whose_stages_wait_for_each_other_says_so():
+    def crossed(stage, stages, parts):  # stage 0 wants B1 first, stage 1 F0
+        first = 1 - stage
+        return [(kind, part) for part in (first, stage) for kind in "FB"]
+
+    with pytest.raises(checks.NotYet, match="wait for each other: stage 0 with B1, stage 1 with F0"):
+        lesson_08.draw_pipeline(crossed, stages=2, parts=2)
 
 
 def test_the_devices_of_a_ring_see_nothing_but_what_is_sent():
@@ -63,18 +73,6 @@ def test_the_devices_of_a_ring_see_nothing_but_what_is_sent():
     assert [int(pieces[0][0]) for pieces in held] == [0, 1, 2]
 
 
-def test_a_device_of_a_ring_that_never_ends_is_stopped_and_the_others_with_it():
-    def wait(pieces, me, swap):
-        while me == 1:
-            pass
-        return swap(pieces[0])
-
-    before = threading.active_count()
-    with pytest.raises(checks.NotYet, match=r"device 1 stopped with TimeoutError: it had not returned after 0.2 s"):
-        lesson_08.ring(wait, [[np.zeros(2)]] * 3, seconds=0.2)
-    assert threading.active_count() == before
-
-
 def test_a_device_of_a_ring_that_waits_in_vain_is_told_why():
     def first_alone(pieces, me, swap):
         return swap(pieces[0]) if me == 0 else None
@@ -84,24 +82,16 @@ def test_a_device_of_a_ring_that_waits_in_vain_is_told_why():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "cut", "calls"),
-    [
-        ([], False, [("visible", [])]),
-        (["a"], False, [("visible", []), ("growth", "a")]),
-        (["a"], True, [("logical", "a", [2048, 2048])]),
-        (["a", "b", "c"], False, [("visible", ["a", "b"]), ("growth", "a"), ("growth", "b"), ("growth", "c")]),
-    ],
+    ("gpus", "chosen"), [([], []), (["a"], []), (["a", "b"], ["a", "b"]), (["a", "b", "c"], ["a", "b"])]
 )
-def test_two_gpus_are_taken_or_the_halves_of_one_or_none(monkeypatch, gpus, cut, calls):
+def test_two_gpus_are_taken_or_none(monkeypatch, gpus, chosen):
     """A stand-in for TensorFlow, because no machine of the tests has a GPU: it notes what is asked of it."""
     asked = []
-    experimental = types.SimpleNamespace(set_memory_growth=lambda gpu, on: asked.append(("growth", gpu)))
     config = types.SimpleNamespace(
-        experimental=experimental,
-        LogicalDeviceConfiguration=lambda memory_limit: memory_limit,
-        set_logical_device_configuration=lambda gpu, halves: asked.append(("logical", gpu, halves)),
+        list_physical_devices=lambda kind: gpus,
         set_visible_devices=lambda seen, kind: asked.append(("visible", seen)),
+        experimental=types.SimpleNamespace(set_memory_growth=lambda gpu, on: asked.append(("growth", gpu))),
     )
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
-    lesson_08.choose_gpus(gpus, cut)
-    assert asked == calls
+    assert lesson_08.choose_gpus(2) == ["GPU:0", "GPU:1"][: len(chosen)]
+    assert asked == [("visible", chosen), *(("growth", gpu) for gpu in chosen)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import queue
-import sys
-import time
+import contextlib
+import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
 
 if TYPE_CHECKING:
+    import jax
     import keras
 
 # One device's part in a ring: its pieces, its number, `swap`.
@@ -79,8 +79,6 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
         number = int(np.flatnonzero(seen != 1)[0])
         raise checks.NotYet(f"{said} computed with image {number} so often: {seen[number]}; once is right.")
     used, sizes = [place for place, _, _ in calls], [len(numbers) for _, numbers, _ in calls]
-    if len(calls) > len(places):
-        raise checks.NotYet(f"{said} called `gradient` {len(calls)} times; once on each place is right.")
     if sorted(used) != sorted(places) or len(set(sizes)) > 1:
         parts = ", ".join(f"{size} images on {place}" for place, size in zip(used, sizes, strict=True))
         raise checks.NotYet(f"{said} computed the gradient of {parts}; each place gets {count // len(places)}.")
@@ -133,69 +131,53 @@ def check_all_reduce(learner: Program) -> Iterator[str]:
     yield f"{', '.join(map(str, counts))} devices; with n devices each sent 2 (n - 1) of its n pieces"
 
 
-class _NothingArrives(Exception):
-    """A device waits, and the one before it has returned."""
+class _Waits(BaseException):
+    """A device waits for a piece that has not been sent yet; no `except Exception` of a program stops it."""
 
 
-def ring(program: Program, held: list[list[np.ndarray]], seconds: float = 10.0) -> tuple[list, list[list[np.ndarray]]]:
-    """Run one device's program on several devices in a ring, each in a thread that sees nothing of the others.
+def ring(program: Program, held: list[list[np.ndarray]]) -> tuple[list, list[list[np.ndarray]]]:
+    """Run one device's program on several devices in a ring; it sees nothing of the others.
+
+    No threads: a program that waits is left, and later run again from its start, with what has arrived meanwhile.
 
     Args:
         program: takes the device's pieces (it may change them), the device's number, and `swap`: a function that sends
             a copy of an array to the next device and returns what the previous one sent.
         held: the pieces of each device.
-        seconds: after so long a device is taken for endless, and stopped.
 
     Returns:
         For each device what its program returned, and for each device the arrays that it sent, in their order.
     """
-    devices, until = len(held), time.monotonic() + seconds
-    arriving: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in held]
     sent: list[list[np.ndarray]] = [[] for _ in held]
-    ended = object()
+    returned: dict[int, object] = {}
+    before, said = -1, f"with {len(held)} devices, device"
+    while len(returned) < len(held):
+        waiting, begun = sorted(set(range(len(held))) - returned.keys()), [len(arrays) for arrays in sent]
+        if before == sum(begun):
+            numbers = ", ".join(f"device {me} {count}" for me, count in enumerate(begun))
+            raise checks.NotYet(
+                f"{said} {waiting[0]} waits in swap for a piece that never comes. "
+                f"Each device must swap equally often; begun were: {numbers}."
+            )
+        before = sum(begun)
+        for me in waiting:
+            own: list[np.ndarray] = []
 
-    def watch(*_: object) -> Callable:  # Python calls it at each line of the program
-        if time.monotonic() > until:
-            raise TimeoutError(f"it had not returned after {seconds:g} s")
-        return watch
+            def swap(piece: np.ndarray, me: int = me, own: list[np.ndarray] = own) -> np.ndarray:
+                own.append(np.array(piece))
+                if own[-1].ndim == 0:
+                    raise TypeError(f"swap() takes a piece, such as pieces[0], and was given {piece!r}")
+                if len(own) > 100:
+                    raise RuntimeError("it had called swap 100 times and wanted more")
+                if len(own) > len(sent[me - 1]):
+                    raise _Waits
+                return sent[me - 1][len(own) - 1].copy()
 
-    def one_device(me: int) -> object:
-        def swap(piece: np.ndarray) -> np.ndarray:
-            copy = np.array(piece)
-            if copy.ndim == 0:
-                raise TypeError(f"swap() takes a piece, such as pieces[0], and was given {piece!r}")
-            if len(sent[me]) == 100:
-                raise RuntimeError("it had called swap 100 times and wanted more")
-            sent[me].append(copy)
-            arriving[(me + 1) % devices].put(copy.copy())
-            if (arrived := arriving[me].get()) is ended:
-                raise _NothingArrives
-            return arrived
-
-        sys.settrace(watch)
-        try:
-            return program([piece.copy() for piece in held[me]], me, swap)
-        finally:
-            sys.settrace(None)
-            arriving[(me + 1) % devices].put(ended)
-
-    with ThreadPoolExecutor(devices) as threads:
-        running = [threads.submit(one_device, me) for me in range(devices)]
-    stopped = {me: error for me, one in enumerate(running) if (error := one.exception())}
-    if not stopped:
-        return [one.result() for one in running], sent
-    me, error = min(
-        stopped.items(), key=lambda item: isinstance(item[1], _NothingArrives)
-    )  # the cause, not what follows
-    if isinstance(error, NotImplementedError):
-        raise checks.NotDone("it raised NotImplementedError.")
-    if isinstance(error, _NothingArrives):
-        numbers = ", ".join(f"device {device} {len(arrays)}" for device, arrays in enumerate(sent))
-        raise checks.NotYet(
-            f"with {devices} devices, device {me} waits in swap for a piece that never comes. "
-            f"Each device must swap equally often; begun were: {numbers}."
-        )
-    raise checks.NotYet(f"with {devices} devices, device {me} stopped with {type(error).__name__}: {error}")
+            with contextlib.suppress(_Waits):
+                pieces = [piece.copy() for piece in held[me]]
+                returned[me] = checks.answer(program, pieces, me, swap, who=f"{said} {me}")
+            sent[me] = own
+    return [returned[me] for me in range(len(held))], sent
 
 
 def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
@@ -222,16 +204,10 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
     least = 2 * (devices - 1)
     for me, arrays in enumerate(sent):
         pieces = sum(array.size for array in arrays) / length
-        if pieces > least:
-            raise checks.NotYet(
-                f"the sums are right, but {said} device {me} sent as much as {pieces:g} pieces; in a ring it sends "
-                f"{least}, one in each of {least} swaps."
-            )
-        if pieces < least:
-            raise checks.NotYet(
-                f"the sums are right, but {said} device {me} sent only {pieces:g} pieces, and fewer than {least} "
-                "cannot do. Devices share no variables: let `swap` carry everything."
-            )
+        if pieces != least:
+            why = "." if pieces > least else ": devices share no variables, let `swap` carry everything."
+            sends = f"sent {pieces:g} pieces; in a ring each sends {least}, one in each of {least} swaps"
+            raise checks.NotYet(f"the sums are right, but {said} device {me} {sends}{why}")
     if sum(max(array.size for array in swap) for swap in zip(*sent, strict=True)) > least * length:
         raise checks.NotYet(
             f"the sums are right, but {said} some wait while others send: {len(sent[0])} swaps. In a ring every device "
@@ -256,11 +232,135 @@ def _written(value: object) -> str:
 
 def _told(held: list[list[np.ndarray]], sent: list[list[np.ndarray]]) -> str:
     """Return what each device held and sent, a line a device."""
-    lines = [
-        f"  device {me} held {_written(pieces)} and sent {_written(arrays) or 'nothing'}"
-        for me, (pieces, arrays) in enumerate(zip(held, sent, strict=True))
-    ]
-    return "\n".join(lines)
+    both = enumerate(zip(held, sent, strict=True))
+    return "\n".join(f"  device {me} held {_written(h)} and sent {_written(s) or 'nothing'}" for me, (h, s) in both)
+
+
+def count_bytes(widths: Sequence[int], batch: int, states: int) -> tuple[int, int]:
+    """Return the bytes of weights, gradients and optimizer together, and those of the activations, all of float32.
+
+    Args:
+        widths: the network's inputs, then each layer's outputs.
+        batch: images in a step.
+        states: numbers that the optimizer keeps for each weight.
+    """
+    weights = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(widths))
+    return 4 * weights * (2 + states), 4 * batch * sum(widths[:-1])
+
+
+@checks.verdict
+def check_count_bytes(learner: Callable[[list[int], int, int], tuple[int, int]]) -> Iterator[str]:
+    """Lesson 08b, exercise 1: what a training keeps in memory."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        known = [([784, 512, 512, 10], 128, 1), ([3, 2], 1, 0), ([2, 3], 10, 2), ([5, 4, 3], 7, 0)]
+        drawn = [rng.integers(1, 50, count).tolist() for count in (2, 4, 6)]
+        return known + [(widths, int(rng.integers(1, 99)), states) for widths in drawn for states in (0, 1, 2)]
+
+    yield checks.judge_function(learner, count_bytes, cases)
+
+
+@checks.verdict
+def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[str]:
+    """Lesson 08b, exercise 2: the first plan that fits into the memory of each card."""
+
+    def right(held: int, activations: int, largest: int, cards: int, memory: int) -> str:
+        needs = {"one card": held + activations, "batch": held + activations / cards}
+        needs["shards"] = (held + activations) / cards + largest
+        return next((plan for plan, need in needs.items() if need <= memory), "network")
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        known = [(12, 4, 1, 4, 8), (5, 3, 2, 4, 8), (6, 3, 2, 4, 8), (6, 8, 2, 4, 8), (6, 9, 2, 4, 8)]
+        known += [(20, 4, 2, 4, 8), (20, 5, 2, 4, 8), (9, 1, 1, 2, 8), (9, 1, 7, 2, 8), (2, 40, 1, 8, 8)]
+        drawn = rng.integers([1, 1, 1, 2, 1], 30, (20, 5)).tolist()
+        return [*known, (2, 3, 9, 4, 8), (4, 16, 9, 4, 8), *map(tuple, drawn)]
+
+    yield checks.judge_function(learner, right, cases)
+
+
+Order = Callable[[int, int, int], list[tuple[str, int]]]  # what one stage of a pipeline does: ("F", 0), ("B", 0) ...
+
+
+@checks.verdict
+def check_order(learner: Order) -> Iterator[str]:
+    """Lesson 08b, exercise 3: a pipeline's order that is as fast as can be, and keeps few activations.
+
+    Source: Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (2021), for one forward, one backward.
+    """
+    cases = ((4, 8), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10))
+    for stages, parts in cases:
+        works = [_works(learner, stage, stages, parts) for stage in range(stages)]
+        if (stages, parts) == cases[0] and works == [[(kind, part) for part in range(parts) for kind in "FB"]] * stages:
+            raise checks.NotDone("this is what you were given: one micro-batch after the other.")
+        rows, least = _play(works), 2 * (parts + stages - 1)
+        said, drawn = f"with {stages} stages and {parts} micro-batches", f"\n{_drawn(rows)}"
+        for stage, own in enumerate(works):
+            most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
+            if most > stages:
+                keeps = f"keeps the activations of {most} micro-batches at once, and has room for {stages}"
+                raise checks.NotYet(f"{said}, stage {stage} {keeps}.{drawn}")
+        if len(rows[0]) > least:
+            raise checks.NotYet(f"{said} all is done in {len(rows[0])} turns; {least} are enough.{drawn}")
+        if (stages, parts) == cases[0]:
+            print(_drawn(rows))
+    yield f"{len(cases)} pipelines, of 1 to 5 stages"
+
+
+def draw_pipeline(order: Order, stages: int, parts: int) -> None:
+    """Print what each stage of a pipeline does in each turn."""
+    rows = _play([order(stage, stages, parts) for stage in range(stages)])
+    print(f"{_drawn(rows)}\n{len(rows[0])} turns; each stage works in {2 * parts} of them")
+
+
+def _works(learner: Order, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
+    """Return what a learner's stage does; NotYet unless it is each piece once, and F before B."""
+    said = f"for stage {stage} of {stages} and {parts} micro-batches it"
+    works = checks.answer(learner, stage, stages, parts, who=said)
+    if works is ... or (works is None and (stage, stages) == (0, 4)):
+        raise checks.NotDone(f"{said} returned no list.")
+    try:
+        works = [(str(kind), int(part)) for kind, part in works]
+    except (TypeError, ValueError):
+        raise checks.NotYet(f'{said} returned {works!r}; expected a list such as [("F", 0), ("B", 0)].') from None
+    pieces = [(kind, part) for kind in "FB" for part in range(parts)]
+    for kind, part in [*pieces, *works]:
+        if (count := works.count((kind, part))) != pieces.count((kind, part)):
+            raise checks.NotYet(f"{said} does {kind}{part} so often: {count}; each F and each B is done once.")
+    if early := [part for part in range(parts) if works.index(("B", part)) < works.index(("F", part))]:
+        raise checks.NotYet(f"{said} does B{early[0]} before F{early[0]}.")
+    return works
+
+
+def _play(works: list[list[tuple[str, int]]]) -> list[list[str]]:
+    """Return for each stage what it does in each turn, such as "F0", "." where it waits.
+
+    Args:
+        works: for each stage its pieces in their order.
+    """
+    left, done, last = [list(own) for own in works], set(), len(works) - 1
+    rows: list[list[str]] = [[] for _ in works]
+    while any(left):
+        now = []
+        for stage, own in enumerate(left):
+            kind, part = own[0] if own else ("", 0)
+            before = (
+                ("F", part, stage - 1) if kind == "F" else ("F" if stage == last else "B", part, min(stage + 1, last))
+            )
+            ready = own and (before in done or (kind == "F" and stage == 0))
+            rows[stage].append(f"{kind}{part}" if ready else ".")
+            now += [(*own.pop(0), stage)] if ready else []
+        if not now:
+            waits = ", ".join(f"stage {stage} with {own[0][0]}{own[0][1]}" for stage, own in enumerate(left) if own)
+            raise checks.NotYet(f"from turn {len(rows[0])} on all wait for each other: {waits}.\n{_drawn(rows)}")
+        done.update(now)
+    return rows
+
+
+def _drawn(rows: list[list[str]], most: int = 28) -> str:
+    """Return the first turns of a pipeline as text, a line a stage."""
+    lines = ["turn     " + " ".join(f"{turn + 1:>3}" for turn in range(min(most, len(rows[0]))))]
+    lines += [f"stage {stage}  " + " ".join(f"{work:>3}" for work in row[:most]) for stage, row in enumerate(rows)]
+    return "\n".join(line + " ..." * (len(rows[0]) > most) for line in lines)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -291,13 +391,9 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 
 
 def choose_gpus(wanted: int) -> list[str]:
-    """Let TensorFlow see so many GPUs, or none; before it starts.
+    """Let TensorFlow see so many GPUs, or none if there are fewer; return their names, such as ["GPU:0", "GPU:1"].
 
-    Args:
-        wanted: how many; if there are fewer, none is used.
-
-    Returns:
-        Their names, such as ["GPU:0", "GPU:1"].
+    It must come before TensorFlow starts.
     """
     import tensorflow as tf
 
@@ -312,17 +408,13 @@ def choose_gpus(wanted: int) -> list[str]:
 def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
     """Train one epoch in the order of the images, and return the mean loss of the steps so far, after each step.
 
-    That is the number that Keras shows while it trains: each step's loss is taken before the step changes the weights,
-    and the mean begins anew with the epoch.
+    That is the number that Keras shows while it trains: each step's loss is taken before the step changes the weights.
 
     Args:
         model: compiled; it is trained.
         images: array of shape (n, ...), as the model takes them.
         labels: array of shape (n,).
         batch_size: images a step.
-
-    Returns:
-        One entry a step.
     """
     import keras
 
@@ -332,10 +424,6 @@ def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_siz
     return seen
 
 
-def running_mean(values: Sequence[float]) -> list[float]:
-    """Return for each step the mean of the values up to it, as `losses` does for a training of Keras' own.
-
-    Args:
-        values: one a step, such as losses; numbers, or tensors of one number.
-    """
-    return (np.cumsum([float(value) for value in values]) / np.arange(1, len(values) + 1)).tolist()
+def all_reduces(compiled: jax.stages.Compiled) -> int:
+    """Return how many all-reduces XLA has put into a program; on GPUs each is a start and an end."""
+    return len(re.findall(r" all-reduce(?:-start)?\(", compiled.as_text()))
