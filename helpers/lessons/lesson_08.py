@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,8 +121,7 @@ def check_all_reduce(learner: Program) -> Iterator[str]:
     No device can do with less than 2 (n - 1) of its n pieces, and a ring needs no more.
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     """
-    rng = np.random.default_rng()
-    counts = (3, 2, 4, 5)
+    rng, counts = np.random.default_rng(), (3, 2, 4, 5)
     for devices in counts:
         # At first each sum tells by its digits what it consists of: 121 counts the second device twice.
         telling = [[np.array([10**device * (piece + 1)]) for piece in range(devices)] for device in range(devices)]
@@ -173,10 +173,12 @@ def ring(program: Program, held: list[list[np.ndarray]]) -> tuple[list, list[lis
                     raise _Waits
                 return sent[me - 1][len(own) - 1].copy()
 
-            with contextlib.suppress(_Waits):
+            printed = io.StringIO()  # shown once, however often the program begins
+            with contextlib.suppress(_Waits), contextlib.redirect_stdout(printed):
                 pieces = [piece.copy() for piece in held[me]]
                 returned[me] = checks.answer(program, pieces, me, swap, who=f"{said} {me}")
             sent[me] = own
+            print(printed.getvalue() if me in returned else "", end="")
     return [returned[me] for me in range(len(held))], sent
 
 
@@ -287,22 +289,21 @@ def check_order(learner: Order) -> Iterator[str]:
 
     Source: Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (2021), for one forward, one backward.
     """
-    cases = ((4, 8), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10))
+    cases, drawings = ((4, 8), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10)), []
     for stages, parts in cases:
         works = [_works(learner, stage, stages, parts) for stage in range(stages)]
         if (stages, parts) == cases[0] and works == [[(kind, part) for part in range(parts) for kind in "FB"]] * stages:
             raise checks.NotDone("this is what you were given: one micro-batch after the other.")
-        rows, least = _play(works), 2 * (parts + stages - 1)
-        said, drawn = f"with {stages} stages and {parts} micro-batches", f"\n{_drawn(rows)}"
+        rows, least, said = _play(works), 2 * (parts + stages - 1), f"with {stages} stages and {parts} micro-batches"
+        drawings.append(_drawn(rows))
         for stage, own in enumerate(works):
             most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
             if most > stages:
                 keeps = f"keeps the activations of {most} micro-batches at once, and has room for {stages}"
-                raise checks.NotYet(f"{said}, stage {stage} {keeps}.{drawn}")
+                raise checks.NotYet(f"{said}, stage {stage} {keeps}.\n{drawings[-1]}")
         if len(rows[0]) > least:
-            raise checks.NotYet(f"{said} all is done in {len(rows[0])} turns; {least} are enough.{drawn}")
-        if (stages, parts) == cases[0]:
-            print(_drawn(rows))
+            raise checks.NotYet(f"{said} all is done in {len(rows[0])} turns; {least} are enough.\n{drawings[-1]}")
+    print(drawings[0])
     yield f"{len(cases)} pipelines, of 1 to 5 stages"
 
 
@@ -337,30 +338,30 @@ def _play(works: list[list[tuple[str, int]]]) -> list[list[str]]:
     Args:
         works: for each stage its pieces in their order.
     """
-    left, done, last = [list(own) for own in works], set(), len(works) - 1
+    left, last = [list(own) for own in works], len(works) - 1
+    done = {("F", part, -1) for _, part in works[0]}  # the images are there; each tuple: F or B, micro-batch, stage
     rows: list[list[str]] = [[] for _ in works]
     while any(left):
         now = []
         for stage, own in enumerate(left):
             kind, part = own[0] if own else ("", 0)
-            before = (
-                ("F", part, stage - 1) if kind == "F" else ("F" if stage == last else "B", part, min(stage + 1, last))
-            )
-            ready = own and (before in done or (kind == "F" and stage == 0))
+            ready = (kind, part, stage - 1 if kind == "F" else stage + 1) in done
             rows[stage].append(f"{kind}{part}" if ready else ".")
             now += [(*own.pop(0), stage)] if ready else []
         if not now:
             waits = ", ".join(f"stage {stage} with {own[0][0]}{own[0][1]}" for stage, own in enumerate(left) if own)
             raise checks.NotYet(f"from turn {len(rows[0])} on all wait for each other: {waits}.\n{_drawn(rows)}")
         done.update(now)
+        done.update(("B", part, last + 1) for kind, part, stage in now if (kind, stage) == ("F", last))  # the loss
     return rows
 
 
-def _drawn(rows: list[list[str]], most: int = 28) -> str:
+def _drawn(rows: list[list[str]]) -> str:
     """Return the first turns of a pipeline as text, a line a stage."""
-    lines = ["turn     " + " ".join(f"{turn + 1:>3}" for turn in range(min(most, len(rows[0]))))]
-    lines += [f"stage {stage}  " + " ".join(f"{work:>3}" for work in row[:most]) for stage, row in enumerate(rows)]
-    return "\n".join(line + " ..." * (len(rows[0]) > most) for line in lines)
+    wide = 1 + max(len(work) for row in rows for work in row)
+    table = {"turn   ": [str(turn + 1) for turn in range(len(rows[0]))]}
+    table |= {f"stage {stage}": row for stage, row in enumerate(rows)}
+    return "\n".join(name + "".join(f"{work:>{wide}}" for work in row[: 90 // wide]) for name, row in table.items())
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
