@@ -434,22 +434,3 @@ def test_two_barriers_of_one_line_are_two(before):
     with pytest.raises(trace.NotTraceable, match="though they stand in one line"):
         body = f"{before} if (me < 2) {{ {WAIT} }} else {{ {WAIT} }}"
         traced(BARRIERS % body, "f", 8, 4, [np.zeros(8, np.int32), np.int32(6)])
-
-
-def test_the_cache_lines_that_neighbours_touch_are_counted():
-    """32 x 32 floats: a row fills one line of 128 bytes, two of 64; the diagonal's neighbour lies 33 floats further."""
-    source = """
-    __kernel void k(__global const float *row, __global const float *column, __global float *diagonal) {
-        int i = get_global_id(0);
-        __global const float *first = column + 32 * i;
-        for (int k = 0; k < 3; k++) {
-            diagonal[33 * i] = row[i] + first[k] + column[0] + vload4(0, column + 4 * i).x;
-        }
-    }
-    """
-    square = np.zeros(32 * 33 + 32, np.float32)
-    seen = traced(source, "k", (32,), (32,), [square, square, square])
-    expected = {"diagonal[33 * i]": 32, "row[i]": 1, "first[k]": 32, "column[0]": 1, "vload4(0, column + 4 * i)": 4}
-    assert seen.cache_lines() == expected
-    assert seen.cache_lines(64)["row[i]"] == 2
-    assert seen.cache_lines(128, together=8)["first[k]"] == 8

@@ -33,8 +33,8 @@ TOUCH = 4
 ROW = HEADER + TOUCH * MAX_TOUCHES
 SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
 # The first int of a touch: these bits, ARRAY times the array's number, and SITE times that of the place in the source
-# where it is asked for. UNSIGNED: its index has a type without a sign.
-READ, WRITE, ATOMIC, INSIDE, UNSIGNED, ARRAY = 1, 2, 4, 8, 16, 32
+# where it is asked for. UNSIGNED: its index has a type without a sign. MORE: a vector's element after its first.
+READ, WRITE, ATOMIC, INSIDE, UNSIGNED, MORE, ARRAY = 1, 2, 4, 8, 16, 32, 64
 SITE = ARRAY * MAX_ARRAYS
 BARRIER_LINE = 1 << 16  # a barrier is listed as its line, and so many times its number among all in the source
 LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
@@ -119,7 +119,7 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
     long last = first + (long)count * size - 1;
     for (long k = from; k == from || k * element <= last; k++) {{
         int exists = 0 <= k && (k + 1) * element <= bytes;
-        trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0), k);
+        trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0) + (k > from ? {MORE} : 0), k);
     }}
     long spare = is_local ? 0 : (bytes + {SPARE - 1}) / {SPARE} * {SPARE};
     return inside ? index : (spare - (long)(pointer - base)) / size;

@@ -1,6 +1,6 @@
 """Judge a learner's kernel: who touches what, then random data, awkward sizes, canaries round every buffer, repeats.
 
-The verdict itself is `checks.verdict`; lessons 01, 02 and 12 have the kernels. All of it runs in a subprocess
+The verdict itself is `checks.verdict`; lessons 01, 02, 12 and 15 have the kernels. All of it runs in a subprocess
 (`checks.judge_in_subprocess`), for a kernel may crash or never end.
 """
 
@@ -267,6 +267,16 @@ def record(
         raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
 
 
+def refuse_faults(traced: trace.Trace, launch: str) -> None:
+    """Refuse a recorded launch that reaches outside an array, races, or reads local memory that nobody wrote."""
+    for touch in traced.outside:
+        length = traced.lengths.get(touch.array)
+        has = f"which has the elements 0 to {length - 1}" if length else "which does not exist"
+        raise NotYet(f"{launch}: {touch}, {has}.")
+    for race in traced.races() or traced.unwritten():
+        raise NotYet(f"{launch}: {race}.")
+
+
 def _judge_size(
     kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, radius: int, items: int,
     group: int,
@@ -359,8 +369,8 @@ class Guarded:
 
 
 def run_guarded(
-    kernel: opencl.Kernel, given: dict[str, np.ndarray | np.generic], n: int, length: int, items: int, group: int,
-    fill: int,
+    kernel: opencl.Kernel, given: dict[str, np.ndarray | np.generic], n: int, length: int, items: int | Sequence[int],
+    group: int | Sequence[int], fill: int,
 ) -> np.ndarray:  # fmt: skip
     """Run a kernel (its inputs, its output, n) between canaries; refuse it if it writes anything but the output.
 
@@ -369,8 +379,8 @@ def run_guarded(
         given: its inputs by name.
         n: its last argument.
         length: the number of elements of the output.
-        items: so many work-items are started, rounded up to whole work-groups.
-        group: work-items of a work-group.
+        items: so many work-items are started (in each dimension), rounded up to whole work-groups.
+        group: work-items of a work-group, likewise.
         fill: the 32 bits that every element of the output holds before.
 
     Returns:
@@ -380,10 +390,11 @@ def run_guarded(
     inputs = {name: Guarded(kernel.queue, v, OUTSIDE, pad) for name, v in given.items() if isinstance(v, np.ndarray)}
     output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
     arguments = [inputs[name].inside if name in inputs else value for name, value in given.items()]
-    started = math.ceil(items / group) * group
-    launch = f"n = {n}, {started} work-items in groups of {group}"
+    groups = np.atleast_1d(group)
+    started = -(-np.atleast_1d(items) // groups) * groups
+    launch = f"n = {n}, {_times(started)} work-items in groups of {_times(groups)}"
     print(launch, flush=True)  # the last line of a process that ends early
-    kernel.kernel(kernel.queue, (started,), (group,), *arguments, output.inside, np.int32(n))
+    kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *arguments, output.inside, np.int32(n))
     for name, buffer in {**inputs, "the output": output}.items():
         values, stray = buffer.read()
         if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
@@ -395,6 +406,10 @@ def run_guarded(
                 f"{len(values) - 1}.{short}"
             )
     return values
+
+
+def _times(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes))
 
 
 def find_unwritten(one: np.ndarray, other: np.ndarray) -> np.ndarray:

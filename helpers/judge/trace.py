@@ -1,4 +1,4 @@
-"""Record on the device which work-item touches what, after how many barriers (lessons 01, 02 and 12).
+"""Record on the device which work-item touches what, after how many barriers (lessons 01, 02, 12 and 15).
 
 The learner's own kernel is rewritten (`instrument`): every access to memory that work-items share records its address
 first. An access outside is recorded and led to a spare element, so nothing is damaged. A kernel with barriers runs once
@@ -16,14 +16,14 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from helpers.compute import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import instrument
-from helpers.judge.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, READ, SITE, UNSIGNED, WRITE
+from helpers.judge.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, UNSIGNED, WRITE
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -53,6 +53,17 @@ class Touch:
         return f"work-item {self.item} touches {self.array}[{self.index}]"
 
 
+class Request(NamedTuple):
+    """What neighbouring work-items ask of one array at once: one access, the n-th time that each comes to it."""
+
+    access: str  # as it is written in the source
+    array: str  # its name
+    group: int  # the number of the work-group
+    lanes: int  # work-items of the piece, also those that do not ask
+    writes: bool  # whether it writes
+    asked: list[tuple[int, int, int]]  # for each element: the work-item, the first byte in the array, the bytes
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """What every work-item of one launch was called and touched, as recorded on the device."""
@@ -71,8 +82,9 @@ class Trace:
     _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
     # Lesson 14's record of WGSL has none of the following.
     arrays: Sequence[np.ndarray] = ()  # those that were given, in their order, as the kernel left them
-    # For `cache_lines`:
-    _element_bytes: Sequence[int] = ()  # of each of these arrays
+    local_bytes: int = 0  # that the kernel declares in local memory, for each work-group
+    # For `requests`:
+    _element_bytes: Sequence[int] = ()  # of each array
     _sites: Sequence[str] = ()  # the text of each access in the source
 
     @functools.cached_property
@@ -150,32 +162,30 @@ class Trace:
                     break
         return found
 
-    def cache_lines(self, line: int = 128, together: int = 32) -> dict[str, float]:
-        """Return for each access to global memory, by its text, how many cache lines neighbours touch at once.
+    def requests(self, together: int = 32) -> list[Request]:
+        """Return what neighbours ask of memory at once, in the order in which the first of them asks (`counters`).
 
-        A GPU runs a work-group in pieces of 32 work-items (of 64 on some of AMD's) whose local ids follow each other.
-        Each piece asks memory once for all of them, and gets as many lines as they touch. Counted is the mean over all
-        pieces, and over all times that they come to the access: the n-th time of one belongs to the n-th of the others.
+        A GPU runs a work-group in pieces of neighbours, whose local ids follow each other. The n-th time that one of
+        them comes to an access belongs to the n-th time of the others.
 
         Args:
-            line: bytes of a cache line, 128 on NVIDIA's GPUs, 64 on most processors; arrays begin with a whole one.
             together: work-items of a piece.
         """
         size = self.local_ids.max(axis=0) + 1
         place = (self.local_ids[:, 2] * size[1] + self.local_ids[:, 1]) * size[0] + self.local_ids[:, 0]
-        times: dict[tuple[int, int], int] = collections.Counter()
-        lines: dict[tuple[int, int, int, int], set[int]] = {}
+        times: collections.Counter[tuple[int, int]] = collections.Counter()
+        found: dict[tuple[int, int, int, int], Request] = {}
         for item, what, low, high, _ in self._listed.tolist():
             array, site = what % SITE // ARRAY, what // SITE
-            if self._arrays[array] in self.lengths:
-                index = (high << 32) + (low & 0xFFFFFFFF)
-                asked = site, times[item, site], self._groups[item], int(place[item]) // together
-                lines.setdefault(asked, set()).add(index * self._element_bytes[array] // line)
-                times[item, site] += 1
-        counts: dict[int, list[int]] = {}
-        for (site, *_), touched in lines.items():
-            counts.setdefault(site, []).append(len(touched))
-        return {self._sites[site]: float(np.mean(found)) for site, found in sorted(counts.items())}
+            times[item, site] += not what & MORE
+            key = site, times[item, site], self._groups[item], int(place[item]) // together
+            if key not in found:
+                group = self._groups[item]
+                lanes = min(together, int(size.prod()) - key[3] * together)
+                found[key] = Request(self._sites[site], self._arrays[array], group, lanes, bool(what & WRITE), [])
+            wide = self._element_bytes[array]
+            found[key].asked.append((item, ((high << 32) + (low & 0xFFFFFFFF)) * wide, wide))
+        return list(found.values())
 
     def report(self) -> str:
         """Return the first races and accesses outside in words, or that none was seen, and what was not followed."""
@@ -362,8 +372,9 @@ def _read(
         unseen.append(f"what a work-item touches after its first {MAX_TOUCHES} accesses is only counted")
     all_ids = np.split(log[:, instrument.IDS : instrument.ARRAYS], 3, 1)
     ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
-    elements = log[0, instrument.ARRAYS + 3 : instrument.HEADER : instrument.ARRAY_INTS].tolist()
+    sizes, elements = (log[0, instrument.ARRAYS + k : instrument.HEADER : instrument.ARRAY_INTS] for k in (2, 3))
+    declared = int(sizes[len(arrays) :].sum())
     return Trace(
         device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _listed=touches,
-        _element_bytes=elements, _sites=instrumented.sites,
+        local_bytes=declared, _element_bytes=elements.tolist(), _sites=instrumented.sites,
     )  # fmt: skip

@@ -1,0 +1,124 @@
+"""Count from a recorded launch what makes a kernel slow on a GPU; the counts are the same on every device (lesson 15).
+
+A GPU runs neighbouring work-items of a group together: 32 on NVIDIA's, Apple's and AMD's RDNA, 64 on AMD's CDNA and
+GCN, 8 to 32 on Intel's. `Trace.requests` says what such a piece asks of memory at once. The rest is arithmetic. What no
+record of addresses can know: what the caches hold already, which registers the compiler uses, when the scheduler lets
+whom run. So a count says what a kernel asks for, and a clock alone what that costs here.
+
+Not followed exactly: a `struct` counts whole, whichever of its members is asked for; of an `async_work_group_copy` each
+element counts as a request of its own; after its first 128 accesses a work-item is not listed (`Trace.unseen` says so).
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import NamedTuple
+
+from helpers.judge.trace import Request, Trace
+
+LINE = (
+    128  # bytes of a cache line, in NVIDIA's GPUs and the L2 of AMD's Instinct MI200 and MI300; 64 in most processors
+)
+TOGETHER = 32  # work-items that ask at once
+BANKS, WORD = 32, 4  # of local memory: how many there are, and how many bytes one of them hands out at once
+
+
+class Access(NamedTuple):
+    """One access of a kernel, in all requests of a launch."""
+
+    in_local: bool  # whether it goes to local memory; otherwise to global
+    writes: bool  # whether it writes
+    requests: int  # how often a piece of neighbours came to it
+    needed: int  # in all requests together the cache lines of global memory, or the turns at local memory
+    fewest: int  # how many would do, if the same bytes lay side by side
+    used: int  # bytes that were asked for; those that several neighbours ask for at once count once
+    asking: int  # work-items that asked, in all requests
+    lanes: int  # work-items that could have asked, in all requests
+    line: int  # bytes of a cache line
+
+    @property
+    def each(self) -> float:
+        """Lines, or turns, of one request: the mean. Nsight Compute's `Sectors/Req` counts pieces of 32 bytes so."""
+        return self.needed / self.requests
+
+    @property
+    def moved(self) -> int:
+        """Bytes of the lines that are needed: lines x bytes of a line. 0 for local memory, which has no lines."""
+        return 0 if self.in_local else self.needed * self.line
+
+    @property
+    def idle(self) -> float:
+        """Share of the work-items that only wait while others ask: 1 - asking / lanes, from 0 to 1.
+
+        What Nsight Compute tells as active threads a warp, and AMD's `VALUUtilization` as percent of a wave, both for
+        all instructions; the record knows the accesses alone.
+        """
+        return 1 - self.asking / self.lanes
+
+
+def lines(request: Request, line: int = LINE) -> tuple[int, int]:
+    """Return how many cache lines a request for global memory needs, and the fewest that hold as many bytes.
+
+    Needed: the different values of byte // line. Fewest: bytes asked for / line, rounded up. Arrays begin with a whole
+    line. Source: CUDA C++ Best Practices Guide (NVIDIA, 12.6, 2024), "Coalesced Access to Global Memory", which counts
+    the 32 bytes that a miss moves; take `line=32` for that.
+    """
+    touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
+    return len(touched), -(-_used(request) // line)
+
+
+def turns(request: Request, banks: int = BANKS) -> tuple[int, int]:
+    """Return how many turns local memory takes for a request, and the fewest.
+
+    Word k (4 bytes) lies in bank k % banks, and a bank hands out one word a turn, to all who want that word. Needed:
+    the most different words of one bank. Fewest: different words / banks, rounded up. Source: CUDA C++ Best Practices
+    Guide (NVIDIA, 12.6, 2024), "Shared Memory and Memory Banks". Others have other banks, or do not tell.
+    """
+    words = {word for _, first, wide in request.asked for word in range(first // WORD, -(-(first + wide) // WORD))}
+    return max(collections.Counter(word % banks for word in words).values()), -(-len(words) // banks)
+
+
+def _used(request: Request) -> int:
+    """Bytes that a request asks for, each once."""
+    return sum(wide for _, wide in {(first, wide) for _, first, wide in request.asked})
+
+
+def count(recorded: Trace, line: int = LINE, together: int = TOGETHER, banks: int = BANKS) -> dict[str, Access]:
+    """Return for each access, by its text in the source, what it needs in all requests of the launch.
+
+    Args:
+        recorded: of the launch; local memory must be declared in the kernel.
+        line: bytes of a cache line.
+        together: work-items that ask at once.
+        banks: of local memory.
+    """
+    found: dict[str, Access] = {}
+    for request in recorded.requests(together):
+        in_local = request.array not in recorded.lengths
+        needed, fewest = turns(request, banks) if in_local else lines(request, line)
+        asking = len({item for item, *_ in request.asked})
+        one = Access(in_local, request.writes, 1, needed, fewest, _used(request), asking, request.lanes, line)
+        if before := found.get(request.access):
+            sums = (before[k] + one[k] for k in range(2, len(one) - 1))
+            one = Access(in_local, before.writes or one.writes, *sums, line)
+        found[request.access] = one
+    return found
+
+
+def ratio(accesses: dict[str, Access], in_local: bool = False) -> float:
+    """Return lines (or, in local memory, turns) needed / fewest for all accesses together; 1 where there is none."""
+    those = [one for one in accesses.values() if one.in_local == in_local]
+    return sum(one.needed for one in those) / max(sum(one.fewest for one in those), 1) if those else 1.0
+
+
+def groups_that_fit(recorded: Trace, unit: int) -> int | None:
+    """Return how many work-groups fit a compute unit at once by their local memory; None if they declare none.
+
+    unit // bytes that the kernel declares. Registers and the scheduler may allow fewer. Source: CUDA C++ Best Practices
+    Guide (NVIDIA, 12.6, 2024), "Calculating Occupancy"; OpenCL tells what a *group* may have, not the unit's bytes.
+
+    Args:
+        recorded: of a launch.
+        unit: bytes of local memory of a compute unit, from its maker: 228 KiB on NVIDIA's H100, 64 KiB on AMD's CDNA 3.
+    """
+    return unit // recorded.local_bytes if recorded.local_bytes else None

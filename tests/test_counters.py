@@ -1,0 +1,153 @@
+"""helpers.judge.counters: against counts by hand, and against the index arithmetic of five kernels, done in NumPy."""
+
+import numpy as np
+import pytest
+
+from helpers.compute import opencl
+from helpers.judge import counters, trace
+from helpers.lessons import lesson_02, lesson_15
+
+
+def counted(source, name, items, group, arguments, **sizes):
+    return counters.count(trace.record(opencl.Kernel(source, name), items, group, arguments), **sizes)
+
+
+def floats(n):
+    return np.zeros(n, np.float32)
+
+
+READ = (
+    "__kernel void k(__global const {type} *x, __global float *y) {{ int i = get_global_id(0); {before} y[i] = {x}; }}"
+)
+LOCAL = """__kernel void k(__global const float *x, __global float *y) {{
+    __local float part[64 * 33];
+    int i = get_local_id(0);
+    part[{at}] = i;
+    y[i] = x[i];
+}}"""
+# By hand: kernel, access, work-items of its only group; then requests, needed, fewest, bytes used, work-items that ask.
+BY_HAND = {
+    "neighbours, one line": (READ.format(type="float", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 128, 32)),
+    "two pieces of one group": (READ.format(type="float", before="", x="x[i]"), "x[i]", 64, (2, 2, 2, 256, 64)),
+    "every second float": (READ.format(type="float", before="", x="x[2 * i]"), "x[2 * i]", 32, (1, 2, 1, 128, 32)),
+    "begins inside a line": (READ.format(type="float", before="", x="x[i + 1]"), "x[i + 1]", 32, (1, 2, 1, 128, 32)),
+    "backwards": (READ.format(type="float", before="", x="x[31 - i]"), "x[31 - i]", 32, (1, 1, 1, 128, 32)),
+    "all the same": (READ.format(type="float", before="", x="x[7]"), "x[7]", 32, (1, 1, 1, 4, 32)),
+    "bytes": (READ.format(type="uchar", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 32, 32)),
+    "a vector of four is one access": (
+        READ.format(type="float", before="", x="vload4(i, x).x"), "vload4(i, x)", 32, (1, 4, 4, 512, 32),
+    ),
+    "half of them": (
+        READ.format(type="float", before="if (i % 2) return;", x="x[i]"), "x[i]", 32, (1, 1, 1, 64, 16),
+    ),
+    "a loop: 4 + 3 + 2 + 1": (  # work-item i goes round i % 4 + 1 times; 8 work-items fewer each time
+        READ.format(type="float", before="float s = 0; for (int k = 0; k <= i % 4; k++) s += x[32 * k + i];", x="s"),
+        "x[32 * k + i]", 32, (4, 4, 4, 320, 80),
+    ),
+    "a row of local memory": (LOCAL.format(at="i"), "part[i]", 32, (1, 1, 1, 128, 32)),
+    "a column of 32 floats a row": (LOCAL.format(at="32 * i"), "part[32 * i]", 32, (1, 32, 1, 128, 32)),
+    "a column of 33 floats a row": (LOCAL.format(at="33 * i"), "part[33 * i]", 32, (1, 1, 1, 128, 32)),
+    "every second bank": (LOCAL.format(at="2 * i"), "part[2 * i]", 32, (1, 2, 1, 128, 32)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("launch", BY_HAND)
+def test_the_counts_of_a_small_launch_are_those_by_hand(launch):
+    source, access, items, expected = BY_HAND[launch]
+    one = counted(source, "k", items, items, [np.zeros(1024, np.uint8 if "uchar" in source else np.float32)] * 2)[
+        access
+    ]
+    assert (one.requests, one.needed, one.fewest, one.used, one.asking) == expected
+    assert one.lanes == one.requests * 32 and one.in_local == access.startswith("part")
+
+
+def test_lines_banks_and_pieces_have_the_size_that_is_asked_for():
+    source = READ.format(type="float", before="", x="x[2 * i]")
+    given = [floats(128), floats(64)]
+    assert counted(source, "k", 64, 64, given, line=64)["x[2 * i]"].needed == 8
+    assert counted(source, "k", 64, 64, given, together=64)["x[2 * i]"].requests == 1
+    assert counted(source, "k", 64, 8, given)["y[i]"].lanes == 64  # pieces of 8: the group is smaller
+    column = LOCAL.format(at="32 * i")
+    assert counted(column, "k", 32, 32, given, banks=64)["part[32 * i]"].needed == 16
+
+
+# ---------------------------------------------------------------------------------- index arithmetic, done in NumPy
+
+
+def lines_of(indices, width=4, together=32, line=128):
+    """Count lines: `indices` of shape (times, work-items), in the order of pieces."""
+    pieces = np.asarray(indices).reshape(-1, together) * width // line
+    return sum(len(set(piece)) for piece in pieces.tolist())
+
+
+def turns_of(words, together=32):
+    pieces = np.asarray(words).reshape(-1, together)
+    return sum(np.bincount(np.unique(piece) % 32).max() for piece in pieces)
+
+
+def in_groups(values, group):
+    """Bring what belongs to the work-items of a grid, of shape (rows, columns), into the order of groups and pieces."""
+    across, down = group
+    rows, columns = values.shape
+    return values.reshape(rows // down, down, columns // across, across).transpose(0, 2, 1, 3).reshape(-1)
+
+
+def test_lesson_02s_products_are_counted_as_their_indices_say():
+    n, k = 32, np.arange(32)[:, None]
+    given = [floats(n * n)] * 3 + [np.int32(n)] * 3
+    found = counted(lesson_02.MULTIPLY, "multiply", (n, n), (n, 1), given)
+    row, column = np.arange(n * n) % n, np.arange(n * n) // n
+    assert found["a[row * k + i]"].needed == lines_of(row * n + k)
+    assert found["b[i * n + column]"].needed == lines_of(k * n + column)
+    assert found["c[row * n + column]"].needed == lines_of(row * n + column)
+
+
+def test_lesson_02s_tiles_are_counted_as_their_indices_say():
+    n, tile = 32, 16
+    given = [floats(n * n)] * 3 + [np.int32(n)] * 3
+    found = counted(lesson_02.tiled_source(tile), "tiled", (n, n), (tile, tile), given)
+    row, column = (in_groups(one, (tile, tile)) for one in np.mgrid[:n, :n])
+    x, y, start = column % tile, row % tile, np.arange(0, n, tile)[:, None]
+    i = np.arange(tile)[:, None, None]
+    assert found["a[row * k + start + x]"].needed == lines_of(row * n + start + x)
+    assert found["b[(start + y) * n + column]"].needed == lines_of((start + y) * n + column)
+    assert found["a_tile[y][i]"].needed == turns_of(y * tile + i + 0 * start)
+    assert found["b_tile[i][x]"].needed == turns_of(i * tile + x + 0 * start)
+
+
+def test_the_transpositions_are_counted_as_their_indices_say():
+    n = 64
+    given = [floats(n * n), floats(n * n), np.int32(n)]
+    row, column = (in_groups(one, (32, 8)) for one in np.mgrid[:n, :n])
+    naive = counted(lesson_15.NAIVE, "transpose", (n, n), (32, 8), given)
+    assert naive["x[row * n + column]"].needed == lines_of(row * n + column)
+    assert naive["y[column * n + row]"].needed == lines_of(column * n + row)
+    ly, lx = np.mgrid[:8, :32].reshape(2, -1)
+    k = ly + np.arange(0, 32, 8)[:, None]
+    for width in (32, 33):
+        found = counted(lesson_15.tiled(width), "transpose", (n, n // 4), (32, 8), given)
+        groups = (n // 32) ** 2
+        assert found["tile[k][lx]"].needed == groups * turns_of(k * width + lx)
+        assert found["tile[lx][k]"].needed == groups * turns_of(lx * width + k)
+
+
+@pytest.mark.parametrize("order", ["spread", "packed"])
+def test_the_sums_are_counted_as_their_indices_say(order):
+    found = counters.count(lesson_15.record(f"sum, {order}"))
+    me, groups = np.arange(256), 1024 // 256
+    turns, asking, pieces = 0, 0, 0
+    for step in (1, 2, 4, 8, 16, 32, 64, 128):
+        adds = me % (2 * step) == 0 if order == "spread" else me < step
+        for piece in np.split(me, 8):
+            busy = piece[adds[piece]] + step
+            if len(busy):
+                turns, asking, pieces = turns + np.bincount(busy % 32).max(), asking + len(busy), pieces + 1
+    one = found["part[me + step]"]
+    assert (one.needed, one.asking, one.requests) == (groups * turns, groups * asking, groups * pieces)
+
+
+def test_the_groups_that_fit_follow_from_what_they_declare():
+    padded = lesson_15.record("padded tile")
+    assert padded.local_bytes == 32 * 33 * 4
+    assert counters.groups_that_fit(padded, 64 * 1024) == 15
+    assert counters.groups_that_fit(lesson_15.record("naive"), 64 * 1024) is None
