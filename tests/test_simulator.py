@@ -1,6 +1,6 @@
 """A GPU's way through the workshop, on the simulator Oclgrind: it says it is a GPU with local memory.
 
-Nothing else in the tests takes the branches for GPUs: the device that is picked, Tile's blocks, lessons 01, 02, 03, 12.
+Nothing else in the tests takes the branches for GPUs: the picked device, Tile's blocks, lessons 01, 02, 03, 12 and 15.
 """
 
 import os
@@ -142,6 +142,12 @@ def by_rows():
         yield (int(m), int(n)), None, arguments
 
 
+def of_squares():
+    """Yield launches of the transposition, whose work-items move four numbers each."""
+    for n in (32, 96):
+        yield (n, n // 4), (32, 8), [numbers(n * n), numbers(n * n), np.int32(n)]
+
+
 LAUNCHES = {  # of the kernels that solve exercises, by name
     "saxpy": in_one_dimension(lambda n: [np.float32(2.5), numbers(n), numbers(n), numbers(n)]),
     "add": in_one_dimension(lambda n: [numbers(n), numbers(n), numbers(n)]),
@@ -151,6 +157,8 @@ LAUNCHES = {  # of the kernels that solve exercises, by name
     "multiply": list(by_rows()),
     "tiled": list(of_matrices((16, 16), each=1)),
     "block": list(of_matrices()),
+    "drift": [((n,), (32,), [numbers(8 * n), numbers(n), np.int32(n)]) for n in (32, 96)],
+    "transpose": list(of_squares()),
 }
 
 
@@ -165,7 +173,7 @@ def kernel_of(code):
 
 SOLUTIONS = dict(
     kernel_of(one.solution)
-    for path in lesson_files.find(["01", "02", "02b", "12"])
+    for path in lesson_files.find(["01", "02", "02b", "12", "15"])
     for one in lesson_files.exercises(lesson_files.read(path))
     if re.search(r"kernel\s+void", one.solution)
 )
@@ -213,6 +221,7 @@ LESS = {
     "02": [("384", "48"), ("96", "48"), ("2**14", "2**6"), ("2**24", "2**14"), ("2**20", "2**8"), ("1000", "10")],
     "03": [("384", "48"), ("250, 1000)", "40)"), ("16_384", "256"), ("2_000_000", "2_000")],
     "12": [("64_000", "640"), ("100_000,", "1_000,"), ("5_000", "50")],
+    "15": [("1_024", "32")],
 }
 LESS_IN_HELPERS = {
     "02": """

@@ -1,0 +1,400 @@
+"""Lesson 15, See why a kernel is slow: its checks, its kernels for the clock, its figure."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from helpers.compute import opencl
+from helpers.judge import checks, counters, kernel_checks, trace
+from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.kernel_checks import FILLS
+from helpers.measure import tables, timing
+from helpers.measure.plots import BLUE, GREY, figure, show
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+MOST = 1.05  # lines that an exercise may need, against the fewest
+RECORDED = 2_048  # work-items of the largest launch that is recorded
+STRIDED = """
+__kernel void strided(__global const float *x, __global float *y, int first, int stride) {
+    int i = get_global_id(0);
+    y[i] = x[first + stride * i];
+}
+"""
+DRIFT = """
+__kernel void drift(__global const float *p, __global float *out, int n) {
+    int i = get_global_id(0);
+    out[i] = p[8 * i] + 0.5f * p[8 * i + 3];
+}
+"""
+DRIFT_ARRAYS = DRIFT.replace("p[8 * i]", "p[i]").replace("p[8 * i + 3]", "p[3 * n + i]")
+NAIVE = """
+__kernel void transpose(__global const float *x, __global float *y, int n) {
+    int column = get_global_id(0), row = get_global_id(1);
+    y[column * n + row] = x[row * n + column];
+}
+"""
+TILED = """
+__kernel void transpose(__global const float *x, __global float *y, int n) {
+    __local float tile[32][WIDTH];
+    int lx = get_local_id(0), ly = get_local_id(1);
+    int row = 32 * get_group_id(1), column = 32 * get_group_id(0);
+    for (int k = ly; k < 32; k += 8) {
+        tile[k][lx] = x[(row + k) * n + column + lx];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = ly; k < 32; k += 8) {
+        y[(column + k) * n + row + lx] = tile[lx][k];
+    }
+}
+"""
+SUM = """
+__kernel void group_sum(__global const float *x, __global float *y) {
+    __local float part[256];
+    int me = get_local_id(0);
+    part[me] = x[get_global_id(0)];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (STEPS) {
+        if (WHO) {
+            part[me] += part[me + step];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (me == 0) {
+        y[get_group_id(0)] = part[0];
+    }
+}
+"""
+SUM_SPREAD = SUM.replace("STEPS", "int step = 1; step < 256; step *= 2").replace("WHO", "me % (2 * step) == 0")
+SUM_PACKED = SUM.replace("STEPS", "int step = 128; step > 0; step /= 2").replace("WHO", "me < step")
+
+
+def tiled(width: int) -> str:
+    """Return the transposition through tiles whose rows are `width` floats long."""
+    return TILED.replace("WIDTH", str(width))
+
+
+# ------------------------------------------------------------------------------------------------------- its checks
+
+
+def count_lines(first: int, stride: int) -> int:
+    """Record 32 work-items that read x[first + stride * i], and return how many lines of 128 bytes they need."""
+    x, y = np.zeros(first + 31 * stride + 1, np.float32), np.zeros(32, np.float32)
+    recorded = trace.record(_kernel(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
+    return counters.count(recorded)["x[first + stride * i]"].needed
+
+
+@functools.cache
+def _kernel(source: str) -> opencl.Kernel:
+    return opencl.Kernel(source, source.partition("void ")[2].partition("(")[0])
+
+
+@checks.verdict
+def check_lines(learner: Callable[[int, int], int]) -> Iterator[str]:
+    """Exercise 1: the lines that 32 neighbours need; the reference is the count of a launch on the device."""
+    yield checks.judge_function(
+        learner,
+        count_lines,
+        lambda rng: [
+            *((0, 1), (0, 2), (1, 1), (0, 0), (31, 1), (32, 1), (0, 32), (5, 3), (16, 31), (1, 33), (0, 64), (7, 100)),
+            *((int(rng.integers(0, 99)), int(rng.integers(0, 50))) for _ in range(8)),
+        ],
+    )
+    yield f"each beside the count of a launch on {opencl.name(opencl.pick_device())}"
+
+
+@checks.verdict
+def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Iterator[str]:
+    """Exercise 2: particles in memory so that the kernel that needs two of eight numbers needs the fewest lines.
+
+    Args:
+        arrange: returns the numbers of particles, an array of shape (n, 8), in the order in which they lie in memory.
+        source: the kernel `drift` for that order.
+    """
+    rng = np.random.default_rng()
+    given = [rng.permutation(8 * n).astype(np.float32).reshape(n, 8) for n in (256, 32, 1_024)]
+    arranged = [_arranged(arrange, particles) for particles in given]
+    as_handed_out = np.array_equal(arranged[0][: given[0].size], given[0].reshape(-1))
+    if as_handed_out and isinstance(source, str) and source.split() == DRIFT.split():
+        raise NotDone("both are as they were handed out: a structure for each particle.")
+    yield checks.judge_in_subprocess(judge_drift, source=source, given=given, arranged=arranged)
+
+
+def _arranged(arrange: Callable[[np.ndarray], np.ndarray], particles: np.ndarray) -> np.ndarray:
+    """What the learner's function makes of particles, of shape (n, 8), as it would lie in a buffer."""
+    who = f"arrange() of {len(particles)} particles"
+    data = checks.answer(arrange, particles.copy(), who=who)
+    if data is None or data is ...:
+        raise NotYet(f"{who} returned {data!r}; expected an array.")
+    if not isinstance(data, np.ndarray) or data.dtype != np.float32:
+        raise NotYet(f"{who} returned {getattr(data, 'dtype', type(data).__name__)}; expected an array of float32.")
+    if not data.flags.c_contiguous:
+        raise NotYet(
+            f"{who} returned a view: in memory the numbers lie as before. `.reshape(-1)` or `.copy()` moves them."
+        )
+    if missing := np.setdiff1d(particles, data).size:
+        raise NotYet(f"{who}: {missing} of its {particles.size} numbers are not there; other kernels need them all.")
+    return data.reshape(-1)
+
+
+def judge_drift(source: str, given: Sequence[np.ndarray], arranged: Sequence[np.ndarray]) -> str:
+    """Judge the kernel of exercise 2 with particles and how they lie in memory; called in a subprocess."""
+    launches = [
+        (data, particles[:, 0] + particles[:, 3] / 2, len(particles), (len(particles),))
+        for particles, data in zip(given, arranged, strict=True)
+    ]
+    recorded = _judge_launches(kernel_checks.build(source, "drift"), (32,), launches)
+    return f"{len(launches)} sizes, {_judge_lines(recorded, 2 * len(given[0]), len(given[0]))}"
+
+
+@checks.verdict
+def check_transpose(source: str) -> Iterator[str]:
+    """Exercise 3: the transposition with the fewest lines in both directions, and without a bank conflict."""
+    yield checks.judge_in_subprocess(judge_transpose, source=source)
+
+
+def judge_transpose(source: str) -> str:
+    """Judge the kernel of exercise 3; called in a subprocess."""
+    launches = []
+    for n in (64, 32, 160):
+        x = np.random.default_rng().permutation(n * n).astype(np.float32)
+        launches.append((x, x.reshape(n, n).T.reshape(-1), n, (n, n // 4)))
+    recorded = _judge_launches(kernel_checks.build(source, "transpose"), (32, 8), launches)
+    said = _judge_lines(recorded, 64 * 64, 64 * 64)
+    for text, one in counters.count(recorded).items():
+        if one.in_local and one.needed > one.fewest:
+            raise NotYet(
+                f"the result is right, and the lines are the fewest. But `{text}` takes {_number(one.each, 'turn')} in "
+                f"local memory, where {one.fewest / one.requests:.3g} would do: a bank conflict."
+            )
+    return f"{len(launches)} sizes, {said}, no bank conflict"
+
+
+def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: list[tuple]) -> trace.Trace:
+    """Judge launches of (input, expected output, n, work-items), and return the record of the first.
+
+    A kernel is refused if it reaches outside, races, or cannot be counted. Each launch runs twice between canaries, on
+    an output that holds different things.
+    """
+    (name, *_) = kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "int"))
+    records = []
+    for x, expected, n, items in launches:
+        if math.prod(items) <= RECORDED:
+            launch = f"n = {n}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
+            given = [x, np.zeros_like(expected), np.int32(n)]
+            records.append(one := kernel_checks.record(kernel, launch, items, group, given))
+            kernel_checks.expect_writes(one, launch, kernel)
+            copies = [request.access for request in one.requests() if request.access.startswith("async")]
+            for unseen in one.unseen + copies:
+                raise NotYet(f"{launch}: not counted: {unseen}. Let each work-item do its share, in plain accesses.")
+            kernel_checks.refuse_faults(one, launch)
+        runs = [kernel_checks.run_guarded(kernel, {name: x}, n, len(expected), items, group, fill) for fill in FILLS]
+        unwritten = kernel_checks.find_unwritten(*runs)
+        for values in (bits.view(np.float32) for bits in runs):
+            for i in np.flatnonzero(values != expected)[:1]:
+                came = "nothing: it was never written" if unwritten[i] else f"{values[i]:g}"
+                raise NotYet(f"n = {n}: element {i} of the result: expected {expected[i]:g}, came {came}.")
+    return records[0]
+
+
+def _judge_lines(recorded: trace.Trace, reads: int, writes: int) -> str:
+    """Refuse a right kernel that needs more lines than MOST allows for so many floats to read, and to write."""
+    accesses = {text: one for text, one in counters.count(recorded).items() if not one.in_local}
+    said = []
+    for what, floats in (("reads", reads), ("writes", writes)):
+        those = {text: one for text, one in accesses.items() if one.writes == (what == "writes")}
+        needed, fewest = sum(one.needed for one in those.values()), 4 * floats // counters.LINE
+        if needed > MOST * fewest:
+            text, worst = max(those.items(), key=lambda pair: pair[1].each)
+            raise NotYet(
+                f"the result is right, but all {what} together need {needed} lines; {fewest} would do. Look at "
+                f"`{text}`: 32 neighbours need {_number(worst.each, 'line')} each time, {worst.requests} times."
+            )
+        said.append(f"{needed} lines for all {what}")
+    return ", ".join(said)
+
+
+def _number(count: float, of: str) -> str:
+    return f"{count:.3g} {of}{'s' * (count != 1)}"
+
+
+# ------------------------------------------------------------------------------------------------------- its figures
+
+
+def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
+    """Draw which work-item needs which cache line, at the first request of each launch.
+
+    Args:
+        recorded: for each name the record of a launch of `strided`.
+        title: the message of the figure.
+    """
+    words = []
+    with figure(7.5, 3.6, ncols=len(recorded), sharey=True) as (drawn, axes):
+        for panel, (name, one) in zip(axes, recorded.items(), strict=True):
+            request = one.requests()[0]
+            items, first, _ = zip(*request.asked, strict=True)
+            touched = [place // counters.LINE for place in first]
+            needed, _ = counters.lines(request)
+            for line in set(touched):
+                panel.axhspan(line - 0.42, line + 0.42, color=GREY, alpha=0.25, lw=0)
+            panel.plot(items, touched, "s", color=BLUE, ms=3.2)
+            used = 4 * len(set(first)) / (counters.LINE * needed)
+            said = f"{_number(needed, 'line')}, {100 * used:.3g} % used"
+            panel.set_title(f"{name}\n{said}", fontsize=10)
+            panel.set(xlim=(-1, 32), ylim=(32, -1), xticks=(0, 31), yticks=(0, 7, 15, 23, 31))
+            panel.grid(visible=False)
+            words.append(f"{name}: {said}")
+        axes[0].set_ylabel("cache line of x")
+        drawn.supxlabel("work-item (blue: needs this line); grey: the line is fetched", fontsize=10)
+        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
+    show(drawn, f"{title}. {'; '.join(words)}.")
+
+
+def table(recorded: trace.Trace) -> tables.Table:
+    """Return what the counters say of each access of a launch."""
+    rows = []
+    for text, one in counters.count(recorded).items():
+        used = "" if one.in_local else f"{100 * one.used / one.moved:.3g} %"
+        need = _number(one.each, "turn" if one.in_local else "line")
+        rows.append((text, need, f"{one.fewest / one.requests:.3g}", used, f"{100 * one.idle:.3g} %"))
+    return tables.Table(rows, ("access", "32 neighbours need", "fewest", "used of the lines", "idle work-items"))
+
+
+# ------------------------------------------------------------------------------------------------ beside the clock
+
+
+class Case(NamedTuple):
+    """A kernel for the clock, on a square x of floats; the output y has as many."""
+
+    source: str
+    items: Callable[[int], tuple[int, ...]]  # work-items in each dimension, from the rows of x
+    group: tuple[int, ...]
+    arguments: Callable[[object, object, int], tuple]  # from the buffers of x and y, and the rows
+    expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
+
+
+def _strided(stride: int) -> Case:
+    return Case(
+        STRIDED, lambda n: (n * n // 32,), (32,), lambda x, y, n: (x, y, np.int32(0), np.int32(stride)),
+        lambda x: x.reshape(-1)[: x.size // 32 * stride : stride],
+    )  # fmt: skip
+
+
+def _drift(source: str, rows: Callable[[np.ndarray], np.ndarray]) -> Case:
+    return Case(
+        source, lambda n: (n * n // 8,), (32,), lambda x, y, n: (x, y, np.int32(n * n // 8)),
+        lambda x: rows(x)[0] + rows(x)[3] / 2,
+    )  # fmt: skip
+
+
+def _transpose(source: str, each: int) -> Case:
+    return Case(
+        source, lambda n: (n, n // each), (32, 8), lambda x, y, n: (x, y, np.int32(n)), lambda x: x.T.reshape(-1)
+    )
+
+
+def _sum(source: str) -> Case:
+    return Case(source, lambda n: (n * n,), (256,), lambda x, y, n: (x, y), lambda x: x.reshape(-1, 256).sum(1))
+
+
+CASES = {
+    **{f"stride {stride}": _strided(stride) for stride in (1, 2, 4, 8, 16, 32)},
+    "structures": _drift(DRIFT, lambda x: x.reshape(-1, 8).T),
+    "arrays": _drift(DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
+    "naive": _transpose(NAIVE, 1),
+    "tile": _transpose(tiled(32), 4),
+    "padded tile": _transpose(tiled(33), 4),
+    "sum, spread": _sum(SUM_SPREAD),
+    "sum, packed": _sum(SUM_PACKED),
+}
+
+
+def record(name: str) -> trace.Trace:
+    """Record one of CASES on 32 x 32 floats."""
+    case, x = CASES[name], np.ones(1024, np.float32)
+    return trace.record(_kernel(case.source), case.items(32), case.group, case.arguments(x, np.zeros_like(x), 32))
+
+
+def measure(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str, timing.Measurement]:
+    """Compare each kernel's result with NumPy's, then time those that are right, in turn.
+
+    Args:
+        queue: of the lesson's device.
+        names: of CASES.
+        rows: of the square x; a multiple of 32.
+    """
+    import pyopencl as cl
+
+    x = np.random.default_rng(0).integers(0, 9, (rows, rows)).astype(np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    held, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (x, np.zeros_like(x)))
+    ways: dict[str, Callable[[], object]] = {}
+    for name in names:
+        case = CASES[name]
+        kernel = opencl.build(queue.context, case.source).all_kernels()[0]
+        given = case.arguments(held, out, rows)
+        ways[name] = functools.partial(kernel, queue, case.items(rows), case.group, *given)
+        cl.enqueue_fill_buffer(queue, out, np.float32(np.nan), 0, x.nbytes)
+        ways[name]()
+        expected = case.expected(x)
+        actual = np.empty(len(expected), np.float32)
+        cl.enqueue_copy(queue, actual, out)
+        if not np.array_equal(actual, expected):
+            print(f"{name}: WRONG, so it is not timed")
+            del ways[name]
+    print(f"right, beside NumPy: {'; '.join(ways)}")
+    return timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+
+
+# From one kernel to the next: which counter changes, and how many times as fast the next was where it was published.
+STEPS = {
+    "stride 32 → stride 1": ("lines", ""),
+    "structures → arrays": ("lines", ""),
+    "naive → tile": ("lines", "1.8 (Tesla K20c, 2013); 1.0 (Apple M2 Pro, 2024)"),
+    "tile → padded tile": ("turns", "1.5 (Tesla K20c, 2013)"),
+    "sum, spread → sum, packed": ("idle", "4.7 (G80, 2007)"),
+}
+
+
+def counted(name: str, counter: str) -> float:
+    """Return what a counter says of one of CASES: lines or turns against the fewest, or the share that idles."""
+    accesses = counters.count(record(name))
+    if counter == "idle":
+        return 1 - sum(one.asking for one in accesses.values()) / sum(one.lanes for one in accesses.values())
+    return counters.ratio(accesses, in_local=counter == "turns")
+
+
+def compare(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object]) -> tables.Table:
+    """Return for each step what a counter and the clock say, and whether they agree.
+
+    Args:
+        runs: what `measure` returned.
+        predictions: for each step the learner's word, "faster" or "same".
+    """
+    rows = []
+    for step, (counter, published) in STEPS.items():
+        before, after = step.split(" → ")
+        if before not in runs or after not in runs:  # one of them computed something wrong
+            continue
+        one, other = counted(before, counter), counted(after, counter)
+        said = f"idle: {one:.0%} → {other:.0%}" if counter == "idle" else f"{counter}: {one:.3g} → {other:.3g} x fewest"
+        times = runs[before].median / runs[after].median
+        clear = timing.is_clear(runs[before], runs[after])
+        here = f"{times:.2g} times as fast" if times > 1 else f"{1 / times:.2g} times slower"
+        verdict = "yes" if clear and times > 1 else "no"
+        rows.append((step, said, predictions.get(step) or "", here if clear else "no claim", verdict, published))
+    headers = ("step", "counted", "you", "time here", "agree?", "published: times as fast")
+    names = dict.fromkeys(name for step in STEPS for name in step.split(" → ") if name in runs)
+    return tables.Table(rows, headers, ["; ".join(f"{name}: {middle_half(runs[name])}" for name in names)])
+
+
+def middle_half(run: timing.Measurement) -> str:
+    """Return the median of runs and between which times half of them lie."""
+    low, high = map(timing.duration, run.quartiles)
+    return f"{timing.duration(run.median)} (half of {len(run.seconds)} runs: {low} to {high})"

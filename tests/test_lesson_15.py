@@ -1,0 +1,79 @@
+"""Lesson 15's kernels for the clock, its figure, and what its checks say where an answer cannot be counted."""
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from helpers.compute import opencl
+from helpers.judge import checks
+from helpers.judge.checks import NotYet
+from helpers.lessons import lesson_15
+from helpers.measure import timing
+
+
+@pytest.fixture(autouse=True)
+def not_grading(monkeypatch):
+    monkeypatch.delenv(checks.GRADE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def queue():
+    return cl.CommandQueue(cl.Context([opencl.pick_device()]))
+
+
+def test_the_kernels_for_the_clock_compute_what_numpy_computes(queue, capsys):
+    runs = lesson_15.measure(queue, list(lesson_15.CASES), 64)
+    assert list(runs) == list(lesson_15.CASES) and "WRONG" not in capsys.readouterr().out
+
+
+def test_a_kernel_that_writes_nothing_is_not_timed(queue, capsys, monkeypatch):
+    """Also after one that left the right result in the output."""
+    idle = lesson_15.CASES["tile"]._replace(source=lesson_15.tiled(33).replace("y[", "if (n < 0) y["))
+    monkeypatch.setitem(lesson_15.CASES, "tile", idle)
+    assert list(lesson_15.measure(queue, ["naive", "tile"], 64)) == ["naive"]
+    assert "tile: WRONG" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("step", lesson_15.STEPS)
+def test_each_step_is_better_by_its_counter(step):
+    counter, _ = lesson_15.STEPS[step]
+    before, after = (lesson_15.counted(name, counter) for name in step.split(" → "))
+    assert after < before
+
+
+def test_counter_and_clock_agree_only_where_the_gap_is_clear():
+    def run(*seconds):
+        return timing.Measurement("", "a device", seconds * 13)
+
+    slow, fast, noisy = run(2.0), run(1.0), run(0.5, 3.5)
+    names = ("stride 32", "stride 1", "structures", "arrays", "naive", "tile")
+    runs = dict(zip(names, (slow, fast, fast, slow, slow, noisy), strict=True))
+    rows = lesson_15.compare(runs, {"stride 32 → stride 1": "same"}).rows
+    assert [row[2:5] for row in rows] == [
+        ("same", "2 times as fast", "yes"),
+        ("", "2 times slower", "no"),
+        ("", "no claim", "no"),
+    ]
+
+
+def test_the_figure_says_the_lines_of_each_stride(monkeypatch):
+    shown = []
+    monkeypatch.setattr(lesson_15, "show", lambda drawn, alt: shown.append(alt))
+    lesson_15.draw_lines({name: lesson_15.record(name) for name in ("stride 1", "stride 8")}, "Lines")
+    assert "stride 1: 1 line, 100 % used" in shown[0] and "stride 8: 8 lines, 12.5 % used" in shown[0]
+
+
+def test_what_cannot_be_counted_is_said_and_not_called_slow():
+    row = "for (int k = ly; k < 32; k += 8) {\n        tile[k][lx] = x[(row + k) * n + column + lx];\n    }"
+    copies = "event_t e = async_work_group_copy(tile[0], x + row * n + column, 32, 0);\n    wait_group_events(1, &e);"
+    macro = "#define X(k) x[(row + k) * n + column + lx]\n" + lesson_15.tiled(33).replace(
+        "x[(row + k) * n + column + lx]", "X(k)"
+    )
+    for source in (lesson_15.tiled(33).replace(row, copies), macro):
+        with pytest.raises(NotYet, match="not counted"):
+            lesson_15.judge_transpose(source)
+
+
+def test_an_order_that_is_only_a_view_is_refused_because_memory_does_not_change(capsys):
+    lesson_15.check_drift(np.transpose, lesson_15.DRIFT_ARRAYS)
+    assert "view" in capsys.readouterr().out
