@@ -380,7 +380,7 @@ MESSAGES = (  # of real programs, shortened, with other paths
     "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
     '  File "/a/two.py", line 2, in <module>\n    load("File \\"x\\"")\nValueError: no File "x"\n\n \n',
     'Traceback (most recent call last):\n  File "C:\\me\\my lesson\\run.py", line 1, in <module>\n    import jax\n'
-    '  File "C:\\env\\jax\\xla_bridge.py", line 857, in backends\n    assert _default_backend\nAssertionError',
+    '  File "C:\\my env\\jax.py", line 857, in backends\n    assert _default_backend\nAssertionError  \n',
     "Illegal instruction (core dumped)\n",
 )
 
