@@ -345,7 +345,7 @@ class Scratch:
 
     def _said(self, lines: Sequence[str]) -> str:
         """Join lines, without the scratch folder's path and what Python guesses about a reason."""
-        text = "\n".join(lines).strip().replace(str(self.folder), "SCRATCH")
+        text = "\n".join(lines).strip().replace(f"{self.folder}{os.sep}", "")
         return re.sub(r" \((?:unknown location|consider .*)\)", "", text)
 
 
@@ -370,7 +370,7 @@ def _build_wheel(folder: Path, package: str, version: str) -> Path:
 def message_of(code: str, variables: Mapping[str, str] | None = None) -> str:
     """Run a program with this kernel's Python, and return its standard error from "Traceback" on; "" if it is fine."""
     done = processes.run_command([sys.executable, "-c", code], 60, processes.environment(variables))
-    return "".join(re.findall(r"^Traceback.*", done.stderr, re.M | re.S)).strip().replace(sys.prefix, "ENVIRONMENT")
+    return "".join(re.findall(r"^Traceback.*", done.stderr, re.M | re.S)).strip().replace(f"{sys.prefix}{os.sep}", "")
 
 
 # --------------------------------------------------------------------------------------- second sitting: its exercises
@@ -420,7 +420,9 @@ STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), 
 NO_ATTRIBUTE, NO_MODULE, NO_GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
 OF_INSTALLATION = {
     "a file of yours": Suspect(NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: "tensorflow.py" in str(said)),
-    "two flavours": Suspect(NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: "none" in str(said).lower()),
+    "two flavours": Suspect(
+        NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: re.search("[Nn]one|[Nn]amespace", str(said))
+    ),
     "another version": Suspect(NO_ATTRIBUTE, "tensorflow.__version__", lambda env, said: True),
     "not installed here": Suspect(NO_MODULE, "pip list", lambda env, said: not re.search(r"\d\.\d", str(said))),
     "files gone": Suspect(NO_MODULE, "pip list", lambda env, said: "2.21" in str(said)),
