@@ -368,9 +368,10 @@ def _build_wheel(folder: Path, package: str, version: str) -> Path:
 
 
 def message_of(code: str, variables: Mapping[str, str] | None = None) -> str:
-    """Run a program with this kernel's Python, and return its standard error from "Traceback" on; "" if it is fine."""
+    """Run a program with this kernel's Python; return its standard error from "Traceback" on, packages' paths short."""
     done = processes.run_command([sys.executable, "-c", code], 60, processes.environment(variables))
-    return "".join(re.findall(r"^Traceback.*", done.stderr, re.M | re.S)).strip().replace(f"{sys.prefix}{os.sep}", "")
+    packages = f"{Path(np.__file__).parents[1]}{os.sep}"
+    return "".join(re.findall(r"^Traceback.*", done.stderr, re.M | re.S)).strip().replace(packages, "")
 
 
 # --------------------------------------------------------------------------------------- second sitting: its exercises
@@ -421,7 +422,7 @@ NO_ATTRIBUTE, NO_MODULE, NO_GPU = "`has no attribute`", "`No module named`", "no
 OF_INSTALLATION = {
     "a file of yours": Suspect(NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: "tensorflow.py" in str(said)),
     "two flavours": Suspect(
-        NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: re.search("[Nn]one|[Nn]amespace", str(said))
+        NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: re.search("(?i)none|namesp", f"{said}")
     ),
     "another version": Suspect(NO_ATTRIBUTE, "tensorflow.__version__", lambda env, said: True),
     "not installed here": Suspect(NO_MODULE, "pip list", lambda env, said: not re.search(r"\d\.\d", str(said))),
