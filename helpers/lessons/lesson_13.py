@@ -31,7 +31,7 @@ class Suspect(NamedTuple):
 
     symptom: str  # those with the same symptom are told apart by their experiments
     experiment: str  # as a learner writes it
-    proves: Callable[[object, object], bool]  # whether that, in what is diagnosed, prints what the learner says
+    proves: Callable[[object, object], object]  # truly, where that prints in what is diagnosed what the learner says
 
 
 def _judge_one(suspects: Mapping[str, Suspect], letter: str, broken: object, cause: object, printed: object) -> None:
@@ -418,17 +418,15 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
 
 
 STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), tf.gpus())"
-NO_ATTRIBUTE, NO_MODULE, NO_GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
+ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
 OF_INSTALLATION = {
-    "a file of yours": Suspect(NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: "tensorflow.py" in str(said)),
-    "two flavours": Suspect(
-        NO_ATTRIBUTE, "tensorflow.__file__", lambda env, said: re.search("(?i)none|namesp", f"{said}")
-    ),
-    "another version": Suspect(NO_ATTRIBUTE, "tensorflow.__version__", lambda env, said: True),
-    "not installed here": Suspect(NO_MODULE, "pip list", lambda env, said: not re.search(r"\d\.\d", str(said))),
-    "files gone": Suspect(NO_MODULE, "pip list", lambda env, said: "2.21" in str(said)),
-    "a variable": Suspect(NO_GPU, "os.environ.get(...)", lambda env, said: str(said).strip() == "-1"),
-    "the build for CPUs": Suspect(NO_GPU, "tensorflow.flavour", lambda env, said: "cpu" in str(said).lower()),
+    "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, said: "tensorflow.py" in str(said)),
+    "two flavours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, said: re.search("[Nn]one|namesp", str(said))),
+    "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, said: True),
+    "not installed here": Suspect(MODULE, "pip list", lambda env, said: not re.search(r"\d\.\d", str(said))),
+    "files gone": Suspect(MODULE, "pip list", lambda env, said: "2.21" in str(said)),
+    "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, said: str(said).strip() == "-1"),
+    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, said: "cpu" in str(said).lower()),
 }
 
 
