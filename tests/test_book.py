@@ -232,8 +232,17 @@ def test_search_the_lessons_and_the_taster_are_reached_from_the_front_page(opene
     opened.locator("a.right-next").click()
     assert opened.url.endswith("docs/start.html")
     opened.goto((site / "index.html").as_uri())
-    opened.get_by_role("link", name="Try it now").click()
-    opened.wait_for_selector("#pad")
+    opened.get_by_role("link", name="What it also computes").click()
+    opened.get_by_role("link", name="To the lessons").click()
+    assert opened.url.endswith("index.html")
+
+
+@needs_sphinx
+@pytest.mark.parametrize("opened", [("front", "light", "phone"), ("front", "dark", "desktop")], indirect=True)
+def test_a_digit_is_read_on_the_front_page(opened):
+    opened.locator("#pad button[aria-label^='draw a 7']").click()
+    opened.wait_for_function("document.getElementById('pad').dataset.reads === '7'", timeout=5000)
+    assert "nothing is sent" in opened.locator("#found").inner_text()
 
 
 @needs_sphinx

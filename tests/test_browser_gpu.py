@@ -240,10 +240,11 @@ def test_a_browser_without_webgpu_is_told_what_helps_and_reads_digits_all_the_sa
         tab.locator("#pad button[aria-label^='draw a 7']").click()  # by the processor
         reads(tab, 7)
         agents = ["Windows NT 10.0", "Macintosh; Intel Mac OS X 10_15_7", "iPhone; CPU iPhone OS 18_0 like Mac OS X"]
+        agents += ["X11; CrOS x86_64 14541.0.0"]
         systems = [tab.evaluate("agent => systemName(agent, 0)", f"Mozilla/5.0 ({agent})") for agent in agents]
     assert "no WebGPU" in advice or "no GPU" in advice
     assert "--enable-unsafe-webgpu" in advice and "Safari" not in advice  # on Linux
-    assert (systems, complaints) == (["Windows", "macOS", "iOS"], [])
+    assert (systems, complaints) == (["Windows", "macOS", "iOS", "ChromeOS"], [])
 
 
 # ---------------------------------------------------------------------------------------------- the notebook

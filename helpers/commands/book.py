@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.commands import lesson_files
+from helpers.commands import lesson_files, taster
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
 from helpers.compute.host import binder_link
@@ -89,6 +89,8 @@ def build(site: Path, executed: Path | None = None, for_learners: bool = False) 
         for file in shipped:
             if file.suffix == ".html":  # a page that is no page of Sphinx: it is opened, not downloaded
                 shutil.copy(file, html / file.relative_to(ROOT))
+        if taster.STORED in shipped:
+            write(html / taster.STORED.relative_to(ROOT), taster.html(way_back="../index.html"))
         shutil.rmtree(site, ignore_errors=True)
         html.replace(site)
 
@@ -178,7 +180,7 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
 
 
 def front_page(lessons: Mapping[Path, NotebookNode], for_learners: bool) -> str:
-    """Return the front page: its doors, without the teachers' one for learners, and README's paths as links."""
+    """Return the front page: its pad, its doors (for learners without the teachers' one), README's paths as links."""
     text = FRONT.read_text(encoding="utf-8")
     if for_learners:
         text = re.sub(rf"^- {_TO_TEACHERS.pattern}.*\n", "", text, flags=re.MULTILINE)
@@ -191,6 +193,7 @@ def front_page(lessons: Mapping[Path, NotebookNode], for_learners: bool) -> str:
         for name, numbers in paths
     ]
     binder = binder_link()
+    text = text.replace("{pad}", taster.pad())
     text = text.replace("{binder}", f" Or [open it on Binder]({binder})." if binder else "")
     return text.replace("{paths}\n", "".join(listed))
 

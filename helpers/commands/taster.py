@@ -31,8 +31,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def html() -> str:
-    """Return the page: its text, style, scripts, kernels and weights, all in one."""
+def html(way_back: str = "") -> str:
+    """Return the page: its text, style, scripts, kernels and weights, all in one.
+
+    Args:
+        way_back: the address of the page of lessons, where it stands beside one.
+    """
+    page = _filled("taster.html", "gpu", "digit", "reader", "taster")
+    link = f'<p><a href="{way_back}">To the lessons</a></p>' if way_back else ""
+    return page.replace("<!-- in the book: the way back -->\n", link)
+
+
+def pad() -> str:
+    """Return the taster's drawing pad alone, as HTML for a page of the book, which names its theme in `data-theme`."""
+    return _filled("pad.html", "gpu", "digit", "reader", "pad")
+
+
+def _filled(name: str, *scripts: str) -> str:
+    """Return a page of helpers/web with its style, its scripts, kernels and weights."""
     import json
 
     import numpy as np
@@ -45,15 +61,15 @@ def html() -> str:
         "shapes": [array.shape for array in arrays],
         "weights": base64.b64encode(b"".join(array.astype("<f2").tobytes() for array in arrays)).decode(),
     }
-    page = (WEB / "taster.html").read_text(encoding="utf-8")
+    page = (WEB / name).read_text(encoding="utf-8")
     parts = {
         "STYLE": (WEB / "digit.css").read_text(encoding="utf-8"),
-        "SCRIPT": "\n".join((WEB / f"{name}.js").read_text(encoding="utf-8") for name in ("gpu", "digit", "taster")),
+        "SCRIPT": "\n".join((WEB / f"{script}.js").read_text(encoding="utf-8") for script in scripts),
         "FACTS": json.dumps(facts).replace("</", "<\\/"),
         "RIGHT": f"{right:,}",
         "IMAGES": f"{images:,}",
         "SIZES": " - ".join(str(size) for size in [784, *(array.shape[-1] for array in arrays[1::2])]),
     }
-    for name, text in parts.items():
-        page = page.replace(f"@@{name}@@", text)
+    for mark, text in parts.items():
+        page = page.replace(f"@@{mark}@@", text)
     return page

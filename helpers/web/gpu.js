@@ -14,6 +14,7 @@ const BROWSERS = { // what has WebGPU, by system
   macOS: ["WebGPU is in current Chrome and Edge; in Firefox on a Mac with Apple's chips; in Safari 26 on macOS 26."],
   Android: ["WebGPU is in Chrome on Android 12 or newer. It does not know every GPU."],
   iOS: ["WebGPU is in Safari on iOS 26 or iPadOS 26."],
+  ChromeOS: ["WebGPU is in the Chromebook's own Chrome: update ChromeOS."],
   Linux: ["WebGPU is in current Chrome, by itself only for newer Intel and NVIDIA GPUs.",
     ["For other GPUs close Chrome, and start it with (one line; in Chromium with its own name at the front):", FLAGS],
     "It is in Firefox's Nightly, too."],
@@ -23,6 +24,7 @@ const SETTINGS = "Switch “hardware acceleration” on in the browser's setting
 function systemName(agent = navigator.userAgent, fingers = navigator.maxTouchPoints) {
   if (/Android/.test(agent)) return "Android";
   if (/iPhone|iPad/.test(agent) || (/Macintosh/.test(agent) && fingers > 1)) return "iOS"; // an iPad calls itself a Mac
+  if (/CrOS/.test(agent)) return "ChromeOS";
   return /Windows/.test(agent) ? "Windows" : /Mac/.test(agent) ? "macOS" : "Linux";
 }
 

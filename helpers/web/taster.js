@@ -1,7 +1,5 @@
 // The taster page: what is on it, in its order.
 
-const find = (id) => document.getElementById(id);
-const data = JSON.parse(find("data").textContent);
 const COUNT = 1_000_000;
 const SIZES = [32, 64, 128, 256, 512, 1024, 2048];
 const SLOW = 1.5; // seconds: no larger size after a run that took so long
@@ -185,28 +183,6 @@ function showProducts({ points, worst }, facts) {
       "The program is a plain one; a library would use a better one. Left out: JavaScript, where it takes long." }));
 }
 
-// ------------------------------------------------------------------------------------------------ 4
-
-function layers() {
-  const bytes = Uint8Array.from(atob(data.weights), (letter) => letter.charCodeAt(0));
-  const halves = new DataView(bytes.buffer);
-  let at = 0;
-  const next = (count) => Float32Array.from({ length: count }, () => fromHalf(halves.getUint16(2 * at++, true)));
-  const made = [];
-  for (let i = 0; i < data.shapes.length; i += 2) {
-    const [rows, columns] = data.shapes[i];
-    made.push({ in: rows, out: columns, weights: next(rows * columns), bias: next(columns) });
-  }
-  return made;
-}
-
-function fromHalf(bits) { // IEEE 754: a sign, five bits of exponent, ten of fraction
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
-}
-
 // ------------------------------------------------------------------------------------------------ all
 
 async function start() {
@@ -215,10 +191,10 @@ async function start() {
   try {
     gpu = await findGpu();
   } catch (error) {
-    say("found", `${error.message} So vectors and matrices are left out, and JavaScript reads your digits, on the processor. What helps:`, true);
+    say("found", `${error.message} So JavaScript reads your digits, on the processor; vectors and matrices are left out. What helps:`, true);
     find("found").append(element("ul", {}, ...listed(error.next ?? [])));
     find("reads").textContent = "in JavaScript on the processor (this page gets no GPU)";
-    digitPad(find("pad"), plainNetwork(layers()).answer, ALONE);
+    await openPad(null);
     document.body.dataset.ready = "yes";
     return;
   }
@@ -235,9 +211,13 @@ async function start() {
     find("multiply").disabled = false;
   };
   try {
+    await openPad(gpu);
+  } catch (error) {
+    say("found", `The digits are read on the processor, for the GPU did not work: ${error.message}`, true);
+    await openPad(null);
+  }
+  try {
     await addVectors(gpu);
-    const network = await Network.open(gpu, data.kernels.dense, layers());
-    digitPad(find("pad"), (pixels) => network.answer(pixels), onGpu(gpu.facts));
   } catch (error) {
     say("sums", `It did not work: ${error.message}`, true);
   }
