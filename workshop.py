@@ -180,6 +180,8 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
     if is_there(wanted, command):
         return wanted
     with only_one():
+        if os.path.exists(UNFINISHED) and last_change() <= os.stat(UNFINISHED).st_mtime_ns:
+            os.remove(UNFINISHED)  # it ended while it downloaded, and .venv is as it was
         wanted = desired_state(options)
         if is_there(wanted, command):  # another call has done it while this one waited
             return wanted

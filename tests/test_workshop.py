@@ -347,6 +347,19 @@ def test_an_interrupted_set_up_leaves_no_process_and_goes_on(slow, number):
 
 
 @posix
+def test_a_download_for_an_extra_that_is_interrupted_leaves_lessons_that_open_without_a_network(slow, built, tmp_path):
+    folder, _, at_gate = slow
+    shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
+    before = times(folder)
+    first = start(folder, "lock", "--check", "--with", "tinygrad", start_new_session=True)
+    until(at_gate.exists)
+    os.killpg(first.pid, signal.SIGKILL)  # as a window that is closed
+    first.communicate(timeout=LIMIT)
+    status, said = call(folder, env=offline(tmp_path))
+    assert status == 0 and "Setting up" not in said and times(folder) == before, said
+
+
+@posix
 def test_two_calls_at_once_install_once(slow):
     folder, gate, at_gate = slow
     first = start(folder, "lock", "--check")
