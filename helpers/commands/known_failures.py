@@ -1,4 +1,7 @@
-"""Write what the doctor knows into docs/failures.md: each failure under its own words."""
+"""Write into docs/failures.md what the doctor knows of the errors that programs print: each under its own words.
+
+What no program says is left to the doctor: nobody could search for it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def block() -> str:
     families: dict[str, list[str]] = {}
     known: dict[str, str] = {}
     for failure in doctor.KNOWN.values():
-        if failure.source:
+        if failure.source and failure.error:
             families.setdefault(failure.family, []).append(entry(failure, known))
     return "".join(f"## {HEADINGS.get(name, name.title())}\n\n{''.join(found)}" for name, found in families.items())
 
@@ -74,15 +77,14 @@ def entry(failure: Failure, known: dict[str, str]) -> str:
         known: the failures, of those before, by the shared advice that they show; gets this one's.
     """
     first = shown(failure, systems(failure)[0])
-    what = re.sub("^your", "Your", first.what)
-    heading = f"`{failure.error}`" if failure.error else what.rstrip(".")
     advice: dict[str, list[str]] = {}
     for system in systems(failure):
         advice.setdefault(to_do(failure, system, known), []).append(system)
-    lines = [f'<a id="{failure.id}"></a>', f"### {heading}", f"{what} {first.why}" if failure.error else first.why]
+    cause = re.sub("^your", "Your", f"{first.what} {first.why} ({linked(failure.source)})")
+    lines = [f'<a id="{failure.id}"></a>', f"### `{failure.error}`", cause]
     for text, same in advice.items():
         lines.append(f"**{' and '.join(same)}:** {text}" if len(advice) > 1 else text)
-    return "\n\n".join([*lines, f"Source: {linked(failure.source)}.", ""])
+    return "\n\n".join([*lines, ""])
 
 
 def linked(source: str) -> str:

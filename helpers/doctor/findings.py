@@ -39,7 +39,7 @@ class Failure:
     next: Text
     severity: str = "limits"
     error: str = ""  # what the learner's program says: the heading on the page, where there is one
-    source: str = ""  # where the facts come from; docs/failures.md shows the failures that have one
+    source: str = ""  # where the facts come from; docs/failures.md shows those that have one and an error
     systems: tuple[str, ...] = ()  # whose advice that page shows, if not those of the family
     example: Mapping[str, str] = field(default_factory=dict)  # values for the page, and for tests of the words
 
