@@ -229,11 +229,19 @@ def is_there(wanted: Dict[str, Any], command: str) -> bool:
     if os.path.exists(UNFINISHED) or read_stamp() != wanted or not uv_is_there():
         return False
     for _, arguments in installs(wanted, command, VENV):
-        audit = [*arguments, "--dry-run", "--offline", "--no-cache"]
-        done = subprocess.run(audit, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
-        if b"Would make no changes" not in done.stderr:
+        if b"Would make no changes" not in ask([*arguments, "--dry-run", "--offline", "--no-cache"]).stderr:
             return False
     return True
+
+
+def ask(command: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
+    """Return what a question to uv gave; refuse if it had no room for the answer, which says nothing of .venv."""
+    done = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
+    pattern, step = STEPS[0]
+    said = done.stderr.decode("utf-8", "replace")
+    if done.returncode and re.search(pattern, said, re.IGNORECASE):
+        raise WorkshopError("The disk is full.", reason(said.splitlines()), f"{step}, then repeat the command.")
+    return done
 
 
 def made_for() -> Dict[str, Any]:
@@ -591,8 +599,7 @@ def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
 def version_of(request: str) -> Tuple[int, ...]:
     """Return the version of the Python that uv finds for a path, a name or a range of versions; empty if none."""
     find = [UV, "python", "find", "--system", "--no-project", "--show-version", "--no-cache", request]
-    done = subprocess.run(find, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
-    return tuple(map(int, re.findall(rb"\d+", done.stdout)[:3]))
+    return tuple(map(int, re.findall(rb"\d+", ask(find).stdout)[:3]))
 
 
 def agreed(question: str) -> bool:

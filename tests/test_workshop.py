@@ -315,6 +315,21 @@ def test_a_download_that_differs_from_the_lock_is_refused(fresh):
 
 
 @posix
+def test_a_full_disk_is_told_and_changes_nothing(ready, tmp_path):
+    """A fake of what uv says there; it needs a little room for each answer."""
+    (uv,), before = ready.glob(".uv/*/bin/uv"), times(ready)
+    real = uv.rename(uv.with_name("real"))
+    full = "echo 'error: failed to create directory `/tmp/x`: No space left on device (os error 28)' >&2; exit 2"
+    uv.write_text(f"#!/bin/sh\n{full}\n", encoding="utf-8")
+    uv.chmod(0o755)
+    status, said = call(ready, "lab")
+    assert status == 2 and "disk is full" in said and "Make room" in said, said
+    real.replace(uv)
+    status, said = call(ready, env=offline(tmp_path))
+    assert status == 0 and "Setting up" not in said and times(ready) == before
+
+
+@posix
 def test_a_killed_set_up_is_waited_for_and_repaired(slow, built):
     folder, gate, at_gate = slow
     shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
