@@ -12,10 +12,9 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlencode
 
-COURSE = Path(__file__).resolve().parents[1]  # this clone of the workshop: students pull from it, and never write to it
-COPY = "any-gpu-workshop"  # each student's own copy of it, in the student's home
+COURSE = Path(__file__).resolve().parents[1]  # this clone of the workshop: each student's copy is pulled from it
+COPY = "any-gpu-workshop"  # each student's own copy of it, a folder in the student's home
 BRANCH = "main"
 PROGRAMS = Path(sys.executable).parent  # of the environment that holds JupyterHub and the lessons' packages
 MNIST = COURSE / "data" / "cache" / "mnist.npz"
@@ -45,14 +44,20 @@ c.Authenticator.post_auth_hook = refuse_made_up_names
 
 # --- All servers have one address, so one can act for whoever opens its page: docs/teaching/hub.md has subdomain_host.
 
-# --- What a student meets: lesson 00 in an own copy of the course, merged with what you have changed since.
-LINK = {"repo": f"file://{COURSE}", "targetpath": COPY, "branch": BRANCH}
-LINK |= {"urlpath": f"lab/tree/{COPY}/notebooks/00-check-your-setup.ipynb"}
-c.JupyterHub.default_url = f"/hub/user-redirect/git-pull?{urlencode(LINK)}"
+# --- What a student meets: lesson 00, in an own copy of the course. At each start of the server the copy gets what you
+# have committed since, and my-lessons/ a copy of each lesson; what a student wrote there is never overwritten.
+START = f"""
+copy="$HOME/{COPY}"
+[ -d "$copy" ] || git clone --quiet --branch {BRANCH} "file://{COURSE}" "$copy"
+git -C "$copy" pull --quiet --ff-only
+export PYTHONPATH="$copy"
+"{PROGRAMS / "python"}" -c "from helpers.commands import my_lessons; my_lessons.update()"
+exec "$0" "$@"
+"""
+c.Spawner.default_url = f"/lab/tree/{COPY}/my-lessons/00-check-your-setup.ipynb"
 
 # --- The student's server: this environment's, with the helpers of the student's own copy, which fit its lessons.
-start = f'export PYTHONPATH="$HOME/{COPY}"; exec "$0" "$@"'
-c.Spawner.cmd = ["/bin/sh", "-c", start, str(PROGRAMS / "jupyterhub-singleuser")]
+c.Spawner.cmd = ["/bin/sh", "-c", START, str(PROGRAMS / "jupyterhub-singleuser")]
 c.Spawner.args = ["--KernelManager.transport_encryption=auto"]  # or other accounts could read what a kernel prints
 c.Spawner.start_timeout = c.Spawner.http_timeout = 300  # seconds: servers that all start at once are slow
 
