@@ -7,6 +7,7 @@ https://nbgrader.readthedocs.io/en/stable/contributor_guide/metadata.html. The c
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable
@@ -29,7 +30,10 @@ PARTS = (
     *("LICENSE", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
     *("requirements", "helpers", "data", "docs"),
 )
-LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "mistakes", "answers")
+LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md")
+LEFT_OUT += ("mistakes", "answers")
+# A link to another page: its words, the file. No code of a lesson looks like it.
+LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
 POINTS = "points-"  # a check with the tag points-2 gives two points
 
 TEXTS = ROOT / "classroom" / "bundle"  # what the bundle's own pages say
@@ -65,6 +69,7 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
     _check(folder)
     lessons = {path.stem: without_solutions(lesson_files.read(path)) for path in paths}
     titles = {stem: lesson.cells[0].source.splitlines()[0].lstrip("# ") for stem, lesson in lessons.items()}
+    links = [f"- [{title}](notebooks/{stem}.ipynb)" for stem, title in titles.items()]
     written = {stem: nbformat.writes(lesson) + "\n" for stem, lesson in lessons.items()}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="workshop-classroom-", dir=folder.parent) as scratch:
@@ -76,18 +81,27 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
             elif part.exists():
                 students.mkdir(parents=True, exist_ok=True)
                 shutil.copy(part, students)
+        write(students / "README.md", _text("students.md").replace("{lessons}", "\n".join(links)))
         for stem, text in written.items():
             write(students / "notebooks" / f"{stem}.ipynb", text)
+        for place in ("docs/*.md", "notebooks/*.ipynb", "*/README.md"):
+            for page in students.glob(place):
+                write(page, _with_links_that_lead_somewhere(page))
+        for stem, text in written.items():
             write(course / "source" / stem / f"{stem}.ipynb", text)
         shutil.copy(TEXTS / "nbgrader_config.py", course)
-        links = [f"- [{title}](notebooks/{stem}.ipynb)" for stem, title in titles.items()]
-        write(students / "README.md", _text("students.md").replace("{lessons}", "\n".join(links)))
         shutil.make_archive(str(students), "zip", bundle, STUDENTS)
         readme = _text("README.md").replace("{lessons}", _count(written))
         write(bundle / "README.md", readme.replace("{example}", next(iter(written))))
         if folder.exists():
             folder.rmdir()  # it is empty
         bundle.replace(folder)
+
+
+def _with_links_that_lead_somewhere(page: Path) -> str:
+    """Return a page's text, or a notebook's, with the words alone of links to what is not handed out."""
+    text = page.read_text(encoding="utf-8")
+    return LINK.sub(lambda found: found[0] if (page.parent / found[2]).exists() else found[1], text)
 
 
 def _text(name: str) -> str:
