@@ -6,7 +6,6 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 from packaging.utils import canonicalize_name
@@ -110,4 +109,5 @@ def test_a_hubs_server_has_binders_limits_of_threads_and_closes_what_it_writes(m
     binder = dict(pair.split("=", 1) for line in exports for pair in line.split())
     assert len(binder) > 8 and loaded.Spawner.environment.items() >= binder.items()
     assert "--KernelManager.transport_encryption=auto" in loaded.Spawner.args and masks == [0o077]
-    assert f"/notebooks/{host.FIRST_LESSON}" in unquote(loaded.JupyterHub.default_url)
+    assert loaded.Spawner.default_url.endswith(f"/my-lessons/{host.FIRST_LESSON}")
+    assert "my_lessons.update()" in loaded.Spawner.cmd[2]
