@@ -167,6 +167,16 @@ def test_it_can_be_taken_away_and_nothing_else(folder, capsys):
     assert (folder / "thesis.txt").exists()
 
 
+def test_names_are_put_back_for_plaidmls_keras_alone(monkeypatch):
+    import collections
+    import inspect
+
+    had = hasattr(inspect, "getargspec")
+    monkeypatch.setitem(os.environ, "KERAS_BACKEND", "jax")
+    plaidml.put_names_back()
+    assert not hasattr(collections, "Iterable") and hasattr(inspect, "getargspec") == had
+
+
 # ------------------------------------------------------------------------------------- what was recorded
 
 

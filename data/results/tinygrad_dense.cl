@@ -1,4 +1,4 @@
-// Written by tinygrad 0.14.0 for article A's first dense layer, 128 images; recorded on 2026-11-22 on an AMD EPYC, PoCL 3.1 (lesson 06).
+// Written by tinygrad 0.14.0 for article A's first dense layer, 128 images; recorded on 2026-11-23 on an Intel Xeon, PoCL 3.1 (lesson 06b).
 __kernel void r_4_8_8_16_4_4_196_4(__global float* data0_65536, __global float* data1_100352, __global float* data2_401408, __global float* data3_512) {
   float buf0[16];
   int gidx0 = get_group_id(0); /* 8 */
@@ -51,9 +51,41 @@ __kernel void r_4_8_8_16_4_4_196_4(__global float* data0_65536, __global float* 
     *(buf0+15) = ((*(buf0+15))+(val2.x*val7.w)+(val2.y*val4.w)+(val2.z*val5.w)+(val2.w*val6.w));
   }
   float4 val8 = (*((__global float4*)((data3_512+alu0))));
-  int alu36 = (alu0+(gidx1<<14)+(lidx0<<11));
-  *((__global float4*)((data0_65536+(alu36+512)))) = (float4)(((*(buf0+4))+val8.x),((*(buf0+5))+val8.y),((*(buf0+6))+val8.z),((*(buf0+7))+val8.w));
-  *((__global float4*)((data0_65536+(alu36+1024)))) = (float4)(((*(buf0+8))+val8.x),((*(buf0+9))+val8.y),((*(buf0+10))+val8.z),((*(buf0+11))+val8.w));
-  *((__global float4*)((data0_65536+(alu36+1536)))) = (float4)(((*(buf0+12))+val8.x),((*(buf0+13))+val8.y),((*(buf0+14))+val8.z),((*(buf0+15))+val8.w));
-  *((__global float4*)((data0_65536+alu36))) = (float4)(((*(buf0+0))+val8.x),((*(buf0+1))+val8.y),((*(buf0+2))+val8.z),((*(buf0+3))+val8.w));
+  float alu36 = ((*(buf0+0))+val8.x);
+  float alu37 = ((*(buf0+1))+val8.y);
+  float alu38 = ((*(buf0+2))+val8.z);
+  float alu39 = ((*(buf0+3))+val8.w);
+  float alu40 = ((0.0f<alu36)?alu36:0.0f);
+  float alu41 = ((0.0f<alu37)?alu37:0.0f);
+  float alu42 = ((0.0f<alu38)?alu38:0.0f);
+  float alu43 = ((0.0f<alu39)?alu39:0.0f);
+  float alu44 = ((*(buf0+4))+val8.x);
+  float alu45 = ((*(buf0+5))+val8.y);
+  float alu46 = ((*(buf0+6))+val8.z);
+  float alu47 = ((*(buf0+7))+val8.w);
+  float alu48 = ((0.0f<alu44)?alu44:0.0f);
+  float alu49 = ((0.0f<alu45)?alu45:0.0f);
+  float alu50 = ((0.0f<alu46)?alu46:0.0f);
+  float alu51 = ((0.0f<alu47)?alu47:0.0f);
+  float alu52 = ((*(buf0+8))+val8.x);
+  float alu53 = ((*(buf0+9))+val8.y);
+  float alu54 = ((*(buf0+10))+val8.z);
+  float alu55 = ((*(buf0+11))+val8.w);
+  float alu56 = ((0.0f<alu52)?alu52:0.0f);
+  float alu57 = ((0.0f<alu53)?alu53:0.0f);
+  float alu58 = ((0.0f<alu54)?alu54:0.0f);
+  float alu59 = ((0.0f<alu55)?alu55:0.0f);
+  float alu60 = ((*(buf0+12))+val8.x);
+  float alu61 = ((*(buf0+13))+val8.y);
+  float alu62 = ((*(buf0+14))+val8.z);
+  float alu63 = ((*(buf0+15))+val8.w);
+  float alu64 = ((0.0f<alu60)?alu60:0.0f);
+  float alu65 = ((0.0f<alu61)?alu61:0.0f);
+  float alu66 = ((0.0f<alu62)?alu62:0.0f);
+  float alu67 = ((0.0f<alu63)?alu63:0.0f);
+  int alu68 = (alu0+(gidx1<<14)+(lidx0<<11));
+  *((__global float4*)((data0_65536+(alu68+512)))) = (float4)(alu48,alu49,alu50,alu51);
+  *((__global float4*)((data0_65536+(alu68+1024)))) = (float4)(alu56,alu57,alu58,alu59);
+  *((__global float4*)((data0_65536+(alu68+1536)))) = (float4)(alu64,alu65,alu66,alu67);
+  *((__global float4*)((data0_65536+alu68))) = (float4)(alu40,alu41,alu42,alu43);
 }

@@ -2,7 +2,7 @@
 
 PlaidML 0.7.0 of January 2020 was its last release with Tile. It still runs, in an environment of its own that
 `python3 workshop.py plaidml` builds: the packages of its time must not mix with those of the lessons. A lesson runs a
-function there (lesson 03; its Keras in lesson 06):
+function there (lesson 03; its Keras in lesson 06b):
 
     processes.run(plaidml.compute, python=plaidml.python(), variables=plaidml.VARIABLES,
                   arguments={"source": MATMUL, "arrays": {"A": a, "B": b}, "output": "C"})
@@ -46,11 +46,6 @@ def ready() -> bool:
     """Say whether PlaidML's environment is there and whole: it then keeps a copy of the lock it was built from."""
     copy = ENVIRONMENT / LOCK.name
     return executable(ENVIRONMENT).exists() and copy.exists() and copy.read_bytes() == LOCK.read_bytes()
-
-
-def has_keras() -> bool:
-    """Say whether the environment is ready and has Keras 2.2.4, too: it was then built with Python 3.11."""
-    return ready() and any(ENVIRONMENT.glob("[Ll]ib/**/site-packages/plaidml/keras/backend.py"))
 
 
 def python() -> str:
@@ -128,7 +123,7 @@ def compute(source: str, arrays: dict[str, np.ndarray], output: str, repeats: in
 
 
 def put_names_back() -> None:
-    """Put back the names that Keras 2.2.4 uses and Python has dropped; for another Keras do nothing (lesson 06)."""
+    """Put back the names that Keras 2.2.4 uses and Python has dropped; for another Keras do nothing (lesson 06b)."""
     import inspect
 
     if os.environ.get("KERAS_BACKEND") != KERAS["KERAS_BACKEND"]:

@@ -1,501 +1,47 @@
-"""Lesson 06, Switch Keras backends: the checks of its exercises, its figures, its machinery."""
+"""Lesson 06, Switch Keras backends, and 06b, Meet a backend that writes OpenCL: their checks, figures, machinery."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
 import inspect
-import os
+import json
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import ModuleType
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices
+from helpers import ROOT
+from helpers.compute import backends, devices, plaidml
+from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.lessons.lesson_06_tinygrad import (  # noqa: F401  (for the notebook)
-    TinygradKernel,
-    dense_kernel,
-    device_name,
-    gflops_table,
-    launch_of,
-    no_opencl,
-    no_tinygrad,
-    opencl_loader,
-    own_choice,
-    recorded_kernel,
-    shortened,
-    take_device_of_lesson_01,
-)
-from helpers.measure.plots import BLUE, GREEN, ORANGE, figure, show
+from helpers.measure.plots import BLUE, ORANGE, figure, show
 
 if TYPE_CHECKING:
-    import keras
-
-    from helpers.measure.tables import Table
-    from helpers.measure.timing import Measurement
-
-# Part 1
-
-# ------------------------------------------------------------------------------------------------------ its exercises
-
-# As it is handed out: right, and for TensorFlow alone.
-STANDARDISE = """
-def standardise(x):
-    import tensorflow as tf
-
-    mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
-    return (x - mean) / tf.sqrt(variance + 0.001)
-"""
-EPSILON = 0.001
-
-
-@checks.verdict
-def check_standardise(learner: Callable[[object], object]) -> Iterator[str]:
-    """Lesson 06, exercise 1: a layer's mathematics for every backend, judged on each that is here."""
-    if not callable(learner):
-        raise checks.NotDone(f"expected a function, came {learner!r}.")
-    try:
-        source = textwrap.dedent(inspect.getsource(learner))
-    except (OSError, TypeError):
-        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
-    if source.split() == STANDARDISE.split():
-        raise checks.NotDone("this is what you were given, and it is for TensorFlow alone.")
-    name = getattr(learner, "__name__", "")
-    if not name.isidentifier():
-        raise checks.NotYet("write the function with `def standardise(x):`, as it was.")
-    yield from (_try_on(backend, source, name) for backend in _judges())
-    yield from (f"{title}: not tried, it is not here" for key, title in backends.BACKENDS.items() if missing(key))
-
-
-def _judges() -> list[str]:
-    """The backends that are here, those first that differ most from TensorFlow."""
-    return [name for name in ("jax", "torch", "tensorflow") if not missing(name)]
-
-
-def _try_on(backend: str, source: str, name: str) -> str:
-    """Judge a layer's function in a process of its own; return the backend's title, or raise NotYet."""
-    title = backends.BACKENDS[backend]
-    if problem := _problem_on(backend, source, name):
-        raise checks.NotYet(f"with {title} {problem}")
-    return title
-
-
-@functools.lru_cache
-def _problem_on(backend: str, source: str, name: str) -> str:
-    from helpers.compute import processes
-
-    arguments = {"source": source, "name": name}
-    run = processes.run(_try_here, check=False, variables=settings(backend), arguments=arguments)
-    if run.failures[0]:  # tried again when asked again
-        told = run.failures[0].splitlines()[-1]
-        raise checks.NotYet(f"with {backends.BACKENDS[backend]} the process gave no verdict: {told}")
-    return run.result
-
-
-def _try_here(source: str, name: str) -> str:
-    """Try a layer's function with this process' backend; its own source travels, so it imports what it uses."""
-    from helpers.lessons import lesson_06
-
-    return lesson_06.layer_problem(source, name)
-
-
-def layer_problem(source: str, name: str) -> str:
-    """Return what is wrong with a layer's function on this process' backend, an empty text if nothing is.
-
-    It is called with numbers, with one of Keras' own symbolic tensors, and stands in the middle of a network that makes
-    a training step, which tells whether gradients pass through it: the weights afterwards must be the right layer's.
-
-    Args:
-        source: of the function, which may import and define what it uses.
-        name: of the function in it.
-    """
-    import keras
-
-    names: dict[str, Callable] = {}
-    try:
-        exec(compile(source, f"<{name}>", "exec"), names)
-    except Exception as error:
-        return f"your code stopped with {_in_a_line(error)}"
-    rng = np.random.default_rng()
-    for shape in ((4, 6), (3, 1), (2, 5, 7)):
-        x = (rng.standard_normal(shape) * 5 + 3).astype("float32")
-        deviation = x - x.mean(-1, keepdims=True)
-        expected = deviation / np.sqrt((deviation**2).mean(-1, keepdims=True) + EPSILON)
-        try:
-            returned = names[name](keras.ops.convert_to_tensor(x))
-            if returned is None:
-                return f"{name}(x) returned None. (It is `return` that hands an answer back.)"
-            actual = keras.ops.convert_to_numpy(returned)
-        except Exception as error:
-            short = "keepdims" not in source and "expand_dims" not in source and "reshape" not in source
-            hint = f" Without keepdims=True the mean of shape {shape} has shape {shape[:-1]}." if short else ""
-            return _after(error, f"{name}(x), x of shape {shape},") + hint
-        if actual.shape != shape:
-            return f"{name}(x), x of shape {shape}, has shape {actual.shape}; expected {shape}."
-        if not np.allclose(actual, expected, atol=1e-4):
-            place = np.unravel_index(np.abs(actual - expected).argmax(), shape)
-            row = [round(value, 3) for value in x[place[:-1]].tolist()]
-            values = f"has {actual[place]:.4f} at place {place[-1]}; expected {expected[place]:.4f}."
-            return f"{name}(x), x of shape {shape}, for the row {row} {values}"
-    try:  # refuses what only some backends' arrays have, such as x.mean()
-        names[name](keras.KerasTensor((None, 6), dtype="float32"))
-    except Exception as error:
-        return _after(error, f"{name} of a symbolic tensor, as models are built with on every backend,")
-    right = _one_step(_right_layer, None)
-    try:
-        trained = _one_step(names[name], right[0])
-    except Exception as error:
-        return _after(error, f"a training step of a network with {name} in the middle")
-    if not all(np.allclose(one, other, atol=1e-4) for one, other in zip(right[1], trained[1], strict=True)):
-        return f"a training step of a network with {name} in the middle gives other weights: the gradient is wrong."
-    return ""
-
-
-def _right_layer(x: keras.KerasTensor) -> keras.KerasTensor:
-    from keras import ops
-
-    mean, variance = ops.moments(x, axes=-1, keepdims=True)
-    return (x - mean) / ops.sqrt(variance + EPSILON)
-
-
-def _one_step(function: Callable, begin: list[np.ndarray] | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the weights of a small network with this function in the middle, before and after a training step."""
-    import keras
-
-    class Middle(keras.layers.Layer):
-        def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
-            return function(x)
-
-    dense = keras.layers.Dense
-    model = keras.Sequential([keras.Input((5,)), dense(6), Middle(), dense(1)])
-    model.compile(keras.optimizers.SGD(0.1), "mse")
-    begin = begin or model.get_weights()
-    model.set_weights(begin)
-    images = np.random.default_rng(0).standard_normal((8, 5)).astype("float32")
-    model.train_on_batch(images, np.ones((8, 1), "float32"))
-    return begin, model.get_weights()
-
-
-def _in_a_line(error: Exception) -> str:
-    """An exception in a line; of Keras' long ones the part that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("Exception encountered", "\x1b[1mException", "Arguments"))]
-    text = f"{type(error).__name__}: {' '.join(lines)}".replace("\x1b[1m", "").replace("\x1b[0m", "")
-    return text if len(text) <= 240 else text[:237] + "..."
-
-
-def _after(error: Exception, what: str) -> str:
-    import keras
-
-    while error.__context__ is not None:  # what happened first; Keras wraps it
-        error = error.__context__
-    told = _in_a_line(error)
-    if type(error) is NameError:
-        told += ". It runs in a fresh process: import inside the function"
-    if "tensorflow" in sys.modules and keras.backend.backend() != "tensorflow":
-        told += ". Your function has imported TensorFlow"
-    return f"{what} stopped with {told.rstrip('.')}."
-
-
-@checks.verdict
-def check_pick_device(learner: Callable[[ModuleType, str | None], object]) -> Iterator[str]:
-    """Lesson 06, exercise 2: choose a device of PyTorch; judged with stand-ins for PyTorch."""
-    kinds = ("cuda", "mps", "xpu")
-
-    def right(torch: StandIn, wanted: str | None) -> str:
-        there = torch.built_for if torch.present else "cpu"
-        return there if wanted is None else wanted if wanted in (there, "cpu") else _REFUSED
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [StandIn("cuda", False), StandIn("mps", True), StandIn(None, False), StandIn("cuda", True)]
-        every = [StandIn(kind, present) for kind in kinds for present in (True, False)]
-        return [(torch, None) for torch in known + every] + [
-            (torch, wanted) for torch in [*known, *every] for wanted in ("cpu", *kinds)
-        ]
-
-    def answer(torch: StandIn, wanted: str | None) -> object:
-        try:
-            device = learner(torch) if wanted is None else learner(torch, wanted)
-        except RuntimeError:
-            return _REFUSED
-        if device == _REFUSED:  # the text, handed back
-            return repr(device)
-        kind = getattr(device, "type", device)
-        return kind.removesuffix(":0") if isinstance(kind, str) else device
-
-    try:
-        yield checks.judge_function(functools.wraps(learner)(answer) if callable(learner) else learner, right, cases)
-    except checks.NotYet as error:
-        told = str(error).replace(f"expected {_REFUSED!r}, came", "must `raise` RuntimeError; came")
-        raise checks.NotYet(told.replace(f"came {_REFUSED!r}", "but it raised RuntimeError")) from None
-
-
-_REFUSED = "a RuntimeError"
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """What `pick_device` may ask of PyTorch: a build for one kind of accelerator, which is present or not."""
-
-    built_for: str | None  # "cuda", "mps" or "xpu"; None for a build for the processor alone
-    present: bool  # whether the accelerator is there when it runs
-
-    def __repr__(self) -> str:
-        if not self.built_for:
-            return "<PyTorch for the processor>"
-        return f"<PyTorch for {self.built_for}, {'with' if self.present else 'without'} one in the machine>"
-
-    @property
-    def accelerator(self) -> StandIn:
-        """The module torch.accelerator."""
-        return self
-
-    def is_available(self) -> bool:
-        """As torch.accelerator.is_available()."""
-        return self.present
-
-    def device_count(self) -> int:
-        """As torch.accelerator.device_count()."""
-        return int(self.present)
-
-    def current_accelerator(self, check_available: bool = False) -> Place | None:
-        """As torch's own: what the build is for, whether it is there or not, unless asked to look."""
-        there = self.built_for and (self.present or not check_available)
-        return Place(self.built_for) if there else None
-
-    def device(self, name: str | Place, index: int | None = None) -> Place:
-        """As torch.device."""
-        return Place(str(name).partition(":")[0])
-
-    def ones(self, *shape: object, device: str | Place = "cpu") -> Array:
-        """As torch.ones, of which only the device counts."""
-        place = self.device(device)
-        if place.type not in ("cpu", self.built_for if self.present else "cpu"):
-            raise RuntimeError(f"no {place} in this machine")
-        return Array(place)
-
-    zeros = empty = rand = randn = tensor = ones
-
-    @property
-    def cuda(self) -> StandIn:
-        """The module torch.cuda."""
-        return StandIn("cuda", self.present and self.built_for == "cuda")
-
-    @property
-    def mps(self) -> StandIn:
-        """The module torch.mps, or torch.backends.mps."""
-        return StandIn("mps", self.present and self.built_for == "mps")
-
-    @property
-    def xpu(self) -> StandIn:
-        """The module torch.xpu."""
-        return StandIn("xpu", self.present and self.built_for == "xpu")
-
-    @property
-    def backends(self) -> StandIn:
-        """The module torch.backends."""
-        return self
-
-
-@dataclass(frozen=True)
-class Place:
-    """A stand-in for torch.device."""
-
-    type: str
-    index: None = None
-
-    def __str__(self) -> str:
-        return self.type
-
-
-@dataclass(frozen=True)
-class Array:
-    """A stand-in for a tensor."""
-
-    device: Place
-
-    def to(self, device: str | Place) -> Array:
-        """As a tensor's own."""
-        return Array(Place(str(device)))
-
-
-# -------------------------------------------------------------------------------------------------------- its figures
-
-
-def loss_curves(curves: Mapping[str, Sequence[float]], title: str, what: str = "loss (cross-entropy)") -> None:
-    """Draw the losses of trainings so that equal lines are all seen: broad, dashed upon it, thin upon both.
-
-    Args:
-        curves: for each name a loss after each step.
-        title: the message of the figure.
-        what: the loss, for the axis.
-    """
-    looks = [
-        {"color": ORANGE, "lw": 7, "alpha": 0.5},
-        {"color": BLUE, "lw": 3, "ls": "--"},
-        {"color": GREEN, "lw": 1.2, "marker": "o", "ms": 5, "markevery": 0.1},
-    ]
-    with figure(7.5, 3.3) as (drawn, axes):
-        for (name, losses), look in zip(curves.items(), looks, strict=False):
-            axes.plot(range(1, len(losses) + 1), losses, label=name, **look)
-        axes.set(xlabel="training step", ylabel=what, title=title, ylim=(0, None))
-        axes.legend()
-    ends = "; ".join(f"{name}: from {losses[0]:.4f} to {losses[-1]:.4f}" for name, losses in curves.items())
-    show(drawn, f"{title}. {what.capitalize()} against training step. {ends}.")
-
-
-def total_time(trained: Mapping[str, Mapping], title: str) -> None:
-    """Draw how long trainings of 1 to 100,000 steps take: the start, and a step's time for each further step.
-
-    Args:
-        trained: for each backend what the lesson's `train` returned.
-        title: the message of the figure; it says that the times are computed.
-    """
-    looks = [(ORANGE, "-", 3.0), (BLUE, "--", 2.0), (GREEN, "-.", 2.0)]
-    count, told = np.logspace(0, 5, 101), []
-    with figure(7.5, 3.4) as (drawn, axes):
-        for (name, step), (colour, line, width) in zip(step_times(trained).items(), looks, strict=False):
-            seconds = trained[name]["import"] + trained[name]["steps"][0] + (count - 1) * step.median
-            axes.plot(count, seconds, color=colour, ls=line, lw=width, label=name)
-            told.append(f"{name}: {seconds[0]:.1f} s for one step, {seconds[-1]:,.0f} s for 100,000")
-        axes.set(xscale="log", yscale="log", xlabel="training steps", ylabel="total time (s)", title=title)
-        axes.legend()
-    show(drawn, f"{title}. Seconds against training steps, both axes logarithmic. {'; '.join(told)}.")
-
-
-def differences(trained: Mapping[str, Mapping]) -> dict[str, tuple[float, float]]:
-    """Return for each backend the largest difference of a prediction from the first one's, before and after training.
-
-    Args:
-        trained: for each backend what the lesson's `train` returned.
-    """
-    first = next(iter(trained.values()))["predictions"]
-    return {
-        title: tuple(float(np.abs(mine - its).max()) for mine, its in zip(run["predictions"], first, strict=True))
-        for title, run in trained.items()
-    }
-
-
-def results_table(trained: Mapping[str, Mapping]) -> Table:
-    """Return a table of the differences and of the mean loss of all steps.
-
-    Args:
-        trained: for each backend what the lesson's `train` returned.
-    """
     from helpers.measure.tables import Table
 
-    rows = [
-        (title, f"{before:.1e}", f"{after:.1e}", f"{trained[title]['losses'][-1]:.6f}")
-        for title, (before, after) in differences(trained).items()
-    ]
-    first = next(iter(trained))
-    return Table(rows, ["backend", f"predictions differ from {first}'s by at most", "after training", "mean loss"])
-
-
-def step_times(trained: Mapping[str, Mapping]) -> dict[str, Measurement]:
-    """Return for each backend the times of all steps but the first.
-
-    Args:
-        trained: for each backend what the lesson's `train` returned.
-    """
-    from helpers.measure.timing import Measurement
-
-    return {title: Measurement(title, run["device"], tuple(run["steps"][1:])) for title, run in trained.items()}
-
-
-def times_table(trained: Mapping[str, Mapping]) -> Table:
-    """Return a table of times and memory, with a row for each backend of Keras, trained or not.
-
-    Args:
-        trained: for each backend what the lesson's `train` returned.
-    """
-    from helpers.measure.tables import Table
-    from helpers.measure.timing import duration
-
-    rows, later = [], step_times(trained)
-    for name, title in backends.BACKENDS.items():
-        if title in trained:
-            run, step = trained[title], later[title]
-            times = (run["import"], run["steps"][0], step.median, step.spread)
-            rows.append((title, step.device, *map(duration, times), f"{run['memory']:,.0f} MiB"))
-        else:
-            rows.append((title, missing(name) or "failed, see above"))
-    headers = ["backend", "device", "import Keras", "first step", "a later step", "spread", "peak memory"]
-    return Table(rows, headers)
-
-
-# ------------------------------------------------------------------------------------------------------ its machinery
-
-# Which backend to try first on which hardware: (hardware, backend, why). Read in November 2026, never run there.
-HARDWARE = [
-    ("NVIDIA, Linux or WSL2", "any", "all three have wheels for CUDA"),
-    ("NVIDIA RTX 50", "jax or torch", "TensorFlow 2.19 to 2.21 fails there (tensorflow#89272, since March 2025)"),
-    ("NVIDIA, Windows", "torch", "TensorFlow's last for Windows GPUs was 2.10 (2022); JAX has none"),
-    ("AMD, Linux", "torch or jax", "ROCm 10.1 (2026); TensorFlow 2.21 too, for Python 3.12 alone"),
-    ("AMD, Windows", "torch", "ROCm wheels for Windows (2026); DirectML's last torch is of 2024"),
-    (
-        "Apple M1 and newer",
-        "torch",
-        "MPS; tensorflow-metal ends with TensorFlow 2.19 (January 2025), jax-metal is dead",
-    ),
-    ("Intel GPU", "torch", "XPU wheels; Intel's TensorFlow extension ends with TensorFlow 2.15"),
-    ("no GPU", "the fastest in your table", "measure; lesson 05b has more ways"),
-    ("only to run a model", "openvino, or ONNX (lesson 10)", "Keras' openvino backend cannot train, nor can numpy"),
-]
-_NEEDED = {"torch": (2, 6)}  # torch.accelerator came with it
+# ----------------------------------------------------------------------------------------------- 06: what is here
 
 
 def missing(module: str) -> str:
-    """Return why a framework cannot be used here, and how to get it; an empty text if it is here.
-
-    Args:
-        module: a backend of Keras.
-    """
+    """Return why a backend of Keras cannot be used here, and how to get it; an empty text if it is here."""
     if not devices.installed(module):
         return devices.not_installed(module)
-    try:
+    if module == "torch":
         version = importlib.metadata.version(module)
-        if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED.get(module, (0, 0)):
-            title = backends.BACKENDS[module]
-            return f"{title} {version} is too old for this lesson, which needs {'.'.join(map(str, _NEEDED[module]))}"
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        pass  # tensorflow-cpu, or a build of one's own: it will show
+        if tuple(map(int, re.findall(r"\d+", version)[:2])) < (2, 6):  # torch.accelerator came with it
+            return f"PyTorch {version} is too old for this lesson, which needs 2.6"
     return ""
 
 
 def here(module: str) -> bool:
-    """Return whether a framework can be used; if it cannot, print that something is skipped, and how to get it.
-
-    Args:
-        module: a backend of Keras.
-    """
+    """Return whether a backend of Keras can be used; if not, print that something is skipped, and how to get it."""
     if reason := missing(module):
         print(f"skipped: {reason}")
     return not reason
-
-
-def attempt(function: Callable[[], object]) -> None:
-    """Call a function and print what it returns, or its error in a line, where an error is what the lesson shows."""
-    try:
-        print("it ran:", function())
-    except (AssertionError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
-        print(f"{type(error).__name__}: {error}")
-
-
-def import_torch() -> ModuleType | None:
-    """Return PyTorch, or None where it is not installed."""
-    if missing("torch"):
-        return None
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when the library is loaded; see `settings`
-    import torch
-
-    return torch
 
 
 def settings(backend: str) -> dict[str, str]:
@@ -503,77 +49,48 @@ def settings(backend: str) -> dict[str, str]:
 
     On a GPU JAX and TensorFlow would take nearly all of its memory. PyTorch's threads (OpenMP) would turn in circles
     while they wait for each other, which on a busy machine made a training step take 60 times as long.
-
-    Args:
-        backend: its name for Keras.
     """
     spare = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     return {backends.VARIABLE: backend, "OMP_WAIT_POLICY": "passive", **spare}
 
 
-def peak_memory() -> float:
-    """Return the most memory that this process has had so far, in MiB; a GPU's own memory is not in it."""
-    if sys.platform == "win32":
-        import psutil
+def outcome(function: Callable[..., object], variables: Mapping[str, str | None], **arguments: object) -> object:
+    """Return what a function returns in a fresh process with these variables, or its error in a line."""
+    from helpers.compute import processes
 
-        return psutil.Process().memory_info().peak_wset / 2**20
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes there, KiB on Linux
+    run = processes.run(function, variables=variables, check=False, arguments=arguments)
+    return _in_a_line(run.failures[0]) if run.failures[0] else run.result
 
 
-def start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
-    """Return a kernel and a bias for each layer, as Keras begins: Glorot's uniform distribution, and zeros.
-
-    Args:
-        shapes: of the kernels, such as (784, 512), or (3, 3, 32, 64) for a convolution.
-        seed: of the random numbers.
-
-    Returns:
-        float32 arrays: kernel, bias, kernel, bias ...
-    """
-    rng, weights = np.random.default_rng(seed), []
-    for shape in shapes:
-        window = int(np.prod(shape[:-2]))
-        limit = (6 / (window * (shape[-2] + shape[-1]))) ** 0.5
-        weights += [rng.uniform(-limit, limit, shape).astype(np.float32), np.zeros(shape[-1], np.float32)]
-    return weights
+def _in_a_line(error: str) -> str:
+    """Return an error's kind and message; of Keras' long ones what happened first."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", error).splitlines() if line.strip()]
+    at = next((number for number, line in enumerate(lines) if re.match(r"[\w.]+(Error|Exception): ", line)), -1)
+    if "Exception encountered" in lines[at]:
+        lines[at] = f"{lines[at].partition(':')[0]}: {lines[at + 1]}"
+    return lines[at] if len(lines[at]) <= 200 else lines[at][:197] + "..."
 
 
-# Part 2
-
-# ------------------------------------------------------------------------------------------------------ its exercises
+# -------------------------------------------------------------------------------------------------- 06: its exercises
 
 
 @checks.verdict
 def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
-    """Lesson 06, backends: with what Keras computes after some lines of a program.
+    """Lesson 06, exercise 1: with what Keras computes after some lines of a program.
 
     The reference was compared with real processes (tests/test_lesson_06.py).
     """
-    plain = [
-        ["set jax", "import keras"],
-        ["import keras", "set jax"],
-        ["import tensorflow", "set torch", "import keras"],
-        ["import numpy", "set jax", "import tensorflow", "set torch", "import keras"],
-        ["set jax", "import tensorflow.keras", "import keras"],
-        ["set jax", "set torch", "import keras.layers", "set jax", "import keras"],
-        ["import keras"],
-        ["set jax", "import jax", "set torch"],
-        ["import jax", "set jax"],
-        ["set torch", "import keras.models", "set jax", "import keras"],
-        ["set jax", "import tensorflow.data", "set torch", "import keras"],
-        ["set torch", "import tensorflow.keras.layers", "set jax", "import keras"],
-        [],
-    ]
+    plain = """set jax, import keras; import keras, set jax; import tensorflow, set torch, import keras; import keras
+        import numpy, set jax, import tensorflow, set torch, import keras; set jax, set tensorflow, import keras
+        set jax, set torch, import keras.layers, set jax, import keras; import jax, set jax
+        set torch, import tensorflow.keras.layers, set jax, import keras"""
+    known = [[], *(program.strip().split(", ") for program in re.split("[;\n]", plain))]
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        others = ["import numpy", "import jax", "import torch", "set jax", "set torch", "set tensorflow"]
-        loaders = ["import keras", "import keras.layers", "import tensorflow", "import tensorflow.keras"]
-        loaders += ["import keras.models", "import tensorflow.data", "import tensorflow.keras.layers"]
-        drawn = [[str(line) for line in rng.choice(others * 2 + loaders, rng.integers(1, 7))] for _ in range(40)]
-        return [(lines,) for lines in plain + drawn]
+        other = ["import numpy", "import jax", "import torch", "set jax", "set torch", "set tensorflow"]
+        loaders = [f"import {name}{part}" for name in ("keras", "tensorflow") for part in ("", ".layers", ".data")]
+        drawn = [[str(line) for line in rng.choice(other * 2 + loaders, rng.integers(1, 7))] for _ in range(60)]
+        return [(lines,) for lines in known + drawn]
 
     yield checks.judge_function(learner, backend_of, cases)
 
@@ -591,160 +108,346 @@ def backend_of(lines: Sequence[str]) -> str:
 
 
 @checks.verdict
-def check_dense(source: str) -> Iterator[str]:
-    """Lesson 06, Tile: a dense layer with its bias and ReLU."""
+def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
+    """Lesson 06, exercise 2: an operation that some backends lack, judged on each backend that is here."""
+    if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
+        raise checks.NotDone(f"expected a function written with `def`, came {learner!r}.")
+    try:
+        source = textwrap.dedent(inspect.getsource(learner))
+    except (OSError, TypeError):
+        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
+    for backend in ("jax", "torch", "tensorflow"):  # TensorFlow, which starts slowest, comes last
+        title = backends.BACKENDS[backend]
+        if missing(backend):
+            yield f"{title}: not tried, it is not here"
+        elif problem := _problem_on(backend, source, learner.__name__):
+            if 'mode="wrap"' in source:  # as it was handed out
+                raise checks.NotDone(f"Keras' own operation does not run everywhere. With {title} {problem}")
+            raise checks.NotYet(f"with {title} {problem}")
+        else:
+            yield title
+
+
+@functools.lru_cache
+def _problem_on(backend: str, source: str, name: str) -> str:
+    def judge(source: str, name: str) -> str:
+        from helpers.lessons import lesson_06
+
+        return lesson_06.wrap_problem(source, name)
+
+    return outcome(judge, settings(backend), source=source, name=name)
+
+
+def wrap_problem(source: str, name: str) -> str:
+    """Return what is wrong with a learner's `wrap` on this process' backend, an empty text if nothing is.
+
+    It is called with numbers, and with one of Keras' symbolic tensors, as every model is built.
+
+    Args:
+        source: of the function, which may import and define what it uses.
+        name: of the function in it.
+    """
+    import keras
+
+    names: dict[str, Callable] = {}
+    rng, call = np.random.default_rng(), "your code"
+    cases = [((1, 4), 2, "float32"), ((2, 5, 3), 1, "float32"), ((3, 6), 0, "float32"), ((2, 3), 3, "float32")]
+    try:
+        exec(compile(source, f"<{name}>", "exec"), names)
+        for shape, border, kind in [*cases, ((2, 4, 3, 2), 3, "int32"), ((2, 5), 2, "bool")]:
+            x = (1 + rng.permutation(int(np.prod(shape))) % (2 if kind == "bool" else 99)).reshape(shape).astype(kind)
+            call = f"{name}(x, {border}), x of shape {shape} and {kind}," + (f" {x.tolist()}," if x.size < 5 else "")
+            expected = np.pad(x, [(0, 0), (border, border)] + [(0, 0)] * (x.ndim - 2), mode="wrap")
+            returned = names[name](keras.ops.convert_to_tensor(x), border)
+            if returned is None or returned is ...:
+                return f"{call} returned {returned}. (It is `return` that hands an answer back.)"
+            actual = keras.ops.convert_to_numpy(returned)
+            if (actual.shape, str(actual.dtype)) != (expected.shape, kind):
+                return f"{call} has shape {actual.shape} and {actual.dtype}; expected {expected.shape} and {kind}."
+            if not np.array_equal(actual, expected):
+                image, _, *others = np.argwhere(actual != expected)[0]
+                row = (image, slice(None), *others)
+                return f"{call} makes {actual[row].tolist()} of {x[row].tolist()}; expected {expected[row].tolist()}."
+        call = f"{name} of a symbolic tensor of shape (None, 6, 3), as every model is built with,"
+        made = names[name](keras.KerasTensor((None, 6, 3), dtype="float32"), 2).shape
+        return "" if made == (None, 10, 3) else f"{call} has shape {made}; expected (None, 10, 3)."
+    except Exception as error:
+        while error.__context__ is not None:  # what happened first; Keras wraps it
+            error = error.__context__
+        fresh = " It runs in a fresh process: import inside the function." if type(error) is NameError else ""
+        return f"{call} stopped with {_in_a_line(f'{type(error).__name__}: {error}').rstrip('.')}.{fresh}"
+
+
+@checks.verdict
+def check_pick_device(learner: Callable[..., object]) -> Iterator[str]:
+    """Lesson 06, exercise 3: choose a device, and never in silence."""
+    refused, kinds = "a RuntimeError", ("cuda", "mps", "xpu")
+
+    def right(accelerator: str | None, wanted: str | None) -> str:
+        there = accelerator or "cpu"
+        return there if wanted is None else wanted if wanted in (there, "cpu") else refused
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [np.float32([[1, 2]]), np.float32([[1, -1], [0, -1]]), np.float32([10, 1])]
-        drawn = [rng.integers(1, 70, 3) for _ in range(5)]
-        sizes = [(1, 1, 1), (1, 5, 3), (4, 4, 4), (128, 784, 10), *drawn]
-        arrays = [[rng.standard_normal(shape, np.float32) for shape in ((m, k), (k, n), (n,))] for m, k, n in sizes]
-        large = [[1000 * array for array in arrays[-1]]]
-        return [tuple(one) for one in [plain, *arrays, *large]]
+        return [(accelerator, wanted) for wanted in (None, "cpu", *kinds) for accelerator in (None, *kinds)]
 
-    yield checks.judge_tile(source, lambda x, w, b: np.maximum(x @ w + b, 0), cases)
+    def answer(accelerator: str | None, wanted: str | None) -> object:
+        try:
+            device = learner(accelerator) if wanted is None else learner(accelerator, wanted)
+        except RuntimeError:
+            return refused
+        if device == refused:  # the text, handed back
+            return repr(device)
+        return getattr(device, "type", device)  # of a torch.device
 
-
-# ------------------------------------------------------------------------------------------------------ its machinery
-
-
-def hide(package: str) -> None:
-    """Let this process believe that a package is not installed, as a lesson must show it on every machine."""
-    from importlib.abc import MetaPathFinder
-
-    class Hidden(MetaPathFinder):
-        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-            if name.partition(".")[0] == package:
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    sys.meta_path.insert(0, Hidden())
+    try:
+        yield checks.judge_function(functools.wraps(learner)(answer) if callable(learner) else learner, right, cases)
+    except checks.NotYet as error:
+        told = str(error).replace(f"expected {refused!r}, came", "must `raise` RuntimeError; came")
+        raise checks.NotYet(told.replace(f"came {refused!r}", "but it raised RuntimeError")) from None
 
 
-def outcome(function: Callable[[str], str], program: str) -> str:
-    """Return what a function says of a program in a fresh process, or the last line of its error.
-
-    The variable KERAS_BACKEND is not set there. A package that is not installed here is told with its remedy.
-    """
-    from helpers.compute import processes
-
-    variables = {"KERAS_BACKEND": None, "KERAS_HOME": None}
-    run = processes.run(function, variables=variables, check=False, arguments={"program": program})
-    if not run.failures[0]:
-        return run.result
-    error = run.failures[0].splitlines()[-1]
-    missing = re.search(r"No module named '(tensorflow|jax)'", error)
-    return f"skipped: {devices.not_installed(missing[1])}" if missing else error
+# ---------------------------------------------------------------------------------------- 06: its figure and its table
 
 
-def outcomes(function: Callable[[str], str], programs: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (name, outcome) of each program; the second half runs beside the first, which needs the memory."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def tell(half: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        return [(name, outcome(function, program)) for name, program in half]
-
-    listed = list(programs.items())
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(tell, (listed[: len(listed) // 2], listed[len(listed) // 2 :]))
-    return first + second
-
-
-def some_backend() -> str:
-    """Return a Keras backend that is installed here; JAX first, which starts fastest."""
-    return next((name for name in ("jax", "tensorflow", "torch") if devices.installed(name)), "jax")
+def growth(trained: Mapping[str, Mapping], title: str) -> None:
+    """Draw trainings' loss, and how far two are apart in it; `trained` holds what the lesson's `train` returned."""
+    losses = np.array([run["losses"] for run in trained.values()])
+    apart, steps = np.ptp(losses, axis=0), range(1, losses.shape[1] + 1)
+    with figure(7.5, 3.3) as (drawn, axes):
+        axes.plot(steps, losses.mean(axis=0), color=BLUE, label="the loss")
+        axes.plot(steps, np.maximum(apart, 1e-8), color=ORANGE, label="how far two backends are apart in it")
+        axes.set(xlabel="training step", ylabel="loss", yscale="log", title=title)
+        axes.legend()
+    told = (
+        f"loss from {losses[0, 0]:.3f} to {losses[0, -1]:.3f}, apart by {apart[0]:.1g} first, {apart.max():.1g} at most"
+    )
+    show(drawn, f"{title}. Against the training step: {told}.")
 
 
-def timed(step: Callable[[slice], float], batches: Sequence[slice]) -> tuple[list[float], list[float]]:
-    """Call `step` with each batch, and return its losses and the seconds of each call."""
-    import time
-
-    losses, seconds = [], []
-    for batch in batches:
-        begin = time.perf_counter()
-        losses.append(step(batch))
-        seconds.append(time.perf_counter() - begin)
-    return losses, seconds
-
-
-def largest_difference(curves: Sequence[Sequence[float]]) -> float:
-    """Return how far several trainings' losses are apart at most, in any step."""
-    return float(np.ptp(np.array(curves), axis=0).max())
-
-
-def differences_by_step(curves: Sequence[Sequence[float]]) -> str:
-    """Return how far several trainings' losses are apart at some steps: "step 1: 2e-07, step 10: 1e-06 ...".
-
-    Args:
-        curves: of each training the losses, one entry a step.
-    """
-    if len(curves) < 2:
-        return "one training alone: nothing to compare"
-    apart = np.ptp(np.array(curves), axis=0)
-    steps = sorted({step for step in (1, 10, 50) if step < len(apart)} | {len(apart)})
-    return "the losses differ by: " + ", ".join(f"{apart[step - 1]:.1g} at step {step}" for step in steps)
-
-
-def tell_step(work: float, kernel: Measurement, operations: int, runs: Mapping[str, tuple]) -> None:
-    """Print how long a step would take at the speed of one of tinygrad's kernels, beside what its steps took.
-
-    Args:
-        work: additions and multiplications of a step.
-        kernel: the kernel's runs.
-        operations: additions and multiplications of one of them.
-        runs: for each name (losses, seconds), tinygrad's last.
-    """
-    from helpers.measure.timing import duration
-
-    name, (_, seconds) = list(runs.items())[-1]
-    computed = duration(work / operations * kernel.median)
-    print(f"{name}: a step takes {duration(float(np.median(seconds[2:])))}; at its kernel's speed alone {computed}")
-
-
-def speed_table(runs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Table:
-    """Return a table of the last loss, the first step's time, and the later ones' median and spread.
-
-    Args:
-        runs: for each name (losses, seconds), one entry a step.
-    """
+def times_table(trained: Mapping[str, Mapping]) -> Table:
+    """Return a table of how long start, first step and later ones took; `trained` holds what `train` returned."""
     from helpers.measure.tables import Table
     from helpers.measure.timing import duration
 
     rows = []
-    for name, (losses, seconds) in runs.items():
-        low, middle, high = (duration(one) for one in np.percentile(seconds[2:], [25, 50, 75]))
-        rows.append([name, f"{losses[-1]:.6f}", duration(seconds[0]), f"{middle} ({low} to {high})"])
-    return Table(rows, ["trained with", f"loss of step {len(losses)}", "first step", "a later step (middle half)"])
+    for name, run in trained.items():
+        low, middle, high = map(duration, np.percentile(run["steps"][1:], [25, 50, 75]))
+        begin = map(duration, (run["import"], run["steps"][0]))
+        calls = f"{run['calls']} ({len(run['steps'])} steps)"
+        rows.append([name, run["device"], *begin, f"{middle} ({low} to {high})", calls])
+    headers = ["trained with", "on", "import Keras", "first step", "a later step (middle half)", "Python ran the loss"]
+    return Table(rows, headers)
 
 
-# PlaidML
+# ---------------------------------------------------------------------------------------------- 06b: its exercises
+
+_STEPS = {  # in OpenCL, and in NumPy
+    "v + 1.0f": lambda v: v + 1,
+    "v * 0.5f": lambda v: v / 2,
+    "v * v": lambda v: v * v,
+    "fmax(v, 0.0f)": lambda v: np.maximum(v, 0),
+}
+_ADD, _HALVE, _SQUARE, _RELU = _STEPS
+_CHAINS = ([_ADD, _HALVE], [_HALVE, _ADD, _RELU], [_SQUARE], [_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [])
 
 
-def cnn_table(old: tuple[list, list], new: tuple[list, list], what: str, keras: str) -> Table:
-    """Return a table of article C's CNN, step by step, in PlaidML's Keras and in today's.
+@checks.verdict
+def check_write_kernel(learner: Callable[[list[str]], str]) -> Iterator[str]:
+    """Lesson 06b, exercise 1: write one OpenCL kernel for a chain of steps."""
+    sources = []
+    for steps in _CHAINS:
+        sources.append(checks.answer(learner, list(steps), who=f"write_kernel({steps})"))
+        if not isinstance(sources[-1], str):
+            raise checks.NotYet(f"write_kernel({steps}) returned {sources[-1]!r}; a text is expected.")
+    if "}" not in sources[0]:
+        raise checks.NotDone("the text is no whole kernel yet.")
+    yield checks.judge_in_subprocess(judge_chains, sources=sources)
 
-    Args:
-        old: (losses, seconds) of PlaidML, one entry a step.
-        new: the same of Keras 3; it may have more steps, which are left out.
-        what: batch, dataset, place and date, for the header.
-        keras: Keras 3 and its backend.
+
+def judge_chains(sources: Sequence[str]) -> str:
+    """Judge the kernels of exercise 1, one for each of _CHAINS; called in a subprocess."""
+    from helpers.judge import kernel_checks
+
+    for steps, source in zip(_CHAINS, sources, strict=True):
+        right = functools.partial(functools.reduce, lambda v, step: _STEPS[step](v), steps)
+        try:
+            kernel = kernel_checks.build(source, "chain")
+            tried = kernel_checks.judge_kernel(kernel, ("float[]",), right, sizes=(1, 65, 257))
+            kernel_checks.judge_accesses(kernel, lambda n, _: 2 * n)
+        except checks.NotYet as error:
+            raise checks.NotYet(f"for the steps {steps} {error}") from None
+    return f"{len(_CHAINS)} chains, each read and written once; of the last {tried}"
+
+
+@checks.verdict
+def check_to_all(learner: Callable, found: Mapping[str, list[float]], train: Callable) -> Iterator[str]:
+    """Lesson 06b, exercise 2: share the gradient of the largest of four; a right rule trains, beside `found` losses."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        known = np.float32([[1, 1, 0, 1], [2, 5, 3, 4], [0, 0, 0, 0], [-1, -2, -1, -3]])
+        drawn = [(rng.integers(-2, 3, (n, 4)) / np.float32(4), rng.normal(size=n)) for n in (1, 4, 4, 60)]
+        return [(known, np.float32([5, -2, 0.5, 1])), *((a.astype("f"), b.astype("f")) for a, b in drawn)]
+
+    yield checks.judge_function(learner, to_all, cases)
+    print(losses_table({**found, "JAX, with your rule": train(learner)}))
+
+
+@checks.verdict
+def check_slope(learner: Callable, found: Mapping[str, list[float]], train: Callable) -> Iterator[str]:
+    """Lesson 06b, exercise 3: ReLU's slope with 1 at 0; a right one trains, beside `found` losses."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        drawn = [rng.integers(-2, 3, shape) / 4 for shape in ((7,), (4, 5), (2, 3, 2, 3))]
+        return [(np.float32(one),) for one in ([-2, 0, 3], [0.0, -0.0, 1e-30, -1e-30], *drawn)]
+
+    yield checks.judge_function(learner, lambda x: (x >= 0).astype(np.float32), cases)
+    print(losses_table({**found, "JAX, with both rules": train(learner)}))
+
+
+def to_all(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Exercise 2 of 06b: every value that is the largest of its row gets the whole of the row's gradient."""
+    return np.where(values == values.max(axis=1, keepdims=True), gradient[:, None], 0)
+
+
+def start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+    """Return for each kernel's shape the kernel and its bias, float32, as Keras begins: Glorot's uniform, and zeros.
+
+    Shapes are such as (784, 512) of a dense layer, (3, 3, 32, 64) of a convolution.
     """
-    from helpers.measure.tables import Table
-    from helpers.measure.timing import duration
-
-    rows = [
-        [number, f"{a:.5f}", f"{b:.5f}", f"{abs(a - b):.1g}", duration(slow), duration(fast)]
-        for number, (a, b, slow, fast) in enumerate(zip(old[0], new[0], old[1], new[1], strict=False), 1)
-    ]
-    headers = ["loss, PlaidML", f"loss, {keras}", "difference", "time, PlaidML", f"time, {keras}"]
-    return Table(rows, [f"step ({what})", *headers])
+    rng, weights = np.random.default_rng(seed), []
+    for shape in shapes:
+        window = int(np.prod(shape[:-2]))
+        limit = (6 / (window * (shape[-2] + shape[-1]))) ** 0.5
+        weights += [rng.uniform(-limit, limit, shape).astype(np.float32), np.zeros(shape[-1], np.float32)]
+    return weights
 
 
-def recorded_cnn() -> Table:
-    """Return what `train_cnn` did once, elsewhere: the first header says when and where."""
-    import json
+def cnn_weights() -> list[np.ndarray]:
+    """Return the weights with which the recorded trainings of article C's network began."""
+    return start_weights((3, 3, 1, 32), (3, 3, 32, 64), (9216, 128), (128, 10))
 
-    from helpers.compute import plaidml
 
+def recorded_losses(dataset: str) -> dict[str, list[float]]:
+    """Return the recorded losses of PlaidML's Keras and of Keras 3, and say when and where; nothing without MNIST."""
+    if dataset != "MNIST":
+        print(f"The losses were recorded on MNIST. Here is another dataset, {dataset}: nothing to compare.")
+        return {}
     known = json.loads(plaidml.RECORDED.read_text(encoding="utf-8"))["cnn"]
-    what = f"{known['batch']} images, {known['dataset']}, recorded on {known['date']} on {known['machine']}"
-    return cnn_table(known["plaidml"], known["keras"], what, known["keras_version"])
+    print(f"Recorded on {known['date']} on {known['machine']}: {known['batch']} images of {known['dataset']} a step.")
+    return {"PlaidML 0.7.0": known["plaidml"][0], known["keras_version"]: known["keras"][0]}
+
+
+def losses_table(found: Mapping[str, Sequence[float]]) -> Table:
+    """Return a table of losses, a row a training, a column a step; steps that one of them lacks are left out."""
+    from helpers.measure.tables import Table
+
+    steps = min(map(len, found.values()), default=0)
+    rows = [[name, *(f"{loss:.5f}" for loss in losses[:steps])] for name, losses in found.items()]
+    return Table(rows, ["loss of", *(f"step {step + 1}" for step in range(steps))])
+
+
+# ------------------------------------------------------------------------------------------------------ 06b: tinygrad
+
+RECORDED_KERNEL = ROOT / "data" / "results" / "tinygrad_dense.cl"
+
+
+def tinygrad_settings() -> dict[str, str | None]:
+    """Return the environment variables with which a process lets tinygrad compute through OpenCL and tell its kernels.
+
+    PyOpenCL's wheel brings the OpenCL loader where it has one; None lets tinygrad look for the system's own.
+    CACHELEVEL=0 keeps compiled kernels out of a file in the home folder.
+    """
+    import pyopencl
+
+    loader = next((str(file) for file in sorted(Path(pyopencl.__file__).parent.glob(".libs/libOpenCL*.so*"))), None)
+    return {"DEV": "CL", "TRAINING": "1", "CACHELEVEL": "0", "OPENCL_PATH": loader, "DEBUG": "4", "NO_COLOR": "1"}
+
+
+def no_tinygrad() -> str:
+    """Return why tinygrad cannot run here, and what helps; empty if nothing speaks against it."""
+    return no_opencl() if devices.installed("tinygrad") else f"skipped: {devices.not_installed('tinygrad')}"
+
+
+def no_opencl() -> str:
+    """Return why no OpenCL device can be used here, and what helps; empty if one can."""
+    from helpers.compute import opencl
+
+    try:
+        opencl.pick_device()
+    except WorkshopError as error:
+        return f"skipped: this needs an OpenCL device. {error}"
+    return ""
+
+
+def take_device_of_lesson_01() -> str:
+    """Let tinygrad's device `CL` be the OpenCL device of lesson 01, before its first operation; return its name.
+
+    By itself tinygrad looks at the first platform alone: its GPUs, or else its default device. Two things to know of
+    tinygrad 0.14: it keeps its list of devices in `CLDevice.device_ids`, which is filled here; and the loader in
+    PyOpenCL's wheel crashes unless PyOpenCL was imported before (or PYOPENCL_HOME names its folder).
+    """
+    import ctypes
+
+    from helpers.compute import opencl
+
+    device = opencl.pick_device()
+    from tinygrad.runtime.autogen.opencl import cl_device_id
+    from tinygrad.runtime.ops_cl import CLDevice
+
+    CLDevice.device_ids = (cl_device_id * 1)(ctypes.cast(device.int_ptr, cl_device_id))
+    return opencl.name(device)
+
+
+def dense_kernel(printed: str, rows: int, inputs: int, units: int) -> str:
+    """Return the kernel of a dense layer's product out of what tinygrad prints under DEBUG=4.
+
+    tinygrad writes the number of a buffer's elements into its name: the kernel is known by its three arrays. Where
+    there is none, because tinygrad is missing or cuts the work otherwise, it is one recorded elsewhere, which is said.
+    """
+    wanted = {rows * units, rows * inputs, inputs * units}
+    for kernel in re.findall(r"^__kernel void .*?^}", printed, re.MULTILINE | re.DOTALL):
+        if wanted <= set(_sizes(kernel)) and _sizes(kernel)[0] == rows * units:
+            return kernel
+    label, _, kernel = RECORDED_KERNEL.read_text(encoding="utf-8").partition("\n")
+    print(label.strip("/ "))
+    return kernel
+
+
+def _sizes(kernel: str) -> list[int]:
+    return [int(size) for size in re.findall(r"\bdata\d+_(\d+)", kernel.splitlines()[0])]
+
+
+def shortened(kernel: str, most: int = 2) -> str:
+    """Return a kernel of tinygrad's without the lines that differ from `most` others in numbers alone, for a page."""
+    kept, kinds = [], []
+    for line in kernel.splitlines():
+        kinds.append(re.sub(r"(?<!data)\d+|\.[xyzw]", "", line))
+        if kinds.count(kinds[-1]) <= most:
+            kept.append(line if len(line) <= 100 else line[:97] + "...")
+    return "\n".join(kept)
+
+
+def launch_of(kernel: str) -> tuple[list[int], list[int]]:
+    """Return work-items in each dimension and those of a group, as tinygrad writes them into its kernels."""
+    sizes = {"group": [1, 1, 1], "local": [1, 1, 1]}
+    for which, dimension, size in re.findall(r"get_(group|local)_id\((\d)\);? /\* (\d+) \*/", kernel):
+        sizes[which][int(dimension)] = int(size)
+    return [groups * items for groups, items in zip(*sizes.values(), strict=True)], sizes["local"]
+
+
+def start(kernel: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Start tinygrad's kernel of a dense layer by PyOpenCL; return its outputs, float32 of shape (images, units).
+
+    All arrays are float32: images `x` of shape (images, inputs), weights `w` (inputs, units), biases `b` (units,).
+    """
+    import pyopencl as cl
+
+    from helpers.compute import opencl
+
+    out = np.full((len(x), w.shape[1]), np.nan, np.float32)
+    built = opencl.Kernel(kernel, re.search(r"__kernel void (\w+)", kernel)[1])
+    copy = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = {array.size: cl.Buffer(built.context, copy, hostbuf=array) for array in (b, w, x, out)}
+    built.kernel(built.queue, *launch_of(kernel), *(buffers[size] for size in _sizes(kernel)))
+    cl.enqueue_copy(built.queue, out, buffers[out.size])
+    return out
