@@ -61,7 +61,7 @@ def build(environment: Path) -> None:
         try:
             uv.run("Making the environment", *new, "3.11", next=AGAIN)
         except WorkshopError:
-            print("Without a Python 3.11 here PlaidML has no Keras (lesson 06); Tile (lesson 03) does not need that.")
+            print("Without a Python 3.11 here PlaidML has no Keras (lesson 06b); Tile (lesson 03) does not need that.")
             uv.run("Making the environment", *new, sys.executable, next=AGAIN)
     # The lock leaves enum34 out, and sync asks for nothing that the lock does not name.
     packages = ("pip", "sync", "--require-hashes", "--compile-bytecode", "--python", str(python), str(plaidml.LOCK))
