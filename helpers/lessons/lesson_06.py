@@ -310,10 +310,7 @@ def to_all(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 
 def start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
-    """Return for each kernel's shape the kernel and its bias, float32, as Keras begins: Glorot's uniform, and zeros.
-
-    Shapes are such as (784, 512) of a dense layer, (3, 3, 32, 64) of a convolution.
-    """
+    """Return for each shape, as (784, 512) or (3, 3, 1, 32), a kernel and a bias as Keras begins: Glorot's, zeros."""
     rng, weights = np.random.default_rng(seed), []
     for shape in shapes:
         window = int(np.prod(shape[:-2]))
@@ -352,10 +349,9 @@ RECORDED_KERNEL = ROOT / "data" / "results" / "tinygrad_dense.cl"
 
 
 def tinygrad_settings() -> dict[str, str | None]:
-    """Return the environment variables with which a process lets tinygrad compute through OpenCL and tell its kernels.
+    """Return the variables with which a process lets tinygrad compute through OpenCL, and print its kernels.
 
-    PyOpenCL's wheel brings the OpenCL loader where it has one; None lets tinygrad look for the system's own.
-    CACHELEVEL=0 keeps compiled kernels out of a file in the home folder.
+    The OpenCL loader is that of PyOpenCL's wheel, or None: the system's own. CACHELEVEL=0 keeps no file in the home.
     """
     import pyopencl
 
