@@ -84,7 +84,7 @@ def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
         import numpy, set jax, import tensorflow, set torch, import keras; set jax, set tensorflow, import keras
         set jax, set torch, import keras.layers, set jax, import keras; import jax, set jax
         set torch, import tensorflow.keras.layers, set jax, import keras"""
-    known = [[], *(program.strip().split(", ") for program in re.split("[;\n]", plain))]
+    known = [*(program.strip().split(", ") for program in re.split("[;\n]", plain)), []]
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         other = ["import numpy", "import jax", "import torch", "set jax", "set torch", "set tensorflow"]
