@@ -1,6 +1,5 @@
-"""Lesson 09's own machinery: its trainings with lost processes, who reaches its servers, and what it draws."""
+"""Lessons 09 and 09b: messages between processes, trainings with lost processes, and nothing left behind."""
 
-import inspect
 import os
 import re
 import subprocess
@@ -16,39 +15,32 @@ import pytest
 
 from helpers import ROOT
 from helpers.commands import lesson_files
-from helpers.compute import checkpoint, data, devices, private_network, processes, worker
+from helpers.compute import data, devices, private_network, processes, worker
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
+from helpers.lessons.lesson_09_exercises import Died
 
-NOTEBOOK = ROOT / "notebooks" / "09-train-on-several-machines.ipynb"
-SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]
-needs_both = pytest.mark.skipif(
-    os.name == "nt" or not (devices.installed("jax") and devices.installed("tensorflow")),
-    reason="needs JAX, TensorFlow and POSIX signals",
-)
-# What workers noted: worker, began, awake, computed, wrote, read, written, loss.
-NOTES = np.array(
-    [[0, 0.0, 0.0, 1.0, 1.1, 0, 1, 2.0], [1, 0.0, 0.5, 1.5, 1.6, 0, 2, 1.8], [0, 1.2, 1.2, 2.2, 2.3, 1, 3, 1.6]], float
-)
+NOTEBOOKS = [ROOT / "notebooks" / name for name in ("09-train-across-machines.ipynb", "09b-lose-a-worker.ipynb")]
+needs_jax = pytest.mark.skipif(os.name == "nt" or not devices.installed("jax"), reason="needs JAX and POSIX signals")
 
 
 @pytest.fixture(scope="module")
 def functions():
-    """The functions for processes that the notebook shows."""
+    """The functions for processes that the notebooks show."""
     shown = {}
-    for cell in lesson_files.read(NOTEBOOK).cells:
+    for cell in (cell for notebook in NOTEBOOKS for cell in lesson_files.read(notebook).cells):
         found = re.match(r"def (\w+)\(process, addresses", cell.source)
         if cell.cell_type == "code" and found:
-            shown[found[1]] = worker.Script(found[1], cell.source).define()
+            source = cell.source.partition("\n\n\n")[0]
+            shown[found[1]] = worker.Script(found[1], source).define()
     return SimpleNamespace(**shown)
 
 
 @pytest.fixture(scope="module")
-def arguments():
-    rng, mnist = np.random.default_rng(0), data.load_mnist()
-    initial = [rng.normal(0, 0.05, shape).astype("float32") for shape in SHAPES]
-    images, labels = np.resize(mnist.x_train.reshape(-1, 784), (1024, 784)), np.resize(mnist.y_train, 1024)
-    return {"initial": initial, "images": images, "labels": labels}
+def batches():
+    mnist = data.load_mnist()
+    images = np.resize(mnist.x_train.reshape(-1, 784), (1024, 784)).reshape(-1, lesson.BATCH, 784)
+    return {"images": images, "labels": np.resize(mnist.y_train, 1024).reshape(-1, lesson.BATCH)}
 
 
 # ------------------------------------------------------------------------------------------- who reaches the servers?
@@ -116,55 +108,30 @@ def test_another_account_reaches_no_server_in_a_private_network(tmp_path, privat
     assert [line.rpartition(" ")[2] for line in (file, user, network)] == ["denied"] * 3
 
 
-def test_servers_that_others_could_reach_are_not_started(monkeypatch, capsys):
-    def start(process):
-        return process
+def test_servers_that_others_could_reach_need_a_yes(monkeypatch, capsys):
+    def say(process):
+        print("process", process)
 
-    for name in [name for name in os.environ if name.startswith(("JUPYTERHUB_", "BINDER_", "ANYGPU_OPEN"))]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(private_network, "available", lambda: False)
-    monkeypatch.setattr(lesson, "other_accounts", list)
-    assert lesson.who_reaches_servers() == lesson.OPEN
-    assert lesson.run_servers(start, 1).results == [0]
-    monkeypatch.setenv("JUPYTERHUB_USER", "ann")
-    assert lesson.run_servers(start, 1) is None
-    monkeypatch.setenv("BINDER_LAUNCH_HOST", "https://mybinder.org/")
-    assert lesson.who_reaches_servers() == lesson.OPEN
-    monkeypatch.delenv("JUPYTERHUB_USER")
-    monkeypatch.setattr(lesson, "other_accounts", lambda: ["ben"])
-    assert lesson.asynchronous_run(start, {}, []) == {}
-    assert capsys.readouterr().out.count("ANYGPU_OPEN_SERVERS=1") == 2
+    monkeypatch.delenv("ANYGPU_OPEN_SERVERS", raising=False)
+    lesson.run_servers(say, 2)
+    assert "ANYGPU_OPEN_SERVERS=1" in capsys.readouterr().out
     monkeypatch.setenv("ANYGPU_OPEN_SERVERS", "1")
-    assert lesson.who_reaches_servers() == lesson.OPEN
+    lesson.run_servers(say, 2)
+    assert capsys.readouterr().out == "process 0\nprocess 1\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can start another's program")
-def test_other_accounts_are_seen_by_their_programs():
-    before = lesson.other_accounts()
-    program, pipes = (
-        "import os; os.setuid(54321); print(); input()",
-        {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE},
-    )
-    with subprocess.Popen([sys.executable, "-c", program], **pipes) as other:
-        other.stdout.readline()
-        assert set(lesson.other_accounts()) == {*before, "54321"}
-        other.stdin.close()
+@pytest.mark.slow
+@pytest.mark.skipif(not private_network.available(), reason="this system lets us make no network namespace")
+@pytest.mark.skipif(not devices.installed("tensorflow"), reason="needs TensorFlow")
+def test_article_es_cluster_multiplies(functions, capsys):
+    lesson.run_servers(functions.article_e)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("worker 0: 12.0") and "a on /job:ps/task:0" in first
+    assert second.startswith("worker 1: 40.0") and "product on /job:worker/task:1" in second
 
 
-def test_without_servers_the_notebooks_cells_have_nothing_to_show():
-    """What needs them asks first: `if run:` and `if trained:`."""
-    cells = [cell.source for cell in lesson_files.read(NOTEBOOK).cells if cell.cell_type == "code"]
-    nothing = {"lesson": lesson, "checks": None, "timing": None, "plots": None, "tables": None}
-    values = {"run": None, "trained": {}, "broken": None, "steps": 4}
-    needing = [source for source in cells if "trained" in source and "asynchronous_run" not in source]
-    needing += [source for source in cells if "run.result)" in source]
-    assert len(needing) == 5
-    for source in needing:
-        exec(source, nothing | values)
-    lesson.plan_table({})
-
-
-# ---------------------------------------------------------------------------------------------------- small machinery
+# ------------------------------------------------------------------------------------------------- runs and messages
 
 
 def test_a_run_that_takes_too_long_takes_nothing_from_the_next(monkeypatch):
@@ -176,28 +143,36 @@ def test_a_run_that_takes_too_long_takes_nothing_from_the_next(monkeypatch):
     def add(a):
         return a + 1
 
-    monkeypatch.setattr(lesson, "SECONDS", 2.0)
     with pytest.raises(WorkshopError, match="2 s"):
-        lesson.run(sleep)
-    monkeypatch.setattr(lesson, "SECONDS", 300.0)
+        lesson.run(sleep, seconds=2.0)
     assert lesson.run(add, arguments={"a": 1}).result == 2
 
 
-def test_a_rank_has_its_own_part_of_every_batch():
-    assert lesson.rank_indices(512, 0, 2).tolist() == [*range(128), *range(256, 384)]
-    assert lesson.rank_indices(512, 1, 2).tolist() == [*range(128, 256), *range(384, 512)]
+def test_large_messages_both_ways_do_not_block_each_other():
+    def swap(process, addresses):
+        import numpy as np
+
+        from helpers.lessons import lesson_09 as lesson
+
+        peers = lesson.Peers(process, addresses)
+        for other in {0, 1, 2} - {process}:
+            peers.send(other, np.full(3_000_000, process, np.float32))
+        return [float(peers.receive(other).sum()) / 3e6 for other in sorted({0, 1, 2} - {process})]
+
+    assert lesson.run(swap, 3).results == [[1, 2], [0, 2], [0, 1]]
 
 
-def test_what_is_drawn_is_what_the_processes_noted():
-    assert lesson.staleness(NOTES).tolist() == [0, 1, 1]
-    drawn = lesson.spans({"notes": NOTES, "updates": [], "pause": 0.5}, 1)
-    assert ("worker 1", "sleep", 0.0, 0.5) in drawn
-    assert ("worker 1", "read, compute", 0.5, 1.5) in drawn
-    assert ("worker 0", "write", 1.0, 1.1) in drawn
-    synchronous = lesson.spans({"notes": NOTES, "updates": [(1.6, 1.61), (7.0, 7.1)], "pause": 0.0}, 1)
-    assert ("server", "write", 1.6, 1.61) in synchronous
-    assert not [span for span in synchronous if span[2] == 7.0]
-    assert not [span for span in synchronous if span[1] == "write" and span[0] != "server"]
+def test_who_does_not_know_the_key_is_not_answered():
+    def knock(process, addresses):
+        import os
+
+        from helpers.lessons import lesson_09 as lesson
+
+        if process == 1:
+            os.environ["ANYGPU_KEY"] = "guessed"
+        lesson.Peers(process, addresses)
+
+    assert any("AuthenticationError" in one for one in lesson.run(knock, 2, check=False).failures)
 
 
 def test_a_missing_framework_is_refused_at_once(monkeypatch):
@@ -207,144 +182,110 @@ def test_a_missing_framework_is_refused_at_once(monkeypatch):
         lesson.need("tensorflow", "jax")
 
 
-def test_a_launched_process_that_fails_is_refused():
-    say = "import os, sys; print(os.environ['ANYGPU_RANK'], os.environ['ANYGPU_WORLD_SIZE']); "
-    assert lesson.launch([sys.executable, "-c", say], 2) == "0 2"
-    with pytest.raises(WorkshopError, match=r"(?s)process 1.*status 3.*no luck"):
-        rest = "\nif os.environ['ANYGPU_RANK'] == '1': print('no luck', file=sys.stderr); sys.exit(3)"
-        lesson.launch([sys.executable, "-c", say + rest], 2)
+def test_the_gradient_is_the_slope_of_the_loss(batches):
+    weights, x, y = lesson.initial_weights(), batches["images"][0], batches["labels"][0]
+    gradient = lesson.gradient(weights, x, y)[1]
+    length = float(np.linalg.norm(gradient))
+    before, after = (lesson.gradient(weights + sign * 1e-2 * gradient / length, x, y)[0] for sign in (-1, 1))
+    assert (after - before) / 2e-2 == pytest.approx(length, rel=0.02)
 
 
-def test_the_writing_that_the_lesson_shows_is_what_runs():
-    text = "\n".join(cell.source for cell in lesson_files.read(NOTEBOOK).cells if cell.cell_type == "markdown")
-    assert re.sub(r"  # noqa:.*", "", inspect.getsource(checkpoint.save)) in text
+def test_parts_of_a_step_are_read_from_the_clocks():
+    # Process 0 computes 1 s and waits 1 s for process 1; the exchange takes 0.5 s, and a step 3 s.
+    both = [np.array([[3 * s, 3 * s + compute, 3 * s + 2.5, s / 4] for s in range(8)]) for compute in (1.0, 2.0)]
+    found = lesson.parts(both)
+    assert found == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5, "processor": 0.5})
 
 
-# ------------------------------------------------------------------------------------------------------ the exercises
+# ---------------------------------------------------------------------------------------------------- the trainings
 
 
-def output(judge, answer, capsys):
-    judge(answer)
-    return capsys.readouterr().out
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_synchronous_processes_learn_what_one_learns(functions, batches, processes):
+    results = lesson.run(functions.synchronous, processes, arguments={**batches, "steps": 6}).results
+    expected = lesson.train_alone(batches["images"], batches["labels"], 6)
+    assert all(np.array_equal(weights, results[0][1]) for _, weights in results)
+    if processes < 3:  # three have 85 and 86 images, and the plain mean of their gradients is a little off
+        np.testing.assert_allclose(results[0][1], expected, rtol=0, atol=1e-4)
 
 
-def test_a_share_that_loses_an_image_is_refused_every_time(capsys):
-    def share(images, rank, size):
-        return int(rank * (images / size)), int((rank + 1) * (images / size))
-
-    for _ in range(5):
-        assert "image 60 is in 0 parts" in output(lesson.check_share, share, capsys)
-
-
-def test_a_store_keeps_the_first_part_of_a_write_that_dies():
-    store = lesson.Store()
-    store.write("a", [1, 2, 3])
-    store._dies = 2, 1
-    for numbers in ([4, 5, 6], [7]):  # the dead do nothing more
-        with pytest.raises(lesson.Died):
-            store.write("a", numbers)
-    store._dies = None
-    assert (store.names(), store.read("a")) == (["a"], [4])
-    with pytest.raises(TypeError, match="list of numbers"):
-        store.write("a", 3)
+def test_an_asynchronous_training_goes_on_without_its_worker(functions, batches):
+    made = lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 30}, check=False)
+    assert len(made.results[2]) == 30
+    assert 9 <= made.results[2].count(1) <= 10
+    assert "worker 1 is gone" in made.stdout[2]
 
 
-# ---------------------------------------------------------------------------------------- trainings that lose a process
+def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):
+    source = next(c.source for c in lesson_files.read(NOTEBOOKS[1]).cells if c.source.startswith("def write_again"))
+    write = worker.Script("write_again_and_again", source).define()
+    assert lesson.count_broken(write, 6, aside=True) == 0
 
 
 @pytest.mark.slow
-@needs_both
-def test_an_asynchronous_training_loses_no_step_with_its_worker(functions, arguments):
-    plan = [("broken", True, 0.0, 24, 10)]
-    broken = lesson.asynchronous_run(functions.parameter_server, arguments, plan)["broken"]
-    assert len(broken["notes"]) == 24
-    assert broken["version"] in (24, 25)  # a step that was written and not answered counts twice
-
-
-@pytest.mark.slow
-@needs_both
-def test_whenever_a_process_dies_the_same_loss_is_reached(functions, arguments, tmp_path):
+@needs_jax
+def test_whenever_a_process_dies_the_same_weights_are_reached(functions, batches, tmp_path):
     """Four epochs of four steps: before there is a checkpoint, at an epoch's end, before the last step."""
-    whole = lesson.synchronous_run(functions.synchronous, arguments, 4).result["losses"]
+    expected = lesson.layers(lesson.train_alone(batches["images"], batches["labels"], 16))
     for at, begins in ((1, (0,)), (8, (4, 8)), (15, (12,))):
-        folder = str(tmp_path / str(at))
-        Path(folder).mkdir()
-        broken = lesson.survivor(lesson.synchronous_run(functions.synchronous, arguments, 4, folder, at))
-        assert broken["noticed"] < 30
-        resumed = lesson.synchronous_run(functions.synchronous, arguments, 4, folder).result
-        assert resumed["begin"] in begins
-        np.testing.assert_allclose(resumed["losses"], whole, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@needs_both
-@pytest.mark.parametrize("whole_file", [False, True])
-def test_who_dies_while_it_writes_the_checkpoint_resumes_to_the_same_loss(functions, arguments, tmp_path, whole_file):
-    """Rank 0 dies in the second writing: with half of the new file, or with all of it and not yet renamed."""
-    whole = lesson.synchronous_run(functions.synchronous, arguments, 4).result["losses"]
-    cut = f"""
-    def dying(file, model, losses, save=lesson.save):
-        from unittest import mock
-
-        def end(new, target):
-            if not {whole_file}:
-                new.write_bytes(new.read_bytes()[: new.stat().st_size // 2])
-            lesson.die()
-
-        with mock.patch("pathlib.Path.replace", end) if len(losses) == 8 else mock.patch("os.environ", os.environ):
-            save(file, model, losses)
-
-    import os
-
-    lesson.save = dying
-    steps ="""
-    source = inspect.getsource(functions.synchronous).replace("\n    steps =", cut, 1)
-    dying = worker.Script("dying", source.replace("def synchronous(", "def dying(")).define()
-    broken = lesson.synchronous_run(dying, arguments, 4, str(tmp_path), 99)
-    assert broken.failures[0].startswith("the process was ended by SIGKILL")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.npz", "new.npz"]
-    resumed = lesson.synchronous_run(functions.synchronous, arguments, 4, str(tmp_path)).result
-    assert resumed["begin"] == 4
-    np.testing.assert_allclose(resumed["losses"], whole, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@needs_both
-def test_the_lessons_network_is_article_as():
-    def both(initial):
-        from helpers.lessons import lesson_09 as lesson
-
-        lesson.import_keras()
-        from helpers.compute import models
-
-        ours, given = lesson.network(initial), models.plain_mlp(lesson.RATE)
-        given.set_weights(initial)
-        import numpy as np
-
-        images = np.arange(784 * 32, dtype="uint8").reshape(32, 784)
-        return [[model.train_on_batch(images, np.arange(32) % 10)] for model in (ours, given) for _ in range(3)]
-
-    rng = np.random.default_rng(0)
-    initial = [rng.normal(0, 0.05, shape).astype("float32") for shape in SHAPES]
-    losses = processes.run(both, variables=lesson.JAX_ENV, arguments={"initial": initial}).result
-    losses = [float(np.ravel(loss[0])[0]) for loss in losses]
-    assert losses[:3] == losses[3:]
+        given = {**batches, "epochs": 4, "folder": str(tmp_path / str(at))}
+        Path(given["folder"]).mkdir()
+        options = {"arguments": {**given, "dies_at": at}, "variables": lesson.JAX_ENV, "check": False}
+        assert lesson.survivor(lesson.run(functions.train_together, 2, **options))["noticed"] < 30
+        options = {"arguments": {**given, "dies_at": None}, "variables": lesson.JAX_ENV}
+        resumed = lesson.run(functions.train_together, 2, **options).result
+        assert resumed["begun"] in begins
+        for actual, wanted in zip(resumed["weights"], expected, strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-4)
 
 
 def test_nothing_is_left_when_a_process_dies(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
 
-    def one_dies(process):
+    def one_dies(process, addresses):
         from helpers.lessons import lesson_09 as lesson
 
+        peers = lesson.Peers(process, addresses)
         if process == 1:
             lesson.die()
-        return lesson.listening()
+        return peers.receive_any()[1] is None
 
     before = set(psutil.Process().children(recursive=True))
-    run = processes.run(one_dies, 2, 100, check=False)
-    assert run.results[0] == []
-    assert run.failures[1]
+    made = lesson.run(one_dies, 2, check=False)
+    assert made.results[0] is True
+    assert made.failures[1]
     assert set(psutil.Process().children(recursive=True)) <= before
     assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------------ the exercises
+
+
+def test_a_share_that_loses_an_image_is_refused_every_time(capsys):
+    def share(images, rank, size):
+        return int(rank / size * images), int((rank + 1) / size * images)
+
+    for _ in range(5):
+        lesson.check_share(share)
+        assert "90 images, 10 processes" in capsys.readouterr().out
+
+
+def test_an_all_reduce_that_waits_for_ever_is_told_so(capsys):
+    def all_reduce(numbers, rank, size, send, receive):
+        return numbers + receive(1 - rank) if size == 2 else numbers
+
+    lesson.check_all_reduce(all_reduce)
+    assert re.search("not yet: with 3 processes", capsys.readouterr().out)
+
+
+def test_a_disk_keeps_the_first_part_of_a_write_that_dies():
+    disk = lesson.Disk()
+    disk.write("a", [1, 2, 3])
+    disk._dies = 1, 1
+    for act in (lambda: disk.write("a", [4, 5, 6]), lambda: disk.replace("a", "b"), lambda: disk.delete("a")):
+        with pytest.raises(Died):  # the dead do nothing more
+            act()
+    assert (disk.names(), disk.read("a")) == (["a"], [4])
+    with pytest.raises(TypeError, match="list of numbers"):
+        lesson.Disk().write("a", 3)

@@ -1,35 +1,44 @@
-"""Lesson 09, Train on several machines: its machinery and its figures; lesson_09_exercises.py has the checks."""
+"""Lesson 09, Train on several machines, and 09b, Lose a worker: messages, trainings, deaths.
+
+`lesson_09_exercises` has the checks, but for the all-reduce's, which runs real processes.
+"""
 
 from __future__ import annotations
 
-import importlib.machinery
+import contextlib
+import importlib
+import inspect
+import itertools
+import math
 import os
 import re
+import secrets
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from helpers.compute.checkpoint import load, save
 from helpers.errors import WorkshopError
-from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebook calls them)
-    Died,
-    Store,
+from helpers.judge import checks
+from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks call them)
+    Disk,
     check_checkpoints,
-    check_exchange_seconds,
     check_receive,
     check_share,
-    exchange_seconds,
+    check_train,
+    check_training_seconds,
 )
-from helpers.measure import workload
-from helpers.measure.plots import BLUE, GREEN, ORANGE, PINK, figure, show
 from helpers.measure.tables import Table
 from helpers.measure.timing import duration
 
@@ -41,12 +50,10 @@ if TYPE_CHECKING:
 
 BATCH = 256  # images a step, of all processes together
 RATE = 0.05
-# The most that each of the lesson's runs may take; it then ends with a message. ANYGPU_PATIENCE is for busy machines.
+SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]  # article A's network
+# The most that each run may take; it then ends with a message. ANYGPU_PATIENCE is for busy machines.
 SECONDS = 100.0 * float(os.environ.get("ANYGPU_PATIENCE", "1"))
-JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-MPI = ["--oversubscribe", *(["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
-
-# --------------------------------------------------------------------------- what its processes have in common
+JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
 def need(*frameworks: str) -> None:
@@ -65,132 +72,305 @@ def need(*frameworks: str) -> None:
     if missing:
         raise WorkshopError(
             f"This lesson needs {' and '.join(missing)}, not installed here.",
-            "It compares the two frameworks' ways; the workshop for the processor has both.",
+            "The workshop for the processor has both TensorFlow and JAX.",
             "Set the workshop up for the processor: python3 workshop.py lab --accel cpu",
         )
 
 
-def run(function: Callable[..., object], processes: int = 1, **options: Any) -> Run:  # noqa: ANN401
-    """Call a function in processes of their own, which have SECONDS for it; `helpers.compute.processes.run`."""
+def threads(count: int) -> dict[str, str]:
+    """Return the environment variables that give NumPy's matrix products so many threads; it reads them at its import.
+
+    OpenBLAS, OpenMP, MKL and Apple's Accelerate each have a name of their own.
+    """
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    return dict.fromkeys(names, str(count))
+
+
+def run(function: Callable[..., object], processes: int = 1, seconds: float = SECONDS, **options: Any) -> Run:  # noqa: ANN401
+    """Call a function in processes of their own; every run has seconds of its own. See `helpers.compute.processes.run`.
+
+    Their NumPy has one thread unless `variables` say otherwise, and they share a key, which `Peers` asks for.
+    """
     from helpers.compute import processes as running
 
-    return running.run(function, processes, SECONDS, **options)
+    variables = {**threads(1), "ANYGPU_KEY": secrets.token_hex(16), **options.pop("variables", {})}
+    return running.run(function, processes, seconds, variables=variables, **options)
 
 
-def skipped(what: str) -> bool:
-    """Say in a line that something is left out under `preview`, if it is."""
-    if workload.current() == "preview":
-        print(f"skipped under preview: {what}")
-    return workload.current() == "preview"
+# ------------------------------------------------------------------------------------------ messages between processes
 
 
-def other_accounts() -> list[str]:
-    """Return the names of other people's accounts that are logged in on this computer, or whose programs run."""
-    import psutil
-
-    names = {user.name for user in psutil.users()}
-    if hasattr(os, "getuid"):
-        first = 501 if sys.platform == "darwin" else 1000  # those before belong to the system, as does 65534, `nobody`
-        for process in psutil.process_iter(["uids", "username"]):
-            if process.info["uids"] and first <= process.info["uids"].real < 65534:
-                names.add(process.info["username"])
-    without_computer = {name.rpartition("\\")[2] for name in names if name}  # Windows writes COMPUTER\name
-    return sorted(without_computer - {psutil.Process().username().rpartition("\\")[2], "root"})
+_open: list[Peers] = []
 
 
-PRIVATE = "TensorFlow's servers run in a network of their own here: nobody else can reach them."
-OPEN = (
-    "This system lets us make no network of their own for TensorFlow's servers. While a cell with them runs, for "
-    "seconds, whoever can reach this computer can read and write your files. Among strangers, switch the network off."
-)
-CLOSED = (
-    "Skipped: TensorFlow's servers. This system lets us make no network of their own for them, and other people use "
-    "this computer, or it belongs to a hub: they could read and write your files. Do you trust all of them? "
-    "Then set ANYGPU_OPEN_SERVERS=1 before you start the workshop."
-)
+class Peers:
+    """Connections of this process to all others of its run, over TCP."""
+
+    def __init__(self, process: int, addresses: Sequence[str], patience: float = SECONDS / 2) -> None:
+        """Connect: every process listens for those with a higher rank, and calls those with a lower one.
+
+        Args:
+            process: this one's rank.
+            addresses: of all processes, each HOST:PORT.
+            patience: the seconds that `receive` waits.
+        """
+        from multiprocessing.connection import Client, Listener
+
+        self.rank, self.size, self.patience = process, len(addresses), patience
+        key = os.environ["ANYGPU_KEY"].encode()  # who does not know it is not answered
+        places = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
+        self._connections = {}
+        with Listener(places[process], backlog=self.size, authkey=key) as listener:
+            for other in range(process):
+                while other not in self._connections:
+                    with contextlib.suppress(ConnectionRefusedError):  # it does not listen yet
+                        self._connections[other] = Client(places[other], authkey=key)
+                    time.sleep(0.01)
+                self._connections[other].send_bytes(bytes([process]))
+            for _ in range(process + 1, self.size):
+                connection = listener.accept()
+                self._connections[connection.recv_bytes()[0]] = connection
+        # A short message goes at once, as in Gloo and NCCL. (Windows has no second descriptor of a socket.)
+        for connection in self._connections.values() if os.name != "nt" else ():
+            with socket.socket(fileno=os.dup(connection.fileno())) as one:
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _open.append(self)  # whoever returns first leaves its connections open: what was sent may still be on its way
+        self._posts = {other: ThreadPoolExecutor(1) for other in self._connections}
+
+    def send(self, other: int, numbers: np.ndarray) -> None:
+        """Send float32 numbers to another rank, and do not wait until they are there."""
+        data = np.asarray(numbers, np.float32).tobytes()
+        self._posts[other].submit(self._connections[other].send_bytes, data)
+
+    def receive(self, other: int) -> np.ndarray:
+        """Wait for numbers from another rank, and return them, float32 of shape (n,).
+
+        Raises:
+            EOFError: the other process is gone (ConnectionResetError on some systems).
+        TimeoutError: it has sent nothing for `patience` seconds.
+        """
+        if not self._connections[other].poll(self.patience):
+            raise TimeoutError(f"rank {other} has sent rank {self.rank} nothing for {self.patience:g} s")
+        return np.frombuffer(self._connections[other].recv_bytes(), np.float32)
+
+    def receive_any(self) -> tuple[int, np.ndarray]:
+        """Wait for numbers from whichever rank sends first; return (rank, numbers), or (rank, None) if it is gone."""
+        from multiprocessing.connection import wait
+
+        ready = wait(list(self._connections.values()))[0]
+        other = next(rank for rank, connection in self._connections.items() if connection is ready)
+        try:
+            return other, self.receive(other)
+        except (EOFError, OSError):
+            del self._connections[other]
+            return other, None
 
 
-def who_reaches_servers() -> str:
-    """Return who can reach TensorFlow's servers while they run: PRIVATE, OPEN, or CLOSED if they are not started."""
-    from helpers.compute import private_network
-
-    if private_network.available():
-        return PRIVATE
-    # On Binder, which is a hub, too, everybody has a container that Binder alone reaches.
-    hub = any(name.startswith("JUPYTERHUB_") for name in os.environ) and "BINDER_LAUNCH_HOST" not in os.environ
-    trusted = os.environ.get("ANYGPU_OPEN_SERVERS") == "1"
-    return CLOSED if (hub or other_accounts()) and not trusted else OPEN
+def share(images: int, rank: int, size: int) -> tuple[int, int]:
+    """Return (first, end) of one rank's images; exercise 1 of lesson 09."""
+    return rank * images // size, (rank + 1) * images // size
 
 
-def run_servers(function: Callable[..., object], processes: int = 3, **options: Any) -> Run | None:  # noqa: ANN401
-    """Run a function that starts TensorFlow's servers; where they would be open to others, say so and return None."""
-    reached = who_reaches_servers()
-    if reached == CLOSED:
-        print(CLOSED)
-        return None
-    return run(function, processes, private_network=reached == PRIVATE, **options)
+Send, Receive = Callable[[int, np.ndarray], object], Callable[[int], np.ndarray]
 
 
-def import_tensorflow(servers_only: bool = False) -> Any:  # noqa: ANN401
-    """Import TensorFlow without what these processes do not use: Keras, JAX, SciPy.
-
-    That is half of the time and 190 MB of each process. Its log lines stay in the process' standard error.
-    GRPC_FAIL_FAST is TensorFlow's own advice for parameter servers:
-    https://www.tensorflow.org/tutorials/distribute/parameter_server_training
+def all_reduce(numbers: np.ndarray, rank: int, size: int, send: Send, receive: Receive) -> np.ndarray:
+    """Return the sum of all ranks' numbers; exercise 2 of lesson 09. All add in the same order, so all sums are equal.
 
     Args:
-        servers_only: whether `train.ClusterSpec` and `distribute.Server` are enough, as they are for a process that
-            does what others send: then a sixth of the time, and 150 MB less. What is sent is compiled code's work.
+        numbers: this rank's.
+        rank: of this process.
+        size: how many there are.
+        send: takes a rank and numbers.
+        receive: takes a rank.
     """
-    os.environ["GRPC_FAIL_FAST"] = "use_caller"
+    for other in range(size):
+        if other != rank:
+            send(other, numbers)
+    return sum(numbers if other == rank else receive(other) for other in range(size))
+
+
+# -------------------------------------------------------------------------------------- the network, and its trainings
+
+
+def initial_weights() -> np.ndarray:
+    """Return the weights of article A's network in one array, float32 of shape (669706,), the same in every call."""
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.normal(0, 0.05, shape).astype(np.float32).ravel() for shape in SHAPES])
+
+
+def layers(weights: np.ndarray) -> list[np.ndarray]:
+    """Return the matrix and the biases of each layer, as views of the one array."""
+    ends = np.cumsum([math.prod(shape) for shape in SHAPES])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(weights, ends), SHAPES, strict=True)]
+
+
+def gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return (the loss, its gradient), both the mean over the images, of article A's network without dropout.
+
+    Args:
+        weights: in one array, as `initial_weights` returns them.
+        images: uint8 of shape (n, 784).
+        labels: of shape (n,).
+
+    Returns:
+        The gradient is one array as well, float32 of shape (669706,).
+    """
+    w1, b1, w2, b2, w3, b3 = layers(weights)
+    rows, one = images.astype(np.float32) / 255, np.arange(len(labels))
+    first = np.maximum(rows @ w1 + b1, 0)
+    second = np.maximum(first @ w2 + b2, 0)
+    sums = second @ w3 + b3
+    errors = np.exp(sums - sums.max(axis=1, keepdims=True))
+    errors /= errors.sum(axis=1, keepdims=True)
+    loss = -np.log(errors[one, labels]).mean()
+    errors[one, labels] -= 1
+    errors /= np.float32(len(labels))
+    made = [second.T @ errors, errors.sum(axis=0)]
+    for matrix, values, before in ((w3, second, first), (w2, first, rows)):
+        errors = errors @ matrix.T * (values > 0)
+        made = [before.T @ errors, errors.sum(axis=0), *made]
+    return float(loss), np.concatenate([part.ravel() for part in made])
+
+
+def train_alone(images: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
+    """Return the weights after so many steps of one process, which nobody kills.
+
+    Args:
+        images: uint8 of shape (batches, BATCH, 784); after the last batch comes the first again.
+        labels: of shape (batches, BATCH).
+        steps: how many.
+    """
+    weights = initial_weights()
+    for step in range(steps):
+        at = step % len(images)
+        weights -= RATE * gradient(weights, images[at], labels[at])[1]
+    return weights
+
+
+def work(
+    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None
+) -> np.ndarray:
+    """Work for a parameter server, whose rank is 2, until it sends an empty array; return notes, as for `parts`.
+
+    Args:
+        peers: of worker 0 or 1.
+        images: uint8 of shape (batches, BATCH, 784); each worker takes its half of each batch.
+        labels: of shape (batches, BATCH).
+        pause: seconds that worker 1 sleeps in each step.
+        dies_at: after so many steps worker 1 is killed; None for never.
+    """
+    first, end = share(BATCH, peers.rank, 2)
+    weights, notes = peers.receive(2), []
+    while len(weights):
+        at, began = len(notes) % len(images), time.time()
+        mine = gradient(weights, images[at, first:end], labels[at, first:end])[1]
+        time.sleep(pause if peers.rank == 1 else 0)
+        computed = time.time()
+        peers.send(2, mine)
+        weights = peers.receive(2)
+        notes.append((began, computed, time.time(), time.process_time()))
+        if peers.rank == 1 and len(notes) == dies_at:
+            die()
+    return np.array(notes)
+
+
+BEGAN, COMPUTED, EXCHANGED, PROCESSOR = range(4)  # the columns of a training's notes: seconds, one row a step
+WARM = 3  # the first steps, which are left out
+
+
+def parts(results: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return what a synchronous step consists of: medians in seconds, over the steps and the processes.
+
+    The clock is that of the computer, so the processes' notes can be compared: who is ready first waits for the last.
+
+    Args:
+        results: each process' notes, shape (steps, 4): when a step began, had computed, had exchanged; and the
+            processor time that the process had used until then.
+    """
+    notes = np.array([one[WARM:] for one in results])
+    last = notes[:, :, COMPUTED].max(axis=0)
+    return {
+        "step": float(np.median(np.diff(notes[:, :, BEGAN], axis=1))),
+        "compute": float(np.median(notes[:, :, COMPUTED] - notes[:, :, BEGAN])),
+        "wait": float(np.mean(last - notes[:, :, COMPUTED])),
+        "exchange": float(np.median(notes[:, :, EXCHANGED] - last)),
+        "processor": float(np.diff(notes[:, [0, -1], PROCESSOR], axis=1).sum() / (notes.shape[1] - 1)),
+    }
+
+
+def parts_table(measured: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return the table of what each way's steps consist of.
+
+    Args:
+        measured: for each way what `parts` returns.
+    """
+    rows = [(name, *map(duration, one.values())) for name, one in measured.items()]
+    heads = ["", "a step of 256", "compute", "wait", "exchange", "processor time of all"]
+    return Table(rows, heads)
+
+
+def pieces(results: Sequence[np.ndarray], steps: int = 3) -> list[tuple[str, str, float, float]]:
+    """Return what the workers did in the middle of a training, for `plots.timeline`.
+
+    Args:
+        results: each worker's notes, as for `parts`.
+        steps: how many of the last worker's steps to show, with all that happens meanwhile.
+    """
+    middle = len(results[-1]) // 2
+    begin, end = results[-1][middle, BEGAN], results[-1][middle + steps, BEGAN]
+    drawn = []
+    for worker, notes in enumerate(results):
+        for began, computed, exchanged, _ in notes[(notes[:, EXCHANGED] > begin) & (notes[:, BEGAN] < end)]:
+            drawn.append((f"worker {worker}", "compute", began, computed))
+            drawn.append((f"worker {worker}", "exchange, wait", computed, exchanged))
+    return drawn
+
+
+# ---------------------------------------------------------------------------------------------- TensorFlow's servers
+
+
+def run_servers(function: Callable[..., object], processes: int = 3) -> None:
+    """Run a function that starts TensorFlow's servers, and print what each said.
+
+    They run in a network of their own, which Linux may let us make. Elsewhere whoever reaches this computer could read
+    and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
+    """
+    from helpers.compute import private_network
+
+    private = private_network.available()
+    if not private and os.environ.get("ANYGPU_OPEN_SERVERS") != "1":
+        print(
+            "Skipped: this system lets us make no network of their own for TensorFlow's servers, and others could read "
+            "and write your files. Nobody else reaches this computer? Start the workshop with ANYGPU_OPEN_SERVERS=1."
+        )
+        return
+    print(*run(function, processes, private_network=private).stdout, sep="", end="")
+
+
+def import_tensorflow() -> Any:  # noqa: ANN401
+    """Import TensorFlow without what a server has no use for (Keras, JAX, SciPy): half of the time, 190 MB less."""
     # With one thread for its operations, as on one core, a worker that waits for another was seen to wait for ever.
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
     sys.modules.update(dict.fromkeys(("keras", "tf_keras", "jax", "scipy")))
-    if not servers_only:
-        return importlib.import_module("tensorflow")
-    package = importlib.machinery.PathFinder.find_spec("tensorflow")
-    sys.modules["tensorflow"] = bare = ModuleType("tensorflow")  # instead of its __init__, which imports everything
-    bare.__path__ = list(package.submodule_search_locations)
-    library = importlib.import_module("tensorflow.python.training.server_lib")
-    bare.train = SimpleNamespace(ClusterSpec=library.ClusterSpec)
-    bare.distribute = SimpleNamespace(Server=library.Server)
-    return bare
+    return importlib.import_module("tensorflow")
 
 
-def import_keras() -> ModuleType:
-    """Import Keras on JAX without scikit-learn and Matplotlib, which it would load: 40 % of the time."""
-    os.environ["KERAS_BACKEND"] = "jax"
-    sys.modules.update(dict.fromkeys(("sklearn", "matplotlib")))
-    return importlib.import_module("keras")
-
-
-def listening() -> list[str]:
-    """Return the addresses on which this process takes connections; `::` and `0.0.0.0` are all of the machine's."""
-    import psutil
-
-    connections = psutil.Process().net_connections("tcp")
-    return sorted({found.laddr.ip for found in connections if found.status == psutil.CONN_LISTEN})
-
-
-def where(metadata: tf.compat.v1.RunMetadata) -> dict[str, str]:
-    """Return for each of an old session's operations the task that ran it; those that only move data are left out.
+def where(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
+    """Return for each of an old session's operations the task that ran it.
 
     Args:
         metadata: what `Session.run` noted.
+        names: of the operations; those that only move data are left out.
     """
     found = {}
     for device in metadata.step_stats.dev_stats:
         task = re.sub(r"/replica:\d+|/device:.*", "", device.device)
-        found |= {node.node_name: task for node in device.node_stats if node.node_name in ("a", "b", "product")}
-    return dict(sorted(found.items()))
+        found |= {node.node_name: task for node in device.node_stats if node.node_name in names}
+    return ", ".join(f"{name} on {task}" for name, task in sorted(found.items()))
 
 
-_kept: list[object] = []  # servers end when nothing refers to them any more
-
-
-def keep(server: object) -> None:
-    """Let a server live as long as its process."""
-    _kept.append(server)
+# --------------------------------------------------------------------------------------------------- a process is lost
 
 
 def _killed() -> Path:
@@ -204,556 +384,6 @@ def die() -> None:
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def _died() -> float:
-    return float(_killed().read_text())
-
-
-# -------------------------------------------------------------------------------------- synchronous, Keras on JAX
-
-
-def rank_indices(images: int, process: int, processes: int) -> np.ndarray:
-    """Return the indices of one rank's images: its share of every batch.
-
-    Args:
-        images: how many there are, whole batches.
-        process: its rank.
-        processes: the world size.
-    """
-    return np.arange(images).reshape(-1, processes, BATCH // processes)[:, process].ravel()
-
-
-def network(weights: Sequence[np.ndarray]) -> keras.Model:
-    """Return article A's network without dropout, with these weights, compiled with the simplest optimizer.
-
-    It is `models.plain_mlp`, but begins with zeros: to compile random numbers which are then replaced takes a second.
-    """
-    from keras import Input, Sequential, layers, optimizers
-
-    zeros = {"kernel_initializer": "zeros"}
-    hidden = [layers.Dense(512, activation="relu", **zeros) for _ in range(2)]
-    last = layers.Dense(10, activation="softmax", **zeros)
-    model = Sequential([Input((784,), dtype="uint8"), layers.Rescaling(1 / 255), *hidden, last])
-    model.compile(optimizers.SGD(RATE), "sparse_categorical_crossentropy")
-    model.set_weights(weights)
-    return model
-
-
-class Steps:
-    """What happened in a training of Keras, step by step; it can end its process in the middle."""
-
-    def __init__(self, dies_at: int | None = None) -> None:
-        """Begin with no step.
-
-        Args:
-            dies_at: after so many steps the process is killed by signal 9; None for never.
-        """
-        self.losses: list[float] = []  # of each step: the mean over the images of the epoch so far
-        self.begin = 0  # steps that a checkpoint had
-        self.ends: list[float] = []  # when each step ended
-        self.dies_at = dies_at
-
-    def callback(self) -> keras.callbacks.Callback:
-        """Return what `fit` has to call."""
-        import keras
-
-        return keras.callbacks.LambdaCallback(on_train_batch_end=self._end)
-
-    def resume(self, file: Path, model: keras.Model, process: int) -> keras.callbacks.Callback:
-        """Go on from a checkpoint if there is one, and return what `fit` has to call to keep one after each epoch.
-
-        Rank 0 writes it and all read it: on a cluster this needs a disk that all can reach.
-
-        Args:
-            file: the checkpoint.
-            model: the same in all processes.
-            process: the rank.
-        """
-        import keras
-
-        self.losses = load(file, model)
-        self.begin = len(self.losses)
-        kept = keras.callbacks.LambdaCallback()
-        if process == 0:  # kept.model is the model with the weights of this moment; on JAX, fit has them elsewhere
-            kept.on_epoch_end = lambda epoch, logs: save(file, kept.model, self.losses)
-        return kept
-
-    def _end(self, step: int, logs: dict[str, float]) -> None:
-        self.losses.append(float(logs["loss"]))
-        self.ends.append(time.time())
-        if len(self.losses) == self.dies_at:
-            die()
-
-    def lost(self, error: Exception) -> dict[str, object]:
-        """Return what a survivor knows: JAX's reason, and how long after the other's death it learned of it."""
-        noticed = time.time() - _died()
-        reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
-        return {"losses": self.losses, "error": reason, "noticed": noticed}
-
-    @property
-    def median(self) -> float:
-        """Seconds a step, without those that begin an epoch or compile."""
-        return float(np.median(np.diff(self.ends)[2:])) if len(self.ends) > 3 else float("nan")
-
-
-def fit(
-    model: keras.Model, images: np.ndarray, labels: np.ndarray, epochs: int, options: Mapping[str, Any], steps: Steps
-) -> dict[str, object]:
-    """Call `model.fit`, and return what happened: its losses, or that another process is lost.
-
-    Where nothing is kept in a checkpoint, the parts of a step are timed, too (`parts`).
-
-    Args:
-        model: compiled, and the same in all processes.
-        images: of this process.
-        labels: of this process.
-        epochs: how many in all.
-        options: more arguments for `fit`.
-        steps: what notes the steps, one of the callbacks.
-    """
-    import jax
-
-    try:
-        model.fit(images, labels, epochs=epochs, **options)
-    except (RuntimeError, ValueError) as error:  # jax.errors.JaxRuntimeError is a RuntimeError
-        if not _killed().exists():
-            raise
-        return steps.lost(error)
-    result = {"losses": steps.losses, "begin": steps.begin, "median": steps.median}
-    result["first"] = steps.ends[0] if steps.ends else time.time()
-    if jax.process_count() > 1 and len(options["callbacks"]) == 1:
-        result |= parts(model, images, labels, options["batch_size"])
-    return result
-
-
-def parts(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int) -> dict[str, object]:
-    """Time what a step consists of: its arithmetic without the exchange, and exchanges alone. All processes call it.
-
-    Args:
-        model: whose gradients would be exchanged; a twin of it is trained here, in this process alone.
-        images: of this process.
-        labels: of this process.
-        batch: this process' images a step.
-
-    Returns:
-        `alone`: seconds of a step without exchange; `together`: of exchanges of a step, nothing computed (a list);
-        `exchange`: for each size in bytes the seconds of the all-reduces of one array (a list).
-    """
-    import keras
-
-    floats = {4 * count: [(count,)] for count in (1, model.count_params(), 4 * model.count_params())}
-    floats[0] = [tuple(variable.shape) for variable in model.trainable_variables] + [(1,)]  # the gradients and the loss
-    exchange = exchanges(floats)
-    together = exchange.pop(0)
-    keras.distribution.set_distribution(None)
-    twin, steps = network(model.get_weights()), Steps()
-    twin.fit(images, labels, batch_size=batch, epochs=2, shuffle=False, verbose=0, callbacks=[steps.callback()])
-    return {"alone": steps.median, "together": together, "exchange": exchange}
-
-
-def exchanges(arrays: Mapping[int, Sequence[tuple[int, ...]]], rounds: int = 20) -> dict[int, list[float]]:
-    """Time all-reduces between all processes, in turn, so that a busy moment meets all kinds. All have to call it.
-
-    Args:
-        arrays: of each kind the shapes of its float32 arrays, which are added up in one compiled step.
-        rounds: how often each, after once that compiles.
-
-    Returns:
-        For each kind the seconds of its steps, as this process sees them.
-    """
-    import jax
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    mesh = Mesh(np.array(jax.devices()), ("process",))
-    rows, mirrored = (NamedSharding(mesh, PartitionSpec(*name)) for name in (("process",), ()))
-    add = jax.jit(lambda several: [array.sum(axis=0) for array in several], out_shardings=mirrored)
-    given = {
-        kind: [jax.make_array_from_process_local_data(rows, np.ones((1, *shape), np.float32)) for shape in shapes]
-        for kind, shapes in arrays.items()
-    }
-    taken: dict[int, list[float]] = {kind: [] for kind in given}
-    for _ in range(rounds + 1):
-        for kind, several in given.items():
-            start = time.perf_counter()
-            jax.block_until_ready(add(several))
-            taken[kind].append(time.perf_counter() - start)
-    return {kind: seconds[1:] for kind, seconds in taken.items()}
-
-
-# ------------------------------------------------------------------------- asynchronous, TensorFlow's parameter server
-
-
-def wait_for_work(task: int) -> None:
-    """Let a worker's server do what the coordinator sends; worker 1 dies when the coordinator says so."""
-
-    def watch() -> None:
-        while not (Path(tempfile.gettempdir()) / "die").exists():
-            time.sleep(0.005)
-        die()
-
-    if task == 1:
-        threading.Thread(target=watch, daemon=True).start()
-
-
-def variables(initial: Sequence[np.ndarray]) -> list[tf.Variable]:
-    """Make TensorFlow's variables of a network's weights."""
-    import tensorflow as tf
-
-    return [tf.Variable(array) for array in initial]
-
-
-def gradients(
-    weights: Sequence[tf.Variable],
-    images: np.ndarray,
-    labels: np.ndarray,
-    number: tf.Tensor,
-    after: Sequence[tf.Tensor],
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return (the mean loss of one small batch, its gradients) of article A's network, as operations of TensorFlow.
-
-    Args:
-        weights: matrix and biases of each layer.
-        images: uint8 array of shape (n, 784).
-        labels: array of shape (n,).
-        number: of the small batch, half as large as BATCH; it begins anew behind the last one.
-        after: the weights are read when these are there.
-    """
-    import tensorflow as tf
-
-    half = BATCH // 2
-    first = number % (len(images) // half) * half
-    rows = tf.cast(tf.constant(images)[first : first + half], tf.float32) / 255
-    with tf.control_dependencies(after), tf.GradientTape() as tape:
-        for at in range(0, len(weights), 2):
-            rows = rows @ weights[at] + weights[at + 1]
-            rows = tf.nn.relu(rows) if at + 2 < len(weights) else rows
-        wanted = tf.constant(labels.astype("int32"))[first : first + half]
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(wanted, rows))
-    return loss, tape.gradient(loss, list(weights))
-
-
-def subtract(weights: Sequence[tf.Variable], gradients: Sequence[tf.Tensor], version: tf.Variable) -> tf.Tensor:
-    """Move the weights on the server by half the learning rate, count the update, and return the count.
-
-    Half, because a synchronous step takes the mean of two gradients: so each gradient moves the weights equally far.
-    """
-    import tensorflow as tf
-
-    with tf.control_dependencies(list(gradients)):
-        pairs = zip(weights, gradients, strict=True)
-        moved = [weight.assign_sub(RATE / 2 * gradient) for weight, gradient in pairs]
-    with tf.control_dependencies(moved):
-        counted = version.assign_add(1.0)
-    with tf.control_dependencies([counted]):
-        return version.read_value()
-
-
-def clock(*after: object) -> tf.Tensor:
-    """Return the seconds on the worker's clock when all of `after` is there, as an operation of TensorFlow."""
-    import tensorflow as tf
-
-    with tf.control_dependencies([tf.convert_to_tensor(value) for value in after]):
-        return tf.timestamp()
-
-
-def dawdle(seconds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Let worker 1 sleep, and no other; return (the worker's number, its clock) once that is over."""
-    import tensorflow as tf
-    from tensorflow.python.data.experimental.ops import testing
-
-    worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-    pause = tf.where(tf.cast(worker, tf.int64) == 1, tf.cast(seconds * 5e5, tf.int64), 0)  # slept twice
-    slept = (
-        tf.data.Dataset.range(1)
-        .apply(testing.sleep(pause))
-        .reduce(tf.constant(0, tf.int64), lambda _, element: element)
-    )
-    return worker, clock(slept)
-
-
-def note(*values: tf.Tensor) -> tf.Tensor:
-    """Return a step's values as one vector, which travels in one message."""
-    import tensorflow as tf
-
-    return tf.stack([tf.cast(value, tf.float64) for value in values])
-
-
-# What a step notes: worker; when it began, had slept, had its gradient, had written it; the updates that the weights
-# had seen when they were read, and after its own; the loss.
-WORKER, BEGAN, AWAKE, COMPUTED, WROTE, READ, WRITTEN, LOSS = range(8)
-
-
-def kill_worker(version: tf.Variable, updates: int) -> None:
-    """Wait until so many updates are done, and let worker 1 be killed."""
-    while int(version.numpy()) < updates:
-        time.sleep(0.002)
-    (Path(tempfile.gettempdir()) / "die").touch()
-
-
-class Returned:
-    """The work that comes back to the coordinator because its worker is gone."""
-
-    def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
-        """Watch a coordinator's queue; TensorFlow has no public way to see this."""
-        self.returns: list[tuple[float, object]] = []
-        queue = coordinator._cluster.closure_queue
-        put_back = queue.put_back
-
-        def noted(closure: object) -> None:
-            self.returns.append((time.time(), closure.maybe_call_with_output_remote_value(lambda value: value)))
-            put_back(closure)
-
-        queue.put_back = noted
-
-    def summary(self) -> dict[str, float]:
-        """Return the seconds from the worker's death until it was noticed, and until its work was done by another."""
-        if not self.returns or not _killed().exists():
-            return {}
-        recovered = max(float(value.fetch()[0][WROTE]) for _, value in self.returns)
-        return {
-            "noticed": self.returns[0][0] - _died(),
-            "recovered": recovered - _died(),
-            "returned": len(self.returns),
-        }
-
-
-Plan = Sequence[tuple[str, bool, float, int, int | None]]
-
-
-def carry_out(
-    plan: Plan,
-    coordinator: tf.distribute.coordinator.ClusterCoordinator,
-    work: Callable[..., object],
-    weights: Sequence[tf.Variable],
-    initial: Sequence[np.ndarray],
-    version: tf.Variable,
-) -> dict[str, dict[str, Any]]:
-    """Train once for each line of the plan, from the same weights, and return what the workers noted.
-
-    Args:
-        plan: for each training its name, whether it is asynchronous, worker 1's pause in each step, the steps, and
-            after how many updates worker 1 is killed, or None.
-        coordinator: hands out the work.
-        work: the lesson's step.
-        weights: on the parameter server.
-        initial: what they begin with.
-        version: counts the updates.
-
-    Returns:
-        For each training `notes` (a row a step), `updates` (begin and end of the coordinator's own), `version` (the
-        updates on the server), `pause`, and `returned` (see `Returned.summary`).
-    """
-    returned, results = Returned(coordinator), {}
-    for kind in {line[1] for line in plan}:  # the first steps of each kind trace and connect
-        for number in range(4):
-            _schedule(coordinator, work, number, 0.0, kind)
-        coordinator.join()
-    for name, asynchronous, pause, steps, dies_at in plan:
-        for variable, value in zip([*weights, version], [*initial, 0.0], strict=True):
-            variable.assign(value)
-        updates: list[tuple[float, float]] = []
-        if asynchronous:
-            values = [_schedule(coordinator, work, number, pause, write=True) for number in range(steps)]
-            if dies_at is not None:
-                kill_worker(version, dies_at)
-            coordinator.join()
-            notes = np.array([value.fetch()[0] for value in values])
-        else:
-            pairs = [_together(coordinator, work, number, pause, weights, updates) for number in range(0, steps, 2)]
-            notes = np.concatenate(pairs)
-        counted = int(version.numpy()) if asynchronous else len(updates)
-        results[name] = {"notes": notes, "updates": updates, "version": counted, "pause": pause}
-        results[name]["returned"] = returned.summary()
-    return results
-
-
-def _schedule(coordinator: object, work: Callable[..., object], number: int, pause: float, write: bool) -> object:
-    import tensorflow as tf
-
-    return coordinator.schedule(work, args=(tf.constant(number), tf.constant(pause), write))
-
-
-def _together(
-    coordinator: object, work: Callable[..., object], number: int, pause: float, weights: Sequence[tf.Variable],
-    updates: list[tuple[float, float]],
-) -> np.ndarray:  # fmt: skip
-    """Take a synchronous step: two gradients, and their mean from the coordinator. Return the notes, not the 5 MB."""
-    both = [_schedule(coordinator, work, at, pause, write=False) for at in (number, number + 1)]
-    coordinator.join()
-    (note, first_gradients), (other, second_gradients) = (value.fetch() for value in both)
-    begin = time.time()
-    for weight, first, second in zip(weights, first_gradients, second_gradients, strict=True):
-        weight.assign_sub(RATE * (first + second) / 2)
-    updates.append((begin, time.time()))
-    return np.array([note, other])
-
-
-# ------------------------------------------------------------------------------------- what the notebook looks at
-
-
-def spans(result: Mapping[str, Any], steps: int) -> list[tuple[str, str, float, float]]:
-    """Return what the workers and the parameter server did in the middle of a training, for `plots.timeline`.
-
-    Args:
-        result: what one part of the parameter server's plan returned.
-        steps: how many of worker 1's steps to show, with all that happens meanwhile.
-    """
-    notes = result["notes"][np.argsort(result["notes"][:, BEGAN])]
-    slow = notes[notes[:, WORKER] == 1] if (notes[:, WORKER] == 1).any() else notes
-    slow = slow[len(slow) // 2 - steps // 2 :][:steps]
-    begin, end = slow[0, BEGAN], slow[-1, WROTE]
-    last = min((update[0] for update in result["updates"] if update[0] >= end), default=end)  # the update that follows
-    drawn = [("server", "write", *update) for update in result["updates"] if begin <= update[0] <= last]
-    for step in notes[(notes[:, WROTE] > begin) & (notes[:, BEGAN] < end)]:
-        worker, slept = f"worker {int(step[WORKER])}", result["pause"] > 0 and step[WORKER] == 1
-        if slept:
-            drawn.append((worker, "sleep", step[BEGAN], step[AWAKE]))
-        drawn.append((worker, "read, compute", step[AWAKE if slept else BEGAN], step[COMPUTED]))
-        if not result["updates"]:
-            drawn.append((worker, "write", step[COMPUTED], step[WROTE]))
-    return drawn
-
-
-def panels(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str, float, float]]]:
-    """Return for each training a piece from its middle, under a name that says how many steps the piece has.
-
-    Args:
-        runs: what the parts of the parameter server's plan returned.
-    """
-    pieces = {}
-    for name, result in runs.items():
-        drawn = spans(result, 2 if "straggler" in name else 4)
-        pieces[f"{name}, {sum(what == 'read, compute' for _, what, _, _ in drawn)} steps"] = drawn
-    return pieces
-
-
-def staleness(notes: np.ndarray) -> np.ndarray:
-    """Return for each step how many updates of others came between its reading and its writing; shape (steps,)."""
-    return np.maximum(notes[:, WRITTEN] - notes[:, READ] - 1, 0).astype(int)
-
-
-def staleness_figure(runs: Mapping[str, np.ndarray]) -> None:
-    """Draw how often each staleness came about.
-
-    Args:
-        runs: for each run the staleness of its steps.
-    """
-    most = max(int(values.max()) for values in runs.values())
-    bins, width = np.arange(most + 1), 0.8 / len(runs)
-    words = []
-    with figure(7.5, 3.0) as (drawn, axes):
-        looks = ((BLUE, ""), (ORANGE, "//"))
-        for at, ((name, values), (colour, hatch)) in enumerate(zip(runs.items(), looks, strict=False)):
-            counts = np.bincount(values, minlength=most + 1)
-            place = bins + (at - (len(runs) - 1) / 2) * width
-            axes.bar(place, 100 * counts / len(values), width, color=colour, hatch=hatch, edgecolor="white", label=name)
-            words.append(f"{name}: mean {values.mean():.2g}, most {values.max()}")
-        axes.set(xlabel="updates by the other worker between reading and writing", ylabel="share of steps (%)")
-        axes.set(title="How stale are the weights that a gradient was computed with?")
-        axes.set_xticks(bins if most < 25 else bins[::5])
-        axes.legend()
-    show(drawn, f"Staleness of the asynchronous steps. {'; '.join(words)}.")
-
-
-def loss_figure(runs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw the loss of several runs against the seconds since each began.
-
-    Args:
-        runs: what the parts of the parameter server's plan returned.
-    """
-    looks = ((BLUE, "-"), (GREEN, "--"), (ORANGE, "-"), (PINK, "--"))
-    words = []
-    with figure(7.5, 3.6) as (drawn, axes):
-        for (name, result), (colour, line) in zip(runs.items(), looks, strict=False):
-            seconds, smooth = _smooth(result["notes"])
-            axes.plot(seconds, smooth, color=colour, ls=line, label=name)
-            words.append(f"{name}: {smooth[-1]:.2f} after {seconds[-1]:.2g} s")
-        axes.set(xlabel="time since the run began (s)", ylabel="loss, mean of 8 steps")
-        axes.set(title="The same number of images, and what a straggler costs")
-        axes.legend()
-    show(drawn, f"Loss against time for as many images. {'; '.join(words)}.")
-
-
-def plan_table(runs: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return for each part of the plan how long it took, who did how much, and where the loss ended."""
-    rows = []
-    for name, result in runs.items():
-        notes = result["notes"]
-        by = [int((notes[:, WORKER] == worker).sum()) for worker in (0, 1)]
-        rows.append((name, duration(_length(notes)), f"{by[0]} and {by[1]}", f"{notes[-8:, LOSS].mean():.2f}"))
-    return Table(rows, ["", "time for all", "steps of workers 0 and 1", "loss, last 8 steps"])
-
-
-def _length(notes: np.ndarray) -> float:
-    return float(notes[:, WROTE].max() - notes[:, BEGAN].min())
-
-
-def _smooth(notes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (seconds since the beginning, mean loss of 8 steps), in the order in which the steps ended."""
-    notes = notes[np.argsort(notes[:, WROTE])]
-    return notes[7:, WROTE] - notes[:, BEGAN].min(), np.convolve(notes[:, LOSS], np.ones(8) / 8, "valid")
-
-
-def survival_table(steps: int, died_at: int, result: Mapping[str, Any]) -> Table:
-    """Return what became of a training whose worker 1 was killed.
-
-    Args:
-        steps: as many as were scheduled.
-        died_at: how many updates there were when it was killed, about.
-        result: its part of the plan.
-    """
-    notes, returned = result["notes"], result["returned"]
-    rows = [("steps scheduled", steps), ("worker 1 was killed after", f"{died_at} updates")]
-    rows += [("steps with a result", len(notes))]
-    by = [int((notes[:, WORKER] == worker).sum()) for worker in (0, 1)]
-    rows += [("of these by worker 0 and worker 1", f"{by[0]} and {by[1]}")]
-    rows += [("updates on the server", result["version"])]
-    if returned:
-        rows.append(("the coordinator noticed after", duration(returned["noticed"])))
-        rows.append(("another worker had done the step after", duration(returned["recovered"])))
-    return Table(rows, ["", "measured"])
-
-
-def last_words(run: Run) -> str:
-    """Return how a single process ended, and what JAX's compiled code said; its dump of addresses is left out."""
-    message = re.search(r"client\.h:\d+\] ([^.\n]*\.)", run.stderr[0])
-    status = re.search(r"absl::Status: (\w+: [^\n]*)", run.stderr[0])
-    lines = [run.failures[0] or "the process ended by itself"]
-    lines += [f"JAX said: {message[1]} {status[1] if status else ''}".rstrip()] if message else []
-    return "\n".join(lines)
-
-
-def launch(command: Sequence[str], processes: int = 1) -> str:
-    """Run a training script, and return what rank 0 printed.
-
-    Args:
-        command: program and arguments.
-        processes: how many copies to start, each with the workshop's variables; 1 if the command starts them itself.
-    """
-
-    def start(process, addresses, command):  # noqa: ANN001, ANN202
-        import os
-        import subprocess
-
-        own = {
-            "ANYGPU_RANK": f"{process}",
-            "ANYGPU_WORLD_SIZE": f"{len(addresses)}",
-            "ANYGPU_COORDINATOR": addresses[0],
-        }
-        subprocess.run(command, env={**os.environ, **(own if len(addresses) > 1 else {})}, check=True)
-
-    lines = run(start, processes, variables=JAX_ENV, arguments={"command": list(command)}).stdout[0].splitlines()
-    return "\n".join(line for line in lines if not line.startswith("[Gloo]"))
-
-
-def synchronous_run(
-    function: Callable[..., object], arguments: Mapping[str, Any], epochs: int, folder: str = "",
-    dies_at: int | None = None, processes: int = 2,
-) -> Run:  # fmt: skip
-    """Run the lesson's synchronous training; a process may be killed."""
-    given = {**arguments, "epochs": epochs, "folder": folder, "dies_at": dies_at}
-    return run(function, processes, variables=JAX_ENV, check=dies_at is None, arguments=given)
-
-
 def survivor(run: Run) -> Any:  # noqa: ANN401
     """Return what process 0 returned in a run in which another process was killed.
 
@@ -761,21 +391,164 @@ def survivor(run: Run) -> Any:  # noqa: ANN401
         WorkshopError: it has failed, too.
     """
     if run.result is None:
-        raise WorkshopError(
-            "The experiment failed: process 0 has no result.",
-            run.failures[0],
-            "Close other programs, and run it again.",
-        )
+        raise WorkshopError("Process 0 has no result.", run.failures[0], "Close other programs, and run it again.")
     return run.result
 
 
-def asynchronous_run(
-    function: Callable[..., object], arguments: Mapping[str, Any], plan: Plan
-) -> dict[str, dict[str, Any]]:
-    """Run the lesson's trainings with a parameter server, in which a worker may be killed; return each one's results.
+def count_broken(write: Callable[..., None], processes: int, aside: bool) -> int:
+    """Return how many of several processes that write checkpoints until they are killed leave a broken one.
 
-    Nothing is returned where TensorFlow's servers are not started.
+    Args:
+        write: has parameters `process`, `folder` and `aside`, and writes folder/PROCESS.npz.
+        processes: how many.
+        aside: whether each new file is written under another name, and renamed when it is whole.
     """
-    dies = any(line[-1] is not None for line in plan)
-    made = run_servers(function, check=not dies, arguments={**arguments, "plan": plan})
-    return survivor(made) if made else {}
+    broken = 0
+    with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
+        run(write, processes, arguments={"folder": folder, "aside": aside}, check=False)
+        for process in range(processes):
+            try:
+                with np.load(Path(folder, f"{process}.npz")) as kept:
+                    whole = kept["weights"].shape == initial_weights().shape and kept["step"] >= 0
+            except FileNotFoundError:  # killed before its first one was whole
+                whole = aside
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+                whole = False
+            broken += not whole
+    return broken
+
+
+def die_in(seconds: float) -> None:
+    """Let this process be killed later, wherever it then is."""
+    timer = threading.Timer(seconds, die)
+    timer.daemon = True
+    timer.start()
+
+
+def import_keras() -> ModuleType:
+    """Import Keras on JAX without scikit-learn and Matplotlib, which it would load: 40 % of the time."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    sys.modules.update(dict.fromkeys(("sklearn", "matplotlib")))
+    return importlib.import_module("keras")
+
+
+def network(weights: np.ndarray) -> keras.Model:
+    """Return article A's network without dropout in Keras, with these weights, compiled with the simplest optimizer.
+
+    It begins with zeros: to compile random numbers which are then replaced takes a second.
+    """
+    from keras import Input, Sequential, optimizers
+    from keras.layers import Dense, Rescaling
+
+    zeros = {"kernel_initializer": "zeros"}
+    hidden = [Dense(512, activation="relu", **zeros) for _ in range(2)]
+    last = Dense(10, activation="softmax", **zeros)
+    model = Sequential([Input((784,), dtype="uint8"), Rescaling(1 / 255), *hidden, last])
+    model.compile(optimizers.SGD(RATE), "sparse_categorical_crossentropy")
+    model.set_weights(layers(weights))
+    return model
+
+
+def checkpoints(folder: str, model: keras.Model, process: int, dies_at: int | None) -> keras.callbacks.Callback:
+    """Go on from the checkpoint in a folder, if there is one; return what `fit` calls so that rank 0 keeps new ones.
+
+    Args:
+        folder: which all processes can reach; on a cluster a shared disk.
+        model: the same in all processes.
+        process: the rank.
+        dies_at: after this step process 1 is killed; None for never.
+
+    Returns:
+        A callback; its `losses` has one entry for each step done, with those of the checkpoint.
+    """
+    from keras.callbacks import LambdaCallback
+
+    file = Path(folder, "checkpoint.npz")
+    kept = LambdaCallback()
+    kept.losses = load(file, model)
+
+    def end_step(step: int, logs: dict[str, float]) -> None:
+        kept.losses.append(float(logs["loss"]))
+        if process == 1 and len(kept.losses) == dies_at:
+            die()
+
+    kept.on_train_batch_end = end_step
+    if process == 0:  # kept.model has the weights of this moment; on JAX, fit has them elsewhere
+        kept.on_epoch_end = lambda epoch, logs: save(file, kept.model, kept.losses)
+    return kept
+
+
+def last_words(error: Exception) -> dict[str, object]:
+    """Return what a survivor knows: JAX's reason, and how long after the other's death it learned of it.
+
+    Raises:
+        Exception: the error, if no process was killed.
+    """
+    if not _killed().exists():
+        raise error
+    noticed = time.time() - float(_killed().read_text())
+    reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
+    return {"error": reason, "noticed": noticed}
+
+
+# --------------------------------------------------------------------------------------- exercise 2 of lesson 09
+
+
+@checks.verdict
+def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
+    """Lesson 09, exercise 2: an all-reduce of messages, in four real processes. Each group of ranks calls it twice."""
+    rng = np.random.default_rng()
+    given = [rng.integers(-99, 100, (2, size, n)).astype(np.float32) for size, n in ((3, 3), (2, 1), (1, 4), (4, 2))]
+    given[0][0] = np.outer([1, 2, 3], [1, 10, 100])  # as in the text
+    try:
+        arguments = {"source": inspect.getsource(learner), "name": learner.__name__, "given": given}
+    except (OSError, TypeError, AttributeError):
+        raise checks.NotJudged("all_reduce is no function written with `def` in a cell.") from None
+    made = run(_reduce, 4, seconds=SECONDS / 4, arguments=arguments, check=False)
+    for case, arrays in enumerate(given):
+        size, where = arrays.shape[1], f"with {arrays.shape[1]} processes"
+        answers = [(made.results[rank] or [made.failures[rank]])[case:][:1] for rank in range(size)]
+        answers = [one[0] if one else "another process was too late" for one in answers]
+        if any("..." in one for one in answers):
+            raise checks.NotDone("all_reduce(...) is `...`, as it was handed out.")
+        if problems := sorted((one for one in answers if isinstance(one, str)), key=lambda one: "TimeoutError" in one):
+            raise checks.NotYet(f"{where}: {problems[0]}")
+        for call, rank in itertools.product(range(2), range(size)):
+            expected, actual = arrays[call].sum(axis=0).tolist(), answers[rank][call]
+            if expected != actual:
+                said = f"{where}, which have {arrays[call].tolist()}, at rank {rank}{', in a second call' * call}"
+                raise checks.NotYet(f"{said}: expected {expected}, actual {actual}")
+    yield "groups of 1 to 4 real processes, each called twice"
+
+
+def _reduce(process, addresses, source, name, given):  # noqa: ANN001, ANN202
+    """Return for each case the learner's two answers, or in words why there are none."""
+    import numpy as np
+
+    from helpers.lessons import lesson_09 as lesson
+
+    def same(value: float) -> float:  # the sum over all four; none goes on before all are here
+        return lesson.all_reduce(np.array([value]), process, 4, judges.send, judges.receive)[0]
+
+    made, answers, judges = {"np": np}, [], lesson.Peers(process, addresses)
+    exec(source, made)
+    same(0)
+    peers = lesson.Peers(process, addresses, patience=2 + lesson.SECONDS / 100)
+    for arrays in given:
+        size, found = arrays.shape[1], []
+        try:
+            if process < size:
+                for numbers in arrays[:, process]:
+                    answer = made[name](numbers.copy(), process, size, peers.send, peers.receive)
+                    if answer is None:
+                        raise ValueError("all_reduce returned None")
+                    found.append("..." if answer is ... else np.asarray(answer, float).tolist())
+        except NotImplementedError:
+            found = ["..."]
+        except Exception as error:
+            more = " (It runs in fresh processes: import inside the function.)" if type(error) is NameError else ""
+            found = f"it stopped at rank {process} with {type(error).__name__}: {error}{more}"
+        answers.append(found)
+        if same(isinstance(found, str) or "..." in found):
+            break
+    return answers
