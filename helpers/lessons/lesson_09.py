@@ -311,7 +311,7 @@ def parts_table(measured: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def pieces(results: Sequence[np.ndarray], steps: int = 3) -> list[tuple[str, str, float, float]]:
-    """Return what the workers did in the middle of a training, for `plots.timeline`.
+    """Return when the workers computed in the middle of a training, for `plots.timeline`; else they exchange or wait.
 
     Args:
         results: each worker's notes, as for `parts`.
@@ -321,9 +321,8 @@ def pieces(results: Sequence[np.ndarray], steps: int = 3) -> list[tuple[str, str
     begin, end = results[-1][middle, BEGAN], results[-1][middle + steps, BEGAN]
     drawn = []
     for worker, notes in enumerate(results):
-        for began, computed, exchanged, _ in notes[(notes[:, EXCHANGED] > begin) & (notes[:, BEGAN] < end)]:
+        for began, computed, _, _ in notes[(notes[:, EXCHANGED] > begin) & (notes[:, BEGAN] < end)]:
             drawn.append((f"worker {worker}", "compute", began, computed))
-            drawn.append((f"worker {worker}", "exchange, wait", computed, exchanged))
     return drawn
 
 
