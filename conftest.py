@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import nbformat
 import nbval.plugin
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -22,8 +21,8 @@ os.environ.setdefault("ANYGPU_PATIENCE", "6")  # lesson 09 limits its own second
 # A shell lets what it starts in the background ignore Ctrl-C, with all its children: tests that press it would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Two workers end at about the same time if what takes longest begins first; --durations tells what that is.
-LONGEST = ("test_exercises", "test_training", "test_checks", "test_workshop", "test_processes", "test_lab")
+# The workers end at about the same time if what takes longest begins first; --durations tells what that is.
+LONGEST = ("test_exercises", "test_training", "test_workshop", "test_trace", "test_suite", "test_tile", "test_checks")
 
 # They share what one process saw of each backend.
 ON_BACKEND = ("test_training", "test_models", "test_lesson_00", "test_lesson_05")
@@ -61,7 +60,8 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=slow + unchanged)
         left_out = {*slow, *unchanged}
         items[:] = [item for item in items if item not in left_out]
-        lessons = ", ".join(sorted({item.path.stem.partition("-")[0] for item in unchanged}))
+        parts = {config.pluginmanager.get_plugin("unchanged lessons").part(item.nodeid) for item in unchanged}
+        lessons = ", ".join(sorted({part.partition(" of ")[2].partition("-")[0] for part in parts}))
         what = [f"{len(slow):,} slow tests"] * bool(slow)
         what += [f"lessons {lessons}, which passed and which no change has reached since"] * bool(unchanged)
         config.stash[LEFT_OUT] = " and ".join(what)
@@ -76,7 +76,8 @@ def pytest_testnodedown(node):
 class UnchangedLessons:
     """Knows the lessons that passed, in pytest's cache, and leaves them out of a quick run until a change reaches them.
 
-    A lesson that is named runs always: by its file, or with `-k`.
+    A lesson has two parts: its cells, and what its checks say to answers (test_exercises). What is named runs always: a
+    part by its file, anything with `-k`.
     """
 
     PASSED = "anygpu/passed lessons"
@@ -90,45 +91,68 @@ class UnchangedLessons:
         from tests import import_graph
 
         notebooks = import_graph.lesson_files.FOLDER.glob("*.ipynb")
-        return {notebook.name: import_graph.fingerprint(notebook) for notebook in notebooks}
+        return {notebook.stem: import_graph.fingerprint(notebook) for notebook in notebooks}
+
+    def part(self, nodeid):
+        """Return which part of which lesson a test belongs to, such as "cells of 01-add-vectors", or ""."""
+        path, _, test = nodeid.partition("::")
+        file = Path(path)
+        if file.suffix == ".ipynb":
+            return f"cells of {file.stem}"
+        if file.stem == "test_exercises":
+            lessons = (stem for stem in self.fingerprints if re.search(rf"\[{re.escape(stem)}[-\]]", test))
+            return next((f"answers of {stem}" for stem in lessons), "")
+        return ""
 
     @functools.cached_property
-    def names(self):
+    def unchanged(self):
+        """The parts that a quick run leaves out."""
         if hasattr(self.config, "workerinput"):
             return self.config.workerinput["unchanged"]
         if self.config.getoption("--all") or self.config.option.keyword or not hasattr(self.config, "cache"):
             return []
         passed = self.config.cache.get(self.PASSED, {})
-        named = [Path(argument.partition("::")[0]).name for argument in self.config.args]
-        current = {name: text for name, text in self.fingerprints.items() if text and name not in named}
-        return [name for name, text in current.items() if passed.get(name) == text]
+        named = {Path(argument.partition("::")[0]).stem for argument in self.config.args}
+        return [
+            part
+            for stem, fingerprint in self.fingerprints.items()
+            for part, file in ((f"cells of {stem}", stem), (f"answers of {stem}", "test_exercises"))
+            if fingerprint and file not in named and passed.get(part) == fingerprint
+        ]
 
     def among(self, items):
-        cells = [item for item in items if isinstance(item, nbval.plugin.IPyNbCell)]
-        if cells and not hasattr(self.config, "workerinput"):
-            self.fingerprints  # noqa: B018, before anything runs: what is changed meanwhile was not tested
-        return [cell for cell in cells if cell.path.name in self.names]
+        return [item for item in items if self.part(item.nodeid) in self.unchanged]
 
     def pytest_configure_node(self, node):
-        self.fingerprints  # noqa: B018, as above
-        node.workerinput["unchanged"] = self.names
+        node.workerinput["unchanged"] = self.unchanged
+
+    def pytest_sessionstart(self):
+        if not hasattr(self.config, "workerinput"):
+            self.fingerprints  # noqa: B018, before anything runs: what is changed meanwhile was not tested
 
     def pytest_runtest_logreport(self, report):
-        file = report.nodeid.partition("::")[0]
-        if file.endswith(".ipynb"):
-            self.passed[file] += report.when == "call" and report.passed
-            self.failed |= {file} if report.failed else set()
+        if part := self.part(report.nodeid):
+            self.passed[part] += report.when == "call" and report.passed
+            self.failed |= {part} if report.failed else set()
 
     def pytest_sessionfinish(self):
         if hasattr(self.config, "workerinput") or not hasattr(self.config, "cache") or not self.passed:
             return
         passed = self.config.cache.get(self.PASSED, {})
-        for file, count in self.passed.items():
-            lesson = self.config.rootpath / file
-            cells = nbformat.read(lesson, as_version=4).cells
-            whole = file not in self.failed and count == sum(cell.cell_type == "code" for cell in cells)
-            passed[lesson.name] = self.fingerprints.get(lesson.name) if whole else None
+        for part, count in self.passed.items():
+            whole = part not in self.failed and count >= self._tests_of(part)
+            passed[part] = self.fingerprints.get(part.partition(" of ")[2]) if whole else None
         self.config.cache.set(self.PASSED, passed)
+
+    def _tests_of(self, part):
+        """Return how many tests a quick run has of a part."""
+        from tests.import_graph import lesson_files
+
+        kind, _, stem = part.partition(" of ")
+        notebook = lesson_files.read(lesson_files.FOLDER / f"{stem}.ipynb")
+        if kind == "cells":
+            return sum(cell.cell_type == "code" for cell in notebook.cells)
+        return 2 + 3 * len(lesson_files.exercises(notebook))  # as handed out, the solution and a mistake
 
 
 @pytest.fixture(scope="module")  # not longer: while it runs, nothing else of its process can use asyncio

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep_caches_elsewhere()
         workarounds.ask_for_large_pages()
         workarounds.keep_pocl_on_its_cores()
+        workarounds.leave_out_iri_grammar()
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:

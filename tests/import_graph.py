@@ -5,6 +5,7 @@ import functools
 import hashlib
 import re
 import sys
+from pathlib import Path
 
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -51,8 +52,13 @@ def code_of(notebook):
     return "\n".join([*cells, *(exercise.solution for exercise in lesson_files.exercises(notebook))])
 
 
+# What tries the answers of a lesson, beside what the lesson reaches.
+TRIES_ANSWERS = [FILES[f"commands/{name}"] for name in ("execute", "lesson_files", "lesson_rules")]
+TRIES_ANSWERS.append(ROOT / "tests" / "test_exercises.py")
+
+
 def reached(lesson):
-    """Return every file that can change what a lesson does: its own, the helpers that it reaches, data and locks."""
+    """Return every file that can change what a lesson does, or what its checks say to answers: helpers, data, locks."""
     found, waiting = set(), imports(code_of(lesson_files.read(lesson)))
     while waiting:
         file = waiting.pop()
@@ -61,7 +67,8 @@ def reached(lesson):
     others = [*ROOT.glob("data/*.*"), *ROOT.glob("data/results/**/*.*"), *ROOT.glob("requirements/*.txt")]
     others += [path for path in ROOT.glob("helpers/**/*.*") if path.suffix not in (".py", ".pyc")]
     others = [path for path in others if path.parent.name != "mistakes" or path.stem == lesson.stem[:2]]
-    return {lesson, *(FILES[file] for file in found), *others}
+    others += [ROOT / "tests" / "answers" / f"{lesson.stem[:2]}.toml", *TRIES_ANSWERS]
+    return {lesson, *(FILES[file] for file in found), *filter(Path.exists, others)}
 
 
 def fingerprint(lesson):

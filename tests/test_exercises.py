@@ -225,6 +225,7 @@ def shown(number, answer):
         return ""
 
 
+@pytest.mark.slow  # it compiles every known mistake
 @pytest.mark.parametrize("number", KERNELS)
 def test_a_name_is_that_of_one_mistake_and_of_no_right_answer(number):
     (lesson,) = lesson_files.find(["01"])

@@ -13,12 +13,20 @@ import sample_lesson
 from helpers import ROOT
 from helpers.commands import lesson_files
 
+# Half of what pytest takes to start is plug-ins that no test here uses, and one grammar.
+PYTEST = """import sys
+from helpers.compute import workarounds
+workarounds.leave_out_iri_grammar()
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))"""
+WITHOUT = ("-p", "no:hypothesispytest", "-p", "no:pytest_httpserver", "-p", "no:anyio")
 
-def run_pytest(folder, *arguments):
-    """Run pytest with the project's conftest over a folder elsewhere; return (status, what it printed)."""
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "conftest", "-p", "no:cacheprovider", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+def run_pytest(folder, *arguments, project=ROOT):
+    """Run pytest over a folder with a project's conftest; return (status, what it printed)."""
+    command = [sys.executable, "-c", PYTEST, *WITHOUT, "-rA", *["-p", "conftest"] * (folder != project), *arguments]
+    environment = os.environ | {"PYTHONPATH": str(project)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout
 
 
@@ -27,7 +35,7 @@ def test_a_cell_that_writes_to_standard_error_or_does_not_raise_as_it_should_fai
     for number in (2, 3):
         notebook.cells[number].metadata["tags"] = ["raises-exception"]
     sample_lesson.save(tmp_path, notebook)
-    status, output = run_pytest(tmp_path, "--nbval-lax", "--nbval-current-env")
+    status, output = run_pytest(tmp_path, "-p", "no:cacheprovider", "--nbval-lax", "--nbval-current-env")
     assert status == 1
     passed = [line.rpartition("::")[2] for line in output.splitlines() if line.startswith("PASSED")]
     assert passed == ["Cell 0", "Cell 2", "Cell 4"]
@@ -37,41 +45,53 @@ def test_a_cell_that_writes_to_standard_error_or_does_not_raise_as_it_should_fai
 
 def test_slow_tests_run_on_request_alone_and_are_counted(tmp_path):
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.slow\ndef test_slow(): pass\n", encoding="utf-8")
-    for workers in ((), ("--numprocesses=1", "--dist=loadscope")):
-        output = run_pytest(tmp_path, *workers)[1]
-        assert "Left out: 1 slow tests." in output and "skipped" not in output
+    output = run_pytest(tmp_path, "--numprocesses=1", "--dist=loadscope")[1]
+    assert "Left out: 1 slow tests." in output and "skipped" not in output
     assert "1 passed" in run_pytest(tmp_path, "--all")[1]
+
+
+LESSONS = {"01-add-numbers": "errors", "02b-time-numbers": "measure.timing"}  # and what each imports
 
 
 @pytest.fixture
 def project(tmp_path):
-    """A copy of the project with two lessons of two cells, in a repository of its own cache."""
-    for name in ("helpers", "tests", "requirements", "data/results"):
+    """A copy of the project with two lessons of two cells and two tests of the answers to each."""
+    for name in ("helpers", "requirements", "data/results"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "tests").mkdir()
+    for name in ("conftest.py", "pyproject.toml", "tests/import_graph.py", "tests/browser.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    tests = "".join(f"@lessons\ndef test_{name}(lesson): pass\n" for name in ("one", "another"))
+    tests = f"import pytest\nlessons = pytest.mark.parametrize('lesson', {[*LESSONS]})\n{tests}"
+    (tmp_path / "tests/test_exercises.py").write_text(tests, encoding="utf-8")
     (tmp_path / "notebooks").mkdir()
-    for name, module in (("01-add-numbers", "errors"), ("02b-time-numbers", "measure.timing")):
+    for name, module in LESSONS.items():
         sample_lesson.save(tmp_path / "notebooks", sample_lesson.of(f"import helpers.{module}", "1"), name)
     return tmp_path
 
 
 def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(project):
-    def lessons_that_ran(*arguments):
-        command = [sys.executable, "-m", "pytest", "-rA", "--nbval-lax", "--nbval-current-env", *arguments]
-        environment = os.environ | {"PYTHONPATH": str(project)}
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
-        return sorted(set(re.findall(r"PASSED notebooks.(\d\d[a-z]?)-\S*::", done.stdout)))
+    def output(*arguments):
+        return run_pytest(project, "--nbval-lax", "--nbval-current-env", *arguments, project=project)[1]
 
-    notebooks = str(project / "notebooks")
-    assert lessons_that_ran(notebooks, "--numprocesses=2", "--dist=loadscope") == ["01", "02b"]
+    def chosen(*arguments):
+        """Return which cells and which answers would run, by the numbers of their lessons."""
+        listed = output("--collect-only", "-q", *arguments)
+        numbers = (re.findall(rf"^{part}(\d\d[a-z]?)-", listed, re.MULTILINE) for part in ("notebooks.", r"tests.*\["))
+        return [sorted(set(found)) for found in numbers]
+
+    side_by_side = "--numprocesses=2", "--dist=loadscope"
+    whole = str(project / "notebooks"), str(project / "tests")
+    assert "8 passed" in output(*whole, *side_by_side)
     for name in ("measure/timing", "lessons/lesson_05"):
         with (project / "helpers" / f"{name}.py").open("a", encoding="utf-8") as file:
             file.write("# changed\n")
-    assert lessons_that_ran(notebooks, "--numprocesses=2", "--dist=loadscope") == ["02b"]
-    assert lessons_that_ran(notebooks, "--all") == ["01", "02b"]
+    assert chosen(*whole) == [["02b"], ["02b"]]
+    assert chosen(*whole, "--all") == [["01", "02b"], ["01", "02b"]]
+    assert chosen(str(project / "tests/test_exercises.py")) == [[], ["01", "02b"]]  # named
     sample_lesson.save(project / "notebooks", sample_lesson.of("import helpers.errors", "1 / 0"))
-    assert lessons_that_ran(notebooks) == lessons_that_ran(notebooks) == ["01"]  # its first cell; the second failed
+    assert "1 failed, 7 passed" in output(*whole, *side_by_side)
+    assert chosen(*whole) == [["01"], []]
 
 
 def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mistakes_alone():

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from helpers import ROOT
 from helpers.commands import files, lesson_files, my_lessons
+from helpers.compute import workarounds
 from helpers.compute.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
@@ -113,6 +114,7 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
         signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
         isolate(Path(scratch))
+        workarounds.leave_out_iri_grammar()
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
         token = secrets.token_hex(24)
