@@ -13,10 +13,8 @@ import inspect
 import json
 import os
 import re
-import signal
 import socket
 import statistics
-import subprocess
 import sys
 import time
 import traceback
@@ -32,12 +30,6 @@ if TYPE_CHECKING:
 
     from helpers.compute.data import Dataset
 
-GUARDED = "ANYGPU_GUARDED"  # set for the process that trains; the one before it looks how it ends
-MESSAGE = "\0"  # before what the guard passes on from that process: what compiled code logged stays away
-LOST = re.compile(  # what JAX's coordination service, Gloo and NCCL say then
-    r"tasks are unhealthy[^\n]*\n[\d, ]*|Failed to send RPC to coordination service|Gloo \S+ failed[^\n]*|NCCL[^\n]*"
-    r"|[Hh]eartbeat timeout|/Heartbeat|Barrier [^\n]*"
-)
 SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weights, and agree on the order of images
 # By the variable with the rank: the launcher, its variables with the world size and with the rank on one machine. JAX
 # finds SLURM and Open MPI 4 itself, but then its coordinator listens on all addresses.
@@ -71,31 +63,24 @@ def _positive(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train; rank 0 alone prints. The status is 0 for a whole training, and 2 if another process is lost."""
+    """Train; rank 0 alone prints. Where another process is lost, JAX says so and ends this one."""
     member = find()
     os.environ["KERAS_BACKEND"] = "jax"
     if member.size == 1:
         _train(args, member)
         return 0
-    if not os.environ.get(GUARDED):
-        return _guard(member, args.wait)
-    from helpers.compute import worker
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both; the guard ends both
-    worker._end_with_the_caller()
     if member.rank:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    status = 2
     try:
         join(member, args.wait, args.lost_after)
         _train(args, member)
         sys.modules["jax"].distributed.shutdown()  # leave together: whoever goes first is a lost peer for the others
         return 0
+    except KeyboardInterrupt:
+        status = 130
     except WorkshopError as error:
-        print(f"{MESSAGE}{error}", file=sys.stderr)
-    except OSError as error:
-        problem = WorkshopError(f"{error.filename} cannot be used.", str(error), "Name a place that is yours.")
-        print(f"{MESSAGE}{problem}", file=sys.stderr)
+        print(error, file=sys.stderr)
+        status = 2
     except Exception:
         traceback.print_exc()
         status = 1
@@ -209,42 +194,6 @@ def _own_address(host: str) -> str:
     with socket.socket(family, kind) as probe:
         probe.connect(address)
         return probe.getsockname()[0]
-
-
-def _guard(member: Member, wait: int) -> int:
-    """Train in a process below this one, and say in words how it ended.
-
-    JAX aborts a process when another one is lost or never came, with a dump, and no handler of Python can stop that.
-    """
-    from helpers.compute import processes
-
-    command = [sys.executable, "-P", "-m", "helpers", *sys.argv[1:]]
-    variables, pipes = {**os.environ, GUARDED: "1"}, {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=variables, encoding="utf-8", errors="replace", **pipes) as process:
-        try:
-            text = process.stderr.read()
-            status = process.wait()
-        except BaseException:
-            processes.kill_tree(process)
-            raise
-    again = "Start all processes again: with the same --checkpoint the training goes on at its last checkpoint."
-    if status in (0, 2):
-        print(text.partition(MESSAGE)[2], file=sys.stderr, end="")
-        return status
-    if "RegisterTask" in text:
-        raise WorkshopError(
-            f"Not all {member.size} processes have come to {member.coordinator} within {wait} s.",
-            f"This one is rank {member.rank} (launcher: {member.launcher}).",
-            "Look whether the others were started, what they say, and whether a firewall lets them reach that port.",
-        )
-    if lost := LOST.search(text):
-        why = f"JAX says: {' '.join(lost[0].split())}. Synchronous training needs every process at every step."
-        raise WorkshopError("Another process of this training is lost, so this one stops, too.", why, again)
-    if status > 0:
-        print(text, file=sys.stderr, end="")
-        return status
-    why = "Somebody ended it, or the system did, for example because memory ran out."
-    raise WorkshopError(f"This process of the training was ended by signal {-status}.", why, again)
 
 
 # ------------------------------------------------------------------------------------------------------- the training
