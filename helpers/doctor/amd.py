@@ -19,7 +19,6 @@ from helpers.doctor.findings import Finding, Results, found, listed, together
 
 VENDOR = "1002"  # on the PCI bus: https://pci-ids.ucw.cz
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-JAXLIB_FOR_ROCM_10 = (0, 11, 1)  # the first that knows the plug-in: https://github.com/jax-ml/jax/pull/39634
 LIBRARIES = r"lib(?:hip\w*|roc\w*|amd\w*|hsa-runtime64|MIOpen|rccl)\.so[\d.]*"
 
 # What AMD says of each gfx target. supported: the list of ROCm 10.1's AI documentation (docs/data/gpus.yaml, commit
@@ -280,12 +279,6 @@ def tensorflow_target(facts: Facts) -> Results:
         yield found("amd-tensorflow-target", facts.host, gpu=card.name, target=card.target)
 
 
-def jax_plugin(facts: Facts) -> Results:
-    """Does jaxlib know the plug-in for ROCm 10."""
-    if facts.has("jax-rocm10-plugin") and () < facts.version("jaxlib") < JAXLIB_FOR_ROCM_10:
-        yield found("amd-jax-plugin", facts.host, version=facts.packages["jaxlib"])
-
-
 def libraries(facts: Facts) -> Results:
     """Does a framework's import fail for a library of ROCm."""
     for name in rocm_builds(facts):
@@ -347,13 +340,13 @@ def cpu_build(facts: Facts) -> Results:
 
 def not_listed(facts: Facts) -> Results:
     """Does a framework that was built for the GPU list none, and no other finding says why."""
-    causes = (groups, hidden, in_wsl, libraries, old_tensorflow, jax_plugin, tensorflow_target, override)
+    causes = (groups, hidden, in_wsl, libraries, old_tensorflow, tensorflow_target, override)
     if not works(facts) or any(list(cause(facts)) for cause in causes):
         return
     yield from nvidia.lists_none(facts, rocm_builds(facts), "amd-not-listed")
 
 
 JUDGES = (
-    no_kfd, groups, hidden, target, override, in_wsl, old_tensorflow, tensorflow_target, jax_plugin, libraries,
+    no_kfd, groups, hidden, target, override, in_wsl, old_tensorflow, tensorflow_target, libraries,
     torch_kernels, integrated_first, not_listed, cpu_build,
 )  # fmt: skip

@@ -40,7 +40,6 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
     "rocminfo": ["rocminfo"],
     "clinfo": ["clinfo"],
     "vulkaninfo": ["vulkaninfo", "--summary"],
-    "ldconfig": ["ldconfig", "-p"],
     "sysctl": ["sysctl", "-n", "sysctl.proc_translated"],  # macOS: 1 where Rosetta translates this process
     "powershell": [  # Windows: the graphics cards, one in a line
         "powershell", "-NoProfile", "-NonInteractive", "-Command",
@@ -48,7 +47,7 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
     ],
     "reg": ["reg", "query", r"HKLM\SYSTEM\CurrentControlSet\Control\FileSystem", "/v", "LongPathsEnabled"],
 }  # fmt: skip
-ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows", "ldconfig": "Linux"}
+ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows"}
 ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
 
 START_KERAS = """

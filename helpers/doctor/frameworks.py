@@ -14,7 +14,7 @@ FLAVOURS = (  # packages that own the same files: of each row one alone may be i
     ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
     ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
 )
-PREALLOCATE, FRACTIONS = "XLA_PYTHON_CLIENT_PREALLOCATE", ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 NO, YES = ("false", "False", "0"), ("", "true", "True", "1")  # jaxlib 0.10.2, xla_client.py: all but NO means yes
 
 
@@ -71,16 +71,10 @@ def keras_starts(facts: Facts) -> Results:
 
 
 def memory(facts: Facts) -> Results:
-    """Is JAX's setting of memory misread, or meant for a framework that does not know it; on a GPU alone."""
-    if not (nvidia.works(facts) or amd.works(facts)):
-        return
-    value, name = facts.variables.get(PREALLOCATE), facts.backend()
-    if value is not None and value not in NO + YES:
+    """Is JAX's setting of memory misread; on a GPU alone."""
+    value = facts.variables.get(PREALLOCATE)
+    if value is not None and value not in NO + YES and (nvidia.works(facts) or amd.works(facts)):
         yield found("keras-preallocate-misread", facts.host, value=value)
-    elif value in NO and name == "tensorflow" and "TF_FORCE_GPU_ALLOW_GROWTH" not in facts.variables:
-        yield found("keras-preallocate-not-read", facts.host, backend=backends.BACKENDS[name])
-    if all(facts.variables.get(fraction) for fraction in FRACTIONS):
-        yield found("keras-two-fractions", facts.host)
 
 
 JUDGES = (flavours, imports, no_answer, keras_starts, memory)

@@ -1,9 +1,8 @@
-"""Findings about OpenCL: drivers that are missing, hidden, half removed, or older than the processor."""
+"""Findings about OpenCL: drivers that are missing, hidden, or older than the processor."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from helpers.compute import products
 from helpers.compute.devices import Device
@@ -12,49 +11,6 @@ from helpers.doctor.facts import LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Fac
 from helpers.doctor.findings import Results, advise, found, listed
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
-VENDORS = "etc/OpenCL/vendors"  # each file there, *.icd, names the library of a driver
-LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib", "usr/lib/wsl/lib")  # and their subfolders
-
-
-def vendors_missing(facts: Facts) -> Results:
-    """Does OCL_ICD_VENDORS send OpenCL's loader to a place that does not exist."""
-    value = facts.variables.get("OCL_ICD_VENDORS", "")
-    # A bare library name is looked up by the system. OPENCL_VENDOR_PATH does not hide the PoCL that pip brought.
-    if facts.host.system == "Linux" and "/" in value and not Path(value).exists():
-        yield found("opencl-vendors-missing", facts.host, value=value)
-
-
-def filenames(facts: Facts) -> Results:
-    """Is OCL_ICD_FILENAMES set, where the loader does not read it; Windows' and Khronos' own do."""
-    value = facts.variables.get("OCL_ICD_FILENAMES")
-    if value and facts.host.system == "Linux" and facts.has("pyopencl"):
-        yield found("opencl-filenames-ignored", facts.host, value=value)
-
-
-def broken_icd(facts: Facts) -> Results:
-    """Does an .icd file of the system name a library that is not there; only told where the libraries are known."""
-    known = set(re.findall(r"^\s+(\S+) \(", facts.stdout("ldconfig"), re.MULTILINE))
-    folder = facts.root / VENDORS
-    if facts.host.system != "Linux" or not folder.is_dir():
-        return
-    for file in sorted(folder.glob("*.icd")):
-        library = facts.text(f"{VENDORS}/{file.name}").strip()
-        if not library or "\n" in library:
-            continue
-        if "/" in library:
-            gone = not facts.exists(library.lstrip("/"))
-        else:
-            gone = bool(known) and library not in known and not _in_a_folder(facts, library)
-        if gone:
-            yield found("opencl-icd-without-library", facts.host, file=f"/{VENDORS}/{file.name}", library=library)
-
-
-def _in_a_folder(facts: Facts, library: str) -> bool:
-    """Whether a library lies where programs look, or beside PyOpenCL."""
-    named = [Path(part) for part in facts.variables.get("LD_LIBRARY_PATH", "").split(":") if part]
-    places = [facts.root / folder for folder in LIBRARY_FOLDERS]
-    places += [child for place in places if place.is_dir() for child in place.glob("*-linux-gnu*")]
-    return any((place / library).exists() for place in [*named, *places])
 
 
 def drivers(facts: Facts) -> Results:
@@ -65,7 +21,7 @@ def drivers(facts: Facts) -> Results:
     here = sorted({str(device) for device in answer.devices if device.usable})
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
     hidden = _hidden_devices(facts)
-    if hidden and not any(vendors_missing(facts)):
+    if hidden:
         names = [name for name in LOADER_VARIABLES if name in facts.variables]
         yield found(
             "opencl-hidden",
@@ -82,8 +38,6 @@ def drivers(facts: Facts) -> Results:
     elif not answer.devices and not hidden:
         message = answer.message or "no driver has any"
         yield found("opencl-rusticl" if "rusticl" in message else "opencl-no-device", host, message=message)
-    if here and refused:
-        yield found("opencl-one-cannot-compile", host, message=_refusals(refused))
     if here:
         yield f"OpenCL: {', '.join(here)}"
 
@@ -153,4 +107,4 @@ def gpu_missing(facts: Facts) -> Results:
         yield found("opencl-gpu-missing", facts.host, gpu=gpu, ways=ways)
 
 
-JUDGES = (vendors_missing, filenames, broken_icd, render_group, drivers, other_loader, gpu_missing)
+JUDGES = (render_group, drivers, other_loader, gpu_missing)

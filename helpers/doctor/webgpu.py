@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.compute import webgpu
 from helpers.doctor import nvidia
 from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Results, found
@@ -13,9 +12,7 @@ def adapters(facts: Facts) -> Results:
     answer, host = facts.answers.get("webgpu"), facts.host
     if answer is None or answer.state in ("not installed", "timed out"):
         return  # told as a missing package, or with all else that did not answer
-    if facts.variables.get(webgpu.CHOICE) and not answer.devices and answer.state == "ok":
-        yield found("webgpu-no-such-adapter", host, value=facts.variables[webgpu.CHOICE])
-    elif not answer.devices:
+    if not answer.devices:
         yield found("webgpu-no-adapter", host, message=answer.message or "no driver has any")
     for device in answer.devices:
         if not device.usable and not late(device):

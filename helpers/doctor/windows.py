@@ -10,7 +10,7 @@ import re
 from helpers.compute.frameworks import FRAMEWORKS
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Finding, Results, advise, found, listed
+from helpers.doctor.findings import Results, advise, found, listed
 
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
 # Letters of a path on Windows unless long paths are allowed: https://learn.microsoft.com, "Maximum Path Length".
@@ -76,23 +76,15 @@ def cards(facts: Facts) -> list[str]:
 
 def no_gpu(facts: Facts) -> Results:
     """Does Keras compute with a framework that has no GPU on Windows, or with PyTorch for processors."""
-    backend = facts.backend()
-    if facts.host.system != "Windows" or not cards(facts) or backend not in ("tensorflow", "jax", "torch"):
+    backend, here = facts.backend(), cards(facts)
+    old_tensorflow = backend == "tensorflow" and () < facts.version("tensorflow")[:2] <= LAST_WITH_GPU
+    torch_for_gpus = backend == "torch" and facts.torch != "cpu"
+    if facts.host.system != "Windows" or not here or old_tensorflow or torch_for_gpus or backend not in FRAMEWORKS:
         return
-    if backend == "torch":
-        if facts.torch == "cpu":
-            yield _with_ways("windows-torch-cpu", facts)
-    elif backend != "tensorflow" or not () < facts.version("tensorflow")[:2] <= LAST_WITH_GPU:
-        yield _with_ways("windows-tensorflow", facts, framework=FRAMEWORKS[backend].title)
-
-
-def _with_ways(failure: str, facts: Facts, **values: str) -> Finding:
-    """Return the finding with the ways for the makers of the GPUs that Windows lists, and a Radeon's gfx target."""
-    here = cards(facts)
     target = next(filter(None, map(amd.target_of, here)), amd.UNKNOWN)
     makers = [maker for maker, words in MAKERS.items() if any(re.search(words, name) for name in here)]
     ways = "\n".join(advise(f"torch-for-{maker}", facts.host, target=target) for maker in makers)
-    return found(failure, facts.host, gpu=listed(here), ways=ways, **values)
+    yield found("windows-tensorflow", facts.host, gpu=listed(here), ways=ways, framework=FRAMEWORKS[backend].title)
 
 
 def directml(facts: Facts) -> Results:
