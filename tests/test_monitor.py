@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.compute.devices import Device
-from helpers.doctor import vendor_tools
+from helpers.doctor import monitor, vendor_tools
 from helpers.doctor.monitor import Monitor, NoMonitor, Reading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
@@ -180,6 +180,19 @@ def test_a_device_that_hardly_changes_is_never_called_used(idle, more):
 @given(st.lists(st.floats(0, 10), min_size=3, max_size=30), st.lists(st.floats(60, 100), min_size=3, max_size=30))
 def test_a_clear_load_is_always_seen(idle, busy):
     assert made(idle, busy).verdict().used is True
+
+
+def test_a_phase_goes_on_until_enough_is_left_after_the_lag_however_unevenly_the_samples_come():
+    class Late(Monitor):
+        source, description, lag = "late", "a monitor whose figures trail", 1.0
+
+    sampler = monitor._Sampler(Late(), interval=0.1)
+    sampler.phase = "busy"
+    sampler.found += [(second, "busy", Reading(99, None)) for second in (0, 0.1, 0.2, 0.3, 2.5, 3.0)]
+    long_ago = time.perf_counter() - 4
+    assert sampler.needs_more(long_ago, 3)
+    sampler.found.append((3.5, "busy", Reading(99, None)))
+    assert not sampler.needs_more(long_ago, 3)
 
 
 # ---- tools

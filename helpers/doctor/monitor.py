@@ -120,7 +120,7 @@ class Samples:
         """Return the values of one phase that count: known, and after the lag (at most half of the phase).
 
         Args:
-            quantity: "utilisation" or "power".
+            quantity: "utilisation", "power" or "times".
             phase: "idle" or "busy".
         """
         entries = zip(self.times, self.phases, getattr(self, quantity), strict=True)
@@ -206,15 +206,15 @@ class _Sampler:
                 self.found.append((time.perf_counter() - self._start, phase, reading))
             begun = phase
 
-    def needs_more(self, since: float, seconds: float, enough: int = 2 * ENOUGH) -> bool:
+    def needs_more(self, since: float, seconds: float, enough: int = ENOUGH) -> bool:
         """Whether the phase that began at `since` has to go on: its time is not up, or a slow tool has said too little.
 
-        A slow tool gets SLOW_SECONDS, or four times as long as asked, for `enough` samples: half may fall to the lag.
+        A slow tool gets SLOW_SECONDS, or four times as long as asked, for `enough` samples after the lag.
         """
         passed = time.perf_counter() - since
         if passed < seconds or not self.monitor or self.problem:
             return passed < seconds
-        few = sum(phase == self.phase for _, phase, _ in list(self.found)) < enough
+        few = len(self.samples().settled("times", self.phase)) < enough
         return few and passed < max(SLOW_SECONDS, 4 * seconds)
 
     def samples(self) -> Samples:
