@@ -47,10 +47,26 @@ def test_a_symptom_that_does_not_fit_is_told(images, capsys):
     assert "another symptom" in capsys.readouterr().out
 
 
+def test_a_step_that_returns_arrays_gets_a_verdict(capsys):
+    def append(weights, total, gradient, rate):
+        total = np.append(total, gradient)
+        return weights - rate * total, total
+
+    lesson_13.check_broken(append, None)
+    assert capsys.readouterr().out.startswith("not yet: ")
+
+
+def test_a_wrong_list_of_packages_is_no_proof(capsys):
+    for said, verdict in (([], "still empty"), ("pytest", "the cause is right"), (..., "the cause is right")):
+        lesson_13.check_installations(dict.fromkeys("ABDEF", ("", "")) | {"C": ("not installed here", said)})
+        assert verdict in " ".join(capsys.readouterr().out.split())
+
+
 def test_nothing_is_left_of_an_environment():
     with lesson_13.Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
         assert env.python(lesson_13.STATE) == "2.20.0 cpu [1.0, 1.0] []"
         assert env.python("import numpy") == "ModuleNotFoundError: No module named 'numpy'"
+        assert env.python("import os; print(os.getcwd(), os.environ.get('CUDA_VISIBLE_DEVICES'))") == "work None"
         folder = env.folder
     assert not folder.exists()
 

@@ -100,20 +100,23 @@ class Finished:
 _running: set[subprocess.Popen[str]] = set()
 
 
-def run_command(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Finished:
+def run_command(
+    command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Finished:
     """Run a command; when its time is up, or at Ctrl-C, kill it with all that it started.
 
     Args:
         command: program and arguments; no shell.
         timeout: seconds.
         env: its environment variables; None for ours.
+        folder: where it runs; None for our own.
 
     Raises:
         OSError: the program cannot be started.
     """
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     start = time.perf_counter()
-    with subprocess.Popen(command, env=env, encoding="utf-8", errors="replace", **pipes) as process:
+    with subprocess.Popen(command, env=env, cwd=folder, encoding="utf-8", errors="replace", **pipes) as process:
         _running.add(process)
         status, out, err = None, "", ""
         try:

@@ -156,7 +156,7 @@ def files_of(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> d
 
 
 def owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """Return for each file of code the packages whose RECORD lists it; lesson 13 shows it.
+    """Return for each file of code the packages whose RECORD lists it; lesson 13b shows it.
 
     Args:
         folder: where the packages lie; None for this environment.
