@@ -101,12 +101,18 @@ def check_unmoved(
                 weights.assign(rng.normal(0, 0.1, weights.shape))
         spot = rng.integers(1, 256, 16, dtype=np.uint8)  # 4 x 4 pixels, far from every border
         here = _answer(model, spot, 0, 0)
+        if not (here.min() >= 0 and abs(here.sum() - 1) < 0.02):  # so wide for networks of 16 bits
+            raise checks.NotYet(
+                f"its ten numbers go down to {here.min():.2g} and add up to {here.sum():.3g}; probabilities are "
+                "at least 0 and add up to 1. Which activation makes such numbers?"
+            )
         for down, right in [(0, 1), (1, 0), (0, -2), (-2, 0), (1, 2)]:
             gap = float(np.abs(_answer(model, spot, down, right) - here).max())
             if gap > 1e-4:
                 raise checks.NotYet(
                     f"with random weights, a spot of 4 x 4 pixels that moves by {right} to the right and {down} down "
-                    f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? Yours: "
+                    f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (Or see "
+                    "the convolutions together more than 11 x 11 pixels, so that the border comes in?) Yours: "
                     f"{', '.join(type(layer).__name__ for layer in model.layers)}."
                 )
         pairs = [(one, rng.permutation(one)) for one in (spot, spot // 16)]  # strong ink may saturate every answer
@@ -170,12 +176,8 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
         )
     pixels = image[y : y + 3, x : x + 3]
     pictures = (image, pixels, weights, pixels * weights + 0.0)  # no -0
-    titles = (
-        f"{image.shape[0]} x {image.shape[1]} pixels",
-        "the nine in the box",
-        "times the filter",
-        "are nine products",
-    )
+    size = f"{image.shape[0]} x {image.shape[1]} pixels"
+    titles = (size, "the nine in the box", "times the filter", "are nine products")
     title = f"At row {y}, column {x}: nine pixels times nine weights, added up: {(pixels * weights).sum():.2f}"
     with figure(7.5, 2.5, ncols=4) as (drawn, axes):
         for one, picture, above in zip(axes, pictures, titles, strict=True):
