@@ -78,7 +78,7 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
     seen = np.bincount(np.concatenate([numbers for _, numbers, _ in calls]), minlength=count)
     if (seen != 1).any():
         number = int(np.flatnonzero(seen != 1)[0])
-        raise checks.NotYet(f"{said} computed with image {number} so often: {seen[number]}; once is right.")
+        raise checks.NotYet(f"{said} computed with image {number} {seen[number]} times; once is right.")
     used, sizes = [place for place, _, _ in calls], [len(numbers) for _, numbers, _ in calls]
     if sorted(used) != sorted(places) or len(set(sizes)) > 1:
         parts = ", ".join(f"{size} images on {place}" for place, size in zip(used, sizes, strict=True))
