@@ -310,20 +310,24 @@ def parts_table(measured: Mapping[str, Mapping[str, float]]) -> Table:
     return Table(rows, heads)
 
 
-def pieces(results: Sequence[np.ndarray], steps: int = 3) -> list[tuple[str, str, float, float]]:
-    """Return when the workers computed in the middle of a training, for `plots.timeline`; else they exchange or wait.
+def pieces(runs: Mapping[str, Sequence[np.ndarray]], steps: int = 3) -> dict[str, list[tuple[str, str, float, float]]]:
+    """Return when the workers computed in the middle of each run, for `plots.timeline`; else they exchange or wait.
 
     Args:
-        results: each worker's notes, as for `parts`.
-        steps: how many of the last worker's steps to show, with all that happens meanwhile.
+        runs: each worker's notes, as for `parts`, for each run.
+        steps: of the slowest run's last worker; all runs are cut to the time that they took, so that they compare.
     """
-    middle = len(results[-1]) // 2
-    begin, end = results[-1][middle, BEGAN], results[-1][middle + steps, BEGAN]
-    drawn = []
-    for worker, notes in enumerate(results):
-        for began, computed, _, _ in notes[(notes[:, EXCHANGED] > begin) & (notes[:, BEGAN] < end)]:
-            drawn.append((f"worker {worker}", "compute", began, computed))
-    return drawn
+    lasts = [results[-1][len(results[-1]) // 2 :] for results in runs.values()]
+    length = max(last[min(steps, len(last) - 1), BEGAN] - last[0, BEGAN] for last in lasts)
+    length = min(length, *(last[-1, EXCHANGED] - last[0, BEGAN] for last in lasts))
+    shown = {}
+    for (name, results), last in zip(runs.items(), lasts, strict=True):
+        begin, end = last[0, BEGAN], last[0, BEGAN] + length
+        shown[name] = [(f"worker {len(results) - 1}", "compute", end, end)]  # no width: each panel reaches the end
+        for worker, notes in enumerate(results):
+            for began, computed, _, _ in notes[(notes[:, COMPUTED] > begin) & (notes[:, BEGAN] < end)]:
+                shown[name].append((f"worker {worker}", "compute", max(began, begin), min(computed, end)))
+    return shown
 
 
 # ---------------------------------------------------------------------------------------------- TensorFlow's servers
@@ -545,7 +549,10 @@ def _reduce(process, addresses, source, name, given):  # noqa: ANN001, ANN202
         except NotImplementedError:
             found = ["..."]
         except Exception as error:
-            more = " (It runs in fresh processes: import inside the function.)" if type(error) is NameError else ""
+            more = {
+                NameError: " (It runs in fresh processes: import inside the function.)",
+                KeyError: " (A rank sends to others, and receives from others.)",
+            }.get(type(error), "")
             found = f"it stopped at rank {process} with {type(error).__name__}: {error}{more}"
         answers.append(found)
         if same(isinstance(found, str) or "..." in found):

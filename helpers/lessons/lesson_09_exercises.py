@@ -179,6 +179,7 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
             new = step, weights(step)
             deaths += _judge_deaths(save, newest, disk, old, new, "")
             _save(save, disk, *new, "")
+            deaths += _judge_deaths(save, newest, disk, new, new, "saved once; ")
             kept.append((copy.deepcopy(disk), new))
             old = new
         for one, new in kept:  # a new process knows the disk alone
@@ -247,7 +248,9 @@ def _judge_newest(
         close = came and one and came[0] == one[0] and len(came[1]) == len(one[1])
         if came is one is None or (close and np.allclose(came[1], one[1], rtol=1e-6, atol=0)):
             return one
-    raise checks.NotYet(f"{when}, newest(disk): expected {' or '.join(map(str, expected))}, actual {came}")
+    raise checks.NotYet(
+        f"{when}, newest(disk): expected {' or '.join(dict.fromkeys(map(str, expected)))}, actual {came}"
+    )
 
 
 @checks.verdict
@@ -341,14 +344,19 @@ def _deliver(receive: Callable[[dict, int, np.ndarray], object]) -> Callable[[np
     def receive_all(weights: np.ndarray, deliveries: list[tuple[int, np.ndarray]]) -> object:
         server: dict[str, Any] = {"weights": weights.copy(), "done": set()}
         for number, gradient in deliveries:
-            answer = receive(server, number, gradient)
+            given = gradient.copy()
+            answer = receive(server, number, given)
+            if not np.array_equal(given, gradient):
+                raise checks.NotYet(f"The gradient of step {number} was changed; work on a copy.")
             if not isinstance(server["done"], set | frozenset):
                 kind = type(server["done"]).__name__
                 raise checks.NotYet(
                     f'server["done"] is {kind} after step {number}; expected a set (`add` returns None).'
                 )
-        if not server["done"] and np.array_equal(server["weights"], weights):  # nothing happened
-            return answer if answer is ... else None
+        if not server["done"] and np.array_equal(server["weights"], weights):
+            if answer is ...:
+                return answer
+            raise checks.NotYet("`server` is unchanged; expected new weights, and the step's number in its set.")
         return {"weights": np.round(server["weights"], 9).tolist(), "done": sorted(server["done"])}
 
     return receive_all
