@@ -194,7 +194,7 @@ def test_the_lesson_keeps_the_rules(lesson):
 
 @pytest.mark.slow
 def test_a_lesson_from_the_template_keeps_the_rules_and_passes_its_tests(tmp_path):
-    for name in ("helpers", "tests"):
+    for name in ("helpers", "tests", "notebooks", "classroom"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("conftest.py", "pyproject.toml", "workshop.py"):
         shutil.copy(ROOT / name, tmp_path)
@@ -213,7 +213,7 @@ def test_a_lesson_from_the_template_keeps_the_rules_and_passes_its_tests(tmp_pat
     code = [str(path) for path in written if path.suffix in (".py", ".ipynb")]
     python("-m", "ruff", "check", *code)
     python("-m", "ruff", "format", "--check", *code)
-    files = [f"tests/{name}.py" for name in ("test_exercises", "test_format", "test_house")]
+    files = [f"tests/{name}.py" for name in ("test_classroom", "test_exercises", "test_format", "test_house")]
     output = python("-m", "pytest", "-q", "--all", "-p", "no:cacheprovider", "-k", "99-add", *files)
     assert re.search(r"\b[12]\d passed", output), output
 

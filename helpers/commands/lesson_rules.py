@@ -32,7 +32,7 @@ METADATA = {
 }
 CELL_METADATA = ("tags", "jupyter")
 NOTE = "note: "  # begins what fails nothing
-_FIX = "python -m helpers format"
+_FIX = "python3 workshop.py format"
 _PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
     r"|/[^\s'\"<>]*/(?:site-packages|dist-packages)/[^\s'\"<>]*"

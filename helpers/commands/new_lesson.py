@@ -15,10 +15,11 @@ from helpers.judge import mistakes
 
 TEMPLATE = Path(__file__).parent / "template"
 TITLE = "Verb the noun"  # what the template holds in its place
+LINKS = "LINKS"  # stands where the new lesson links its neighbours
 PLACE_OF_NUMBER = re.compile(r"(?<=lesson[_ ])NN\b|(?<=mistakes/)NN\b|(?<=\n\[)NN\b", re.IGNORECASE)
 NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
-  2. Link it with the lessons beside it, after the recap of each, and list it in README.md.
+  2. Link it after the recap of the lessons beside it, and list it in README.md.
   3. python3 workshop.py format, then store {number}: until then the outputs are the template's.
   4. python3 workshop.py lint {number}, then test {number}.
 docs/write-a-lesson.md has more."""
@@ -60,7 +61,20 @@ def begin(number: str, title: str) -> list[Path]:
     if taken := [path for path in [*others, *places.values()] if path.exists()]:
         raise WorkshopError(f"The number {number} is taken: there is {short(taken[0])}.", next="Take another number.")
     for source, place in places.items():
-        shown = json.dumps(title, ensure_ascii=False)[1:-1]
-        text = (TEMPLATE / source).read_text(encoding="utf-8").replace(TITLE, shown)
+        text = (TEMPLATE / source).read_text(encoding="utf-8")
+        for words, shown in ((TITLE, title), (LINKS, _links(f"{name}.ipynb"))):
+            text = text.replace(words, json.dumps(shown, ensure_ascii=False)[1:-1])
         write(place, PLACE_OF_NUMBER.sub(number, text))
     return list(places.values())
+
+
+def _links(name: str) -> str:
+    """Return the links to the lessons before and after the one in the file `name`, as Markdown."""
+    others = lesson_files.every()
+    before, after = ([path for path in others if path.name < name], [path for path in others if path.name > name])
+    links = []
+    for words, paths in (("Previous", before[-1:]), ("Next", after[:1])):
+        for path in paths:
+            title = lesson_files.read(path).cells[0].source.splitlines()[0].lstrip("# ")
+            links.append(f"[{words}: {title}]({path.name})")
+    return " | ".join(links)
