@@ -285,8 +285,10 @@ def check_to_all(learner: Callable, found: Mapping[str, list[float]], train: Cal
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         known = np.float32([[1, 1, 0, 1], [2, 5, 3, 4], [0, 0, 0, 0], [-1, -2, -1, -3]])
+        close = np.float32([[1, 1 + 1e-6, 0, 1]])
         drawn = [(rng.integers(-2, 3, (n, 4)) / np.float32(4), rng.normal(size=n)) for n in (1, 4, 4, 60)]
-        return [(known, np.float32([5, -2, 0.5, 1])), *((a.astype("f"), b.astype("f")) for a, b in drawn)]
+        few = [(known, np.float32([5, -2, 0.5, 1])), (close, np.float32([3]))]
+        return [*few, *((a.astype("f"), b.astype("f")) for a, b in drawn)]
 
     yield checks.judge_function(learner, to_all, cases)
     print(losses_table({**found, "JAX, with your rule": train(learner)}))
