@@ -192,11 +192,14 @@ def test_the_pages_have_the_address_of_the_project_s_file():
 
 
 def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
-    page = '<!-- address -->\n<!-- end of address -->\nREPOSITORY = ""  # where\n'
+    page = (
+        '<!-- address -->\n<!-- end of address -->\n<!-- folder -->\n<!-- end of folder -->\nREPOSITORY = ""  # where\n'
+    )
     published = {"Repository": "https://github.com/some-one/course", "Book": "https://some-one.github.io/course"}
     monkeypatch.setattr(host, "addresses", lambda: published)
     text = address.written(page)
     assert text.count("](https://some-one.github.io/course") == 2 and "/v2/gh/some-one/course/HEAD" in text
+    assert text.count("](https://github.com/some-one/course)") == 1  # the folder's page
     assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
     monkeypatch.setattr(host, "addresses", dict)
     assert address.written(text) == page

@@ -1,4 +1,4 @@
-"""Write the course's address, from pyproject.toml, where pages need it: README's ways in, and the cell for Colab."""
+"""Write the course's address, from pyproject.toml, where pages need it: the ways in, the folder, the cell for Colab."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.compute import host
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "hosted.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "hosted.md")
 WAYS_IN = re.compile(r"(?<=<!-- address -->\n).*?(?=<!-- end of address -->)", re.DOTALL)
+FOLDER = re.compile(r"(?<=<!-- folder -->\n).*?(?=<!-- end of folder -->)", re.DOTALL)
 CELL = re.compile(r'(?<=^REPOSITORY = ")[^"]*(?=")', re.MULTILINE)
 
 
@@ -21,8 +22,11 @@ def outdated() -> dict[Path, str]:
 
 def written(text: str) -> str:
     """Return a page's text with the address in it; without it where the course is not published."""
+    repository = host.addresses().get("Repository", "")
+    folder = f"The folder: on [the course's page]({repository}) choose *Code*, then *Download ZIP*.\n"
     text = WAYS_IN.sub(lambda _: ways_in(), text)
-    return CELL.sub(lambda _: host.addresses().get("Repository", ""), text)
+    text = FOLDER.sub(lambda _: folder if repository else "", text)
+    return CELL.sub(lambda _: repository, text)
 
 
 def ways_in() -> str:
