@@ -21,7 +21,7 @@ os.environ.setdefault("ANYGPU_PATIENCE", "6")  # lesson 09 limits its own second
 # A shell lets what it starts in the background ignore Ctrl-C, with all its children: tests that press it would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The workers end at about the same time if what takes longest begins first; --durations tells what that is.
+# Two workers end at about the same time if what takes longest begins first; --durations tells what that is.
 LONGEST = ("test_exercises", "test_training", "test_workshop", "test_trace", "test_suite", "test_tile", "test_checks")
 
 # They share what one process saw of each backend.

@@ -13,8 +13,6 @@ from helpers.errors import WorkshopError
 from helpers.measure import workload
 
 PASSES_ON = True
-WORKER_BYTES = 3 * 2**30  # a kernel that trains, a browser, pytest itself
-MOST_WORKERS = 4  # a training takes several cores itself
 LESSONS = (
     "--nbval-lax",
     "--nbval-current-env",
@@ -22,9 +20,9 @@ LESSONS = (
     "--nbval-kernel-startup-timeout=300",
     f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
 )
-# conftest.py says what stays together, and what begins first.
+# Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
 # A test that ends its process ends the run: pytest-xdist would try it again in each new process, and may hang.
-SIDE_BY_SIDE = ("--dist=loadscope", "--max-worker-restart=0")
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--max-worker-restart=0")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only what a browser shows: each lesson in JupyterLab, its exercises answered; the book; the taster",
     )
-
-
-def workers() -> int:
-    """Return how many tests run at once: one more than cores, since many wait, as far as memory goes."""
-    import psutil
-
-    return max(1, min((os.cpu_count() or 1) + 1, psutil.virtual_memory().total // WORKER_BYTES, MOST_WORKERS))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
     if lessons:
         rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in lessons)]
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
-    everything = (
-        [] if named else [f"--numprocesses={workers()}", *SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
-    )
+    everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
     chosen = ["--all", "-m", "browser"] if args.browser else ["--all"] if args.all else []
     return int(pytest.main([*LESSONS, *chosen, *everything, *rest]))
