@@ -68,7 +68,7 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
 
     _check(folder)
     lessons = {path.stem: without_solutions(lesson_files.read(path)) for path in paths}
-    titles = {stem: lesson.cells[0].source.splitlines()[0].lstrip("# ") for stem, lesson in lessons.items()}
+    titles = {stem: lesson_files.title(lesson) for stem, lesson in lessons.items()}
     links = [f"- [{title}](notebooks/{stem}.ipynb)" for stem, title in titles.items()]
     written = {stem: nbformat.writes(lesson) + "\n" for stem, lesson in lessons.items()}
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -164,6 +164,11 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
     return found
 
 
+def title(notebook: NotebookNode) -> str:
+    """Return the heading with which a lesson begins, without its mark."""
+    return notebook.cells[0].source.splitlines()[0].lstrip("# ")
+
+
 def facts(notebook: NotebookNode) -> dict[str, str]:
     """Return what `workload.banner` left in the outputs: device, dataset and profile of the run, or nothing."""
     for cell in notebook.cells:

@@ -75,6 +75,5 @@ def _links(name: str) -> str:
     links = []
     for words, paths in (("Previous", before[-1:]), ("Next", after[:1])):
         for path in paths:
-            title = lesson_files.read(path).cells[0].source.splitlines()[0].lstrip("# ")
-            links.append(f"[{words}: {title}]({path.name})")
+            links.append(f"[{words}: {lesson_files.title(lesson_files.read(path))}]({path.name})")
     return " | ".join(links)

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from helpers.judge.trace import Request, Trace
 
-LINE = (
-    128  # bytes of a cache line, in NVIDIA's GPUs and the L2 of AMD's Instinct MI200 and MI300; 64 in most processors
-)
+# Bytes of a cache line, in NVIDIA's GPUs and the L2 of AMD's Instinct MI200 and MI300; 64 in most processors.
+LINE = 128
 TOGETHER = 32  # work-items that ask at once
 BANKS, WORD = 32, 4  # of local memory: how many there are, and how many bytes one of them hands out at once
 

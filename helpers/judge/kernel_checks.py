@@ -214,7 +214,7 @@ def _judge_trace(
     needed = math.ceil(n / elements)  # so many work-items have something to do
     out = np.zeros_like(reference(*given))
     items = math.ceil(needed / group) * group
-    launch = f"n = {n}, {items} work-items in groups of {group}"
+    launch = describe_launch(n, [items], [group])
     traced = record(kernel, launch, items, group, [*given, out, np.int32(n)])
     if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
         expect_writes(traced, launch, kernel)
@@ -392,7 +392,7 @@ def run_guarded(
     arguments = [inputs[name].inside if name in inputs else value for name, value in given.items()]
     groups = np.atleast_1d(group)
     started = -(-np.atleast_1d(items) // groups) * groups
-    launch = f"n = {n}, {_times(started)} work-items in groups of {_times(groups)}"
+    launch = describe_launch(n, started, groups)
     print(launch, flush=True)  # the last line of a process that ends early
     kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *arguments, output.inside, np.int32(n))
     for name, buffer in {**inputs, "the output": output}.items():
@@ -408,8 +408,9 @@ def run_guarded(
     return values
 
 
-def _times(sizes: Sequence[int]) -> str:
-    return " x ".join(map(str, sizes))
+def describe_launch(n: int, items: Sequence[int], group: Sequence[int]) -> str:
+    """Return in words what is launched: the last argument, the work-items and the size of a group in each dimension."""
+    return f"n = {n}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
 
 
 def find_unwritten(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -147,7 +147,7 @@ class Peers:
 
         Raises:
             EOFError: the other process is gone (ConnectionResetError on some systems).
-        TimeoutError: it has sent nothing for `patience` seconds.
+            TimeoutError: it has sent nothing for `patience` seconds.
         """
         if not self._connections[other].poll(self.patience):
             raise TimeoutError(f"rank {other} has sent rank {self.rank} nothing for {self.patience:g} s")

@@ -186,7 +186,7 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
     records = []
     for x, expected, n, items in launches:
         if math.prod(items) <= RECORDED:
-            launch = f"n = {n}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
+            launch = kernel_checks.describe_launch(n, items, group)
             given = [x, np.zeros_like(expected), np.int32(n)]
             records.append(one := kernel_checks.record(kernel, launch, items, group, given))
             kernel_checks.expect_writes(one, launch, kernel)

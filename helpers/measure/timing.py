@@ -267,8 +267,8 @@ def needed(runs: int) -> float:
     """Return how many spreads the gap between two medians must exceed before a difference may be claimed.
 
     From ENOUGH runs on it is one. With 5 runs each, two timings of the *same* work differ by more than one spread in 14
-    of 100 cases, so fewer runs need a larger gap: ENOUGH / runs of it. Then at most 1 of 100 comparisons
-    of the same work ends in a claim, for noise of several shapes (simulated in tests/test_timing.py).
+    of 100 cases, so fewer runs need a larger gap: ENOUGH / runs of it. Then at most 1 of 100 comparisons of
+    the same work ends in a claim, for noise of several shapes (simulated in tests/test_timing.py).
     """
     return max(1.0, ENOUGH / runs)
 
