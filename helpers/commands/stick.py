@@ -69,7 +69,7 @@ LAPTOPS = {
     "linux": Laptop("Linux, Intel or AMD processor", "Linux", "x86_64", "linux", manylinux("x86_64")),
     "linux-arm": Laptop("Linux, Arm processor", "Linux", "aarch64", "linux", manylinux("aarch64")),
     "intel-mac": Laptop(
-        "Mac with Intel processor, macOS 14 or newer", "Darwin", "x86_64", "darwin", ("macosx_14_0_x86_64",)
+        "Mac with Intel processor, macOS 13 or newer", "Darwin", "x86_64", "darwin", ("macosx_13_0_x86_64",)
     ),
 }
 PYTHONS = ("3.11", "3.12", "3.13")
