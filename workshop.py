@@ -81,7 +81,7 @@ FAMILIES = {
 ROCM = """\
 AMD's packages come from AMD's own index, for Linux and Python 3.12, so there is no lock for them. These commands follow
 AMD's documentation for ROCm 10.1 and were not verified on hardware. Put your GPU's name where gfx1201 stands
-(docs/amd-linux.md lists the names), and be a member of the groups render and video.
+(`amd-smi static --asic` shows it), and be a member of the groups render and video.
 
   python3.12 -m venv .venv-rocm
   . .venv-rocm/bin/activate
