@@ -232,7 +232,7 @@ def test_search_the_lessons_and_the_taster_are_reached_from_the_front_page(opene
     opened.locator("a.right-next").click()
     assert opened.url.endswith("docs/start.html")
     opened.goto((site / "index.html").as_uri())
-    opened.get_by_role("link", name="What it also computes").click()
+    opened.get_by_role("link", name="What your GPU also computes").click()
     opened.get_by_role("link", name="To the lessons").click()
     assert opened.url.endswith("index.html")
 
