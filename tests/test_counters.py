@@ -96,7 +96,7 @@ def test_lesson_02s_products_are_counted_as_their_indices_say():
     n, k = 32, np.arange(32)[:, None]
     given = [floats(n * n)] * 3 + [np.int32(n)] * 3
     found = counted(lesson_02.MULTIPLY, "multiply", (n, n), (n, 1), given)
-    row, column = np.arange(n * n) % n, np.arange(n * n) // n
+    row, column = np.arange(n * n) // n, np.arange(n * n) % n
     assert found["a[row * k + i]"].needed == lines_of(row * n + k)
     assert found["b[i * n + column]"].needed == lines_of(k * n + column)
     assert found["c[row * n + column]"].needed == lines_of(row * n + column)

@@ -22,7 +22,7 @@ def launch_of(bench, source=MULTIPLY):
     kernel = cl.Kernel(opencl.build(bench.queue.context, source), "multiply")
 
     def launch(a, b, c, m, n, k):
-        kernel(bench.queue, (m, n), None, a, b, c, np.int32(m), np.int32(n), np.int32(k))
+        kernel(bench.queue, (n, m), None, a, b, c, np.int32(m), np.int32(n), np.int32(k))
 
     return launch
 
@@ -69,6 +69,11 @@ def test_bandwidth_is_the_bytes_of_both_arrays_over_time(bench, monkeypatch, cap
     monkeypatch.setattr(lesson_02.timing, "measure", lambda *_, **__: run)
     assert lesson_02.bandwidth(bench.queue, 2**16) == pytest.approx(8 * 2**16 / 0.5 / 1e9)
     assert "GB/s, read and written" in capsys.readouterr().out
+
+
+def test_the_peak_is_far_above_one_chain_of_additions(bench, capsys):
+    assert lesson_02.peak(bench.queue) > 2
+    assert "GFLOP/s" in capsys.readouterr().out
 
 
 def test_with_tiles_the_loads_of_a_multiplication_are_two_over_t():

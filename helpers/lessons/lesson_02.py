@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +14,9 @@ import numpy as np
 from helpers.compute import opencl
 from helpers.compute.host import cpu_name
 from helpers.judge import checks, kernel_checks, trace
-from helpers.judge.checks import NotYet
+from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
+from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 MULTIPLY = """
 __kernel void multiply(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
-    int row = get_global_id(0), column = get_global_id(1);
+    int column = get_global_id(0), row = get_global_id(1);
     float sum = 0;
     for (int i = 0; i < k; i++) {
         sum += a[row * k + i] * b[i * n + column];
@@ -42,8 +41,9 @@ __kernel void tiled(__global const float *a, __global const float *b, __global f
     int column = get_global_id(0), row = get_global_id(1);
     float sum = 0;
     for (int start = 0; start < k; start += T) {
-        a_tile[y][x] = row < m && start + x < k ? a[row * k + start + x] : 0;
-        b_tile[y][x] = start + y < k && column < n ? b[(start + y) * n + column] : 0;
+        int in_a = row < m && start + x < k, in_b = start + y < k && column < n;
+        a_tile[y][x] = in_a ? a[row * k + start + x] : 0;
+        b_tile[y][x] = in_b ? b[(start + y) * n + column] : 0;
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int i = 0; i < T; i++) {
             sum += a_tile[y][i] * b_tile[i][x];
@@ -53,6 +53,18 @@ __kernel void tiled(__global const float *a, __global const float *b, __global f
     if (row < m && column < n) {
         c[row * n + column] = sum;
     }
+}
+"""
+PEAK = """
+__kernel void peak(__global VECTOR *out, float factor) {
+    VECTOR sums[8], total = 0;
+    for (int chain = 0; chain < 8; chain++) sums[chain] = (VECTOR)(get_global_id(0));  // differs for each work-item
+    for (int i = 0; i < 1000; i++) {
+        #pragma unroll
+        for (int chain = 0; chain < 8; chain++) sums[chain] = sums[chain] * factor + (VECTOR)(chain + 1);
+    }
+    for (int chain = 0; chain < 8; chain++) total += sums[chain];
+    out[get_global_id(0)] = total;
 }
 """
 
@@ -72,7 +84,7 @@ def round_up(number: int, step: int) -> int:
 
 @checks.verdict
 def check_multiply(source: str) -> Iterator[str]:
-    """Lesson 02, exercise 1: C = A B, each work-item one element, dimension 0 gives the row."""
+    """Lesson 02, exercise 1: C = A B, each work-item one element, dimension 0 gives the column."""
     yield checks.judge_in_subprocess(judge_multiply, source=source)
 
 
@@ -83,15 +95,12 @@ def check_tiled(source: str) -> Iterator[str]:
 
 
 @checks.verdict
-def check_tile_needed(learner: Callable[[float, float], int]) -> Iterator[str]:
-    """Lesson 02, exercise 3: the smallest tile that brings a kernel to the bend of the roofline."""
+def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
+    """Lesson 02, exercise 3: the GB/s that a kernel asks for, from its GFLOP/s and its loads for a multiplication."""
     yield checks.judge_function(
         learner,
-        lambda peak, bandwidth: math.ceil(4 * peak / bandwidth),
-        lambda rng: [
-            *((100, 50), (400, 25), (30, 40), (67_000, 3_350), (10, 3)),
-            *((int(rng.integers(50, 9_000)), int(rng.integers(20, 900))) for _ in range(9)),
-        ],
+        lambda gflops, loads: 2.0 * gflops * loads,
+        lambda rng: [(10, 2), (4_360, 2), (5_610, 0.125), *((int(rng.integers(1, 999)), 2 / n) for n in range(1, 9))],
     )
 
 
@@ -132,12 +141,10 @@ class Grid:
 
     group: tuple[int, int]  # work-items of a work-group in both dimensions
     block: int = 1  # rows and columns of C that a work-item computes
-    row_first: bool = False  # whether dimension 0 counts rows; otherwise columns
 
     def items(self, m: int, n: int) -> tuple[int, int]:
         """The work-items for an m x n matrix, in whole work-groups."""
-        first, second = (m, n) if self.row_first else (n, m)
-        across, down = (-(-length // self.block) for length in (first, second))
+        across, down = (-(-length // self.block) for length in (n, m))
         return round_up(across, self.group[0]), round_up(down, self.group[1])
 
     def text(self, m: int, n: int, k: int) -> str:
@@ -157,7 +164,7 @@ SMALL = (6, 9, 7)  # of the recorded launch; no multiple of a tile or of a block
 
 def judge_multiply(source: str) -> str:
     """Judge the kernel of lesson 02's exercise 1; called in a subprocess."""
-    grid = Grid((1, 1), row_first=True)
+    grid = Grid((1, 1))
     kernel = kernel_checks.build(source, "multiply")
     return f"{_judge_product(kernel, grid, _judge_trace(kernel, grid))} on {opencl.name(kernel.device)}"
 
@@ -173,6 +180,8 @@ def judge_tiled(source: str) -> str:
         grid = Grid((tile, tile))
         try:
             traced = _judge_trace(kernel, grid)
+            if not any(touch.reads for touch in traced.touches):
+                raise NotDone("the kernel loads nothing yet.")
             tried = _judge_product(kernel, grid, traced)
             if "async_work_group" not in source:  # all copy together, but the recorder counts the first work-item
                 turns = -(-SMALL[2] // tile)
@@ -320,43 +329,6 @@ def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str)
     show(drawn, f"{title}. {'. '.join(words)}.")
 
 
-def roofline(
-    points: Mapping[str, tuple[float, float]], bandwidth: float, ceilings: Mapping[str, float], title: str
-) -> None:
-    """Draw how fast each program is under the device's measured ceilings (Williams, Waterman, Patterson, 2009).
-
-    Args:
-        points: for each program the operations for each byte that it asks of global memory, and its GFLOP/s.
-        bandwidth: what the device's memory delivers, in GB/s.
-        ceilings: what arithmetic delivers, in GFLOP/s: first the peak, then lower marks, which are dashed.
-        title: the message of the figure, with the device.
-    """
-    (name_of_peak, peak), *lower = ceilings.items()
-    bend = peak / bandwidth
-    reach = [bend, *(asked for asked, _ in points.values())]
-    left, right = min(reach) / 4, max(reach) * 4
-    texts = {"textcoords": "offset points", "ha": "right", "fontsize": 9}
-    with figure(7.5, 4.2) as (drawn, axes):
-        axes.plot([left, bend, right], [left * bandwidth, peak, peak], color="black", lw=1.6)
-        axes.annotate(f"{name_of_peak}: {peak:.3g} GFLOP/s", (right, peak), xytext=(0, 5), **texts)
-        axes.annotate(f"bend: {bend:.3g} FLOP/byte", (right, peak), xytext=(0, -14), **texts)
-        axes.annotate(f"memory: {bandwidth:.3g} GB/s", (bend / 3, peak / 3), xytext=(-8, 4), **texts)
-        for name, speed in lower:
-            axes.axhline(speed, color="black", lw=1, ls="--", label=f"{name}: {speed:.3g} GFLOP/s")
-        looks = ((ORANGE, "o"), (SKY, "v"), (PINK, "^"), (GREEN, "D"))
-        for (name, (asked, speed)), (colour, marker) in zip(points.items(), looks, strict=False):
-            label = f"{name}: {speed:.3g} GFLOP/s"
-            axes.plot(asked, speed, color=colour, marker=marker, ms=9, alpha=0.9, ls="", label=label)
-        speeds = [*ceilings.values(), *(speed for _, speed in points.values())]
-        axes.set(xscale="log", yscale="log", xlim=(left, right), ylabel="speed (GFLOP/s)", title=title)
-        axes.set(xlabel="operations for each byte that the kernel asks for (FLOP/byte)")
-        axes.set_ylim(min([left * bandwidth, *speeds]) / 2, 2.5 * max(speeds))
-        drawn.legend(loc="outside lower center", ncols=2, fontsize=9)
-    words = [f"{name}: {speed:.3g} GFLOP/s at {asked:.3g} FLOP/byte" for name, (asked, speed) in points.items()]
-    roofs = [f"memory {bandwidth:.3g} GB/s", *(f"{name} {speed:.3g} GFLOP/s" for name, speed in ceilings.items())]
-    show(drawn, f"{title}. Ceilings: {', '.join(roofs)}; the bend at {bend:.3g} FLOP/byte. {'; '.join(words)}.")
-
-
 # ---------------------------------------------------------------------------------------------------- its benchmark
 
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
@@ -377,8 +349,29 @@ def bandwidth(queue: cl.CommandQueue, floats: int) -> float:
         lambda: copy(queue, (floats // 4,), None, there, back), label=f"copy of {4 * floats / 2**20:.0f} MiB",
         device=opencl.name(queue.device), on=queue,
     )  # fmt: skip
-    print(f"{8 * floats / run.median / 1e9:.3g} GB/s, read and written. {run}")
+    print(f"bandwidth: {8 * floats / run.median / 1e9:.3g} GB/s, read and written. {run}")
     return 8 * floats / run.median / 1e9
+
+
+def peak(queue: cl.CommandQueue) -> float:
+    """Time and print a kernel that only computes; return GFLOP/s.
+
+    Eight chains of multiply-adds run side by side in the device's vectors, and never leave the registers: none waits
+    for memory, and the chains need not wait for each other.
+    """
+    import pyopencl as cl
+
+    width = max(4, queue.device.preferred_vector_width_float)
+    kernel = cl.Kernel(opencl.build(queue.context, f"#define VECTOR float{width}\n{PEAK}"), "peak")
+    items, steps, chains = 2**14, 1000, 8  # the last two as in PEAK
+    out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * width * items)
+    run = timing.measure(
+        lambda: kernel(queue, (items,), None, out, np.float32(0.5)), label="multiply-adds",
+        device=opencl.name(queue.device), on=queue,
+    )  # fmt: skip
+    found = 2 * chains * width * steps * items / run.median / 1e9
+    print(f"peak: {found:.3g} GFLOP/s. {run}")
+    return found
 
 
 class MatmulBenchmark:
