@@ -44,15 +44,6 @@ def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
     assert done.stderr == ""
 
 
-def test_loads_count_what_they_did():
-    loads = lesson_00.loads(devices.pick([devices.ask("opencl")]))
-    assert [load.rate for load in loads.values()] == [0.0] * 2
-    for load in loads.values():
-        load()
-    one, most = (load.rate for load in loads.values())
-    assert one > 1e6 and most > 2 * one
-
-
 def test_a_function_that_never_returns_is_stopped(monkeypatch, capsys):
     def fool():
         while True:

@@ -65,11 +65,6 @@ def draw_rounds():
     lesson_02.rounds(trace.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
 
 
-def draw_roofline():
-    points = {"naive": (0.25, 4.0), "blocked": (2.5, 200.0)}
-    lesson_02.roofline(points, 70.0, {"peak": 460.0, "one chain": 4.0}, "under the roof")
-
-
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
 RUNS = {
     "whole": [("CPU:0", "forward", 5.0, 5.4), ("CPU:1", "back", 5.4, 6.0)],
@@ -93,14 +88,6 @@ RUNS = {
             ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
         ),
         (draw_rounds, ["two rounds", "Round 1: 32 loads, each used 4 times", "Round 2: 32 loads, each used 4 times"]),
-        (
-            draw_roofline,
-            ["under the roof", "memory 70 GB/s", "one chain 4 GFLOP/s", "blocked: 200 GFLOP/s at 2.5 FLOP/byte"],
-        ),
-        (
-            lambda: lesson_00.busy_and_work({"one": [50.0], "many": []}, {"one": 1e9, "many": 2e10}, "a device"),
-            ["one: 50 %, 1 (5 %)", "many: no monitor, 20 (100 %)"],
-        ),
         (
             lambda: lesson_03.points(tile.infer(tile.parse(CUMULATIVE), [(3,)]), "I"),
             ["i = 0: 0; i = 1: 0, 1; i = 2: 0, 1, 2."],

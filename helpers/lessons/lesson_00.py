@@ -34,12 +34,12 @@ FEW = 10  # products; an honest load computes thousands in a tenth of a second
 NEIGHBOURS = 0.1  # of all cores: what other programs may use before a lower utilisation needs an explanation
 # What a learner's `fool` must do without.
 LIBRARIES = {"numpy", "scipy", "jaxlib", "keras", "helpers", *(one.module for one in devices.FRAMEWORKS.values())}
-MATRIX = 1536  # the same of the loads for a device: 9 MiB, and 3.6 billion multiply-adds for a product
+MATRIX = 1536  # the same of the work for a device: 9 MiB, and 3.6 billion multiply-adds for a product
 SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
-# Multiply and add in registers: no memory traffic, all arithmetic. TYPE is float or float16.
+# Multiply and add in registers: no memory traffic, all arithmetic.
 MULTIPLY_ADD = """
-__kernel void multiply_add(__global TYPE *x, const int rounds) {
-    TYPE v = x[get_global_id(0)];
+__kernel void multiply_add(__global float *x, const int rounds) {
+    float v = x[get_global_id(0)];
     for (int r = 0; r < rounds; r++)
         v = v * 0.999f + 0.001f;
     x[get_global_id(0)] = v;
@@ -181,27 +181,6 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inside))
 
 
-@checks.verdict
-def check_percentages(learner: Callable[[list, float, int], tuple[float, float]]) -> Iterator[str]:
-    """Lesson 00, exercise 3: the share of the time in which a kernel ran, and the share of the possible work."""
-
-    def right(kernels: list, seconds: float, lanes: int) -> tuple[float, float]:
-        running = sum(end - start for start, end, _ in kernels)
-        work = sum((end - start) * min(items, lanes) for start, end, items in kernels)
-        return 100 * running / seconds, 100 * work / (seconds * lanes)
-
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        """Sixteenths of a second and powers of two, so that no message shows the rounding of a float."""
-        yield from (([(0.0, 0.25, 1), (0.5, 1.0, 8)], 1.0, 4), ([(0.0, 1.0, 1)], 2.0, 4), ([], 1.0, 4))
-        for lanes in (4, 64, 4096) * 7:
-            seconds, count = float(rng.choice([0.5, 1.0, 2.0])), int(rng.integers(1, 6))
-            ends = (seconds * np.sort(rng.choice(17, 2 * count, replace=False)) / 16).tolist()
-            items = rng.choice([1, 7, 64, 1000, 4096, 100_000], count).tolist()
-            yield list(zip(ends[::2], ends[1::2], items, strict=True)), seconds, lanes
-
-    yield checks.judge_function(learner, right, cases)
-
-
 # ------------------------------------------------------------------------------------- watching, and its figures
 
 
@@ -264,80 +243,32 @@ def curves(watched: Mapping[str, Samples], unit: str) -> None:
     show(drawn, f"Utilisation over time, {unit}: before, during and after the work. {words}")
 
 
-def busy_and_work(percent: Mapping[str, list[float]], rates: Mapping[str, float], device: Device | str) -> None:
-    """Draw for each load how busy a monitor called the device, beside the work that was done.
-
-    Args:
-        percent: for each load the samples of the utilisation; empty where there is no monitor.
-        rates: for each load multiply-adds a second.
-        device: the device, or its name.
-    """
-    names, most = list(rates), max(rates.values())
-    middle = [float(np.median(percent[name])) if percent[name] else None for name in names]
-    said = ["no monitor" if value is None else f"{value:.0f} %" for value in middle]
-    done = [f"{rate / 1e9:.3g} ({100 * rate / most:.0f} %)" for rate in rates.values()]
-    with figure(7.5, 0.42 * len(names) + 1.4, ncols=2, sharey=True) as (drawn, (left, right)):
-        bars = left.barh(names, [value or 0 for value in middle], color=GREY)
-        left.bar_label(bars, said, padding=4, fontsize=9)
-        left.set(title="what the monitor says", xlabel="utilisation (%), median", xlim=(0, 135))
-        bars = right.barh(names, [rate / 1e9 for rate in rates.values()], color=BLUE)
-        right.bar_label(bars, done, padding=4, fontsize=9)
-        right.set(title="what was computed", xlabel="billions of multiply-adds a second", xlim=(0, 1.55e-9 * most))
-        left.invert_yaxis()
-        for axes in (left, right):
-            axes.grid(axis="y", visible=False)
-        drawn.suptitle(f"Busy is not the same as fast: {device}", fontsize=11, x=0.01, ha="left")
-    words = "; ".join(map("{}: {}, {}".format, names, said, done))
-    show(drawn, f"Utilisation, and billions of multiply-adds a second (share of the most), on {device}. {words}.")
+# --------------------------------------------------------------------------------------------- work for any device
 
 
-# -------------------------------------------------------------------------------------------- loads for any device
-
-
-class Load:
-    """Work for a device. Each call does one slice of about a tenth of a second, and waits until it is done.
-
-    Args:
-        run: does so many rounds of the work, and waits.
-        operations: how many multiply-adds are in a round.
-    """
-
-    def __init__(self, run: Callable[[int], object], operations: float) -> None:
-        self._run, self._operations, self._rounds = run, operations, 1
-        self._done = self._seconds = 0.0
-        run(1)  # compiles
-        # A fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one.
-        while self._timed() < SLICE / 2 and self._rounds < 10**8:
-            self._rounds *= 2
-
-    def _timed(self) -> float:
-        start = time.perf_counter()
-        self._run(self._rounds)
-        return time.perf_counter() - start
-
-    def __call__(self) -> None:
-        """Do one slice."""
-        self._seconds += self._timed()
-        self._done += self._rounds * self._operations
-
-    @property
-    def rate(self) -> float:
-        """Multiply-adds a second, over all calls so far."""
-        return self._done / self._seconds if self._seconds else 0.0
-
-
-def loads(device: Device) -> dict[str, Load]:
-    """Return loads that leave a device nearly empty or fill it, each under a name that says how; the fullest last."""
+def keep_busy(device: Device) -> Callable[[], None]:
+    """Return work that fills `device`: a call lasts about a tenth of a second, and waits until the work is done."""
     with caught_stderr():  # TensorFlow's log
-        return _kernels(device) if device.framework == "opencl" else _products(device)
+        run, rounds = _multiply_adds(device) if device.framework == "opencl" else _products(device), 1
+
+        def work() -> None:
+            run(rounds)
+
+        work()  # compiles
+        # A fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one.
+        while _seconds(work) < SLICE / 2 and rounds < 10**8:
+            rounds *= 2
+    return work
 
 
-def keep_busy(device: Device) -> Load:
-    """Return the fullest of the `loads`: a call keeps `device` busy for about a tenth of a second."""
-    return list(loads(device).values())[-1]
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
-def _kernels(device: Device) -> dict[str, Load]:
+def _multiply_adds(device: Device) -> Callable[[int], object]:
+    """Return a function that does so many multiply-adds with each of many numbers by an OpenCL kernel, and waits."""
     import pyopencl as cl
 
     from helpers.compute import opencl
@@ -347,31 +278,17 @@ def _kernels(device: Device) -> dict[str, Load]:
     context = cl.Context([chosen])
     queue = cl.CommandQueue(context)
     many = 4096 * chosen.max_compute_units
-    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=64 * many)  # 16 floats for each work-item
-    cl.enqueue_fill_buffer(queue, x, np.float32(0), 0, 64 * many)
-
-    def load(items: int, dtype: str, width: int, group: tuple[int] | None = None) -> Load:
-        kernel = cl.Kernel(opencl.build(context, f"#define TYPE {dtype}\n{MULTIPLY_ADD}"), "multiply_add")
-        return Load(lambda rounds: kernel(queue, (items,), group, x, np.int32(rounds)).wait(), items * width)
-
-    if device.kind == "cpu":  # groups of one: some drivers put neighbours into one vector by themselves
-        return {
-            "1 number at a time": load(many, "float", 1, (1,)),
-            "16 numbers at a time": load(many, "float16", 16, (1,)),
-        }
-    return {"1 work-item": load(1, "float", 1), f"{many:,} work-items": load(many, "float", 1)}
+    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4 * many)
+    cl.enqueue_fill_buffer(queue, x, np.float32(0), 0, 4 * many)
+    kernel = cl.Kernel(opencl.build(context, MULTIPLY_ADD), "multiply_add")
+    return lambda rounds: kernel(queue, (many,), None, x, np.int32(rounds)).wait()
 
 
-def _products(device: Device) -> dict[str, Load]:
-    """Loads of tiny and of large matrix products."""
-
-    def load(size: int) -> Load:
-        once = _product(device, size)
-        return Load(lambda rounds: [once() for _ in range(rounds)], size**3)
-
+def _products(device: Device) -> Callable[[int], object]:
+    """Return a function that computes so many products of large matrices, and waits."""
     # A software adapter of WebGPU would take 20 s for MATRIX.
-    largest = 256 if (device.framework, device.kind) == ("webgpu", "cpu") else MATRIX
-    return {f"products of\n{size:,} x {size:,}": load(size) for size in (1, largest)}
+    once = _product(device, 256 if (device.framework, device.kind) == ("webgpu", "cpu") else MATRIX)
+    return lambda rounds: [once() for _ in range(rounds)]
 
 
 def _product(device: Device, size: int) -> Callable[[], object]:

@@ -18,7 +18,6 @@ from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, fig
 from helpers.measure.tables import wrapped
 
 if TYPE_CHECKING:
-    import pyopencl as cl
     from matplotlib.axes import Axes
 
 GROUP_COLOURS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
@@ -45,13 +44,6 @@ __kernel void chain(__global const float *x, __global float *out, const int n) {
         }
         out[i] = value;
     }
-}
-"""
-# A kernel that no formula stands for: what it writes can only have come back from the device.
-SEVENS = """
-__kernel void saxpy(const float alpha, __global const float *x, __global const float *y,
-                    __global float *out, const int n) {
-    if (get_global_id(0) < n) out[get_global_id(0)] = 7.0f;
 }
 """
 
@@ -106,81 +98,54 @@ def judge_guard(source: str) -> str:
 
 
 @checks.verdict
-def check_saxpy(source: str, on_device: Callable[..., np.ndarray]) -> Iterator[str]:
-    """Lesson 01, exercise 3: `out[i] = alpha * x[i] + y[i]`, and the host's side of it."""
-    yield checks.judge_in_subprocess(judge_saxpy, source=source)
-    yield judge_host(on_device, source)
-
-
-def judge_saxpy(source: str) -> str:
-    """Judge the kernel of exercise 3; called in a subprocess."""
-    kernel = kernel_checks.build(source, "saxpy")
-    inputs = ("float", "float[]", "float[]")
-    return kernel_checks.judge_kernel(kernel, inputs, lambda alpha, x, y: alpha * x + y, exercise="01.3")
-
-
-def judge_host(on_device: Callable[..., np.ndarray], source: str) -> str:
-    """Judge the host's side of exercise 3 by what comes back and by its launch of the kernel, which is right."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        sizes = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (int(rng.integers(300, 9999)), 32)]
-        whole = [rng.integers(-99, 100, (2, n)).astype(np.float32) for n, _ in sizes]  # exact, however it is rounded
-        return [(float(rng.integers(2, 9)), *arrays, group) for arrays, (_, group) in zip(whole, sizes, strict=True)]
-
-    @functools.wraps(on_device)
-    def run(alpha: float, x: np.ndarray, y: np.ndarray, group: int) -> object:
-        kernel = WatchedKernel(source, len(x), group)
-        came = on_device(kernel, alpha, x, y, group)
-        if came is not None and came is not ... and not kernel.launched:
-            raise NotYet(f"for {len(x)} elements your code never called `kernel`.")
-        return came
-
-    tried = checks.judge_function(run, lambda alpha, x, y, group: np.float32(alpha) * x + y, cases)
-    x, y = np.arange(12, dtype=np.float32).reshape(2, 6)
-    came = checks.answer(on_device, WatchedKernel(SEVENS, 6, 4), 2.0, x, y, 4, who="another kernel, which writes 7s,")
-    if not np.array_equal(came, np.full(6, 7)):
-        raise NotYet(f"with another kernel, which writes 7 everywhere, came {came}: return what the kernel wrote.")
-    return tried
+def check_launch(launch: Callable[..., object]) -> Iterator[str]:
+    """Lesson 01, exercise 3: the launch of a kernel for any number of elements and any size of groups."""
+    sizes = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (50_000, 64)]
+    for number, (n, group) in enumerate(sizes):
+        kernel = WatchedKernel(n, group)
+        where = f"for {n:,} elements in groups of {group}"
+        checks.answer(launch, kernel, *WatchedKernel.BUFFERS, n, group, who=f"{where} your code")
+        if not kernel.launched:
+            raise (NotYet if number else NotDone)(f"{where} your code never calls `kernel`.")
+    yield f"{len(sizes)} sizes"
 
 
 class WatchedKernel:
-    """Stands for the kernel that a learner's host code launches: what does not fit is a verdict, and is never run.
+    """Stands for the kernel `add` that a learner's code launches: what does not fit is a verdict; nothing is run.
 
     Args:
-        source: the kernel `saxpy`.
         n: so many elements are given.
         group: work-items of a work-group.
     """
 
-    def __init__(self, source: str, n: int, group: int) -> None:
-        self._source, self._n, self.launched = source, n, False
+    BUFFERS = ("a_buffer", "b_buffer", "c_buffer")  # what stands for the three
+
+    def __init__(self, n: int, group: int) -> None:
+        self._n, self.launched = n, False
         self._items, self._group = (-(-n // group) * group,), (group,)
-        self._where = f"for {n} elements in groups of {group}"
+        self._where = f"for {n:,} elements in groups of {group}"
 
-    def __call__(self, queue: cl.CommandQueue, items: object, group: object, *arguments: object) -> cl.Event:
-        """Launch the kernel, if all fits it; its output holds no old result before."""
-        import pyopencl as cl
-
-        self._expect("number of work-items", tuple(items) if isinstance(items, list) else items, self._items)
-        self._expect("size of a group", tuple(group) if isinstance(group, list) else group, self._group)
-        self._expect("number of the kernel's own arguments", len(arguments), 5)
-        alpha, *buffers, n = arguments
-        self._expect("type of alpha", type(alpha).__name__, "float32")
-        self._expect("last argument", (type(n).__name__, n), ("int32", self._n))
-        for name, buffer in zip(("x", "y", "out"), buffers, strict=True):
-            self._expect(f"argument {name}", type(buffer).__name__, "Buffer")
-            self._expect(f"size of {name} in bytes", min(buffer.size, 4 * self._n), 4 * self._n)
-            forbidden = "READ_ONLY" if name == "out" else "WRITE_ONLY"
-            if buffer.flags & getattr(cl.mem_flags, forbidden):
-                verb = "writes" if name == "out" else "reads"
-                raise NotYet(f"{self._where}, the buffer {name} is {forbidden}, but the kernel {verb} it.")
-        cl.enqueue_copy(queue, buffers[2], np.full(self._n, np.nan, np.float32))
+    def __call__(self, queue: object, items: object, group: object, *arguments: object) -> WatchedKernel:
+        """Judge a launch; return what stands for its event."""
+        self._expect("first argument", type(queue).__name__, "CommandQueue")
+        for what, came, expected in (("work-items", items, self._items), ("size of a group", group, self._group)):
+            sizes = tuple(came) if isinstance(came, list) else came
+            whole = isinstance(sizes, tuple) and all(isinstance(size, int | np.integer) for size in sizes)
+            self._expect(what, sizes if whole else repr(came), expected)
+        self._expect("number of the kernel's own arguments", len(arguments), 4)
+        *buffers, n = arguments
+        self._expect("last argument", f"{type(n).__name__}({n})", f"int32({self._n})")
+        if buffers != ["b_buffer", "a_buffer", "c_buffer"]:  # a + b is b + a
+            self._expect("buffers", tuple(buffers), self.BUFFERS)
         self.launched = True
-        return cl.Kernel(opencl.build(queue.context, self._source), "saxpy")(queue, items, group, *arguments)
+        return self
+
+    def wait(self) -> None:
+        """An event can be waited for."""
 
     def _expect(self, what: str, came: object, expected: object) -> None:
         if came != expected:
-            raise NotYet(f"{self._where}, the {what} in your launch is {came}; expected {expected}.")
+            raise NotYet(f"{self._where}: {what} in your launch: expected {expected}, came {came}.")
 
 
 @checks.verdict

@@ -59,7 +59,7 @@ PEAK = """
 __kernel void peak(__global VECTOR *out, float factor) {
     VECTOR sums[8], total = 0;
     for (int chain = 0; chain < 8; chain++) sums[chain] = (VECTOR)(get_global_id(0));  // differs for each work-item
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < STEPS; i++) {
         #pragma unroll
         for (int chain = 0; chain < 8; chain++) sums[chain] = sums[chain] * factor + (VECTOR)(chain + 1);
     }
@@ -353,23 +353,24 @@ def bandwidth(queue: cl.CommandQueue, floats: int) -> float:
     return 8 * floats / run.median / 1e9
 
 
-def peak(queue: cl.CommandQueue) -> float:
+def peak(queue: cl.CommandQueue, items: int = 2**14, steps: int = 1000) -> float:
     """Time and print a kernel that only computes; return GFLOP/s.
 
-    Eight chains of multiply-adds run side by side in the device's vectors, and never leave the registers: none waits
-    for memory, and the chains need not wait for each other.
+    Each of `items` work-items does `steps` multiply-adds in 8 chains side by side, with the device's vectors. They never
+    leave the registers, so none waits for memory, and the chains need not wait for each other.
     """
     import pyopencl as cl
 
     width = max(4, queue.device.preferred_vector_width_float)
-    kernel = cl.Kernel(opencl.build(queue.context, f"#define VECTOR float{width}\n{PEAK}"), "peak")
-    items, steps, chains = 2**14, 1000, 8  # the last two as in PEAK
+    kernel = cl.Kernel(
+        opencl.build(queue.context, f"#define VECTOR float{width}\n#define STEPS {steps}\n{PEAK}"), "peak"
+    )
     out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * width * items)
     run = timing.measure(
         lambda: kernel(queue, (items,), None, out, np.float32(0.5)), label="multiply-adds",
         device=opencl.name(queue.device), on=queue,
     )  # fmt: skip
-    found = 2 * chains * width * steps * items / run.median / 1e9
+    found = 2 * 8 * width * steps * items / run.median / 1e9
     print(f"peak: {found:.3g} GFLOP/s. {run}")
     return found
 
