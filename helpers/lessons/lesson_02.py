@@ -356,8 +356,8 @@ def bandwidth(queue: cl.CommandQueue, floats: int) -> float:
 def peak(queue: cl.CommandQueue, items: int = 2**14, steps: int = 1000) -> float:
     """Time and print a kernel that only computes; return GFLOP/s.
 
-    Each of `items` work-items does `steps` multiply-adds in 8 chains side by side, with the device's vectors. They never
-    leave the registers, so none waits for memory, and the chains need not wait for each other.
+    Each of `items` work-items does `steps` multiply-adds in 8 chains side by side, with the device's vectors, all in
+    registers: none waits for memory, nor one chain for another.
     """
     import pyopencl as cl
 
