@@ -2,6 +2,7 @@
 
 import functools
 import statistics
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,12 +51,10 @@ def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
     assert by_course < 0.04 and by_gap > 0.95
 
 
-def test_filters_that_answer_to_parts_come_before_points_whole_digits_and_silence():
-    maps = np.zeros((2, 4, 20, 20))
-    maps[:, 0, 3:11, 3:9] = 1  # 48 places of 400, as a whole digit
-    maps[:, 1, 3:5, 3:12] = 1  # 18
-    maps[:, 2, 3, 3] = 1
-    assert lesson_05.part_filters(maps, 1) == [1] and lesson_05.part_filters(maps, 3) == [0, 1, 2]
+@pytest.mark.parametrize(("size", "told"), [(9, "17 x 17 pixels"), (3, "Which layer still knows places?")])
+def test_filters_that_reach_the_border_are_not_taken_for_a_layer_that_knows_places(size, told):
+    layer = SimpleNamespace(filters=8, kernel_size=(size, size))
+    assert told in lesson_05._why_it_notices(SimpleNamespace(layers=[layer, layer]))
 
 
 # ------------------------------------------------------------------------------------------------------- its network

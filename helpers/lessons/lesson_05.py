@@ -59,32 +59,12 @@ def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> I
 
 
 @checks.verdict
-def check_convolution_cost(learner: Callable[[int, int, int, int, int], tuple[int, int]]) -> Iterator[str]:
-    """Lesson 05, exercise 2: the parameters of a convolution without padding, and its multiplications for one image."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(28, 28, 1, 32, 3), (26, 26, 32, 64, 3), (5, 9, 2, 3, 5), (7, 4, 3, 2, 1)]
-        large = [(400, 300, 64, 128, 5), (224, 224, 3, 64, 7), (1023, 517, 33, 65, 3)]
-        sizes = [(*rng.integers(6, 40, 2), *rng.integers(2, 20, 2), rng.integers(1, 6)) for _ in range(20)]
-        return plain + large + [tuple(map(int, size)) for size in sizes]
-
-    def right(height: int, width: int, channels: int, filters: int, size: int) -> tuple[int, int]:
-        places = (height - size + 1) * (width - size + 1)
-        return (size**2 * channels + 1) * filters, places * size**2 * channels * filters
-
-    yield checks.judge_function(learner, right, cases)
-    first = learner(28, 28, 1, 32, 3)
-    if any(isinstance(one, float | np.floating) for one in first):
-        raise checks.NotYet(f"both are counts, so whole numbers (`/` makes a float, `//` does not); came {first}.")
-
-
-@checks.verdict
 def check_unmoved(
     build: Callable[[], keras.Model],
     train: Callable[[keras.Model], Sequence[float]],
     others: Mapping[str, Sequence[float]],
 ) -> Iterator[str]:
-    """Lesson 05, exercise 3: a network that answers alike wherever a digit stands, and still looks at its form.
+    """Lesson 05, exercise 2: a network that answers alike wherever a digit stands, and still looks at its form.
 
     It is judged before any training, with random weights; how well it learns is told, and not judged.
 
@@ -111,9 +91,7 @@ def check_unmoved(
             if gap > 1e-4:
                 raise checks.NotYet(
                     f"with random weights, a spot of 4 x 4 pixels that moves by {right} to the right and {down} down "
-                    f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (Or see "
-                    "the convolutions together more than 11 x 11 pixels, so that the border comes in?) Yours: "
-                    f"{', '.join(type(layer).__name__ for layer in model.layers)}."
+                    f"changes a probability by {gap:.2g}; expected no change. {_why_it_notices(model)}"
                 )
         pairs = [(one, rng.permutation(one)) for one in (spot, spot // 16)]  # strong ink may saturate every answer
         if all(np.abs(_answer(model, a, 0, 0) - _answer(model, b, 0, 0)).max() < 1e-6 for a, b in pairs):
@@ -141,6 +119,18 @@ def _built(build: Callable[[], keras.Model]) -> keras.Model:
         if not isinstance(shape, tuple) or tuple(shape[1:]) != expected:
             raise checks.NotYet(f"its {what} has the shape {shape}; expected (None, {', '.join(map(str, expected))}).")
     return model
+
+
+def _why_it_notices(model: keras.Model) -> str:
+    """Say what lets a network notice that a spot moved: filters that see the border, or else a layer."""
+    own = [layer for layer in model.layers if hasattr(layer, "filters")]
+    field = 1 + sum(max(layer.kernel_size) - 1 for layer in own)
+    if field > 11:  # the spot is drawn so far from the border
+        return (
+            f"Together the convolutions see {field} x {field} pixels, and with more than 11 x 11 the border comes in: "
+            "take smaller filters."
+        )
+    return f"Which layer still knows places? Yours: {', '.join(type(layer).__name__ for layer in model.layers)}."
 
 
 def _answer(model: keras.Model, spot: np.ndarray, down: int, right: int) -> np.ndarray:
@@ -216,11 +206,7 @@ def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, co
     """
     rows = -(-len(images) // columns)
     size = min(7.5 / columns, 2.6)
-    lines = max((title.count("\n") + 1 for title in titles if title), default=0)
-    with figure(size * columns, (size + 0.2 * lines) * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (
-        drawn,
-        axes,
-    ):
+    with figure(size * columns, (size + 0.2) * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
         for one, image, above in zip(axes.flat, images, titles, strict=False):
             _picture(one, image, above)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
@@ -244,21 +230,6 @@ def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> Non
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     words = "; ".join(f"{name}: {', '.join(f'{one:.0f}' for one in percents)}" for name, percents in found.items())
     show(drawn, f"{title}. Percent of unseen images that are right, moved by 0, 1, 2 and more pixels: {words}.")
-
-
-def part_filters(maps: np.ndarray, count: int = 8) -> list[int]:
-    """Return the filters that answer to parts of digits: whose strong answers fill nearest to 4 % of the images.
-
-    A whole digit fills some 12 % of MNIST's images. Filters that answer nowhere come last.
-
-    Args:
-        maps: what each filter makes of each image, of shape (image, filter, y, x).
-        count: how many filters to return, in the layer's order.
-    """
-    largest = maps.max(axis=(0, 2, 3))
-    share = (maps > largest[:, None, None] / 2).mean(axis=(0, 2, 3))
-    nearest = np.argsort(np.where(largest > 0, np.abs(share - 0.04), np.inf), kind="stable")
-    return sorted(nearest[:count].tolist())
 
 
 # -------------------------------------------------------------------------------- the second sitting: what it judges
