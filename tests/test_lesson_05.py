@@ -53,7 +53,7 @@ def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
 
 @pytest.mark.parametrize(("size", "told"), [(9, "17 x 17 pixels"), (3, "Which layer still knows places?")])
 def test_filters_that_reach_the_border_are_not_taken_for_a_layer_that_knows_places(size, told):
-    layer = SimpleNamespace(filters=8, kernel_size=(size, size))
+    layer = SimpleNamespace(kernel_size=(size, size), dilation_rate=(1, 1))
     assert told in lesson_05._why_it_notices(SimpleNamespace(layers=[layer, layer]))
 
 

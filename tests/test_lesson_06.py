@@ -41,17 +41,18 @@ def test_the_operation_is_judged_on_what_is_here_and_the_rest_is_named(monkeypat
     assert told == "right (JAX; PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)"
 
 
-def computes_with(program):
+def computes_with(programs, process):
     import os
 
-    exec(program, {"os": os})
+    exec(programs[process], {"os": os})
     import keras
 
     return keras.backend.backend()
 
 
 def test_a_backend_that_keras_does_not_know_is_told_in_a_line():
-    told = lesson_06.outcome(computes_with, {"KERAS_BACKEND": "plaidml.keras.backend"}, program="")
+    program = 'os.environ["KERAS_BACKEND"] = "plaidml.keras.backend"'
+    (told,) = lesson_06.outcomes(computes_with, {"PlaidML": program}).values()
     assert told.startswith("ValueError: Unable to import backend")
 
 
@@ -78,8 +79,8 @@ def test_the_rules_of_the_exercise_are_those_of_real_processes(lines):
     program = "\n".join(
         line if line.startswith("import") else f'os.environ["KERAS_BACKEND"] = "{line[4:]}"' for line in lines
     )
-    unset = {"KERAS_BACKEND": None, "KERAS_HOME": None}
-    assert lesson_06.outcome(computes_with, unset, program=program) == lesson_06.backend_of([*lines, "import keras"])
+    expected = {"these lines": lesson_06.backend_of([*lines, "import keras"])}
+    assert lesson_06.outcomes(computes_with, {"these lines": program}) == expected
 
 
 # ----------------------------------------------------------------------------------------------------- second sitting

@@ -123,8 +123,8 @@ def _built(build: Callable[[], keras.Model]) -> keras.Model:
 
 def _why_it_notices(model: keras.Model) -> str:
     """Say what lets a network notice that a spot moved: filters that see the border, or else a layer."""
-    own = [layer for layer in model.layers if hasattr(layer, "filters")]
-    field = 1 + sum(max(layer.kernel_size) - 1 for layer in own)
+    own = [layer for layer in model.layers if hasattr(layer, "kernel_size")]
+    field = 1 + sum((max(layer.kernel_size) - 1) * max(layer.dilation_rate) for layer in own)
     if field > 11:  # the spot is drawn so far from the border
         return (
             f"Together the convolutions see {field} x {field} pixels, and with more than 11 x 11 the border comes in: "
