@@ -14,7 +14,7 @@ def test_the_networks_are_those_of_the_articles(seen):  # noqa: F811
 def test_without_dropout_a_training_repeats_itself_and_learns(seen):  # noqa: F811
     once, again = seen["networks"]["trainings"]
     assert once == pytest.approx(again, rel=1e-6)
-    assert len(once) == 4  # 32 images, 8 a step
+    assert len(once) == 4  # a step is an epoch
     assert once[0] == pytest.approx(seen["networks"]["before"], rel=1e-5)  # the loss before the step
     assert min(once[1:]) != once[0]
 

@@ -1,4 +1,4 @@
-"""Lesson 07, Place work on devices: the checks of its exercises, its figures, its machinery."""
+"""Lesson 07, Place work on devices: the checks of its exercises, its figure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import functools
 import itertools
 import operator
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import TYPE_CHECKING
 
@@ -19,14 +16,9 @@ import numpy as np
 from helpers.compute import training
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
-from helpers.measure.timing import Measurement, measure_interleaved
 
 if TYPE_CHECKING:
-    import jax
     import tensorflow as tf
-
-Span = tuple[str, str, float, float]  # the device, what it did, the seconds at which that began and ended
-PYTHON = "Python"  # the row of those who give orders
 
 
 @checks.verdict
@@ -297,7 +289,7 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(_Array, f"__r{_name}__", functools.partialmethod(_Array._compute, _swapped))
 
 
-# ------------------------------------------------------------------------------------------------------ its figures
+# ------------------------------------------------------------------------------------------------------ its figure
 
 
 def draw_rules() -> None:
@@ -329,77 +321,3 @@ def draw_rules() -> None:
         drawn,
         "Where x + 1 is computed. TensorFlow: on the device of the with block, x is copied there. JAX: where x is.",
     )
-
-
-# ---------------------------------------------------------------------------------------------------- its machinery
-
-
-class Watch:
-    """Notes what one thread of Python does, and when each array that it orders from JAX is done; holds nothing up.
-
-    Another thread waits for the results, one after the other. An order's work begins when it is given, or when the
-    device has finished the one before.
-    """
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self._device = ThreadPoolExecutor(1)
-        self._free_from = 0.0  # when the device finished its last piece
-
-    def order(self, what: str, function: Callable[..., jax.Array], *given: object) -> jax.Array:
-        """Call `function`, which orders work and returns a new array at once; note the work as `what`."""
-        begin = time.perf_counter()
-        array = function(*given)
-        self._device.submit(self._wait, what, array, begin)
-        return array
-
-    def _wait(self, what: str, array: jax.Array, begin: float) -> None:
-        array.block_until_ready()
-        done = time.perf_counter()
-        self.spans.append((str(array.device), what, max(begin, self._free_from), done))
-        self._free_from = done
-
-    @contextmanager
-    def python(self, what: str) -> Iterator[None]:
-        """Note the block as something that Python does itself."""
-        begin = time.perf_counter()
-        yield
-        self.spans.append((PYTHON, what, begin, time.perf_counter()))
-
-    def close(self) -> list[Span]:
-        """Return the pieces of work when all are done."""
-        self._device.shutdown()
-        return self.spans
-
-
-def time_loops(
-    loop: Callable[[Watch, bool], None], ways: Mapping[str, bool], repeats: int = 13
-) -> dict[str, list[tuple[float, list[Span]]]]:
-    """Time a loop in several ways, each once a round; one round before those that count compiles.
-
-    Args:
-        loop: called with a watch and whether to wait after each order.
-        ways: by name, whether to wait after each order.
-        repeats: rounds that count, an odd number.
-
-    Returns:
-        For each way of each round the seconds, and the pieces of work.
-    """
-    watches: dict[str, list[Watch]] = {name: [] for name in ways}
-
-    def once(name: str) -> None:
-        watches[name].append(Watch())
-        loop(watches[name][-1], ways[name])
-
-    timed = measure_interleaved({name: functools.partial(once, name) for name in ways}, "JAX", repeats, wait=False)
-    spans = {name: [watch.close() for watch in every][1:] for name, every in watches.items()}
-    return {name: list(zip(timed[name].seconds, spans[name], strict=True)) for name in ways}
-
-
-def measured(
-    runs: Mapping[str, Sequence[tuple[float, list[Span]]]], device: str
-) -> tuple[dict[str, Measurement], dict[str, list[Span]]]:
-    """Return for each way of `time_loops` the measurement, and the pieces of work of its middle run for `timeline`."""
-    timed = {name: Measurement(name, device, tuple(seconds for seconds, _ in tried)) for name, tried in runs.items()}
-    middle = {name: sorted(tried, key=operator.itemgetter(0))[len(tried) // 2] for name, tried in runs.items()}
-    return timed, {name: spans for name, (_, spans) in middle.items()}

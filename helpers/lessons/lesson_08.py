@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers.compute import training
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
 
 if TYPE_CHECKING:
     import jax
-    import keras
 
 # One device's part in a ring: its pieces, its number, `swap`.
 Program = Callable[[list[np.ndarray], int, Callable[[np.ndarray], np.ndarray]], object]
@@ -92,31 +92,8 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
 
 
 @checks.verdict
-def check_combine(learner: Callable[[list[np.ndarray], list[int]], np.ndarray]) -> Iterator[str]:
-    """Lesson 08, exercise 2: the whole batch's mean gradient from those of parts of different sizes."""
-
-    def right(gradients: list[np.ndarray], sizes: list[int]) -> np.ndarray:
-        return np.average(np.stack(gradients), axis=0, weights=sizes)
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [([np.array([1.0, 4.0]), np.array([5.0, 0.0])], [3, 1]), ([np.array([2.0])], [7])]
-        known += [([np.array([6.0, 2.0]), np.array([1.0, 5.0])], [4, 4])]  # equal parts
-        known += [([np.array([0.0, 0.0]), np.array([4.0, 8.0])], [3, 1])]  # a zero gradient counts, too
-        known += [([np.array([9.0, 3.0]), np.array([2.0, 4.0]), np.array([7.0, 1.0])], [0, 2, 3])]  # an empty part
-        drawn = []
-        for shape in [(3,), (4,), (2, 3), (5, 2), (1, 1), (2, 2, 2)]:  # small whole numbers, to be computed by hand
-            parts = int(rng.integers(2, 6))
-            gradients = [rng.integers(-9, 10, shape).astype(float) for _ in range(parts)]
-            drawn.append((gradients, rng.integers(1, 10, parts).tolist()))
-        equal, empty = ([rng.integers(-9, 10, 3).astype(float) for _ in range(4)] for _ in range(2))
-        return [*known, *drawn, (equal, [int(rng.integers(2, 10))] * 4), (empty, [3, 1, 0, 5])]
-
-    yield checks.judge_function(learner, right, cases)
-
-
-@checks.verdict
 def check_all_reduce(learner: Program) -> Iterator[str]:
-    """Lesson 08, exercise 3: one device's part in a ring all-reduce, judged by its sums and by what each device sent.
+    """Lesson 08, exercise 2: one device's part in a ring all-reduce, judged by its sums and by what each device sent.
 
     No device can do with less than 2 (n - 1) of its n pieces, and a ring needs no more.
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
@@ -238,33 +215,9 @@ def _told(held: list[list[np.ndarray]], sent: list[list[np.ndarray]]) -> str:
     return "\n".join(f"  device {me} held {_written(h)} and sent {_written(s) or 'nothing'}" for me, (h, s) in both)
 
 
-def count_bytes(widths: Sequence[int], batch: int, states: int) -> tuple[int, int]:
-    """Return the bytes of weights, gradients and optimizer together, and those of the activations, all of float32.
-
-    Args:
-        widths: the network's inputs, then each layer's outputs.
-        batch: images in a step.
-        states: numbers that the optimizer keeps for each weight.
-    """
-    weights = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(widths))
-    return 4 * weights * (2 + states), 4 * batch * sum(widths[:-1])
-
-
-@checks.verdict
-def check_count_bytes(learner: Callable[[list[int], int, int], tuple[int, int]]) -> Iterator[str]:
-    """Lesson 08b, exercise 1: what a training keeps in memory."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [([784, 512, 512, 10], 128, 1), ([3, 2], 1, 0), ([2, 3], 10, 2), ([5, 4, 3], 7, 0)]
-        drawn = [rng.integers(1, 50, count).tolist() for count in (2, 4, 6)]
-        return known + [(widths, int(rng.integers(1, 99)), states) for widths in drawn for states in (0, 1, 2)]
-
-    yield checks.judge_function(learner, count_bytes, cases)
-
-
 @checks.verdict
 def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[str]:
-    """Lesson 08b, exercise 2: the first plan that fits into the memory of each card."""
+    """Lesson 08b, exercise 1: the first plan that fits into the memory of each card."""
 
     def right(held: int, activations: int, largest: int, cards: int, memory: int) -> str:
         needs = {"one card": held + activations, "batch": held + activations / cards}
@@ -276,6 +229,25 @@ def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[
         known += [(20, 4, 2, 4, 8), (20, 5, 2, 4, 8), (9, 1, 1, 2, 8), (9, 1, 7, 2, 8), (2, 40, 1, 8, 8)]
         drawn = rng.integers([1, 1, 1, 2, 1], 30, (20, 5)).tolist()
         return [*known, (2, 3, 9, 4, 8), (4, 16, 9, 4, 8), *map(tuple, drawn)]
+
+    yield checks.judge_function(learner, right, cases)
+
+
+@checks.verdict
+def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]) -> Iterator[str]:
+    """Lesson 08b, exercise 2: what one device adds to relu(x @ a) @ b, with its columns of a and its rows of b."""
+
+    def right(x: np.ndarray, a: np.ndarray, b: np.ndarray, me: int, n: int) -> np.ndarray:
+        width = a.shape[1] // n
+        own = slice(me * width, (me + 1) * width)
+        return np.maximum(x @ a[:, own], 0) @ b[own]
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        drawn = []
+        for n, images, inputs, width, outputs in ((1, 2, 2, 3, 4), (2, 1, 2, 1, 1), (2, 4, 4, 2, 4), (3, 2, 5, 2, 3)):
+            sizes = (images, inputs), (inputs, n * width), (n * width, outputs)
+            drawn += [(*(rng.integers(-9, 10, size).astype(float) for size in sizes), me, n) for me in range(n)]
+        return drawn
 
     yield checks.judge_function(learner, right, cases)
 
@@ -391,40 +363,40 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 # ---------------------------------------------------------------------------------------------------- its machinery
 
 
-def choose_gpus(wanted: int) -> list[str]:
-    """Let TensorFlow see so many GPUs, or none if there are fewer; return their names, such as ["GPU:0", "GPU:1"].
+def two_devices() -> tuple[list[str], dict[str, str]]:
+    """Let TensorFlow have two GPUs or, where there are fewer, two devices made of the processor.
 
     It must come before TensorFlow starts.
+
+    Returns:
+        The names of the two, such as ["GPU:0", "GPU:1"]; and the environment variables that let JAX, in a process of
+        its own, have two of the same kind.
+
+    Raises:
+        WorkshopError: TensorFlow has started already.
     """
     import tensorflow as tf
 
-    gpus = tf.config.list_physical_devices("GPU")
-    chosen = gpus[:wanted] if len(gpus) >= wanted else []
-    tf.config.set_visible_devices(chosen, "GPU")
-    for gpu in chosen:
-        tf.config.experimental.set_memory_growth(gpu, True)  # JAX wants some of it, too
-    return [f"GPU:{number}" for number in range(len(chosen))]
+    with training.before_start():
+        gpus = tf.config.list_physical_devices("GPU")
+        if len(gpus) >= 2:
+            tf.config.set_visible_devices(gpus[:2], "GPU")
+            for gpu in gpus[:2]:
+                tf.config.experimental.set_memory_growth(gpu, True)  # JAX wants some of it, too
+            return ["GPU:0", "GPU:1"], {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        tf.config.set_visible_devices([], "GPU")
+        processor = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return ["CPU:0", "CPU:1"], {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 
 
-def losses(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch_size: int) -> list[float]:
-    """Train one epoch in the order of the images, and return the mean loss of the steps so far, after each step.
-
-    That is the number that Keras shows while it trains: each step's loss is taken before the step changes the weights.
+def all_reduces(function: Callable, *arrays: jax.Array) -> int:
+    """Return how many all-reduces XLA puts into the program of a function; on GPUs each is a start and an end.
 
     Args:
-        model: compiled; it is trained.
-        images: array of shape (n, ...), as the model takes them.
-        labels: array of shape (n,).
-        batch_size: images a step.
+        function: of JAX.
+        arrays: what it is called with, where they lie.
     """
-    import keras
+    import jax
 
-    seen: list[float] = []
-    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(float(logs["loss"])))
-    model.fit(images, labels, batch_size=batch_size, shuffle=False, verbose=0, callbacks=[note])
-    return seen
-
-
-def all_reduces(compiled: jax.stages.Compiled) -> int:
-    """Return how many all-reduces XLA has put into a program; on GPUs each is a start and an end."""
-    return len(re.findall(r" all-reduce(?:-start)?\(", compiled.as_text()))
+    return len(re.findall(r" all-reduce(?:-start)?\(", jax.jit(function).lower(*arrays).compile().as_text()))
