@@ -1,12 +1,13 @@
 """Lesson 10's own machinery: who exports, what is skipped, profiles, quantisation, figures."""
 
 import math
+import os
+import types
 
 import numpy as np
 import pytest
 
-from helpers.compute import devices
-from helpers.compute.data import Dataset
+from helpers.compute import devices, processes, training
 from helpers.compute.frameworks import PROVIDERS
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_10 as lesson
@@ -18,86 +19,65 @@ def without(monkeypatch, *names):
     monkeypatch.setattr(devices, "installed", lambda module: module not in names and real(module))
 
 
-# ---------------------------------------------------------------------------------------------- the trained network
-
-
-def test_the_backend_is_the_one_named(monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda module: True)
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    assert lesson.start_backend() == "tensorflow"
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert lesson.start_backend() == "jax"
-
-
-def test_a_backend_that_is_missing_is_named(monkeypatch):
-    without(monkeypatch, "torch")
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    with pytest.raises(WorkshopError, match="PyTorch, and it is not installed"):
-        lesson.start_backend()
-
-
-def small_dataset():
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (12, 28, 28), "uint8"), (np.arange(12) % 10).astype("uint8")
-    return Dataset("random", x, y, x[:4], y[:4], "a test")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
-def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, tmp_path, capsys):
-    if not devices.installed(backend):
-        pytest.skip(f"{backend} is not installed here")
-    import onnxruntime as ort
-
-    from helpers.compute import processes
-
-    dataset = small_dataset()
-    network = lesson.trained_network(dataset, backend, 12, 20.0)
-    assert "trained here and now" in capsys.readouterr().out and network.probabilities.shape == (4, 10)
-    file = tmp_path / "cnn.onnx"
-    exporter = lesson.pick_exporter(backend)
-    given = {"weights": network.weights, "file": str(file)}
-    processes.run(export, variables={"KERAS_BACKEND": exporter}, arguments=given)
-    session = ort.InferenceSession(str(file), providers=[lesson.CPU])
-    given = {session.get_inputs()[0].name: dataset.x_test[..., None]}
-    assert np.allclose(session.run(None, given)[0], network.probabilities, atol=1e-5)
-
-
-def export(weights, file):
-    import numpy as np
-
-    from helpers.compute import models
-
-    model = models.cnn()
-    model.set_weights(weights)
-    model(np.zeros((1, 28, 28, 1), "uint8"))
-    model.export(file, format="onnx", verbose=False)
-
-
-# ---------------------------------------------------------------------------------------------- who exports
+# ---------------------------------------------------------------------------------------------- who writes the file
 
 
 @pytest.mark.parametrize(
-    ("missing", "backend", "chosen", "said"),
+    ("missing", "named", "chosen", "said"),
     [
-        ((), "tensorflow", "tensorflow", "written by Keras on TensorFlow, with tf2onnx\n"),
-        ((), "torch", "torch", "written by Keras on PyTorch, with onnxscript\n"),
-        ((), "jax", "tensorflow", "JAX itself would need the package jax2onnx"),
-        (("tensorflow",), "jax", "torch", "with onnxscript (JAX itself"),
-        (("onnxscript",), "torch", "tensorflow", "with tf2onnx (onnxscript is not installed here)"),
-        (("tf2onnx",), "tensorflow", "torch", "with onnxscript (tf2onnx is not installed here)"),
+        ((), None, "tensorflow", ""),
+        ((), "torch", "torch", ""),
+        ((), "jax", "tensorflow", "Keras on JAX can write no ONNX file here: TensorFlow does it.\n"),
+        (("tensorflow",), "jax", "torch", "Keras on JAX can write no ONNX file here: PyTorch does it.\n"),
+        (("onnxscript",), "torch", "tensorflow", "Keras on PyTorch can write no ONNX file here: TensorFlow does it.\n"),
+        (("tf2onnx",), None, "torch", "Keras on TensorFlow can write no ONNX file here: PyTorch does it.\n"),
     ],
 )
-def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, missing, backend, chosen, said):
+def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, missing, named, chosen, said):
+    """The backends are not started: which one would be, is the question."""
+    started, hidden = [], []
+    config = types.SimpleNamespace(set_visible_devices=lambda seen, kind: hidden.append((seen, kind)))
     monkeypatch.setattr(devices, "installed", lambda module: module not in missing)
-    assert lesson.pick_exporter(backend) == chosen
-    assert said in capsys.readouterr().out
+    monkeypatch.setattr(training, "start", lambda: started.append(os.environ.get("KERAS_BACKEND", "tensorflow")))
+    monkeypatch.setattr(training, "import_tensorflow", lambda: types.SimpleNamespace(config=config))
+    monkeypatch.setenv("KERAS_BACKEND", named or "")
+    if named is None:
+        monkeypatch.delenv("KERAS_BACKEND")
+    lesson.start()
+    assert started == [chosen] and capsys.readouterr().out == said
+    assert hidden == ([([], "GPU")] if said and chosen == "tensorflow" else [])
 
 
 def test_nobody_can_write_the_file(monkeypatch):
     without(monkeypatch, "tensorflow", "torch")
     with pytest.raises(WorkshopError, match="No ONNX file can be written here"):
-        lesson.pick_exporter("jax")
+        lesson.start()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, tmp_path):
+    if not devices.installed(backend):
+        pytest.skip(f"{backend} is not installed here")
+    given = {"file": str(tmp_path / "cnn.onnx")}
+    assert processes.run(export, variables={"KERAS_BACKEND": backend}, arguments=given).result < 1e-5
+
+
+def export(file):
+    import numpy as np
+    import onnxruntime as ort
+
+    from helpers.compute.data import Dataset
+    from helpers.lessons import lesson_10 as lesson
+
+    x, y = np.random.default_rng(0).integers(0, 256, (12, 28, 28), "uint8"), (np.arange(12) % 10).astype("uint8")
+    lesson.start()
+    network = lesson.train(Dataset("random", x, y, x[:4], y[:4], "a test"), 12, 20.0)
+    with lesson.quiet():
+        network.export(file, format="onnx", verbose=False)
+    session = ort.InferenceSession(file, providers=[lesson.CPU])
+    said = session.run(None, {session.get_inputs()[0].name: x[:4, ..., None]})[0]
+    return float(abs(said - network.predict(x[:4, ..., None], verbose=0)).max())
 
 
 # ---------------------------------------------------------------------------------------------- runtimes

@@ -6,22 +6,26 @@ import copy
 import json
 import os
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices, processes, products
+from helpers.compute import backends, devices, models, products, training
 from helpers.compute.host import Host, command
+from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import figure, show
 
 if TYPE_CHECKING:
+    import keras
+
     from helpers.compute.data import Dataset
 
 Event = Mapping[str, object]  # of a profile
@@ -33,80 +37,20 @@ CPU = products.CPU_PROVIDER
 # ---------------------------------------------------------------------------------------------- the trained network
 
 
-@dataclass(frozen=True)
-class Network:
-    """A trained network, as plain data."""
-
-    weights: list[np.ndarray]  # float32, as Keras orders them
-    probabilities: np.ndarray  # float32 (n, 10): what Keras says of the test images
-
-
-def start_backend() -> str:
-    """Return the Keras backend that KERAS_BACKEND names, TensorFlow if it names none. It is not imported.
-
-    Raises:
-        WorkshopError: it is unknown, or not installed.
-    """
-    backends.check()
-    name = os.environ.get(backends.VARIABLE) or "tensorflow"
-    if not devices.installed(name):
-        raise WorkshopError(
-            f"This lesson trains with {backends.BACKENDS[name]}, and it is not installed here.",
-            f"Installed are: {', '.join(one for one in backends.BACKENDS if devices.installed(one)) or 'none'}.",
-            f"Set {backends.VARIABLE} to one of those, or look what helps:\n    {command(Host.here(), 'doctor')}",
-        )
-    return name
-
-
-def trained_network(mnist: Dataset, backend: str, images: int, seconds: float) -> Network:
-    """Return article C's network, trained in a process of its own, and print what it said.
-
-    Args:
-        mnist: to train with, and to predict.
-        backend: of Keras, for that process.
-        images: how many a training shows, each as often as it comes up.
-        seconds: that a training may take.
-    """
-    count = len(mnist.x_train)
-    given = {
-        "images": mnist.x_train[: min(images, count), ..., None],
-        "labels": mnist.y_train[: min(images, count)],
-        "test": mnist.x_test[..., None],
-        "epochs": max(1, round(images / count)),
-        "budget": seconds,
-    }
-    limit = 1800.0 if seconds == float("inf") else 240.0 + seconds
-    run = processes.run(_train, seconds=limit, variables={backends.VARIABLE: backend}, arguments=given)
-    said = f"the network: trained here and now, with {backends.BACKENDS[backend]}"
-    print(*filter(None, [str(run).strip(), said]), sep="\n")
-    return Network(run.result["weights"], run.result["probabilities"])
-
-
-def _train(images: np.ndarray, labels: np.ndarray, test: np.ndarray, epochs: int, budget: float) -> dict:
-    """Train article C's network, and predict; its source travels, so it imports what it uses."""
-    from helpers.compute import models, training
-
-    training.start()
-    import keras
-
-    training.seed(0)
-    model = models.cnn()
-    how = {"jit_compile": keras.backend.backend() == "jax", "steps_per_execution": training.steps_at_once(4)}
-    model.compile(keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], **how)
-    line = training.progress("training", budget)
-    model.fit(images, labels, batch_size=128, epochs=epochs, verbose=0, callbacks=[line])
-    return {"weights": model.get_weights(), "probabilities": model.predict(test, batch_size=100, verbose=0)}
-
-
 EXPORTERS = {"tensorflow": "tf2onnx", "torch": "onnxscript"}  # what writes the file, by backend
 
 
-def pick_exporter(backend: str) -> str:
-    """Return the backend that writes the ONNX file, the lesson's own if it can, and print how.
+def start() -> str:
+    """Start Keras with a backend that can write ONNX files: the one that KERAS_BACKEND names, or else another.
+
+    Returns:
+        The device on which Keras computes, for people.
 
     Raises:
-        WorkshopError: neither TensorFlow nor PyTorch can do it here.
+        WorkshopError: no backend here can write the file, or the backend does not start.
     """
+    backends.check()
+    named = os.environ.get(backends.VARIABLE) or "tensorflow"
     able = [name for name, tool in EXPORTERS.items() if devices.installed(name) and devices.installed(tool)]
     if not able:
         raise WorkshopError(
@@ -114,12 +58,43 @@ def pick_exporter(backend: str) -> str:
             "It takes TensorFlow and tf2onnx, or PyTorch and onnxscript.",
             f"Install one of the two pairs:\n    {command(Host.here(), 'lab --with torch')}",
         )
-    chosen = backend if backend in able else able[0]
-    title = backends.BACKENDS[chosen]
-    why = "" if chosen == backend else f" ({backends.BACKENDS[backend]} itself would need the package jax2onnx)"
-    why = why if backend == "jax" or chosen == backend else f" ({EXPORTERS[backend]} is not installed here)"
-    print(f"written by Keras on {title}, with {EXPORTERS[chosen]}{why}")
-    return chosen
+    if named not in able:
+        print(f"Keras on {backends.BACKENDS[named]} can write no ONNX file here: {backends.BACKENDS[able[0]]} does it.")
+        os.environ[backends.VARIABLE] = able[0]
+        if able[0] == "tensorflow":  # another backend may be named because TensorFlow does not know this GPU
+            training.import_tensorflow().config.set_visible_devices([], "GPU")
+    return training.start()
+
+
+def train(mnist: Dataset, images: int, seconds: float) -> keras.Model:
+    """Return article C's network, trained, and print how.
+
+    Args:
+        mnist: to train with.
+        images: how many to show, each as often as it comes up.
+        seconds: that the training may take.
+    """
+    import keras
+
+    training.seed(0)
+    network, count = models.cnn(), len(mnist.x_train)
+    at_once = training.steps_at_once(4)
+    network.compile(
+        keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=at_once
+    )
+    network.fit(
+        mnist.x_train[:images, ..., None], mnist.y_train[:images], batch_size=128, epochs=max(1, round(images / count)),
+        verbose=0, callbacks=[training.progress("training", seconds)],
+    )  # fmt: skip
+    return network
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the log lines and the warnings of who reads and writes ONNX files out of the lesson."""
+    with caught_stderr(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 # ---------------------------------------------------------------------------------------------- providers
@@ -158,16 +133,6 @@ def runner(file: str) -> Runner:
     session = ort.InferenceSession(file, options, providers=[CPU])
     name = session.get_inputs()[0].name
     return lambda images: session.run(None, {name: images})[0]
-
-
-def keras_runner(weights: list[np.ndarray]) -> Runner:
-    """Return what runs article C's network in Keras: `predict_on_batch`; `predict` makes a pipeline in each call."""
-    from helpers.compute import models, training
-
-    training.start()
-    network = models.cnn()
-    network.set_weights(weights)
-    return network.predict_on_batch
 
 
 def profile(file: str, images: np.ndarray, runs: int) -> list[dict]:
