@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices, models, products, training
+from helpers.compute import backends, devices, models, products, training, workarounds
 from helpers.compute.host import Host, command
 from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
@@ -91,10 +91,12 @@ def train(mnist: Dataset, images: int, seconds: float) -> keras.Model:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the log lines and the warnings of who reads and writes ONNX files out of the lesson."""
+    """Keep the log lines and the warnings of who reads and writes ONNX files out of the lesson, and their memory."""
+    workarounds.return_freed_memory()
     with caught_stderr(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+    workarounds.return_freed_memory()
 
 
 # ---------------------------------------------------------------------------------------------- providers
