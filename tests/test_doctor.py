@@ -134,9 +134,9 @@ def test_a_judge_that_breaks_becomes_a_note_and_the_others_still_count(monkeypat
         raise KeyError("a format that nobody knew")
 
     monkeypatch.setattr(computer, "JUDGES", (broken,))
-    facts = Facts(dataclasses.replace(HERE, system="Linux"), packages={"torch-directml": "0.2.5"})
+    facts = Facts(dataclasses.replace(HERE, system="Linux"), packages={"jax-metal": "0.1.1"})
     ids = [item.id for item in doctor.judge(facts) if isinstance(item, doctor.Finding)]
-    assert ids[0] == "host-unfinished-check" and "windows-directml" in ids
+    assert ids[0] == "host-unfinished-check" and "apple-jax-metal" in ids
 
 
 def test_a_check_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatch):
@@ -147,29 +147,17 @@ def test_a_check_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
         processes.run_command([sys.executable, "-c", "import time; time.sleep(600)"], 600)
         ended.set()
 
-    monkeypatch.setattr(doctor, "FULL", (hanging_driver,))
-    monkeypatch.setattr(doctor, "WHOLE_SECONDS", 1.0)
-    findings = doctor.examine()
-    assert [finding.id for finding in findings] == ["host-unfinished-check"]
-    assert findings.fine == ("begun",)
-    assert ended.wait(30), "the process that the check started was not killed"
-
-
-def test_several_checks_that_do_not_end_in_time_are_one_note(monkeypatch):
-    end = threading.Event()
-
     def slow(host):
-        end.wait(60)
+        ended.wait(60)
         yield "late"
 
-    def slower(host):
-        yield from slow(host)
-
-    monkeypatch.setattr(doctor, "FULL", (slow, slower))
-    monkeypatch.setattr(doctor, "WHOLE_SECONDS", 0.2)
-    (finding,) = doctor.examine()
-    end.set()
-    assert finding.id == "host-unfinished-check" and "slow and " in finding.what and "slower" in finding.what
+    monkeypatch.setattr(doctor, "FULL", (hanging_driver, slow))
+    monkeypatch.setattr(doctor, "WHOLE_SECONDS", 1.0)
+    findings = doctor.examine()
+    assert [finding.id for finding in findings] == ["host-unfinished-check"]  # one note for all that are late
+    assert "hanging driver and " in findings[0].what and "slow" in findings[0].what
+    assert findings.fine == ("begun",)
+    assert ended.wait(30), "the process that the check started was not killed"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
@@ -227,14 +215,8 @@ def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, t
         assert secret not in text.lower(), text
     assert "~/x, WORKSHOP/y of USER on COMPUTER failed" in " ".join(text.split())
     assert "KERAS_BACKEND=jax" in text and "jax 0.12" in text
-
-
-def test_names_that_are_nobodys_stay_and_short_words_are_not_torn(monkeypatch):
-    monkeypatch.setattr(getpass, "getuser", lambda: "jo")
-    monkeypatch.setattr(socket, "gethostname", lambda: "gpu")
-    monkeypatch.setenv("HOME", "/")
-    text = letter.without_names("/etc/OpenCL of major jo; gpu0 of the gpu")
-    assert text == "/etc/OpenCL of major jo; gpu0 of the COMPUTER"
+    monkeypatch.setattr(getpass, "getuser", lambda: "jo")  # a short word is not torn out of others
+    assert letter.without_names("major jo") == "major jo"
 
 
 # --- Python and packages ---------------------------------------------------------------------------------------------
@@ -456,51 +438,11 @@ def test_a_backend_with_which_no_lesson_can_train_limits(variable, configured, e
     assert ("    py workshop.py lab --with torch" in lines(findings[0])) == (variable == "torch")
 
 
-# --- Dataset ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_dataset(tmp_path, monkeypatch):
-    """An empty cache, and a network whose only way out is closed, also for the processes that the doctor starts."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, closed)
-    monkeypatch.setenv("no_proxy", "")
-    monkeypatch.setenv("NO_PROXY", "")
-    cache = tmp_path / "cache"
-    (tmp_path / "sitecustomize.py").write_text(
-        f"from pathlib import Path\nfrom helpers.compute import data\ndata.CACHE = Path({str(cache)!r})\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    return cache
-
-
-def test_no_dataset_and_no_network_limits(no_dataset):
-    found = only_finding(settings.dataset)
-    assert (found.id, found.severity) == ("data-no-mnist", "limits") and "    https://" in found.next
-    no_dataset.mkdir()
-    (no_dataset / "mnist.npz").write_bytes(b"not MNIST")
-    assert str(no_dataset / "mnist.npz") in only_finding(settings.dataset).why  # a corrupt cache is told too
-
-
-@pytest.mark.parametrize("content", [None, b"not MNIST"])
-def test_a_named_file_that_is_not_mnist_is_told(content, tmp_path, monkeypatch):
-    file = tmp_path / "own.npz"
-    if content:
-        file.write_bytes(content)
-    monkeypatch.setenv("ANYGPU_MNIST", str(file))
-    found = only_finding(settings.dataset)
-    assert found.id == "data-named-file" and str(file) in found.what
+def test_a_named_file_that_is_not_there_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANYGPU_MNIST", str(tmp_path / "own.npz"))
+    found = only_finding(settings.dataset_file)
+    assert found.id == "data-named-file" and str(tmp_path / "own.npz") in found.what
     assert f"    {host.unset_variable(HERE, 'ANYGPU_MNIST')}" in lines(found)
-    assert len(look(settings.dataset_file)[0]) == (0 if content else 1)  # reading it takes longer than a quick look may
-
-
-def test_a_dataset_that_does_not_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(settings, "DATASET_SECONDS", 0.01)
-    monkeypatch.setattr(doctor, "FULL", (settings.dataset,))
-    assert [finding.id for finding in doctor.examine()] == ["host-unfinished-check"]
 
 
 def test_the_files_that_the_advice_names_are_there():

@@ -62,11 +62,7 @@ def hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
 
 
 QUICK: tuple[Check, ...] = (*host.CHECKS, *packages.CHECKS, *settings.CHECKS)
-FULL: tuple[Check, ...] = (  # `dataset` reads the file that `dataset_file` only looks for
-    *(check for check in QUICK if check is not settings.dataset_file),
-    hardware_and_frameworks,
-    settings.dataset,
-)
+FULL: tuple[Check, ...] = (*QUICK, hardware_and_frameworks)
 
 
 def examine(quick: bool = False) -> Findings:

@@ -5,17 +5,13 @@ Not verified on hardware: tested with outputs of rocminfo that others have publi
 
 from __future__ import annotations
 
-import itertools
-import os
 import re
-import stat
-from pathlib import Path
 from typing import NamedTuple
 
 from helpers.compute.frameworks import FRAMEWORKS, looks_integrated
 from helpers.doctor import nvidia
 from helpers.doctor.facts import Facts, numbers
-from helpers.doctor.findings import Finding, Results, found, listed, together
+from helpers.doctor.findings import Results, found, listed, together
 
 VENDOR = "1002"  # on the PCI bus: https://pci-ids.ucw.cz
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -48,10 +44,7 @@ UNKNOWN = "gfxNAME"  # stands for a target that is not known
 INTEGRATED = (
     "gfx902", "gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153",
 )  # fmt: skip
-# TensorFlow 2.21 for ROCm 10.1: Instinct MI300 and newer, Radeon RX 7000 and 9000
-# (https://rocm.docs.amd.com/projects/ai-ecosystem/en/latest/frameworks/tensorflow/install.html).
-TENSORFLOW_TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201")
-VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 class Gpu(NamedTuple):
@@ -120,31 +113,6 @@ def rocm_builds(facts: Facts) -> list[str]:
     return builds + (["torch"] if facts.torch.startswith("hip") else [])
 
 
-def no_access(facts: Facts) -> list[str]:
-    """Return the device files of GPUs that this user may not open: /dev/kfd and /dev/dri/renderD*."""
-    if facts.user == 0:
-        return []
-    files = [facts.root / "dev/kfd"]
-    if (facts.root / "dev/dri").is_dir():
-        files += sorted((facts.root / "dev/dri").glob("renderD*"))
-    return [f"/{file.relative_to(facts.root).as_posix()}" for file in files if _closed(facts, file)]
-
-
-def _closed(facts: Facts, file: Path) -> bool:
-    try:
-        rights = file.stat()
-    except OSError:
-        return False
-    if hasattr(os, "getuid") and (facts.root, facts.user) == (Path("/"), os.getuid()):
-        return not os.access(file, os.R_OK | os.W_OK)  # the kernel's own answer; it knows lists of access rights, too
-    both = stat.S_IROTH | stat.S_IWOTH  # read and write
-    if rights.st_uid == facts.user:
-        return (rights.st_mode >> 6) & both != both
-    if rights.st_gid in facts.groups:
-        return (rights.st_mode >> 3) & both != both
-    return rights.st_mode & both != both
-
-
 # --------------------------------------------------------------- each judges the facts, the most fundamental first
 
 
@@ -155,49 +123,20 @@ def no_kfd(facts: Facts) -> Results:
         yield found("amd-no-kfd", facts.host, "limits" if rocm_builds(facts) else "")
 
 
-def groups(facts: Facts) -> Results:
-    """May this user open /dev/kfd and the render nodes; on a machine whose kernel offers an AMD GPU."""
-    closed = no_access(facts) if facts.exists("dev/kfd") else []
-    wanted = rocm_builds(facts) or any(gpu.target not in INTEGRATED for gpu in gpus(facts))
-    if not closed or not wanted:  # the GPU inside nearly every processor of AMD is not worth a note to everyone
-        return
-    named = {int(number): name for name, number in re.findall(r"^([\w-]+):[^:]*:(\d+):", facts.text("etc/group"), re.M)}
-    owners = sorted({(facts.root / file[1:]).stat().st_gid for file in closed})
-    names = [named.get(owner, str(owner)) for owner in owners]
-    whose = f"the group{'s' * (len(names) > 1)} {' and '.join(names)}"
-    listed_for = [name for name in names if _is_listed(facts, name)]
-    reason = f"you are in {listed(listed_for)} only from your next log-in on" if listed_for else "you are not in it"
-    severity = "" if rocm_builds(facts) else "note"
-    yield found("amd-groups", facts.host, severity, files=listed(closed), groups=whose, reason=reason)
-
-
-def _is_listed(facts: Facts, group: str) -> bool:
-    """Whether /etc/group lists the user in that group, which a running session does not notice."""
-    user = re.search(rf"^([^:]+):[^:]*:{facts.user}:", facts.text("etc/passwd"), re.MULTILINE)
-    members = re.search(rf"^{re.escape(group)}:[^:]*:\d+:(.*)$", facts.text("etc/group"), re.MULTILINE)
-    return bool(user and members and user[1] in members[1].strip().split(","))
+def no_access(facts: Facts) -> Results:
+    """May this user open /dev/kfd and the render nodes; the GPU inside nearly every processor of AMD needs no note."""
+    builds = rocm_builds(facts)
+    wanted = builds or any(gpu.target not in INTEGRATED for gpu in gpus(facts)) or facts.sees_gpu("opencl") is False
+    if facts.closed and facts.graphics_cards() and wanted:
+        yield found("host-gpu-access", facts.host, "limits" if builds else "note", files=listed(list(facts.closed)))
 
 
 def hidden(facts: Facts) -> Results:
-    """Do the variables hide every GPU; one counts what the one before it left. UUIDs are not judged."""
-    left = len(by_kernel(facts))  # rocminfo shows what ROCR_... left
-    left = left or (len(gpus(facts)) if VARIABLES[0] not in facts.variables else 0)
-    if not left or not on_amd(facts):
-        return
-    for stage in (VARIABLES[:1], VARIABLES[1:3], VARIABLES[3:]):
-        name = next((name for name in stage if name in facts.variables), "")
-        left = _shown(facts.variables[name], left) if name else left
-    if not left:
-        here = [name for name in VARIABLES if name in facts.variables]
-        values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in here)
-        yield found("amd-hidden", facts.host, names=" with ".join(here), variables=" ".join(here), values=values)
-
-
-def _shown(value: str, many: int) -> int:
-    """Return how many of so many GPUs a variable shows: the first number that does not exist ends its list."""
-    entries = [entry.strip() for entry in value.split(",") if entry.strip()]
-    exist = (not re.fullmatch(r"-?\d+", entry) or 0 <= int(entry) < many for entry in entries)
-    return len(list(itertools.takewhile(bool, exist)))
+    """Does a variable hide every GPU; rocminfo shows what ROCR_VISIBLE_DEVICES left."""
+    many = len(by_kernel(facts)) or (len(gpus(facts)) if VARIABLES[0] not in facts.variables else 0)
+    names = [name for name in VARIABLES if name in facts.variables and nvidia.hides_all(facts.variables[name], many)]
+    if many and names and on_amd(facts):
+        yield nvidia.hidden_by(facts, names, "every AMD GPU")
 
 
 def on_amd(facts: Facts) -> bool:
@@ -231,12 +170,7 @@ def _has_kernels(facts: Facts, target: str) -> bool:
 def override(facts: Facts) -> Results:
     """Does HSA_OVERRIDE_GFX_VERSION fit every GPU here; on Windows nothing reads it."""
     value = facts.variables.get(OVERRIDE)
-    if not value:
-        return
-    if facts.host.system == "Windows":
-        if on_the_bus(facts):
-            reason = "Only Linux reads it; on Windows it does nothing."
-            yield _wrong_override(facts, "note", value, Gpu("?", "here"), reason)
+    if not value or facts.host.system == "Windows":
         return
     claimed = cards(facts)
     real = [gpu for gpu in by_kernel(facts) if gpu.target not in INTEGRATED] or claimed  # rocminfo shows the claim
@@ -244,14 +178,8 @@ def override(facts: Facts) -> Results:
         name = claimed[number].name if len(claimed) == len(real) else gpu.name
         digits = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", gpu.target)
         if digits and (int(digits[1]), int(digits[2], 16)) != numbers(value)[:2]:
-            reason = 'Code for another generation then fails ("invalid device function"), hangs or computes wrongly.'
-            yield _wrong_override(facts, "", value, Gpu(gpu.target, name), reason)
+            yield found("amd-override", facts.host, value=value, gpu=name, target=gpu.target)
             return
-
-
-def _wrong_override(facts: Facts, severity: str, value: str, gpu: Gpu, reason: str) -> Finding:
-    values = {"variable": OVERRIDE, "value": value, "gpu": gpu.name, "target": gpu.target, "reason": reason}
-    return found("amd-override", facts.host, severity, **values)
 
 
 def in_wsl(facts: Facts) -> Results:
@@ -261,22 +189,6 @@ def in_wsl(facts: Facts) -> Results:
     blind = [name for name in rocm_builds(facts) if facts.sees_gpu(name) is False]
     if blind:
         yield found("amd-wsl", facts.host, framework=FRAMEWORKS[blind[0]].title)
-
-
-def old_tensorflow(facts: Facts) -> Results:
-    """Is tensorflow-rocm the one from PyPI."""
-    version = facts.packages.get("tensorflow-rocm", "")
-    if version and "rocm" not in version:
-        target = next((gpu.target for gpu in gpus(facts) if gpu.target), "gfx1100")
-        yield found("amd-tensorflow-pypi", facts.host, version=version, target=target)
-
-
-def tensorflow_target(facts: Facts) -> Results:
-    """Is AMD's TensorFlow built for the GPU here."""
-    live = "rocm" in facts.packages.get("tensorflow-rocm", "")
-    if live and gpus(facts) and not any(gpu.target in TENSORFLOW_TARGETS for gpu in gpus(facts)):
-        card = cards(facts)[0]
-        yield found("amd-tensorflow-target", facts.host, gpu=card.name, target=card.target)
 
 
 def libraries(facts: Facts) -> Results:
@@ -289,27 +201,11 @@ def libraries(facts: Facts) -> Results:
             return
 
 
-def torch_kernels(facts: Facts) -> Results:
-    """Do PyTorch's parts, where AMD's packages come in parts, hold one for a GPU that is here."""
-    parts = sorted(
-        name.removeprefix("amd-torch-device-") for name in facts.packages if name.startswith("amd-torch-device-")
-    )
-    if not parts or not gpus(facts) or any(_covers(part, gpu.target) for part in parts for gpu in gpus(facts)):
-        return
-    card = cards(facts)[0]
-    yield found("amd-torch-kernels", facts.host, gpu=card.name, target=card.target, has=listed(parts))
-
-
-def _covers(part: str, target: str) -> bool:
-    """Whether a part is for that target, or for its whole family (amd-torch-device-gfx11)."""
-    return part in (target, "all") or (target.startswith(part) and len(part) < len(target))
-
-
 def integrated_first(facts: Facts) -> Results:
     """Is the first GPU the one inside the processor, while there is a card, and nothing chooses."""
     known = gpus(facts) or _by_torch(facts)
     numbers_of_cards = [number for number, gpu in enumerate(known) if gpu.target not in INTEGRATED]
-    chosen = any(facts.variables.get(name) for name in VARIABLES[:3])
+    chosen = any(facts.variables.get(name) for name in VARIABLES)
     if numbers_of_cards and numbers_of_cards[0] > 0 and not chosen and rocm_builds(facts):
         first, card = known[0], known[numbers_of_cards[0]]
         target = first.target if gpus(facts) else "by its name"
@@ -340,13 +236,12 @@ def cpu_build(facts: Facts) -> Results:
 
 def not_listed(facts: Facts) -> Results:
     """Does a framework that was built for the GPU list none, and no other finding says why."""
-    causes = (groups, hidden, in_wsl, libraries, old_tensorflow, tensorflow_target, override)
+    causes = (no_access, hidden, in_wsl, libraries, override)
     if not works(facts) or any(list(cause(facts)) for cause in causes):
         return
-    yield from nvidia.lists_none(facts, rocm_builds(facts), "amd-not-listed")
+    yield from nvidia.lists_none(facts, rocm_builds(facts), "AMD")
 
 
 JUDGES = (
-    no_kfd, groups, hidden, target, override, in_wsl, old_tensorflow, tensorflow_target, libraries,
-    torch_kernels, integrated_first, not_listed, cpu_build,
+    no_access, no_kfd, hidden, target, override, in_wsl, libraries, integrated_first, not_listed, cpu_build,
 )  # fmt: skip

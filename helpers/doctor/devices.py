@@ -19,11 +19,7 @@ WORDS: tuple[tuple[str, str, tuple[Callable[[Facts], Results], ...]], ...] = (
     # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory", ()),
     (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "devices-driver", (nvidia.driver_too_old,)),
-    (
-        r"HIP error|hipError|invalid device function",
-        "devices-no-amd-code",
-        (amd.torch_kernels, amd.tensorflow_target, amd.override),
-    ),
+    (r"HIP error|hipError|invalid device function", "devices-no-amd-code", (amd.override,)),
     (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code", (nvidia.capability, nvidia.rtx_50)),
     (r"^it fell back", "devices-fell-back", ()),
     ("", "devices-fails", ()),

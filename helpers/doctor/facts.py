@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +18,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from helpers import ROOT
 from helpers.compute import devices, processes
 from helpers.compute.devices import Answer, Device
 from helpers.compute.host import Host
@@ -28,7 +25,6 @@ from helpers.doctor import settings
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 30.0  # for each framework, all at once, and half of it for any device; a quiet machine needs 2 to 5
-LEAST_SECONDS = 4.0  # for Keras after its backend; with less it is not started, and nothing is known of it
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
@@ -38,32 +34,15 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
     "nvidia-smi": ["nvidia-smi"],  # its table, which every driver can print
     "nvidia-smi gpus": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"],
     "rocminfo": ["rocminfo"],
-    "clinfo": ["clinfo"],
     "vulkaninfo": ["vulkaninfo", "--summary"],
     "sysctl": ["sysctl", "-n", "sysctl.proc_translated"],  # macOS: 1 where Rosetta translates this process
     "powershell": [  # Windows: the graphics cards, one in a line
         "powershell", "-NoProfile", "-NonInteractive", "-Command",
         "Get-CimInstance Win32_VideoController | ForEach-Object { $_.Name }",
     ],
-    "reg": ["reg", "query", r"HKLM\SYSTEM\CurrentControlSet\Control\FileSystem", "/v", "LongPathsEnabled"],
 }  # fmt: skip
-ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows", "reg": "Windows"}
+ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows"}
 ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
-
-START_KERAS = """
-import json, os
-channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-os.dup2(2, 1)
-stage, error = "import", ""
-try:
-    import keras
-    stage = "first operation"
-    keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
-except Exception as failure:
-    error = f"{type(failure).__name__}: {failure}".strip()
-print(json.dumps([stage, error]), file=channel, flush=True)
-os._exit(0)
-"""  # what training.start does in a lesson
 
 
 @dataclass(frozen=True)
@@ -73,15 +52,6 @@ class ToolOutput:
     state: str  # ok, missing, failed or timed out
     stdout: str = ""
     stderr: str = ""  # or why it could not be started
-
-
-@dataclass(frozen=True)
-class KerasStart:
-    """How Keras started, and where it failed."""
-
-    state: str  # ok, missing, failed or timed out
-    stage: str = ""  # import or first operation
-    error: str = ""  # in its own words; the seconds that were waited where it timed out
 
 
 @dataclass(frozen=True)
@@ -95,10 +65,7 @@ class Facts:
     torch: str = ""  # what PyTorch was built for: "cpu", "cuda 13.2", "hip 7.2", "xpu 2025.1"; empty without it
     tools: Mapping[str, ToolOutput] = field(default_factory=dict)  # of TOOLS
     answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks
-    keras: KerasStart = KerasStart("missing")
-    user: int = 0  # number of the user; 0 may do everything
-    groups: frozenset[int] = frozenset()  # the numbers of the groups that this process is in
-    folder: str = str(ROOT)  # of the workshop
+    closed: tuple[str, ...] = ()  # the device files of GPUs that this user may not open
     site: Path | None = None  # where the packages lie; None for this environment
 
     def stdout(self, tool: str) -> str:
@@ -142,20 +109,18 @@ class Facts:
 
     def sees_gpu(self, framework: str) -> bool | None:
         """Whether a framework lists a GPU; None if it did not answer."""
-        answer = self.answers.get(framework)
-        if answer is None or answer.state != "ok":
+        if self.state(framework) != "ok":
             return None
-        return any(device.kind == "gpu" for device in answer.devices)
+        return any(device.kind == "gpu" for device in self.answers[framework].devices)
+
+    def state(self, framework: str) -> str:
+        """How a framework answered, as `Answer.state` has it; empty if it was not asked."""
+        return self.answers[framework].state if framework in self.answers else ""
 
     def tried(self) -> list[Device]:
-        """The devices that were let compute, and the one on which Keras' first operation failed."""
+        """The devices that were let compute."""
         listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
-        tried = [device for device in listed if device.verdict]
-        if self.keras.state == "failed" and self.keras.stage == "first operation":
-            kinds = [device.kind for device in listed if device.framework == self.backend()]
-            kind = min(kinds, key=devices.KINDS.index, default="gpu")
-            tried.append(Device(self.backend(), "", "The first device", kind, computes=f"failed: {self.keras.error}"))
-        return tried
+        return [device for device in listed if device.verdict]
 
     def backend(self) -> str:
         """The framework that Keras will compute with."""
@@ -174,34 +139,19 @@ def gather(host: Host, root: Path = Path("/")) -> Facts:
         host: the machine.
         root: where the system's files lie.
     """
-    tools, answers, keras = _ask_side_by_side(host)
-    return Facts(
-        host,
-        root,
-        dict(os.environ),
-        installed_packages(),
-        torch_build(),
-        tools,
-        answers,
-        keras,
-        os.getuid() if hasattr(os, "getuid") else 0,
-        frozenset([*os.getgroups(), os.getgid()]) if hasattr(os, "getgroups") else frozenset(),
-    )
+    tools, answers = _ask_side_by_side(host)
+    variables = dict(os.environ)
+    return Facts(host, root, variables, installed_packages(), torch_build(), tools, answers, closed_files(root))
 
 
-def _ask_side_by_side(host: Host) -> tuple[dict[str, ToolOutput], dict[str, Answer], KerasStart]:
-    """Ask the tools of this system, the installed frameworks and Keras, each in a thread of its own."""
-    backend = settings.chosen_backend(os.environ)[0]
+def _ask_side_by_side(host: Host) -> tuple[dict[str, ToolOutput], dict[str, Answer]]:
+    """Ask the tools of this system and the installed frameworks, each in a thread of its own."""
     tools: dict[str, ToolOutput] = {}
     answers: dict[str, Answer] = {}
-    keras = [KerasStart("missing")]
     hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
 
     def ask_framework(name: str, framework: str, variables: Mapping[str, None] | None) -> None:
         answers[name] = devices.ask(framework, FRAMEWORK_SECONDS, variables)
-        left = FRAMEWORK_SECONDS - answers[name].seconds
-        if name == backend and answers[name].state == "ok" and left > LEAST_SECONDS:
-            keras.append(start_keras(left))  # after it, not beside it: each takes some 500 MiB
 
     work = [
         lambda name=name, command=command: tools.__setitem__(name, ask_tool(command))
@@ -216,7 +166,7 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, ToolOutput], dict[str, Answ
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(tools), dict(answers), keras[-1]
+    return dict(tools), dict(answers)
 
 
 def _quietly(work: Callable[[], None]) -> None:
@@ -243,25 +193,10 @@ def ask_tool(command: list[str]) -> ToolOutput:
     return ToolOutput("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
 
 
-def start_keras(seconds: float = FRAMEWORK_SECONDS) -> KerasStart:
-    """Start Keras as a lesson does, in a process of its own: import it with its backend, and add two numbers.
-
-    Args:
-        seconds: after so many it is killed.
-    """
-    if not devices.installed("keras"):
-        return KerasStart("missing")  # told by other findings
-    command = [sys.executable, "-P", "-c", START_KERAS]
-    environment = processes.environment({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
-    done = processes.run_command(command, seconds, env=environment)
-    if done.status is None:
-        return KerasStart("timed out", error=f"{seconds:.0f}")
-    try:
-        stage, error = json.loads(done.stdout)
-    except ValueError:
-        lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.status}"]
-        return KerasStart("failed", "import", lines[-1])
-    return KerasStart("failed" if error else "ok", stage, error)
+def closed_files(root: Path) -> tuple[str, ...]:
+    """Return the device files of GPUs, /dev/kfd and /dev/dri/renderD*, that this user may not open."""
+    files = [file for file in (root / "dev/kfd", *sorted((root / "dev/dri").glob("renderD*"))) if file.exists()]
+    return tuple(f"/{file.relative_to(root).as_posix()}" for file in files if not os.access(file, os.R_OK | os.W_OK))
 
 
 def installed_packages() -> dict[str, str]:

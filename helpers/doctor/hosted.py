@@ -14,7 +14,7 @@ TPU = ("dev/accel0", "dev/vfio/0")  # Colab's and Kaggle's other accelerator
 def colab_or_kaggle(facts: Facts) -> Results:
     """Is this a session of Colab or Kaggle on a processor."""
     if facts.host.hosted and not nvidia.works(facts) and not facts.exists(*TPU, *NODES[nvidia.VENDOR]):
-        yield found(f"hosted-{facts.host.hosted}-cpu", facts.host)
+        yield found("hosted-cpu", facts.host, words=[facts.host.hosted])
 
 
 def container(facts: Facts) -> Results:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from helpers.compute.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts, numbers
-from helpers.doctor.findings import Results, found, together
+from helpers.doctor.findings import Finding, Results, found, together
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
 
@@ -172,14 +172,23 @@ def rtx_50(facts: Facts) -> Results:
 
 
 def hidden(facts: Facts) -> Results:
-    """Does CUDA_VISIBLE_DEVICES hide every GPU; UUIDs are not judged."""
+    """Does CUDA_VISIBLE_DEVICES hide every GPU."""
     value = facts.variables.get("CUDA_VISIBLE_DEVICES")
-    if value is None or not works(facts):
-        return
+    if value is not None and works(facts) and hides_all(value, len(gpus(facts))):
+        yield hidden_by(facts, ["CUDA_VISIBLE_DEVICES"], "every NVIDIA GPU from TensorFlow, JAX and PyTorch")
+
+
+def hides_all(value: str, many: int) -> bool:
+    """Whether a variable that lists GPUs hides all of so many (0: unknown) by its first entry; UUIDs are not judged."""
     first = value.split(",")[0].strip()
-    many = len(gpus(facts))
-    if first in ("", "-1", "NoDevFiles") or (many and re.fullmatch(r"-?\d+", first) and not 0 <= int(first) < many):
-        yield found("nvidia-hidden", facts.host, value=value)
+    return first in ("", "-1") or bool(many and re.fullmatch(r"-?\d+", first) and not 0 <= int(first) < many)
+
+
+def hidden_by(facts: Facts, names: list[str], which: str) -> Finding:
+    """Return the finding that variables which list GPUs hide them."""
+    reason = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
+    values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
+    return found("devices-hidden", facts.host, names=" ".join(names), which=which, values=values, reason=reason)
 
 
 def libraries(facts: Facts) -> Results:
@@ -189,12 +198,8 @@ def libraries(facts: Facts) -> Results:
         return
     if facts.host.system != "Linux" or "dlopen" not in answer.message.lower():
         return
-    if "tensorflow" not in cuda_builds(facts):
-        yield found("nvidia-no-libraries", facts.host)
-        return
-    path = facts.variables.get("LD_LIBRARY_PATH")
-    reason = f"LD_LIBRARY_PATH is {path!r}, which may lead to others" if path else "one of them is not found there"
-    yield found("nvidia-libraries", facts.host, says=answer.message, reason=reason)
+    words = [] if "tensorflow" in cuda_builds(facts) else ["none"]
+    yield found("nvidia-libraries", facts.host, words=words, says=answer.message)
 
 
 def cpu_build(facts: Facts) -> Results:
@@ -217,16 +222,16 @@ def not_listed(facts: Facts) -> Results:
     causes = (driver_fails, driver_too_old, hidden, libraries)
     if not works(facts) or any(list(cause(facts)) for cause in causes):
         return
-    yield from lists_none(facts, cuda_builds(facts), "nvidia-not-listed")
+    yield from lists_none(facts, cuda_builds(facts), "NVIDIA")
 
 
-def lists_none(facts: Facts, built: Iterable[str], failure: str) -> Results:
-    """Tell the failure of each framework that was built for a maker's GPU and lists none, with what it says."""
+def lists_none(facts: Facts, built: Iterable[str], maker: str) -> Results:
+    """Tell of each framework that was built for a maker's GPUs and lists none, with what it says."""
     for framework in built:
         if facts.sees_gpu(framework) is False:
-            says = facts.answers[framework].message
-            title = FRAMEWORKS[framework].title
-            yield found(failure, facts.host, framework=title, says=says and f"It says: {says}")
+            words = facts.answers[framework].message
+            values = {"framework": FRAMEWORKS[framework].title, "maker": maker, "says": words and f"It says: {words}"}
+            yield found("devices-not-listed", facts.host, **values)
 
 
 JUDGES = (no_driver, driver_fails, driver_too_old, hidden, capability, rtx_50, libraries, not_listed, cpu_build)

@@ -24,20 +24,19 @@ def drivers(facts: Facts) -> Results:
     if hidden:
         names = [name for name in LOADER_VARIABLES if name in facts.variables]
         yield found(
-            "opencl-hidden",
+            "devices-hidden",
             host,
             "note" if here else "limits",
-            names=" and ".join(names),
-            variables=" ".join(names),
-            which="OpenCL devices" if here else "every OpenCL device",
-            devices=", ".join(hidden),
+            names=" ".join(names),
+            which=f"{'OpenCL devices' if here else 'every OpenCL device'}: {', '.join(hidden)}",
             values=", ".join(f"{name} is {facts.variables[name]!r}" for name in names),
+            reason="OpenCL looks for drivers there instead of where they are installed.",
         )
     elif refused and not here and not any(late(device) for device in answer.devices):
         yield found("opencl-cannot-compile", host, message=_refusals(refused))
     elif not answer.devices and not hidden:
         message = answer.message or "no driver has any"
-        yield found("opencl-rusticl" if "rusticl" in message else "opencl-no-device", host, message=message)
+        yield found("opencl-no-device", host, words=["rusticl"] if "rusticl" in message else [], message=message)
     if here:
         yield f"OpenCL: {', '.join(here)}"
 
@@ -55,36 +54,6 @@ def _refusals(refused: list[Device]) -> str:
     return "; ".join(f"{device.identifier} ({device.runtime or device.name}): {device.reason}" for device in refused)
 
 
-def render_group(facts: Facts) -> Results:
-    """May this user open the GPU's render node; for AMD's GPUs that ROCm reaches the family amd tells it."""
-    closed = [] if any(amd.groups(facts)) else [file for file in amd.no_access(facts) if "renderD" in file]
-    if closed and facts.graphics_cards() and facts.sees_gpu("opencl") is False:
-        yield found("opencl-render-group", facts.host, files=listed(closed))
-
-
-def other_loader(facts: Facts) -> Results:
-    """Does clinfo show a GPU that PyOpenCL does not: Oblomov's clinfo and AMD's own write differently."""
-    text = facts.stdout("clinfo")
-    gpu = _clinfo_gpu(text)
-    if gpu and facts.sees_gpu("opencl") is False and not _hides(facts):
-        yield found("opencl-other-loader", facts.host, gpu=gpu)
-
-
-def _clinfo_gpu(text: str) -> str:
-    for block in re.split(r"^\s*Device Name |^\s*Device Type:", text, flags=re.MULTILINE)[1:]:
-        if re.search(r"^\s*Device Type\s+GPU\b", block, re.MULTILINE):
-            board = re.search(r"Device Board Name \(AMD\)\s+(.+)", block)
-            return (board[1] if board else block.splitlines()[0]).strip()
-        if re.match(r"\s*CL_DEVICE_TYPE_GPU", block):
-            board = re.search(r"Board name:\s*(.+)", block)
-            return board[1].strip() if board else "a GPU"
-    return ""
-
-
-def _hides(facts: Facts) -> bool:
-    return any(name in facts.variables for name in LOADER_VARIABLES)
-
-
 def gpu_missing(facts: Facts) -> Results:
     """Is there a GPU that OpenCL does not see, and that Vulkan, the PCI bus or Windows shows."""
     if facts.sees_gpu("opencl") is not False or facts.host.hosted:
@@ -93,7 +62,7 @@ def gpu_missing(facts: Facts) -> Results:
         yield found("opencl-gpu-missing", facts.host, gpu=listed(cards))  # without any device it is told as that
     if facts.host.system != "Linux":
         return
-    if _hides(facts) or any(other_loader(facts)) or any(render_group(facts)) or any(amd.groups(facts)):
+    if any(name in facts.variables for name in LOADER_VARIABLES) or any(amd.no_access(facts)):
         return
     makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
     makers |= {nvidia.VENDOR: "NVIDIA"} if nvidia.works(facts) and not facts.host.wsl else {}
@@ -107,4 +76,4 @@ def gpu_missing(facts: Facts) -> Results:
         yield found("opencl-gpu-missing", facts.host, gpu=gpu, ways=ways)
 
 
-JUDGES = (render_group, drivers, other_loader, gpu_missing)
+JUDGES = (drivers, gpu_missing)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute import backends, processes
+from helpers.compute import backends
 from helpers.compute.host import Host, has_module
 from helpers.doctor.findings import Results, found
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 
 DATASET = "ANYGPU_MNIST"
-DATASET_SECONDS = 30.0  # each mirror that does not answer takes some of it
 
 
 def profile(host: Host) -> Results:
@@ -67,36 +65,6 @@ def backend(host: Host) -> Results:
         yield found("keras-not-installed", host, words=words, **values)
     else:
         yield f"Keras backend: {name}"
-
-
-ASK_FOR_DATASET = """
-import json
-from helpers.compute import data
-from helpers.errors import WorkshopError
-try:
-    answer = [data.available(), ""]
-except WorkshopError as error:
-    answer = ["", error.what]
-print(json.dumps([*answer, data.MIRRORS[0]]))
-"""
-
-
-def dataset(host: Host) -> Results:
-    """Is MNIST here, whole, or can a mirror be reached; in a subprocess, since it reads arrays and asks mirrors."""
-    command = [sys.executable, "-P", "-c", ASK_FOR_DATASET]
-    done = processes.run_command(command, DATASET_SECONDS, env=processes.environment())
-    if done.status is None:
-        raise TimeoutError
-    if done.status != 0:
-        raise RuntimeError((done.stderr.strip() or f"status {done.status}").splitlines()[-1])
-    *remarks, answer = done.stdout.splitlines()
-    where, refused, mirror = json.loads(answer)
-    if where:
-        yield f"MNIST: from {where}"
-    elif refused:
-        yield found("data-named-file", host, what=refused)
-    else:
-        yield found("data-no-mnist", host, remarks=" ".join(remarks), mirror=mirror)
 
 
 CHECKS = (profile, backend, dataset_file)

@@ -1,4 +1,4 @@
-"""Findings about Windows and about Linux inside it (WSL): frameworks without a GPU, missing libraries, long paths.
+"""Findings about Windows and about Linux inside it (WSL): frameworks without a GPU, missing libraries.
 
 Not verified on such machines.
 """
@@ -13,24 +13,9 @@ from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, advise, found, listed
 
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
-# Letters of a path on Windows unless long paths are allowed: https://learn.microsoft.com, "Maximum Path Length".
-MOST_LETTERS = 260
-LONGEST_FILE = 163  # letters of the longest file of the locked packages, in TensorFlow 2.21.0's RECORD (measured)
-BELOW = r"\.venv\Lib\site-packages" + "\\"  # between the workshop's folder and that file
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
 MAKERS = {"nvidia": "NVIDIA", "amd": "AMD|Radeon", "intel": "Intel"}
-DIRECTML = {  # the dead plug-ins
-    "tensorflow-directml-plugin": "Its last version is of 2023-02, for TensorFlow 2.10 and Python 3.10.",
-    "tensorflow-directml": "It is TensorFlow 1.15.",
-    "torch-directml": "Its last version is of 2024-09, for a PyTorch of that time.",
-}
-
-
-def wsl_1(facts: Facts) -> Results:
-    """Is this WSL 1: its kernel is called 4.4.0-19041-Microsoft, that of WSL 2 5.15.146.1-microsoft-standard-WSL2."""
-    if facts.host.wsl and re.search(r"^4\.4\.0-\d+-Microsoft", facts.text("proc/sys/kernel/osrelease")):
-        yield found("windows-wsl1", facts.host)
 
 
 def wsl_driver(facts: Facts) -> Results:
@@ -57,16 +42,6 @@ def runtime(facts: Facts) -> Results:
         yield found("windows-runtime", facts.host, files=", ".join(missing))
 
 
-def long_paths(facts: Facts) -> Results:
-    """Would the packages' longest file be too long here; the registry says "LongPathsEnabled REG_DWORD 0x1"."""
-    allowed = re.search(r"LongPathsEnabled\s+REG_DWORD\s+0x1\b", facts.stdout("reg"))
-    registry = facts.tools.get("reg")
-    longest = len(BELOW) + LONGEST_FILE
-    too_long = len(facts.folder) + longest >= MOST_LETTERS
-    if facts.host.system == "Windows" and registry and registry.state != "timed out" and not allowed and too_long:
-        yield found("windows-long-paths", facts.host, letters=len(facts.folder), longest=longest)
-
-
 def cards(facts: Facts) -> list[str]:
     """Return the names of the GPUs that Windows lists; those of basic drivers and simple ones are left out."""
     lines = [line.strip() for line in facts.stdout("powershell").splitlines()]
@@ -87,11 +62,4 @@ def no_gpu(facts: Facts) -> Results:
     yield found("windows-tensorflow", facts.host, gpu=listed(here), ways=ways, framework=FRAMEWORKS[backend].title)
 
 
-def directml(facts: Facts) -> Results:
-    """Is one of the dead plug-ins for DirectML installed."""
-    for package, reason in DIRECTML.items():
-        if facts.has(package):
-            yield found("windows-directml", facts.host, package=package, reason=reason)
-
-
-JUDGES = (wsl_1, wsl_driver, runtime, long_paths, no_gpu, directml, wsl_opencl)
+JUDGES = (wsl_driver, runtime, no_gpu, wsl_opencl)

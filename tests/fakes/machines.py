@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from helpers import ROOT, doctor
+from helpers import doctor
 from helpers.compute import devices
 from helpers.compute.devices import Answer, Device
 from helpers.compute.host import Host
@@ -50,9 +50,8 @@ class Machine:
         self.system = Host("Linux", "x86_64", (3, 12), "venv", False)
         self.installed = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
         self.installed["pyopencl"] = "2026.1.4"
-        self.torch_build, self.user, self.groups = "", 1000, frozenset({1000})
-        self.answers, self.keras_start = {}, facts.KerasStart("ok")
-        self.workshop, self.site = str(ROOT), None
+        self.torch_build, self.closed_files = "", ()
+        self.answers, self.site = {}, None
         self.lists({"opencl": [], "tensorflow": [], "jax": []})
         self.files({"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 f16c\n"})
         for name in filter(OURS.match, list(os.environ)):
@@ -79,13 +78,12 @@ class Machine:
         for name, text in texts.items():
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text_of(text).replace("{gid}", str(os.getgid())))
+            path.write_text(text_of(text))
 
-    def devices_files(self, modes):
-        """Device files with their rights, of this user's group."""
-        for name, mode in modes.items():
-            self.files({name: ""})
-            (self.root / name).chmod(mode)
+    def closed(self, files):
+        """Device files of GPUs that this user may not open."""
+        self.files(dict.fromkeys((file.removeprefix("/") for file in files), ""))
+        self.closed_files = tuple(files)
 
     def gone(self, names):
         for name in names:
@@ -141,10 +139,6 @@ class Machine:
         for name, value in values.items():
             self.monkeypatch.setenv(name, value.replace("{root}", str(self.root)))
 
-    def folder(self, path):
-        """Where the workshop lies."""
-        self.workshop = path
-
     # --------------------------------------------------------------------------------- what frameworks say
 
     def lists(self, gpus):
@@ -197,9 +191,6 @@ class Machine:
         ]
         self.answers["webgpu"] = Answer("webgpu", "ok", "0.32", tuple(found))
 
-    def keras(self, start):
-        self.keras_start = facts.KerasStart(*start)
-
     def computes(self, verdicts):
         """Devices of frameworks that computed: (framework, name, how, kind), a GPU where no kind is given."""
         for framework in {verdict[0] for verdict in verdicts}:
@@ -238,10 +229,7 @@ class Machine:
         """A Linux machine whose kernel offers these AMD GPUs: (gfx target, name)."""
         gpus = gpus or [("gfx1100", "AMD Radeon RX 7900 XTX")]
         self.cards(["1002"])
-        self.files({"etc/passwd": "root:x:0:0::/root:/bin/sh\nlearner:x:1000:1000::/home/learner:/bin/bash\n"})
-        self.files({"etc/group": "root:x:0:\nvideo:x:44:\nrender:x:{gid}:\n"})
-        self.devices_files({"dev/kfd": 0o660, "dev/dri/renderD128": 0o660})
-        self.groups = frozenset({1000, os.getgid()})
+        self.files({"dev/kfd": "", "dev/dri/renderD128": ""})
         nodes = "sys/class/kfd/kfd/topology/nodes"
         self.files({f"{nodes}/0/properties": "cpu_cores_count 16\ngfx_target_version 0\n"})
         for number, (target, _) in enumerate(gpus, 1):
@@ -250,9 +238,6 @@ class Machine:
             self.files({f"{nodes}/{number}/properties": f"simd_count 96\ngfx_target_version {version}\n"})
         self.tools({"rocminfo": rocminfo(gpus)})
         self.lists({"opencl": [name for _, name in gpus]})
-
-    def not_in_its_group(self, _):
-        self.groups = frozenset({1000})
 
     def rocm_torch(self, gpu):
         """AMD's PyTorch with the part for one gfx target, as Keras' backend."""
@@ -273,7 +258,7 @@ class Machine:
         self.without(["tensorflow-cpu"])
         self.installed["tensorflow"] = "2.21.0"
         self.files({f"Windows/System32/{name}.dll": "" for name in ("msvcp140", "msvcp140_1", "vcruntime140_1")})
-        self.tools({"powershell": "\n".join(cards), "reg": "    LongPathsEnabled    REG_DWORD    0x1"})
+        self.tools({"powershell": "\n".join(cards)})
         self.lists({"opencl": cards})
 
     def mac(self, machine):
@@ -298,11 +283,8 @@ class Machine:
 
         self.monkeypatch.setattr(devices, "ask", ask)
         self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.installed))
-        self.monkeypatch.setattr(facts, "start_keras", lambda seconds: self.keras_start)
         self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch_build)
-        found = facts.gather(self.system, self.root)
-        places = {"folder": self.workshop, "site": self.site}
-        return replace(found, user=self.user, groups=self.groups, **places)
+        return replace(facts.gather(self.system, self.root), closed=self.closed_files, site=self.site)
 
     def findings(self):
         return [item for item in doctor.judge(self.facts()) if isinstance(item, doctor.Finding)]
