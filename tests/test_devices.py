@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,33 +111,30 @@ def test_a_device_that_fails_is_told_with_its_reason(fates):
     reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
     assert [device.computes for device in answer.devices] == ["right", f"failed: {reason}", f"failed: {reason}"]
     assert pick([answer]).identifier == "cpu"
+    silent = Answer("jax", "failed", "", (), "ImportError: libcudart")
     with pytest.raises(WorkshopError) as refused:
-        pick([answer], "gpu")
-    assert reason in refused.value.why and "doctor" in refused.value.next
+        pick([answer, silent], "gpu")
+    facts = (reason, "(PyTorch, CPU) (cpu)", "JAX: failed", "libcudart")
+    assert all(fact in refused.value.why for fact in facts) and "doctor" in refused.value.next
 
 
 @pytest.mark.parametrize(
-    ("fate", "verdicts"),
+    ("fate", "verdicts", "word", "picked"),
     [
-        ({"cuda_0": "dies"}, ["right", "failed", "right"]),
-        ({"cpu": "dies", "cuda_1": "dies"}, ["failed", "right", "failed"]),
-        ({"cuda_0": "hangs"}, ["right", "failed", "right"]),
-        ({"cuda_0": "hangs while it compiles"}, ["right", "failed", "right"]),  # what a compiler writes is caught then
+        ({"cuda_0": "dies"}, ["right", "failed", ""], "SIGABRT", "cpu"),  # a device that is right before an untried one
+        ({"cpu": "hangs"}, ["failed", "", ""], "within 3 s", "cuda:0"),
+        ({"cuda_1": "hangs while it compiles"}, ["right", "right", "failed"], "within 6 s", "cuda:0"),
     ],
 )
-def test_a_device_that_ends_the_process_or_hangs_costs_the_others_nothing(fate, verdicts, fates):
+def test_a_device_that_ends_the_process_or_hangs_has_failed_and_those_behind_are_not_tried(
+    fate, verdicts, word, picked, fates
+):
     fates(**fate)
-    answer = ask("torch", timeout=6 if "hangs" in str(fate) else 60)
+    answer = ask("torch", timeout=int(re.findall(r"\d+", word)[0]) if "within" in word else 60)
     assert answer.state == "ok" and [device.verdict for device in answer.devices] == verdicts
-    assert all(("SIGABRT" if "dies" in str(fate) else "3 s") in one.reason for one in answer.devices if not one.usable)
-    assert pick([answer]).identifier == ("cuda:1" if verdicts[2] == "right" else "cuda:0")
-
-
-def test_what_no_time_was_left_for_is_called_not_tried(fates):
-    fates(cpu="hangs", cuda_0="hangs", cuda_1="hangs")  # how many are tried depends on how fast the process starts
-    answer = ask("torch", timeout=3)
-    assert answer.devices[0].verdict == "failed" and answer.devices[2].verdict == ""
-    assert "not tried" in str(table([answer])) and answer.seconds < 4
+    assert word in next(device.reason for device in answer.devices if not device.usable)
+    assert ("not tried" in str(table([answer]))) == ("" in verdicts)
+    assert pick([answer]).identifier == picked
 
 
 def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
@@ -185,12 +183,10 @@ def test_a_card_comes_before_the_processors_gpu_and_the_larger_card_before_the_s
 @pytest.mark.parametrize(
     ("name", "inside"),
     [
-        ("AMD Radeon Graphics", True), ("AMD Radeon(TM) Graphics", True), ("AMD Radeon 890M Graphics", True),
-        ("AMD Radeon Vega 8 Graphics", True), ("AMD Radeon 8060S Graphics", True), ("Intel UHD Graphics 770", True),
-        ("Intel(R) Iris(R) Xe Graphics", True), ("Intel(R) Arc(TM) 140V GPU", True), ("Intel Arc Graphics", True),
-        ("Intel Graphics", True), ("AMD Radeon RX 7600", False), ("AMD Radeon RX Vega 64", False),
-        ("AMD Radeon Pro W6800", False), ("Intel(R) Arc(TM) A770 Graphics", False), ("Intel Arc B580", False),
-        ("NVIDIA GeForce RTX 3060", False), ("Apple M4 GPU", False), ("AMD Instinct MI300X", False),
+        ("AMD Radeon(TM) Graphics", True), ("AMD Radeon 890M Graphics", True), ("AMD Radeon Vega 8 Graphics", True),
+        ("Intel(R) Iris(R) Xe Graphics", True), ("Intel(R) Arc(TM) 140V GPU", True), ("Intel Graphics", True),
+        ("AMD Radeon RX 7600", False), ("AMD Radeon RX Vega 64", False), ("Intel(R) Arc(TM) A770 Graphics", False),
+        ("Intel Arc B580", False), ("NVIDIA GeForce RTX 3060", False),
     ],
 )  # fmt: skip
 def test_a_gpu_inside_a_processor_is_known_by_its_name(name, inside):
@@ -344,16 +340,6 @@ def test_pick_takes_the_first_of_the_best_kind_that_fits(given_answers, kind):
         return
     best = next(k for k in ("gpu", "accelerator", "cpu", "simulator") if any(d.kind == k for d in fitting))
     assert pick(iter(given_answers), kind) is next(d for d in fitting if d.kind == best)
-
-
-def test_pick_says_what_there_is_and_why_the_rest_is_silent():
-    there = [
-        Answer("jax", "ok", "1", (Device("jax", "cpu:0", "AMD EPYC", "cpu"),)),
-        Answer("torch", "failed", "", (), "ImportError: libcudart"),
-    ]
-    with pytest.raises(WorkshopError) as refused:
-        pick(there, "gpu")
-    assert all(fact in refused.value.why for fact in ("AMD EPYC (JAX, CPU)", "cpu:0", "PyTorch: failed", "libcudart"))
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
 or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out:
 
-    python -m helpers.compute.frameworks jax
+    python -m helpers.compute.frameworks jax 60
 
 That process (`compute.frameworks`) imports the one framework, lists its devices, lets each of them multiply two
-small matrices, and writes what came as JSON. A device that ends the process, or hangs, costs no other device its
-verdict: a new process goes on behind it. Whatever the framework prints is kept apart from the answer. Lesson 00 shows
-the table.
+small matrices, and writes what came as JSON. A device that ends the process, or hangs, has failed, and those behind it
+are not tried. Whatever the framework prints is kept apart from the answer. Lesson 00 shows the table.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import re
 import signal
 import sys
 import textwrap
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -34,7 +32,6 @@ from helpers.measure.tables import Table
 __all__ = ["FRAMEWORKS", "KINDS", "Answer", "Device", "ask", "find", "in_this_process", "installed", "not_installed",
            "pick", "table", "verdict"]  # fmt: skip
 SHORT = 36  # characters of a reason in the table; the whole one stands below it
-LEAST_SECONDS = 1.0  # with less no further process is started for the devices that are left
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
 _LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
@@ -62,8 +59,7 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: after so many seconds the process and all that it started are killed; a device that does not answer
-            within half of them has failed.
+        timeout: after so many seconds the process and all that it started are killed.
         variables: environment variables to set in that process, or with None to remove.
 
     Whatever goes wrong in the framework is in the answer.
@@ -71,42 +67,30 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
     known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    began = time.monotonic()
-    done, found, proofs = _run(framework, timeout, variables)
-    answered = functools.partial(Answer, framework)
-    if "error" in found:
-        return answered("failed", message=found["error"], seconds=done.seconds)
-    if not found:  # the process ended, or was ended, before it could answer
-        state = "timed out" if done.status is None else "failed"
-        return answered(state, message=_how_it_ended(done, timeout), seconds=done.seconds)
-    hints = [line for line in done.stderr.splitlines() if _HINTS.search(line)]
-    message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
-    devices = [Device(**device) for device in found["devices"]]
-    seconds = timeout
-    while left := [device.identifier for device in devices if device.identifier not in proofs]:
-        # The process ended while the first of them computed. The others are asked again, without it.
-        proofs[left[0]] = f"failed: {_how_it_ended(done, seconds, seconds / 2)}"
-        seconds = timeout - (time.monotonic() - began)
-        if not left[1:] or seconds < LEAST_SECONDS:
-            break
-        done, again, more = _run(framework, seconds, variables, tuple(proofs))
-        proofs |= more
-        if "devices" not in again:  # not even the list came this time
-            break
-    proved = tuple(replace(device, computes=proofs.get(device.identifier, "")) for device in devices)
-    return answered("ok", found["version"], proved, message, time.monotonic() - began)
-
-
-def _run(
-    framework: str, timeout: float, variables: Mapping[str, str | None] | None, known: Iterable[str] = ()
-) -> tuple[processes.Finished, dict, dict[str, str]]:
-    """Run the process; return how it ended, what it told of the framework, and the verdicts by identifier."""
-    command = [sys.executable, "-P", "-m", "helpers.compute.frameworks", framework, str(timeout), *known]
+    command = [sys.executable, "-P", "-m", "helpers.compute.frameworks", framework, str(timeout)]
     # JAX and TensorFlow take most of a GPU's memory otherwise, beside the lesson that asks.
     gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     done = processes.run_command(command, timeout, env=processes.environment({**gentle, **(variables or {})}))
-    found, proofs = {}, {}
-    for line in done.stdout.splitlines():
+    found, verdicts = _read(done.stdout)
+    answered = functools.partial(Answer, framework, seconds=done.seconds)
+    state = "timed out" if done.status is None else "failed"
+    if "error" in found:
+        return answered("failed", message=found["error"])
+    if not found:  # the process ended, or was ended, before it could answer
+        return answered(state, message=_how_it_ended(done, timeout))
+    hints = [line for line in done.stderr.splitlines() if _HINTS.search(line)]
+    message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
+    devices = [Device(**device) for device in found["devices"]]
+    if len(verdicts) < len(devices):  # it ended while the next of them computed; those after that one were not tried
+        verdicts.append(f"failed: {'timed out, ' if done.status is None else ''}{_how_it_ended(done, timeout)}")
+    tried = [replace(device, computes=verdict) for device, verdict in zip(devices, verdicts, strict=False)]
+    return answered("ok", found["version"], (*tried, *devices[len(tried) :]), message)
+
+
+def _read(text: str) -> tuple[dict, list[str]]:
+    """Read what the process wrote: what it told of the framework, and the verdicts on its devices, in their order."""
+    found, verdicts = {}, []
+    for line in text.splitlines():
         try:
             answer = json.loads(line)
         except ValueError:  # half a line: the process was ended
@@ -114,18 +98,15 @@ def _run(
         if isinstance(answer, dict):
             found = answer
         else:
-            proofs[answer[0]] = answer[1]
-    return done, found, proofs
+            verdicts.append(answer)
+    return found, verdicts
 
 
-def _how_it_ended(done: processes.Finished, timeout: float, each: float | None = None) -> str:
-    """Say how a process ended that should have answered; `each` are the seconds that it gave a device."""
+def _how_it_ended(done: processes.Finished, timeout: float) -> str:
+    """Say how a process ended that should have answered."""
     last = _last_line(done.stderr)
-    if each and re.search(r"^Timeout \(", done.stderr, re.MULTILINE):  # faulthandler's, in helpers.compute.frameworks
-        return f"timed out, no answer within {each:.3g} s"
     if done.status is None:
-        late = f"no answer within {timeout:.3g} s"
-        return f"timed out, {late}" if each else late + (last and f"; its last words: {last}")
+        return f"no answer within {timeout:.3g} s" + (last and f"; its last words: {last}")
     how = f"was ended by {signal.Signals(-done.status).name}" if done.status < 0 else f"ended with status {done.status}"
     return f"the process {how}, without an answer" + (last and f": {last}")
 

@@ -4,7 +4,7 @@ To add one, write a function that imports it and returns its version, its device
 device (`compute.products`), and name both in FRAMEWORKS. They run in a subprocess, whose answer is JSON on standard
 output: a line with the devices, then a line for each device as soon as it is known whether it computes.
 
-    python -m helpers.compute.frameworks jax
+    python -m helpers.compute.frameworks jax 60
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -171,33 +171,18 @@ def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
     return Device("torch", f"{label}:{number}", name, "gpu", vendor, "", memory, units, pci, integrated)
 
 
-class Provider(NamedTuple):
-    """A part of ONNX Runtime that computes on one kind of hardware, an "execution provider"."""
-
-    hardware: str  # for people
-    package: str  # that brings it
-    kind: str  # one of KINDS
-
-
-# Sources: PyPI's pages of the packages, ONNX Runtime's issues 29032 (CUDA 12 deprecated) and pull request 28553
-# (WebGPU), onnxruntime-qnn's README, Windows ML's page on execution providers; read in November 2026.
-# Tried: on a machine with an AMD processor and no GPU, both plug-ins load beside onnxruntime 1.31 and offer no device.
+# Parts of ONNX Runtime, its "execution providers": the hardware that each computes on, for people, and its kind.
+# https://onnxruntime.ai/docs/execution-providers (November 2026); OpenVINO's is on the processor unless told otherwise.
 PROVIDERS = {
-    "CUDAExecutionProvider": Provider(
-        "NVIDIA GPUs", "onnxruntime-gpu; CUDA 13 and cuDNN 9 since 1.27 (2026-06)", "gpu"
-    ),
-    "TensorrtExecutionProvider": Provider("NVIDIA GPUs, compiled first", "onnxruntime-gpu and TensorRT", "gpu"),
-    "MIGraphXExecutionProvider": Provider(
-        "AMD GPUs", "onnxruntime-migraphx and ROCm (ROCMExecutionProvider ended in 2025)", "gpu"
-    ),
-    "OpenVINOExecutionProvider": Provider(
-        "Intel CPUs, GPUs, NPUs", "onnxruntime-openvino, or plug-in onnxruntime-ep-openvino", "cpu"
-    ),  # on the processor, unless it is told otherwise
-    "CoreMLExecutionProvider": Provider("Apple's GPUs and Neural Engine", "onnxruntime, on a Mac", "accelerator"),
-    "DmlExecutionProvider": Provider("any GPU on Windows", "onnxruntime-directml; the last is of 2026-03", "gpu"),
-    "WebGpuExecutionProvider": Provider("any GPU", "plug-in onnxruntime-ep-webgpu, new in 2026", "gpu"),
-    "QNNExecutionProvider": Provider("Qualcomm's NPUs", "plug-in onnxruntime-qnn", "accelerator"),
-    products.CPU_PROVIDER: Provider("every processor", "every package of ONNX Runtime", "cpu"),
+    "CUDAExecutionProvider": ("NVIDIA GPUs", "gpu"),
+    "TensorrtExecutionProvider": ("NVIDIA GPUs, compiled first", "gpu"),
+    "MIGraphXExecutionProvider": ("AMD GPUs", "gpu"),
+    "OpenVINOExecutionProvider": ("Intel CPUs, GPUs, NPUs", "cpu"),
+    "CoreMLExecutionProvider": ("Apple's GPUs and Neural Engine", "accelerator"),
+    "DmlExecutionProvider": ("any GPU on Windows", "gpu"),
+    "WebGpuExecutionProvider": ("any GPU", "gpu"),
+    "QNNExecutionProvider": ("Qualcomm's NPUs", "accelerator"),
+    products.CPU_PROVIDER: ("every processor", "cpu"),
 }
 
 
@@ -207,7 +192,7 @@ def _ask_onnxruntime() -> Answered:
     devices = []
     for name in ort.get_available_providers():
         if name in PROVIDERS:  # Azure's, which is in every package, is no device here
-            hardware, _, kind = PROVIDERS[name]
+            hardware, kind = PROVIDERS[name]
             devices.append(Device("onnxruntime", name, cpu_name() if kind == "cpu" else hardware, kind))
     return ort.__version__, devices, ""
 
@@ -273,26 +258,21 @@ def verdict(device: Device) -> str:
     return products.verdict(lambda: FRAMEWORKS[device.framework].multiply(device.identifier), size)
 
 
-def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:
+def answer(framework: str, timeout: float) -> None:
     """Answer for one framework on standard output as JSON, and end; what the framework prints goes to standard error.
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: seconds after which nobody waits any longer; half of them are for any single device.
-        known: identifiers of devices whose verdict is known already: they are not let compute.
+        timeout: seconds after which nobody waits any longer.
     """
     import faulthandler
     import json
-    import time
 
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # If whoever asked is gone, nobody kills this process: it then ends by itself, even while a library hangs.
-    end = time.monotonic() + timeout + 2
-    stack = os.fdopen(
-        os.dup(2), "w"
-    )  # stays where it leads while a compiler's words are caught (helpers.compute.quiet)
+    stack = os.fdopen(os.dup(2), "w")  # leads there while a compiler's words are caught (helpers.compute.quiet)
     faulthandler.enable(stack)
+    # If whoever asked is gone, nobody kills this process: it then ends by itself, even while a library hangs.
     faulthandler.dump_traceback_later(timeout + 2, exit=True, file=stack)
     sys.modules.update(dict.fromkeys(_NOT_LOADED.get(framework, ())))
     try:
@@ -302,12 +282,9 @@ def answer(framework: str, timeout: float, known: Collection[str] = ()) -> None:
         devices, found = [], {"error": f"{type(error).__name__}: {products.in_one_line(error)}"}
     print(json.dumps(found), file=channel, flush=True)
     for device in devices:
-        if device.identifier not in known:
-            seconds = min(timeout / 2, max(0.1, end - time.monotonic()))
-            faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
-            print(json.dumps([device.identifier, verdict(device)]), file=channel, flush=True)
+        print(json.dumps(verdict(device)), file=channel, flush=True)
     os._exit(0)  # the answer is out: skip the frameworks' own tidying up, which is slow and may crash
 
 
 if __name__ == "__main__":
-    answer(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 60, sys.argv[3:])
+    answer(sys.argv[1], float(sys.argv[2]))

@@ -24,7 +24,7 @@ from helpers.compute.host import Host
 from helpers.doctor import settings
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
-FRAMEWORK_SECONDS = 30.0  # for each framework, all at once, and half of it for any device; a quiet machine needs 2 to 5
+FRAMEWORK_SECONDS = 30.0  # for each framework, all at once; a quiet machine needs 2 to 5
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
