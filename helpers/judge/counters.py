@@ -5,8 +5,8 @@ GCN, 8 to 32 on Intel's. `Trace.requests` says what such a piece asks of memory 
 record of addresses can know: what the caches hold already, which registers the compiler uses, when the scheduler lets
 whom run. So a count says what a kernel asks for, and a clock alone what that costs here.
 
-Not followed exactly: a `struct` counts whole, whichever of its members is asked for; of an `async_work_group_copy` each
-element counts as a request of its own; after its first 128 accesses a work-item is not listed (`Trace.unseen` says so).
+Not followed exactly: a `struct` counts whole, whichever of its members is asked for; after its first 128 accesses a
+work-item is not listed (`Trace.unseen` says so).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 libclang (TensorFlow depends on it too) reads the kernel with its types, so an access is known by the memory that it
 goes to, however it is written: `x[i]`, `*(x + i)`, through a pointer that was handed on, or a variable in local memory.
-Functions that take pointers (`vload4`, `atomic_add`, `barrier`, ...) become macros of the recorder. What neither
-reaches is listed as unseen.
+Before it stands the `recorder`. What is not reached is listed as unseen.
 """
 
 from __future__ import annotations
@@ -12,167 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from helpers.judge.recorder import ARRAY_INTS, ARRAYS, ATOMIC, DRY, READ, RECORDED, RECORDER, SITE, UNSIGNED, WRITE
+
 if TYPE_CHECKING:
     from clang.cindex import Cursor, Type
 
-MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
-MAX_SITES = 8  # barriers of one work-item that are listed
-MAX_ARRAYS = 16
-MAX_STEPS = 1 << 20  # times that one work-item may go round loops
-# The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
-# (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
-# before).
-COUNTS = (
-    "global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches", "order"
-)  # fmt: skip
-SITES = len(COUNTS)
-IDS = SITES + MAX_SITES
-ARRAYS, ARRAY_INTS = IDS + 9, 4
-HEADER = ARRAYS + ARRAY_INTS * MAX_ARRAYS
-TOUCH = 4
-ROW = HEADER + TOUCH * MAX_TOUCHES
-SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
-# The first int of a touch: these bits, ARRAY times the array's number, and SITE times that of the place in the source
-# where it is asked for. UNSIGNED: its index has a type without a sign. MORE: a vector's element after its first.
-READ, WRITE, ATOMIC, INSIDE, UNSIGNED, MORE, ARRAY = 1, 2, 4, 8, 16, 32, 64
-SITE = ARRAY * MAX_ARRAYS
-BARRIER_LINE = 1 << 16  # a barrier is listed as its line, and so many times its number among all in the source
-LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
-
-RECORDER = f"""
-__global int *trace_row(__global int *log) {{
-    size_t item = ((get_global_id(2) - get_global_offset(2)) * get_global_size(1)
-                 + (get_global_id(1) - get_global_offset(1))) * get_global_size(0)
-                 + (get_global_id(0) - get_global_offset(0));
-    return log + item * {ROW};
-}}
-void trace_start(__global int *log) {{
-    __global int *row = trace_row(log) + {IDS};
-    for (int d = 0; d < 3; d++) {{
-        row[d] = get_global_id(d);
-        row[3 + d] = get_local_id(d);
-        row[6 + d] = get_group_id(d);
-    }}
-}}
-void trace_array(__global int *log, int number, ulong address, int bytes, int element) {{
-    __global int *array = trace_row(log) + {ARRAYS} + {ARRAY_INTS} * number;
-    array[0] = (int)(address & 0xffffffff);
-    array[1] = (int)(address >> 32);
-    array[2] = bytes;
-    array[3] = element;
-}}
-void trace_barrier(__global int *log, int flags, int site) {{
-    __global int *row = trace_row(log);
-    if (row[3] < {MAX_SITES}) {{
-        row[{SITES} + row[3]] = site;
-    }}
-    row[3]++;
-    row[8] = (int)((uint)row[8] * 31 + (uint)site);
-    row[4] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
-}}
-int trace_step(__global int *log, int line) {{
-    __global int *row = trace_row(log);
-    if (row[5] < {MAX_STEPS}) {{
-        row[5]++;
-        return 0;
-    }}
-    row[6] = row[6] ? row[6] : line;
-    return 1;
-}}
-void trace_list(__global int *row, int what, long index) {{
-    int n = row[7]++;
-    if (n < {MAX_TOUCHES}) {{
-        __global int *touch = row + {HEADER} + {TOUCH} * n;
-        touch[0] = what;
-        touch[1] = (int)(index & 0xffffffff);
-        touch[2] = (int)(index >> 32);
-        touch[3] = row[4];
-    }}
-}}
-long trace_index(__global int *log, int is_local, int what, ulong pointer, int size, long index, int count) {{
-    __global int *row = trace_row(log);
-    int before = -1, after = -1;
-    ulong from_start = 0, to_start = 0;
-    for (int k = is_local ? GIVEN_COUNT : 0; k < (is_local ? ARRAY_COUNT : GIVEN_COUNT); k++) {{
-        __global int *array = row + {ARRAYS} + {ARRAY_INTS} * k;
-        ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
-        if (base && base <= pointer && (before < 0 || pointer - base < from_start)) {{
-            before = k;
-            from_start = pointer - base;
-        }} else if (base > pointer && (after < 0 || base - pointer < to_start)) {{
-            after = k;
-            to_start = base - pointer;
-        }}
-    }}
-    int nearest = before < 0 ? after : before;
-    if (before >= 0 && after >= 0) {{
-        ulong end = (row + {ARRAYS} + {ARRAY_INTS} * before)[2];
-        nearest = from_start <= end || from_start - end <= to_start ? before : after;
-    }}
-    __global int *array = row + {ARRAYS} + {ARRAY_INTS} * nearest;
-    ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
-    long first = (long)(pointer - base) + index * size, bytes = array[2], element = array[3];
-    int inside = 0 <= first && first + (long)count * size <= bytes;
-    row[is_local ? 1 : 0]++;
-    row[2] += is_local ? 0 : size * count;
-    long from = first >= 0 ? first / element : -((element - 1 - first) / element);
-    long last = first + (long)count * size - 1;
-    for (long k = from; k == from || k * element <= last; k++) {{
-        int exists = 0 <= k && (k + 1) * element <= bytes;
-        trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0) + (k > from ? {MORE} : 0), k);
-    }}
-    long spare = is_local ? 0 : (bytes + {SPARE - 1}) / {SPARE} * {SPARE};
-    return inside ? index : (spare - (long)(pointer - base)) / size;
-}}
-int trace_is_first() {{
-    return get_local_id(0) == 0 && get_local_id(1) == 0 && get_local_id(2) == 0;
-}}
-#define TRACE_COPY(SPACE, IS_LOCAL) \\
-void __attribute__((overloadable)) \\
-trace_copy(__global int *log, int what, SPACE const void *at, int size, int count) {{ \\
-    for (int k = 0; trace_is_first() && k < count; k++) {{ \\
-        trace_index(log, IS_LOCAL, what, (ulong)at, size, k, 1); \\
-    }} \\
-}}
-TRACE_COPY(__global, 0)
-TRACE_COPY(__local, 1)
-"""
-
-# A group copies together, so a copy is recorded for its first work-item; who waits for it sees all of it. Drivers make
-# some of these functions macros of their own: hence `trace_wait` and the like, which still call the driver's.
-WAITING = """
-void trace_wait(int flags) {
-    barrier(flags);
-}
-#define TRACE_MOVE(TO, FROM) \\
-event_t __attribute__((overloadable)) trace_move(TO void *to, FROM const void *from, size_t n) { \\
-    size_t size = get_local_size(0) * get_local_size(1) * get_local_size(2); \\
-    size_t me = (get_local_id(2) * get_local_size(1) + get_local_id(1)) * get_local_size(0) + get_local_id(0); \\
-    for (size_t k = me; k < n; k += size) { ((TO uchar *)to)[k] = ((FROM const uchar *)from)[k]; } \\
-    return (event_t)0; \\
-}
-TRACE_MOVE(__local, __global)
-TRACE_MOVE(__global, __local)
-#undef barrier
-#undef work_group_barrier
-#undef wait_group_events
-#undef async_work_group_copy
-"""
-BARRIER, EVENTS = "#define barrier(flags)", "#define wait_group_events(n, events)"
-COPY = "#define async_work_group_copy(to, from, n, event)"
-MET = f"trace_barrier(trace_log, {{}}, __COUNTER__ * {BARRIER_LINE} + __LINE__)"
-SEEN = f"trace_copy(trace_log, {WRITE}, to, sizeof(*(to)), n), trace_copy(trace_log, {READ}, from, sizeof(*(from)), n)"
-BOTH = "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE"
-SAME = "#define work_group_barrier(flags) barrier(flags)\n"
-RECORDED = f"""{WAITING}{SAME}{BARRIER} ({MET.format("flags")}, trace_wait(flags))
-{EVENTS} (trace_wait({BOTH}), {MET.format(BOTH)})
-{COPY} ({SEEN}, trace_move(to, from, (n) * sizeof(*(to))))
-"""
-# Barriers are recorded, but nobody waits, and nothing is copied: not even divergent barriers can hang.
-DRY = f"""{WAITING}{SAME}{BARRIER} {MET.format("flags")}
-{EVENTS} {MET.format(BOTH)}
-{COPY} ({SEEN}, (event_t)0)
-"""
 # Functions whose pointer is followed: which argument it is, what they do there, and to how many elements.
 POINTERS = {
     **{f"{prefix}_{name}": (0, READ | WRITE | ATOMIC, 1) for prefix in ("atomic", "atom") for name in
@@ -180,7 +23,7 @@ POINTERS = {
     **{f"vload{width}": (1, READ, width) for width in (2, 3, 4, 8, 16)},
     **{f"vstore{width}": (2, WRITE, width) for width in (2, 3, 4, 8, 16)},
 }  # fmt: skip
-WAITS = ("barrier", "work_group_barrier", "wait_group_events")
+WAITS = ("barrier", "work_group_barrier")
 
 
 # ------------------------------------------------------------------------------------------------ reading OpenCL C
@@ -271,7 +114,7 @@ class Rewriting:
     given: int = 0  # the first arrays, which the kernel takes
     has_barriers: bool = False
     unseen: list[str] = field(default_factory=list)
-    sites: list[str] = field(default_factory=lambda: ["async_work_group_copy"])  # which has no site of its own
+    sites: list[str] = field(default_factory=list)
     _functions: set[str] = field(default_factory=set)  # those that the source defines
     _inserted: list[tuple[int, str]] = field(default_factory=list)
     _macros: list[tuple[int, int]] = field(default_factory=list)
@@ -354,7 +197,7 @@ class Rewriting:
             self._guard_loop(cursor, children[0] if cursor.kind == Kind.DO_STMT else children[-1])
         elif cursor.kind == Kind.CALL_EXPR:
             self._call(cursor, children)
-        elif cursor.kind.is_expression() and _memory(cursor.type) and not _is_array(cursor):
+        elif cursor.kind.is_expression() and _memory(cursor.type) and not _is_array_type(cursor.type):
             self._access(cursor, children, above)
         for child in children:
             self._visit(child, [cursor, *above], in_kernel)
@@ -408,7 +251,7 @@ class Rewriting:
 
     def _takes_shared(self, call: Cursor, arguments: list[Cursor]) -> bool:
         """Whether it is a function of OpenCL, not known here, that is given a pointer to shared memory."""
-        if call.spelling in ("async_work_group_copy", "prefetch", "printf"):
+        if call.spelling in ("prefetch", "printf"):
             return False
         pointers = [argument.type.get_pointee() for argument in arguments if argument.type.kind.name == "POINTER"]
         return any(_memory(pointer) in (GLOBAL, LOCAL) for pointer in pointers)
@@ -512,10 +355,6 @@ def _memory(kind: Type) -> int:
 
 def _is_array_type(kind: Type) -> bool:
     return kind.kind.name == "CONSTANTARRAY"
-
-
-def _is_array(cursor: Cursor) -> bool:
-    return _is_array_type(cursor.type)
 
 
 def _without_sign(index: Cursor) -> bool:

@@ -22,8 +22,8 @@ import numpy as np
 
 from helpers.compute import opencl
 from helpers.errors import WorkshopError
-from helpers.judge import instrument
-from helpers.judge.instrument import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, UNSIGNED, WRITE
+from helpers.judge import instrument, recorder
+from helpers.judge.recorder import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, UNSIGNED, WRITE
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -101,7 +101,7 @@ class Trace:
         index = (high << 32) + (low & 0xFFFFFFFF)
         reads, writes, atomic, inside, unsigned = (bool(what & b) for b in (READ, WRITE, ATOMIC, INSIDE, UNSIGNED))
         array = self._arrays[what % SITE // ARRAY]
-        of_global, of_local = divmod(fences, instrument.GLOBAL_FENCE)
+        of_global, of_local = divmod(fences, recorder.GLOBAL_FENCE)
         barriers = of_global if array in self.lengths else of_local
         return Touch(item, array, index, reads, writes, inside, barriers, atomic, unsigned, of_local)
 
@@ -151,7 +151,7 @@ class Trace:
     def unwritten(self) -> list[str]:
         """Return a sentence for each element of local memory that is read before any work-item has written it."""
         found: list[str] = []
-        if (self.global_accesses + self.local_accesses > MAX_TOUCHES).any():  # who wrote it may not be listed
+        if self.unseen or (self.global_accesses + self.local_accesses > MAX_TOUCHES).any():  # a write may be missing
             return found
         for (array, index, owner), touches in self._by_element().items():
             writes = [touch for touch in touches if touch.writes and not touch.reads]
@@ -264,13 +264,13 @@ def _run(
     import pyopencl as cl
 
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    log = np.zeros((int(np.prod(global_size)), instrument.ROW), np.int32)
+    log = np.zeros((int(np.prod(global_size)), recorder.ROW), np.int32)
     passed, number = [], 0
     for argument in arguments:
         if isinstance(argument, np.ndarray):
-            log[:, instrument.ARRAYS + instrument.ARRAY_INTS * number + 2] = argument.nbytes
+            log[:, recorder.ARRAYS + recorder.ARRAY_INTS * number + 2] = argument.nbytes
             number += 1
-            spare = np.zeros(argument.nbytes + 2 * instrument.SPARE, np.uint8)
+            spare = np.zeros(argument.nbytes + 2 * recorder.SPARE, np.uint8)
             spare[: argument.nbytes] = argument.reshape(-1).view(np.uint8)
             argument = cl.Buffer(kernel.context, flags, hostbuf=spare)
         passed.append(argument)
@@ -286,7 +286,7 @@ def _run(
 
 
 def _column(log: np.ndarray, count: str) -> np.ndarray:
-    return log[:, instrument.COUNTS.index(count)]
+    return log[:, recorder.COUNTS.index(count)]
 
 
 def _line(kernel: opencl.Kernel, number: int) -> str:
@@ -298,7 +298,7 @@ def _refuse_endless(kernel: opencl.Kernel, log: np.ndarray) -> None:
         line = int(_column(log, "endless")[item])
         raise NotTraceable(
             f"The kernel {kernel.name!r} does not end.",
-            f"Work-item {item} went {instrument.MAX_STEPS:,} times round loops, and was still in that of "
+            f"Work-item {item} went {recorder.MAX_STEPS:,} times round loops, and was still in that of "
             f"{_line(kernel, line)}.",
             "Does what the loop waits for ever happen?",
         )
@@ -306,9 +306,9 @@ def _refuse_endless(kernel: opencl.Kernel, log: np.ndarray) -> None:
 
 def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
     """Raise unless all work-items of each group meet the same barriers, in the same order."""
-    sites = log[:, instrument.SITES : instrument.IDS]
+    sites = log[:, recorder.SITES : recorder.IDS]
     met = np.column_stack([_column(log, "barriers"), _column(log, "order"), sites])
-    groups = log[:, instrument.IDS + 6 : instrument.ARRAYS]
+    groups = log[:, recorder.IDS + 6 : recorder.ARRAYS]
     for group in np.unique(groups, axis=0):
         items = np.flatnonzero((groups == group).all(axis=1))
         for item in items[(met[items] != met[items[0]]).any(axis=1)][:1]:
@@ -325,7 +325,7 @@ def _met(kernel: opencl.Kernel, met: np.ndarray) -> str:
     count, _, *sites = met.tolist()
     if not count:
         return "no barrier"
-    lines = dict.fromkeys(site % instrument.BARRIER_LINE for site in sites if site)
+    lines = dict.fromkeys(site % recorder.BARRIER_LINE for site in sites if site)
     where = " and ".join(_line(kernel, line) for line in lines)
     return f"{count} barrier{'s' * (count > 1)} ({where})"
 
@@ -365,14 +365,14 @@ def _read(
     counts = {count: _column(log, count) for count in ("global_accesses", "local_accesses", "global_bytes", "barriers")}
     touched = _column(log, "touches")
     listed = np.arange(MAX_TOUCHES) < touched[:, None]
-    rows = log[:, instrument.HEADER :].reshape(len(log), MAX_TOUCHES, instrument.TOUCH)
+    rows = log[:, recorder.HEADER :].reshape(len(log), MAX_TOUCHES, recorder.TOUCH)
     touches = np.column_stack([np.nonzero(listed)[0], rows[listed]])
     unseen = list(instrumented.unseen)
     if (touched > MAX_TOUCHES).any():
         unseen.append(f"what a work-item touches after its first {MAX_TOUCHES} accesses is only counted")
-    all_ids = np.split(log[:, instrument.IDS : instrument.ARRAYS], 3, 1)
+    all_ids = np.split(log[:, recorder.IDS : recorder.ARRAYS], 3, 1)
     ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
-    sizes, elements = (log[0, instrument.ARRAYS + k : instrument.HEADER : instrument.ARRAY_INTS] for k in (2, 3))
+    sizes, elements = (log[0, recorder.ARRAYS + k : recorder.HEADER : recorder.ARRAY_INTS] for k in (2, 3))
     declared = int(sizes[len(arrays) :].sum())
     return Trace(
         device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _listed=touches,

@@ -18,8 +18,8 @@ import numpy as np
 
 from helpers.compute import opencl, webgpu
 from helpers.judge import checks, trace
-from helpers.judge.instrument import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
 from helpers.judge.kernel_checks import FILLS, find_unwritten
+from helpers.judge.recorder import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
 
 if TYPE_CHECKING:
     import wgpu
