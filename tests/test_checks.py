@@ -131,15 +131,11 @@ def remembers(x):
         (forgets_to_copy, np.sort, [(np.array([2, 1]),)], "changed its own argument"),
         (remembers, double, [(4,)], "expected 8, came 9"),
         (lambda: 1, double, [(4,)], "stopped with TypeError"),
-        (lambda x: "8", double, [(4,)], "came '8'"),
         (lambda x: [8, 8], double, [(4,)], "came 2 values"),
         (lambda x: x * 2.0, double, [(4,)], "`int(...)`"),
         (lambda x: {0: 8}, lambda x: [8, 8], [(4,)], "one dict"),
-        (lambda x: [8], double, [(4,)], "1 value"),
-        (lambda x: (0, 3), lambda x: (None, 3), [(1,)], "expected (None, 3)"),
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
-        (lambda x: object(), double, [(4,)], "expected 8"),
         (lambda x: x + 1e-4, lambda x: x, [(1.0,)], "expected 1.0"),
     ],
 )
@@ -192,12 +188,6 @@ __kernel void smooth(__global const float *x, __global float *out, const int n) 
     if (i < n) out[i] = i == 0 || i == n - 1 ? near[l + 1] : (near[l] + near[l + 1] + near[l + 2]) / 3;
 }
 """
-COUNT = """
-__kernel void shift(const int by, __global const int *x, __global int *out, const int n) {
-    int i = get_global_id(0);
-    if (i < n) out[i] = x[i] + by;
-}
-"""
 
 
 def judge(capsys, source):
@@ -218,33 +208,19 @@ BODY = "if (i < n) out[i] = by * x[i];"
     [
         ("out[i] = by * x[i];", "work-item 9 reads element 9 of x"),
         ("if (i < n) out[i - 1] = by * x[i];", "work-item 0 writes element -1 of out"),
-        ("if (i < n) { out[i] = by * x[i]; out[i + 64] = 0; }", "writes element 64 of out"),
         ("if (i < n - 1) out[i] = by * x[i];", "it was never written"),
         ("if (i < n) out[i] = by * x[i + 1];", "work-item 8 reads element 9 of x"),
-        ("if (i < n) out[i] = x[i - 1] * 0 + by * x[i];", "work-item 0 reads element -1 of x"),
-        ("if (i < n) out[i] = by * *(x + i + 1);", "work-item 8 reads element 9 of x"),
         ("float4 v = vload4(i, x); if (i < n) out[i] = by * x[i] + 0 * v.x;", "reads element 9 of x"),
         ("if (i < n) out[i] = by + x[i];", "expected"),
         ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input x"),
-        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[n] = 0; }", "writes element 9 of x"),
-        ("if (i < n && n != 65) out[i] = by * x[i];", "n = 65"),
         ("short k = i; if (k < n) out[k] = by * x[k];", "element -32768 of the output"),
-        ("ushort k = i; if (k < n) out[k] = by * x[k];", "65536"),
         ("if (i < n) out[i] = by * x[i]; if (n > 9000 && i == 0) out[-60000] = 0;", "element -60000 of the output"),
-        ("if (i < n) { out[i] = by * x[i]; if (i % 64 == 63 && i + 1 < n) out[i + 1] = 0; }", "both write out[64]"),
         ("if (i < n) out[i] = by * y[i];", "does not compile"),
-        (
-            "for (int k = 0; k < n; k++) out[k] = by * x[k];",
-            "work-items 0 and 1 both write out[0]",
-        ),
+        ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-items 0 and 1 both write out[0]"),
         ("if (i < n) out[i] += by * x[i];", "held before"),
         ("while (i < n) out[i] = by * x[i];", "does not end"),
         ("if (i == 0) for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-item 0 does most of the work alone"),
-        ("if (i < n && n != 2) out[i] = by * x[i];", "n = 2"),
-        ("if (i < n) out[i] = by * 1.0001f * x[i];", "expected"),
-        ("uint k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "element 4294967295 of x"),
         ("size_t k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "no sign"),
-        ("uint k = i; if (k - 1 < 0 || k < n) out[k] = by * x[k] + 0 * x[k - 1];", "reads element "),
     ],
 )
 def test_wrong_kernels_are_refused(capsys, body, complaint):

@@ -1,11 +1,11 @@
-"""helpers.judge.counters: against counts by hand, and against the index arithmetic of five kernels, done in NumPy."""
+"""helpers.judge.counters: against counts by hand, and against the index arithmetic of two kernels, done in NumPy."""
 
 import numpy as np
 import pytest
 
 from helpers.compute import opencl
 from helpers.judge import counters, trace
-from helpers.lessons import lesson_02, lesson_15
+from helpers.lessons import lesson_15
 
 
 def counted(source, name, items, group, arguments, **sizes):
@@ -90,29 +90,6 @@ def in_groups(values, group):
     across, down = group
     rows, columns = values.shape
     return values.reshape(rows // down, down, columns // across, across).transpose(0, 2, 1, 3).reshape(-1)
-
-
-def test_lesson_02s_products_are_counted_as_their_indices_say():
-    n, k = 32, np.arange(32)[:, None]
-    given = [floats(n * n)] * 3 + [np.int32(n)] * 3
-    found = counted(lesson_02.MULTIPLY, "multiply", (n, n), (n, 1), given)
-    row, column = np.arange(n * n) // n, np.arange(n * n) % n
-    assert found["a[row * k + i]"].needed == lines_of(row * n + k)
-    assert found["b[i * n + column]"].needed == lines_of(k * n + column)
-    assert found["c[row * n + column]"].needed == lines_of(row * n + column)
-
-
-def test_lesson_02s_tiles_are_counted_as_their_indices_say():
-    n, tile = 32, 16
-    given = [floats(n * n)] * 3 + [np.int32(n)] * 3
-    found = counted(lesson_02.tiled_source(tile), "tiled", (n, n), (tile, tile), given)
-    row, column = (in_groups(one, (tile, tile)) for one in np.mgrid[:n, :n])
-    x, y, start = column % tile, row % tile, np.arange(0, n, tile)[:, None]
-    i = np.arange(tile)[:, None, None]
-    assert found["a[row * k + start + x]"].needed == lines_of(row * n + start + x)
-    assert found["b[(start + y) * n + column]"].needed == lines_of((start + y) * n + column)
-    assert found["a_tile[y][i]"].needed == turns_of(y * tile + i + 0 * start)
-    assert found["b_tile[i][x]"].needed == turns_of(i * tile + x + 0 * start)
 
 
 def test_the_transpositions_are_counted_as_their_indices_say():

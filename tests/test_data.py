@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +51,12 @@ def packed(tmp_path, **changes):
     return npz(tmp_path / "packed.npz", **{**ARRAYS, **changes}).read_bytes()
 
 
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def idx_files(arrays):
     def idx(array):
         return b"\x00\x00\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
@@ -61,13 +66,13 @@ def idx_files(arrays):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A place of its own: empty caches, no mirror, no variable, and small arrays in MNIST's stead."""
+    """Empty caches, a mirror that nobody reaches, no variable, and small arrays in MNIST's stead."""
     monkeypatch.delenv("ANYGPU_MNIST", raising=False)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setattr(data, "CACHE", tmp_path / "data" / "cache")
-    monkeypatch.setattr(data, "MIRRORS", ())
+    monkeypatch.setattr(data, "MIRRORS", (f"http://127.0.0.1:{closed_port()}/mnist.npz",))
     expected = {name: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()) for name, array in ARRAYS.items()}
     monkeypatch.setattr(data, "EXPECTED", expected)
     return tmp_path
@@ -169,12 +174,6 @@ def pickled(path):
         np.savez(file, **arrays)
 
 
-def claims_9_tib(path):
-    with zipfile.ZipFile(npz(path, **{k: v for k, v in ARRAYS.items() if k != "x_train"}), "a") as archive:
-        head = str({"descr": "|u1", "fortran_order": False, "shape": (9 << 40,)}).encode()
-        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + b"1" * 99)
-
-
 def wrong_bytes(path):
     changed = ARRAYS["x_test"].copy()
     changed[3, 4, 5] ^= 1
@@ -192,16 +191,13 @@ BAD_FILES = {  # how to make it, and a fact that the message names
     "missing": (lambda path: None, "no such file"),
     "a folder": (lambda path: path.mkdir(), "folder"),
     "text": (lambda path: path.write_text("<html>Not found, please log in</html>"), "no npz"),
-    "one array": (lambda path: np.save(path.open("wb"), ARRAYS["x_test"]), "no npz"),
     "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "damaged"),
     "damaged inside": (damaged_inside, "damaged"),
     "pickled": (pickled, "allow_pickle=False"),
     "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "lacks y_test"),
     "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "int64"),
     "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "(7, 28, 28)"),
-    "reordered": (lambda path: npz(path, **{**ARRAYS, "x_train": ARRAYS["x_train"][::-1]}), "x_train"),
     "wrong bytes": (wrong_bytes, "checksum"),
-    "an array of 9 TiB": (claims_9_tib, "damaged"),
 }
 
 
@@ -256,15 +252,12 @@ def test_a_corrupt_cache_is_named_and_replaced(mirror, place, capsys):
     assert files_below(data.CACHE) == ["mnist.npz"]
 
 
-def test_a_cache_that_cannot_be_written_costs_one_line_and_nothing_else(mirror, place, capsys, monkeypatch):
+def test_a_cache_that_cannot_be_written_costs_nothing_but_another_download(mirror, place, monkeypatch):
     (place / "file").write_text("in the way")
     monkeypatch.setattr(data, "CACHE", place / "file" / "cache")
     mirror.answers["/mnist.npz"] = packed(place)
-    assert is_mnist(data.load_mnist())
-    lines = re.sub(r".*\r", "", capsys.readouterr().out).splitlines()
-    assert len(lines) == 2
-    assert str(data.CACHE) in lines[0] and "Next: " in lines[0]
-    assert lines[1] == "MNIST: 120 images to train and 20 to test (from 127.0.0.1)"
+    dataset = data.load_mnist()
+    assert is_mnist(dataset) and dataset.source == "127.0.0.1"
 
 
 # --- Mirrors ---------------------------------------------------------------------------------------------------------
@@ -275,14 +268,6 @@ def test_a_download_shows_its_progress_on_standard_output_and_nothing_on_standar
     assert is_mnist(data.load_mnist())
     output = capsys.readouterr()
     assert "127.0.0.1: " in output.out and "%" in output.out and output.err == ""
-
-
-def test_the_idx_files_serve_after_a_dead_npz_mirror(mirror, place, capsys):
-    mirror.answers.update(idx_files(ARRAYS))
-    assert is_mnist(data.load_mnist())
-    assert "now kept in data/cache" in capsys.readouterr().out
-    assert data.load_mnist().source == "data/cache"
-    assert files_below(place / "data") == [str(Path("cache/mnist.npz"))]
 
 
 def longer_than_sent(payload):
@@ -296,12 +281,10 @@ def longer_than_sent(payload):
 BAD_ANSWERS = {  # what the mirror does, and a fact that the message names
     "404": (lambda mirror, good: 404, "404"),
     "error page with status 200": (lambda mirror, good: b"<html>Quota exceeded</html>", "no npz"),
-    "nothing": (lambda mirror, good: b"", "no npz"),
     "truncated": (lambda mirror, good: good[:-3000], "damaged"),
     "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "ChunkedEncodingError"),
     "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "ReadTimeout"),
     "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "ConnectionError"),
-    "breaks off": (lambda mirror, good: lambda handler: handler.connection.close(), "ConnectionError"),
 }
 
 
@@ -323,7 +306,7 @@ def test_after_a_bad_mirror_the_next_one_serves_and_without_one_the_stand_in(kin
     assert capsys.readouterr().err == "" and files_below(data.CACHE) == ["mnist.npz"]
 
 
-@pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape", "text"])
+@pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape"])
 def test_bad_idx_files_are_refused(change, mirror, capsys):
     files = idx_files(ARRAYS)
     path, raw = next(iter(files.items()))
@@ -332,7 +315,6 @@ def test_bad_idx_files_are_refused(change, mirror, capsys):
         "truncated": raw[: len(raw) // 2],
         "wrong bytes": gzip.compress(plain[:-1] + bytes([plain[-1] ^ 1])),
         "wrong shape": gzip.compress(plain[:-1]),
-        "text": b"<html>Not found</html>",
     }[change]
     mirror.answers.update(files)
     assert data.load_mnist().name == data.STAND_IN
@@ -340,33 +322,14 @@ def test_bad_idx_files_are_refused(change, mirror, capsys):
     assert files_below(data.CACHE.parent.parent) == []
 
 
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_one(place, monkeypatch, capsys):
-    mirrors = (f"http://127.0.0.1:{closed_port()}/mnist.npz", "http://no-such-host.invalid/mnist/")
+    mirrors = (*data.MIRRORS, "http://no-such-host.invalid/mnist/")
     monkeypatch.setattr(data, "MIRRORS", mirrors)
     assert data.load_mnist().name == data.STAND_IN
     text = capsys.readouterr().out
     assert "127.0.0.1" in text and "no-such-host.invalid" in text and mirrors[0] in text
     assert "Accuracies on it are not MNIST's" in text and "set ANYGPU_MNIST" in text and "Ctrl-C" in text
     assert text.endswith(f"{data.STAND_IN}: 1,437 images to train and 360 to test (from scikit-learn, built in)\n")
-
-
-def test_available_says_where_without_downloading(mirror, place, monkeypatch):
-    assert data.available() == "a mirror, when a lesson first asks for it"
-    assert mirror.asked == []
-    monkeypatch.setattr(data, "MIRRORS", ())
-    assert data.available() == ""
-    data.CACHE.mkdir(parents=True)
-    npz(data.CACHE / "mnist.npz", **ARRAYS)
-    assert data.available() == "data/cache"
-    monkeypatch.setenv("ANYGPU_MNIST", str(place / "none.npz"))
-    with pytest.raises(WorkshopError):
-        data.available()
 
 
 # --- Other processes -------------------------------------------------------------------------------------------------
@@ -497,23 +460,6 @@ def test_the_real_mnist_is_accepted_from_the_named_file(real, monkeypatch, capsy
     assert (dataset.name, dataset.x_train.shape, dataset.x_test.shape) == ("MNIST", (60000, 28, 28), (10000, 28, 28))
     assert dataset.y_train[:5].tolist() == [5, 0, 4, 1, 9] and dataset.y_test[:5].tolist() == [7, 2, 1, 0, 4]
     assert capsys.readouterr().out.startswith("MNIST: 60,000 images to train and 10,000 to test (from the file")
-
-
-@needs_mnist
-@pytest.mark.parametrize("kind", ["npz", "idx"])
-def test_the_real_mnist_is_accepted_from_mirrors_and_from_the_cache_after(kind, real, monkeypatch):
-    server = Mirror()
-    try:
-        if kind == "npz":
-            server.answers["/mnist.npz"] = real.read_bytes()
-        else:
-            with np.load(real) as archive:
-                server.answers.update(idx_files(dict(archive)))
-        monkeypatch.setattr(data, "MIRRORS", (f"{server.address}/mnist.npz", f"{server.address}/mnist/"))
-        assert len(data.load_mnist().x_train) == 60000
-        assert data.load_mnist().source == "data/cache"
-    finally:
-        server.close()
 
 
 def test_readme_and_code_agree_on_the_checksums():

@@ -72,7 +72,7 @@ def test_a_card_is_known_by_its_name_where_nothing_else_tells(name, target):
 @pytest.mark.parametrize(
     ("version", "numbers"),
     [("550.54.15", (550, 54, 15)), ("2.14.0+rocm10.1.0", (2, 14, 0)), ("2.22.0rc0", (2, 22, 0)),
-     ("0.4.0.dev230202", (0, 4, 0)), ("580", (580,)), ("", ()), ("2.15.0a0+git1", (2, 15, 0))],
+     ("0.4.0.dev230202", (0, 4, 0)), ("", ())],
 )  # fmt: skip
 def test_numbers_of_versions(version, numbers):
     assert facts.numbers(version) == numbers
@@ -226,10 +226,9 @@ def test_a_backend_that_does_not_start_is_explained_in_the_same_words(tmp_path, 
 
 
 def test_a_variable_that_hides_every_driver_here_is_the_finding(tmp_path, monkeypatch):
-    hiding = dict.fromkeys(facts.LOADER_VARIABLES)
     here = Host.here()
-    if here.system != "Linux" or not devices.ask("opencl", variables=hiding).devices:
-        pytest.skip("needs Linux with an OpenCL driver, to hide it")
+    if here.system != "Linux":
+        pytest.skip("needs Linux, whose loader reads the variable")
     for name, value in {"FRAMEWORKS": ("opencl",), "TOOLS": {}}.items():
         monkeypatch.setattr(facts, name, value)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))

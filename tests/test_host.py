@@ -34,7 +34,6 @@ def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_pat
     [
         ('NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n', "debian"),
         ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "fedora"),
-        ('ID="opensuse-tumbleweed"\nID_LIKE="opensuse suse"\n', "suse"),
         ("ID=endeavouros\nID_LIKE=arch\n", "arch"),
         ("ID=nixos\n", ""),
         ("", ""),

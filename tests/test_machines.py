@@ -19,7 +19,7 @@ ADVISED = [
         [
             ("Linux", "x86_64", "debian", False, False, ""),
             ("Linux", "arm64", "arch", False, False, ""),
-            ("Linux", "x86_64", "suse", False, True, ""),
+            ("Linux", "x86_64", "fedora", False, True, ""),
             ("Linux", "x86_64", "", False, False, ""),
             ("Linux", "x86_64", "fedora", True, False, ""),
             ("Linux", "x86_64", "debian", False, True, "colab"),

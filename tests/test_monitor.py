@@ -97,27 +97,6 @@ def test_neither_waiting_nor_the_load_of_another_process_is_ours():
     assert seen.verdict().used is False, seen.verdict()
 
 
-def test_what_ran_before_the_watching_does_not_count():
-    watcher = find(CPU)
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        hashlib.sha256(bytes(2**16))
-    seen = sample(watcher, 0.5, 0.1)
-    assert max(seen.utilisation) < 20  # a first look back to `find` would see 40 or more
-    assert set(seen.phases) == {"idle"} and seen.verdict().used is None
-
-
-def test_a_sample_of_a_slow_tool_is_not_empty():
-    class Slow(Monitor):
-        source, description = "slow", "a tool that takes its time"
-
-        def read(self):
-            time.sleep(1.5)
-            return Reading(7.0)
-
-    assert set(sample(Slow(), 0.5, 0.1).utilisation) == {7.0}  # the first look, of an unknown period, is left out
-
-
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_the_sampling_ends_when_the_work_raises(error):
     def work():
@@ -159,11 +138,6 @@ def test_the_verdict(idle, busy, used):
     verdict = made(idle, busy).verdict()
     assert verdict.used is used, verdict
     assert str(verdict).startswith({True: "Used", False: "Not shown", None: "Cannot tell"}[used])
-
-
-def test_the_verdict_falls_back_to_power():
-    verdict = made([None] * 3, [None] * 3, power=(20, 21, 20, 300, 310, 305)).verdict()
-    assert verdict.used is True and "power" in str(verdict)
 
 
 def test_the_start_of_each_phase_is_left_out_when_figures_trail():
@@ -215,15 +189,6 @@ def test_a_load_shows_by_every_tool(tools, tool, make, device):
 
 
 @posix
-def test_nvidia_smi_watches_the_right_one_of_two_gpus(tools):
-    load = tools("nvidia-smi")
-    load.touch()
-    watcher = find(RTX_4090)
-    assert "GPU 1 (NVIDIA GeForce RTX 4090)" in watcher.description
-    assert watcher.read() == Reading(97, 401.5)
-
-
-@posix
 @pytest.mark.parametrize(("pci", "index"), [("0000:2f:00.0", 1), ("0000:01:00.0", 0), ("", None)])
 def test_twin_gpus_are_told_apart_by_address_or_else_it_says_so(tools, pci, index):
     tools("nvidia-smi", "twins")
@@ -268,13 +233,12 @@ def test_a_tool_that_hangs_is_killed_with_its_children(tools, monkeypatch, tmp_p
 
 
 @posix
-@pytest.mark.parametrize(("mode", "reason"), [("hangs later", "did not answer"), ("fails later", "failed with status")])
-def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools, monkeypatch, mode, reason):
-    load = tools("nvidia-smi", mode)
+def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools, monkeypatch):
+    load = tools("nvidia-smi", "hangs later")
     watcher = find(RTX_4090)
     monkeypatch.setattr(vendor_tools, "TIMEOUT", 2.0)
     seen = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5, interval=0.05)
-    assert reason in seen.problem and reason in str(seen.verdict())
+    assert "did not answer" in seen.problem and "did not answer" in str(seen.verdict())
     assert seen.verdict().used is None
     assert not threads()
 
@@ -322,19 +286,10 @@ def test_a_radeon_of_which_the_address_is_unknown_is_told_with_a_doubt(two_radeo
 
 # ---- Apple and Windows
 
-IOREG_TWO = """\
-+-o IntelAccelerator  <class IntelAccelerator, id 0x10000033b, registered, matched, active>
-      "PerformanceStatistics" = {"Device Utilization %"=7,"In use system memory"=268435456}
-      "model" = <"Intel(R) UHD Graphics 630">
-+-o AMDRadeonX6000_AMDNavi14GraphicsAccelerator  <class AMDRadeonX6000_AMDNavi14GraphicsAccelerator, id 0x100000abc>
-      "PerformanceStatistics" = {"GPU Activity(%)"=64,"vramUsedBytes"=2147483648,"Total Power(W)"=38}
-      "model" = <"AMD Radeon Pro 5500M">
-"""
 
-
-def test_ioreg_of_a_mac_with_two_gpus():
-    assert vendor_tools.ioreg_reading(IOREG_TWO, "amd") == Reading(64, 38)
-    assert vendor_tools.ioreg_reading(IOREG_TWO, "intel") == Reading(7)
+def test_ioreg_of_a_mac():
+    text = '"PerformanceStatistics" = {"In use system memory"=268435456,"Device Utilization %"=7}'
+    assert vendor_tools.ioreg_reading(text) == Reading(7)
 
 
 @pytest.mark.parametrize("text", ["", "+-o Something\n", '"Device Utilization %"=many'])

@@ -150,14 +150,11 @@ def give(kind):
 
     import numpy as np
 
-    def inner():
-        pass
-
     class Evaluated:
         def __reduce__(self):
             return eval, ("__import__('os').getpid()",)
 
-    others = {"path": pathlib.Path("x"), "function": inner, "builtin": eval, "evaluated": Evaluated()}
+    others = {"path": pathlib.Path("x"), "evaluated": Evaluated()}
     if kind == "bfloat16":
         import ml_dtypes  # JAX's and Keras' short floats
 
@@ -165,9 +162,9 @@ def give(kind):
     return [os.getpid(), others[kind]]
 
 
-@pytest.mark.parametrize("kind", ["path", "function", "builtin", "evaluated", "bfloat16"])
+@pytest.mark.parametrize("kind", ["path", "evaluated", "bfloat16"])
 def test_a_result_that_is_no_plain_data_is_refused(kind):
-    words = {"path": "pathlib.", "function": "inner", "bfloat16": "ml_dtypes.bfloat16"}.get(kind, "builtins.eval")
+    words = {"path": "pathlib.", "evaluated": "builtins.eval", "bfloat16": "ml_dtypes.bfloat16"}[kind]
     refused(give, "what give returned", words, "asarray", arguments={"kind": kind})
 
 
@@ -290,17 +287,12 @@ def fail(how, process):
     import ctypes
     import os
     import signal
-    import sys
 
     print("before the end of", process)
     os.write(2, b"a native line\n")
     if process == 1:
         if how == "exception":
             {}["missing"]
-        if how == "exit":
-            sys.exit("enough")
-        if how == "os._exit":
-            os._exit(3)
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "crash":
@@ -309,11 +301,9 @@ def fail(how, process):
 
 
 FAILURES = {  # facts that the message names
-    "exception": ['line 11 of fail: {}["missing"]', "KeyError: 'missing'"],
-    "exit": ['line 13 of fail: sys.exit("enough")', "SystemExit: enough"],
-    "os._exit": ["status 3"],
+    "exception": ['line 10 of fail: {}["missing"]', "KeyError: 'missing'"],
     "killed": ["SIGKILL", "memory"],
-    "crash": ["SIGSEGV", "line 19 of fail: ctypes.string_at(0)"],
+    "crash": ["SIGSEGV", "line 14 of fail: ctypes.string_at(0)"],
 }
 
 
@@ -335,16 +325,6 @@ def test_an_error_says_where_it_happened_and_a_long_one_is_shortened():
 
     message = refused(long, "line 2 of long: raise ValueError(", "ValueError: line 0...")
     assert len(message) < 3_000
-
-    def deep():
-        import json
-
-        def inner(text):
-            return json.loads(text)
-
-        return inner("{")
-
-    refused(deep, "line 7 of deep: return inner(", "line 5 of deep: return json.loads(text)", "json/decoder.py, line ")
 
     def outside():
         return np.arange(3)
@@ -494,29 +474,6 @@ def test_an_interrupt_while_it_starts_leaves_nothing(delay):
         presser.start()
         run(work, processes=2)
     presser.join()
-
-
-def test_a_second_interrupt_before_the_first_was_handled_leaves_nothing(monkeypatch):
-    def work():
-        import time
-
-        time.sleep(3600)
-
-    pressed, really_set = [], threading.Event.set
-
-    def press_again(event):
-        if threading.get_ident() == threading.main_thread().ident and not pressed:
-            pressed.append(event)
-            raise KeyboardInterrupt
-        really_set(event)
-
-    presser = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    presser.start()
-    monkeypatch.setattr(threading.Event, "set", press_again)
-    with pytest.raises(KeyboardInterrupt):
-        run(work, processes=2)
-    presser.join()
-    assert pressed
 
 
 def test_a_second_interrupt_waits_for_the_clean_up_of_the_first(monkeypatch):

@@ -5,6 +5,7 @@ What is verified is each array's shape, dtype and SHA-256, so a repacked file is
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -80,25 +81,6 @@ def load_mnist() -> Dataset:
     sizes = f"{len(dataset.x_train):,} images to train and {len(dataset.x_test):,} to test"
     print(f"{dataset.name}: {sizes} (from {dataset.source})")
     return dataset
-
-
-def available() -> str:
-    """Say where `load_mnist` would find MNIST, in words, without downloading it; empty if it would find none.
-
-    Raises:
-        WorkshopError: ANYGPU_MNIST names something that is not MNIST.
-    """
-    if dataset := _local():
-        return dataset.source
-    import requests
-
-    for mirror in MIRRORS:
-        try:
-            requests.head(mirror, timeout=TIMEOUT[0])  # any answer will do: the host is there
-        except requests.RequestException:
-            continue
-        return "a mirror, when a lesson first asks for it"
-    return ""
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------
@@ -192,15 +174,18 @@ def _download() -> Dataset | None:
             except _RefusedError as refused:
                 failures.append(f"  {_host(mirror)}: {refused}")
                 continue
-            kept = _keep(Path(folder) / "mnist.npz")
-        return Dataset("MNIST", **arrays, source=_host(mirror) + (", now kept in data/cache" if kept else ""))
+            kept = ""
+            with contextlib.suppress(OSError):  # a folder that cannot be written to: it is downloaded again next time
+                (Path(folder) / "mnist.npz").replace(CACHE / "mnist.npz")  # in one step: nobody sees half of it
+                kept = ", now kept in data/cache"
+        return Dataset("MNIST", **arrays, source=_host(mirror) + kept)
     print(
         "MNIST could not be had:",
         *failures,
         "The stand-in takes its place: 1,797 smaller digits of scikit-learn, drawn to MNIST's size.",
         "Accuracies on it are not MNIST's.",
         "Next: try again with a network. Without one, download this file with a browser on another machine:",
-        f"  {MIRRORS[0]}" if MIRRORS else "  mnist.npz, as Keras publishes it",
+        f"  {MIRRORS[0]}",
         f"copy it to this one, and set {VARIABLE} to its full path:",
         f"{AGAIN}.",
         sep="\n",
@@ -254,19 +239,6 @@ def _fetch(url: str, file: Path) -> Path:
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or url
-
-
-def _keep(npz: Path) -> bool:
-    """Move an npz into data/cache in one step, so that no other process ever sees half of it; False if that fails."""
-    try:
-        npz.replace(CACHE / "mnist.npz")
-    except OSError as error:
-        print(
-            f"MNIST cannot be kept in {CACHE} ({_first_line(error)}); every lesson will download it again. "
-            "Next: make that folder writable and free some space."
-        )
-        return False
-    return True
 
 
 # --- Stand-in --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import re
 import signal
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from helpers.compute import processes
@@ -54,13 +54,12 @@ class Answer:
 # ---------------------------------------------------------------------------------------------------------- asking
 
 
-def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | None] | None = None) -> Answer:
+def ask(framework: str, timeout: float = 60.0) -> Answer:
     """Ask one framework for its devices, and whether each computes right, in a subprocess.
 
     Args:
         framework: one of FRAMEWORKS.
         timeout: after so many seconds the process and all that it started are killed.
-        variables: environment variables to set in that process, or with None to remove.
 
     Whatever goes wrong in the framework is in the answer.
     """
@@ -70,7 +69,7 @@ def ask(framework: str, timeout: float = 60.0, variables: Mapping[str, str | Non
     command = [sys.executable, "-P", "-m", "helpers.compute.frameworks", framework, str(timeout)]
     # JAX and TensorFlow take most of a GPU's memory otherwise, beside the lesson that asks.
     gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    done = processes.run_command(command, timeout, env=processes.environment({**gentle, **(variables or {})}))
+    done = processes.run_command(command, timeout, env=processes.environment(gentle))
     found, verdicts = _read(done.stdout)
     answered = functools.partial(Answer, framework, seconds=done.seconds)
     state = "timed out" if done.status is None else "failed"

@@ -22,8 +22,7 @@ LESSON_FOLDERS = ("my-lessons", "notebooks")  # in ROOT: where kernels start, th
 FIRST_LESSON = "00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 FAMILIES = {  # of Linux distributions, by the names in os-release(5)
-    "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora",
-    "arch": "arch", "suse": "suse", "opensuse": "suse", "sles": "suse",
+    "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora", "arch": "arch",
 }  # fmt: skip
 
 

@@ -144,8 +144,7 @@ def report(findings: list[Finding]) -> str:
     fine = getattr(findings, "fine", ())
     if fine:
         blocks.append("\n".join(["In order:", *(f"  {words}" for words in fine)]))
-    text = "\n\n".join(blocks)
-    return text.encode("utf-8", "backslashreplace").decode()  # a variable or a path may be no UTF-8
+    return "\n\n".join(blocks)
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -95,12 +95,6 @@ def cards(facts: Facts) -> list[Gpu]:
     return [gpu for gpu in gpus(facts) if gpu.target not in INTEGRATED] or gpus(facts)
 
 
-def on_the_bus(facts: Facts) -> bool:
-    """Whether an AMD graphics card is in this machine, driver or not."""
-    cards = facts.stdout("powershell") if facts.host.system == "Windows" else ""
-    return VENDOR in facts.graphics_cards() or bool(re.search(r"\bAMD\b|Radeon", cards))
-
-
 def works(facts: Facts) -> bool:
     """Whether an AMD GPU can be expected to compute here: on Linux the kernel offers it."""
     return facts.host.system == "Linux" and facts.exists("dev/kfd") and bool(gpus(facts))
@@ -119,7 +113,7 @@ def rocm_builds(facts: Facts) -> list[str]:
 def no_kfd(facts: Facts) -> Results:
     """Is there a card that the kernel does not offer; in WSL and in containers that is so by design."""
     outside = facts.host.wsl or facts.host.container or facts.host.system != "Linux"
-    if on_the_bus(facts) and not facts.exists("dev/kfd") and not outside:
+    if VENDOR in facts.graphics_cards() and not facts.exists("dev/kfd") and not outside:
         yield found("amd-no-kfd", facts.host, "limits" if rocm_builds(facts) else "")
 
 

@@ -27,8 +27,6 @@ TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 30.0  # for each framework, all at once; a quiet machine needs 2 to 5
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
-LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
-WITHOUT_LOADER_VARIABLES = "opencl without its variables"  # the name of that answer
 
 TOOLS = {  # what is asked of each tool; missing ones are no fault
     "nvidia-smi": ["nvidia-smi"],  # its table, which every driver can print
@@ -148,18 +146,12 @@ def _ask_side_by_side(host: Host) -> tuple[dict[str, ToolOutput], dict[str, Answ
     """Ask the tools of this system and the installed frameworks, each in a thread of its own."""
     tools: dict[str, ToolOutput] = {}
     answers: dict[str, Answer] = {}
-    hidden = dict.fromkeys(name for name in LOADER_VARIABLES if name in os.environ)
-
-    def ask_framework(name: str, framework: str, variables: Mapping[str, None] | None) -> None:
-        answers[name] = devices.ask(framework, FRAMEWORK_SECONDS, variables)
-
     work = [
         lambda name=name, command=command: tools.__setitem__(name, ask_tool(command))
         for name, command in TOOLS.items()
         if ONLY_ON.get(name, host.system) == host.system
     ]
-    work += [lambda name=name: ask_framework(name, name, None) for name in FRAMEWORKS]
-    work += [lambda: ask_framework(WITHOUT_LOADER_VARIABLES, "opencl", hidden)] if hidden else []
+    work += [lambda name=name: answers.__setitem__(name, devices.ask(name, FRAMEWORK_SECONDS)) for name in FRAMEWORKS]
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
     deadline = time.monotonic() + max(TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
     for thread in threads:

@@ -7,47 +7,33 @@ import re
 from helpers.compute import products
 from helpers.compute.devices import Device
 from helpers.doctor import amd, nvidia, windows
-from helpers.doctor.facts import LOADER_VARIABLES, WITHOUT_LOADER_VARIABLES, Facts, late
+from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Results, advise, found, listed
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
+LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
 def drivers(facts: Facts) -> Results:
-    """Is there an OpenCL device, and if not, is there one that a variable hides."""
+    """Is there an OpenCL device, and if not, does a variable lead away from the drivers."""
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state in ("not installed", "timed out"):
         return  # told as a missing package, or with all else that did not answer
     here = sorted({str(device) for device in answer.devices if device.usable})
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
-    hidden = _hidden_devices(facts)
-    if hidden:
-        names = [name for name in LOADER_VARIABLES if name in facts.variables]
-        yield found(
-            "devices-hidden",
-            host,
-            "note" if here else "limits",
-            names=" ".join(names),
-            which=f"{'OpenCL devices' if here else 'every OpenCL device'}: {', '.join(hidden)}",
-            values=", ".join(f"{name} is {facts.variables[name]!r}" for name in names),
-            reason="OpenCL looks for drivers there instead of where they are installed.",
-        )
-    elif refused and not here and not any(late(device) for device in answer.devices):
+    names = [name for name in LOADER_VARIABLES if facts.variables.get(name)]
+    if refused and not here and not any(late(device) for device in answer.devices):
         yield found("opencl-cannot-compile", host, message=_refusals(refused))
-    elif not answer.devices and not hidden:
+    elif not answer.devices and names:
+        values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
+        reason = "OpenCL looks for drivers there instead of where they are installed."
+        which = "every OpenCL device"
+        yield found("devices-hidden", host, names=" ".join(names), which=which, values=values, reason=reason)
+    elif not answer.devices:
         message = answer.message or "no driver has any"
         yield found("opencl-no-device", host, words=["rusticl"] if "rusticl" in message else [], message=message)
     if here:
         yield f"OpenCL: {', '.join(here)}"
-
-
-def _hidden_devices(facts: Facts) -> list[str]:
-    """Return the devices that OpenCL lists only without the variables that name its drivers."""
-    without = facts.answers.get(WITHOUT_LOADER_VARIABLES)
-    if without is None:
-        return []
-    seen = {str(device) for device in facts.answers["opencl"].devices if device.usable or late(device)}
-    return sorted({str(device) for device in without.devices if device.usable} - seen)
 
 
 def _refusals(refused: list[Device]) -> str:

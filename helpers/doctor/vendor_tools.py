@@ -114,31 +114,23 @@ class Ioreg(Monitor):
     description = "ioreg: utilisation of the GPU by all programs"
 
     def __init__(self, device: Device) -> None:
-        self._vendor = _vendor(device)
         self._tool = _tool("ioreg", "it comes with macOS", "/usr/sbin")
 
     def read(self) -> Reading:
         """Look once."""
-        return ioreg_reading(_output([self._tool, "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"]), self._vendor)
+        return ioreg_reading(_output([self._tool, "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"]))
 
 
-def ioreg_reading(text: str, vendor: str = "") -> Reading:
-    """Read PerformanceStatistics of `ioreg -r -d 1 -w 0 -c IOAccelerator`.
-
-    Args:
-        text: its output; a Mac with two GPUs has two sections.
-        vendor: "amd", "intel" or "apple": which of them; the first that tells something if that does not decide.
+def ioreg_reading(text: str) -> Reading:
+    """Read PerformanceStatistics of `ioreg -r -d 1 -w 0 -c IOAccelerator`: of the first GPU that tells a utilisation.
 
     Raises:
-        NoReading: no section has a utilisation.
+        NoReading: no GPU has one.
     """
-    statistics = r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)'
-    sections = [part for part in re.split(r"^\+-o ", text, flags=re.M) if re.search(statistics, part)]
-    if not sections:
+    found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
+    if not found:
         raise NoReading("ioreg shows no accelerator with a utilisation")
-    section = next((part for part in sections if vendor and vendor in part.lower()), sections[0])
-    power = re.search(r'"Total Power\(W\)"\s*=\s*(\d+)', section)
-    return Reading(float(re.search(statistics, section)[1]), float(power[1]) if power else None)
+    return Reading(float(found[1]))
 
 
 class WindowsCounters(Monitor):

@@ -1,4 +1,4 @@
-"""The recorder that stands before a learner's kernel, in OpenCL C, and the layout of the log that it writes (`instrument`).
+"""The recorder that `instrument` puts before a kernel, in OpenCL C, and the layout of the log that it writes.
 
 Lesson 14's record of WGSL takes the same bits.
 """

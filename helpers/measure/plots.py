@@ -231,6 +231,3 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
         drawn.legend(handles=handles, loc="outside lower center", ncols=len(kinds))
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. {'; '.join(words)}.")
-
-
-# ---------------------------------------------------------------------------------------------- trained networks

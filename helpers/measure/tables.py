@@ -48,7 +48,6 @@ class SideBySide:
 
     texts: Sequence[str]  # what stands in the columns
     headings: Sequence[str]  # one for each column
-    shares: Sequence[float] = ()  # of the page's width in a notebook, in percent; equal ones if empty
 
     def __str__(self) -> str:
         import itertools
@@ -72,10 +71,9 @@ class SideBySide:
         columns = [f'<pre style="{style}">{html.escape(text)}</pre>' for text in self.texts]
         if len(columns) == 1:
             return columns[0]
-        shares = self.shares or [100 / len(columns)] * len(columns)
-        cells = [f'style="width: {share:.3g}%; text-align: left; vertical-align: top"' for share in shares]
-        heads = "".join(f"<th {cell}>{html.escape(head)}</th>" for cell, head in zip(cells, self.headings, strict=True))
-        cells = "".join(f"<td {cell}>{column}</td>" for cell, column in zip(cells, columns, strict=True))
+        cell = 'style="text-align: left; vertical-align: top"'  # a table of fixed layout has columns of equal width
+        heads = "".join(f"<th {cell}>{html.escape(head)}</th>" for head in self.headings)
+        cells = "".join(f"<td {cell}>{column}</td>" for column in columns)
         return (
             '<table style="width: 100%; table-layout: fixed">'
             f"<thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"

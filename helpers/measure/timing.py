@@ -17,7 +17,6 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from helpers.errors import WorkshopError
 from helpers.measure.tables import wrapped
 
 Label = TypeVar("Label", bound=Hashable)
@@ -132,17 +131,7 @@ def measure(
 
     Returns:
         The seconds of every counted run.
-
-    Raises:
-        WorkshopError: fewer than 3 repeats, or no name for the device.
     """
-    if repeats < 3:
-        raise WorkshopError(
-            f"{repeats} repeats are too few to know the spread.", "A single number hides how much it varies.",
-            "Ask for 3 repeats or more."
-        )  # fmt: skip
-    if not device:
-        raise WorkshopError("A time without the name of its device says nothing.", next="Give measure(device=...).")
     time.sleep(settle)
     for _ in range(warmup):
         synchronise(function(), on)

@@ -167,21 +167,13 @@ class Machine:
         for framework in frameworks:
             self.answers[framework] = Answer(framework, "timed out", message="no answer within 30 s")
 
-    def opencl(self, verdicts, name="opencl"):
+    def opencl(self, verdicts):
         """OpenCL with one PoCL for each verdict."""
         found = [
             Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=f"OpenCL 3.0 PoCL 3.{n}", computes=text_of(verdict))
             for n, verdict in enumerate(verdicts)
         ]
-        self.answers[name] = Answer("opencl", "ok", "1.0", tuple(found))
-
-    def without_variables(self, verdicts):
-        """What OpenCL would list without the variables that name its drivers."""
-        self.opencl(verdicts, facts.WITHOUT_LOADER_VARIABLES)
-        if len(verdicts) > 1:
-            self.opencl(verdicts[:1])
-        elif self.answers["opencl"].devices and not self.answers["opencl"].devices[0].computes:
-            self.opencl(verdicts)
+        self.answers["opencl"] = Answer("opencl", "ok", "1.0", tuple(found))
 
     def webgpu(self, adapters):
         """WebGPU with these adapters: (name, kind, verdict)."""
@@ -277,9 +269,8 @@ class Machine:
     # ----------------------------------------------------------------------------------------- what it tells
 
     def facts(self):
-        def ask(framework, timeout=0, variables=None):
-            name = facts.WITHOUT_LOADER_VARIABLES if variables is not None else framework
-            return self.answers.get(name, Answer(framework, "not installed"))
+        def ask(framework, timeout=0):
+            return self.answers.get(framework, Answer(framework, "not installed"))
 
         self.monkeypatch.setattr(devices, "ask", ask)
         self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.installed))
