@@ -231,7 +231,7 @@ def test_a_variable_that_hides_every_driver_here_is_the_finding(tmp_path, monkey
         pytest.skip("needs Linux, whose loader reads the variable")
     for name, value in {"FRAMEWORKS": ("opencl",), "TOOLS": {}}.items():
         monkeypatch.setattr(facts, name, value)
-    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
     monkeypatch.delenv("OPENCL_VENDOR_PATH", raising=False)
     (found,) = [item for item in opencl.drivers(facts.gather(here)) if isinstance(item, doctor.Finding)]
     assert found.id == "devices-hidden" and "    unset OCL_ICD_VENDORS" in found.next.splitlines()

@@ -8,7 +8,7 @@ from helpers.compute import products
 from helpers.compute.devices import Device
 from helpers.doctor import amd, nvidia, windows
 from helpers.doctor.facts import Facts, late
-from helpers.doctor.findings import Results, advise, found, listed
+from helpers.doctor.findings import Finding, Results, advise, found, listed
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
@@ -21,19 +21,28 @@ def drivers(facts: Facts) -> Results:
         return  # told as a missing package, or with all else that did not answer
     here = sorted({str(device) for device in answer.devices if device.usable})
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
-    names = [name for name in LOADER_VARIABLES if facts.variables.get(name)]
     if refused and not here and not any(late(device) for device in answer.devices):
         yield found("opencl-cannot-compile", host, message=_refusals(refused))
-    elif not answer.devices and names:
-        values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
-        reason = "OpenCL looks for drivers there instead of where they are installed."
-        which = "every OpenCL device"
-        yield found("devices-hidden", host, names=" ".join(names), which=which, values=values, reason=reason)
+    elif not answer.devices and _elsewhere(facts):
+        yield _hidden(facts, "limits", "every OpenCL device")
     elif not answer.devices:
         message = answer.message or "no driver has any"
         yield found("opencl-no-device", host, words=["rusticl"] if "rusticl" in message else [], message=message)
     if here:
         yield f"OpenCL: {', '.join(here)}"
+
+
+def _elsewhere(facts: Facts) -> list[str]:
+    """The variables that lead OpenCL's loader away from where drivers are installed."""
+    return [name for name in LOADER_VARIABLES if facts.variables.get(name)]
+
+
+def _hidden(facts: Facts, severity: str, which: str) -> Finding:
+    names = _elsewhere(facts)
+    values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
+    reason = "OpenCL looks for drivers there instead of where they are installed."
+    words = {"names": " ".join(names), "which": which, "values": values, "reason": reason}
+    return found("devices-hidden", facts.host, severity, **words)
 
 
 def _refusals(refused: list[Device]) -> str:
@@ -48,7 +57,7 @@ def gpu_missing(facts: Facts) -> Results:
         yield found("opencl-gpu-missing", facts.host, gpu=listed(cards))  # without any device it is told as that
     if facts.host.system != "Linux":
         return
-    if any(name in facts.variables for name in LOADER_VARIABLES) or any(amd.no_access(facts)):
+    if any(amd.no_access(facts)):
         return
     makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
     makers |= {nvidia.VENDOR: "NVIDIA"} if nvidia.works(facts) and not facts.host.wsl else {}
@@ -56,7 +65,10 @@ def gpu_missing(facts: Facts) -> Results:
     named = re.findall(
         r"deviceType\s*= \w*(?:DISCRETE|INTEGRATED)_GPU\s+deviceName\s*= (.+)", facts.stdout("vulkaninfo")
     )
-    if here:
+    if here and _elsewhere(facts):
+        if facts.answers["opencl"].devices:  # without any it is told as that
+            yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({listed(here)})")
+    elif here:
         gpu = listed([name.strip() for name in named] or here)
         ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in here)
         yield found("opencl-gpu-missing", facts.host, gpu=gpu, ways=ways)
