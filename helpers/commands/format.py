@@ -1,4 +1,4 @@
-"""Bring code, notebooks and the pages' made parts into the workshop's form; outputs stay as they are."""
+"""Bring code, notebooks and the course's address in pages into the workshop's form; outputs stay as they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.commands import address, known_failures, lesson_files, lesson_rules
+from helpers.commands import address, lesson_files, lesson_rules
 from helpers.commands.files import write
 from helpers.errors import WorkshopError
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     """Format everything; return ruff's status."""
     status = ruff("format")
     changed = [path for path in sorted(lesson_files.FOLDER.glob("*.ipynb")) if normalise_file(path)]
-    for path, text in (known_failures.outdated() | address.outdated()).items():
+    for path, text in address.outdated().items():
         write(path, text)
         changed.append(path)
     for path in changed:

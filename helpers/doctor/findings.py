@@ -39,14 +39,8 @@ class Failure:
     next: Text
     severity: str = "limits"
     error: str = ""  # what the learner's program says: the heading on the page, where there is one
-    source: str = ""  # where the facts come from; docs/failures.md shows those that have one and an error
-    systems: tuple[str, ...] = ()  # whose advice that page shows, if not those of the family
-    example: Mapping[str, str] = field(default_factory=dict)  # values for the page, and for tests of the words
-
-    @property
-    def family(self) -> str:
-        """The first word of the id, such as "nvidia"."""
-        return self.id.partition("-")[0]
+    source: str = ""  # where the facts come from; docs/failures.md has those that have one and an error
+    example: Mapping[str, str] = field(default_factory=dict)  # values for tests of the words
 
     def found(self, host: Host, severity: str = "", words: Collection[str] = (), **values: object) -> Finding:
         """Return the finding on a machine.
@@ -61,7 +55,7 @@ class Failure:
         return Finding(self.id, severity or self.severity, *texts)
 
     def shown(self, host: Host) -> Finding:
-        """Return the finding with example values: what docs/failures.md shows for such a machine."""
+        """Return the finding with example values."""
         example = {name: render(value, host, (), self.example) for name, value in self.example.items()}
         return self.found(host, **example)
 
