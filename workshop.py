@@ -78,26 +78,6 @@ FAMILIES = {
     "intel-mac": Family((3, 12), "tensorflow", "0.6 GB"),
 }
 
-ROCM = """\
-AMD's packages come from AMD's own index, for Linux and Python 3.12, so there is no lock for them. These commands follow
-AMD's documentation for ROCm 10.1 and were not verified on hardware. Put your GPU's name where gfx1201 stands
-(`amd-smi static --asic` shows it), and be a member of the groups render and video.
-
-  python3.12 -m venv .venv-rocm
-  . .venv-rocm/bin/activate
-  pip install -e .
-  pip install --index-url https://stable.repo.amd.com/rocm/whl-next/ "torch[device-gfx1201]==2.14.0+rocm10.1.0"
-  KERAS_BACKEND=torch python -m helpers lab
-
-TensorFlow for Radeon RX 7000 and 9000 and Instinct MI300 and newer, if you want it too:
-
-  pip install --index-url https://stable.repo.amd.com/rocm/whl-next/ "rocm[libraries,device-gfx1201]==10.1.0"
-  pip install --extra-index-url https://rocm.frameworks.amd.com/whl-multi-arch/ "tensorflow-rocm==2.21.0+rocm10.1.0"
-  sdk="$VIRTUAL_ENV/lib/python3.12/site-packages"
-  export LD_LIBRARY_PATH="$sdk/_rocm_sdk_core/lib:$sdk/_rocm_sdk_core/lib/rocm_sysdeps/lib:$sdk/_rocm_sdk_libraries/lib"
-"""
-
-
 NETWORK = "Check the network (behind a proxy set HTTPS_PROXY)"
 CHANGED = "A download differs from the lock: look for a proxy that changes files"
 FROM_WHEELS = (
@@ -126,9 +106,6 @@ def main(arguments: Sequence[str]) -> int:
             print(own_options(commands.overview()).format_help(), end="")
             return 0 if rest else 2
         commands.check(rest[0], CALL)
-        if options.accel == "rocm":
-            print(ROCM)
-            return 2  # the command itself was not run
         return hand_over(rest, set_up(options, rest[0]))
     except WorkshopError as problem:
         print(problem, file=sys.stderr)
@@ -431,6 +408,12 @@ def check_intel_opencl() -> None:
 def family_for(asked: str) -> str:
     """Return the family whose lock fits this machine; refuse if the one that was asked for has no packages for it."""
     system, machine = platform.system(), platform.machine().lower()
+    if asked == "rocm":
+        raise WorkshopError(
+            "Nothing is installed for AMD GPUs by this command.",
+            "AMD's packages come from AMD's own index, for Linux and Python 3.12, and differ from GPU to GPU.",
+            "The page docs/amd-linux.md has the commands, and which GPUs they are for.",
+        )
     if asked == "cuda" and system != "Linux":
         raise WorkshopError(
             "The cuda family is for Linux.",
@@ -550,7 +533,7 @@ def suggest_gpu(family: str, asked: bool, command: str) -> None:
     if system == "Linux" and (os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi")):
         name, accel, more = "An NVIDIA GPU", "cuda", f" would download about {FAMILIES['cuda'].download}"
     elif system == "Linux" and os.path.exists("/dev/kfd"):
-        name, accel, more = "An AMD GPU", "rocm", " shows the commands for it"
+        name, accel, more = "An AMD GPU", "rocm", " says where the commands for it are"
     elif (system, platform.machine()) == ("Darwin", "arm64"):
         name, accel, more = "An Apple GPU", "metal --with torch", f" would download about {FAMILIES['metal'].download}"
     else:
@@ -586,11 +569,11 @@ def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
             needs,
             "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command.",
         )
-    if not (options.yes or agreed(f"{needs} None was found. Fetch Python 3.12 with uv into this folder (30 MB)?")):
+    if not options.yes:
         raise WorkshopError(
             f"No fitting Python was found; this one is {platform.python_version()}.",
             needs,
-            f"{how_to_install()}\n      Or let uv fetch one into this folder: {CALL} lab --yes",
+            f"{how_to_install()}\n      Or let uv fetch one into this folder (30 MB): {CALL} lab --yes",
         )
     run("Fetching Python 3.12", [UV, "python", "install", "--no-bin", "--no-registry", "3.12"])
     return "3.12"
@@ -600,16 +583,6 @@ def version_of(request: str) -> Tuple[int, ...]:
     """Return the version of the Python that uv finds for a path, a name or a range of versions; empty if none."""
     find = [UV, "python", "find", "--system", "--no-project", "--show-version", "--no-cache", request]
     return tuple(map(int, re.findall(rb"\d+", ask(find).stdout)[:3]))
-
-
-def agreed(question: str) -> bool:
-    """Ask, if there is someone to answer; silence is no."""
-    if not (sys.stdin and sys.stdin.isatty()):
-        return False
-    try:
-        return input(question + " [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def how_to_install() -> str:
