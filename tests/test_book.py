@@ -220,24 +220,6 @@ def test_axe_finds_nothing_and_the_page_fits(opened, request):
 
 
 @needs_sphinx
-@pytest.mark.parametrize("opened", [("front", "light", "desktop")], indirect=True)
-def test_search_the_lessons_and_the_taster_are_reached_from_the_front_page(opened, site):
-    opened.keyboard.press("Control+k")
-    opened.keyboard.type("barrier")
-    opened.keyboard.press("Enter")
-    opened.wait_for_selector("#search-results li")
-    found = opened.locator("#search-results li a").evaluate_all("all => all.map(a => a.href)")
-    assert "12-break-kernels" in " ".join(found)
-    opened.goto((site / "index.html").as_uri())
-    opened.locator("a.right-next").click()
-    assert opened.url.endswith("docs/start.html")
-    opened.goto((site / "index.html").as_uri())
-    opened.get_by_role("link", name="What your GPU also computes").click()
-    opened.get_by_role("link", name="To the lessons").click()
-    assert opened.url.endswith("index.html")
-
-
-@needs_sphinx
 @pytest.mark.parametrize("opened", [("front", "light", "phone"), ("front", "dark", "desktop")], indirect=True)
 def test_a_digit_is_read_on_the_front_page(opened):
     opened.locator("#pad button[aria-label^='draw a 7']").click()

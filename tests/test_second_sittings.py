@@ -15,11 +15,7 @@ def folder(tmp_path, monkeypatch):
     notebooks.mkdir()
     for name in NAMES:
         sample_lesson.save(notebooks, name=name)
-    for module, constant, value in (
-        (lesson_files, "FOLDER", notebooks),
-        (book, "ROOT", tmp_path),
-        (book, "START", tmp_path / "start.md"),
-    ):
+    for module, constant, value in ((lesson_files, "FOLDER", notebooks),):
         monkeypatch.setattr(module, constant, value)
     monkeypatch.setattr(lesson_files.every, "__defaults__", (notebooks,))
     monkeypatch.setattr(lesson_files.find, "__defaults__", ((), notebooks))
@@ -57,5 +53,5 @@ def test_the_class_and_the_book_get_them(folder, tmp_path):
         assert (tmp_path / "class" / "course" / "source" / name / f"{name}.ipynb").is_file()
     page = book.lesson(folder / f"{NAMES[1]}.ipynb", sample_lesson.notebook(), [])
     assert "lab 01b`" in page.cells[0].source
-    contents = book.contents({path: lesson_files.read(path) for path in lesson_files.every()}, [])
-    assert "01b Add the numbers <notebooks/01b-find-limits>" in contents
+    front = book.front_page({path: lesson_files.read(path) for path in lesson_files.every()}, False)
+    assert "\n01b Add the numbers <notebooks/01b-find-limits>\n" in front

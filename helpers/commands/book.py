@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SITE = BUILD / "book"
 SETTINGS = ROOT / "book"  # of Sphinx
 README, FRONT = ROOT / "README.md", SETTINGS / "front.md"
-START, PLATFORMS, FAILURES = (ROOT / "docs" / f"{name}.md" for name in ("start", "platforms", "failures"))
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 FOR_TEACHERS = ("teaching.md", "teaching/*")  # pages: the guide and its parts
 _TO_TEACHERS = re.compile(r"\[([^][]+)\]\([^()\s]*teaching[/.][^()\s]*\)")
@@ -120,8 +119,7 @@ def prepare(folder: Path, executed: Path | None = None, for_learners: bool = Fal
         write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
     for path in pages:
         write(folder / path.relative_to(ROOT), with_links(text_of(path), path, shipped))
-    front = with_links(front_page(lessons, for_learners), README, shipped)
-    write(folder / "index.md", front + contents(lessons, pages))
+    write(folder / "index.md", with_links(front_page(lessons, for_learners), README, shipped))
     for file in dict.fromkeys(shipped):
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / file.relative_to(ROOT))
@@ -180,13 +178,15 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
 
 
 def front_page(lessons: Mapping[Path, NotebookNode], for_learners: bool) -> str:
-    """Return the front page: its pad, its doors (for learners without the teachers' one), README's paths as links."""
+    """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes.
+
+    For learners it has neither the teachers' door nor their pages.
+    """
     text = FRONT.read_text(encoding="utf-8")
     if for_learners:
-        text = re.sub(rf"^- {_TO_TEACHERS.pattern}.*\n", "", text, flags=re.MULTILINE)
-    links = {
-        lesson_files.number(path): f"[{_title(path, book)}]({_name(path)}.ipynb)" for path, book in lessons.items()
-    }
+        text = re.sub(rf"^(- {_TO_TEACHERS.pattern}|docs/teaching).*\n", "", text, flags=re.MULTILINE)
+    titles = {path: f"{lesson_files.number(path)} {lesson_files.title(notebook)}" for path, notebook in lessons.items()}
+    links = {lesson_files.number(path): f"[{title}](notebooks/{path.name})" for path, title in titles.items()}
     paths = re.findall(r"^- \*\*(.+):\*\* ([\db ]+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     listed = [
         f"- **{name}**\n" + "".join(f"  - {links[number]}\n" for number in numbers.split() if number in links)
@@ -195,33 +195,5 @@ def front_page(lessons: Mapping[Path, NotebookNode], for_learners: bool) -> str:
     binder = binder_link()
     text = text.replace("{pad}", taster.pad())
     text = text.replace("{binder}", f" Or [open it on Binder]({binder})." if binder else "")
-    return text.replace("{paths}\n", "".join(listed))
-
-
-def contents(lessons: Mapping[Path, NotebookNode], pages: Sequence[Path]) -> str:
-    """Return the hidden table of contents, from which the sidebar, previous and next come."""
-    linked = [
-        PLATFORMS.parent / name for name in re.findall(r"\]\(([\w-]+\.md)", PLATFORMS.read_text(encoding="utf-8"))
-    ]
-    platforms = [path for path in dict.fromkeys([PLATFORMS, *linked]) if path in pages and path != FAILURES]
-    others = [*([FAILURES] if FAILURES in pages else []), *(path for path in pages if path not in [START, *platforms])]
-    listed = {
-        "Begin": [_name(START)],
-        "Lessons": [f"{_title(path, notebook)} <{_name(path)}>" for path, notebook in lessons.items()],
-        "Your computer": [_name(path) for path in platforms],
-        "More": [*map(_name, dict.fromkeys(others))],
-    }
-    blocks = [
-        "\n".join(["```{toctree}", ":hidden:", f":caption: {name}", "", *rows, "```"]) for name, rows in listed.items()
-    ]
-    return "\n\n" + "\n\n".join(blocks) + "\n"
-
-
-def _title(path: Path, notebook: NotebookNode) -> str:
-    """Return a lesson's number and title."""
-    return f"{lesson_files.number(path)} {notebook.cells[0].source.partition(chr(10))[0].lstrip('# ')}"
-
-
-def _name(path: Path) -> str:
-    """Return a page as Sphinx names it."""
-    return path.relative_to(ROOT).with_suffix("").as_posix()
+    rows = [f"{title} <notebooks/{path.stem}>" for path, title in titles.items()]
+    return text.replace("{paths}\n", "".join(listed)).replace("{lessons}", "\n".join(rows))
