@@ -71,7 +71,6 @@ def test_a_second_call_changes_nothing_and_shows_that_plaidml_runs(environment, 
     assert __main__.main(["plaidml"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("PlaidML's environment is ready.")
-    assert re.search(r"Devices, experimental: .*\n  llvm_cpu.0 +Tile is compiled with LLVM", text)
     assert "is [[19.0, 22.0], [43.0, 50.0]]." in text
     assert (environment / "plaidml.txt").stat().st_mtime_ns == before
     assert plaidml.ready()
@@ -153,18 +152,6 @@ def test_packages_that_cannot_be_installed_leave_nothing_that_looks_whole(folder
         pytest.skip("uv is not here")
     assert "Installing the packages failed." in error
     assert plaidml.executable(folder).exists() and not plaidml.ready()
-
-
-def test_it_can_be_taken_away_and_nothing_else(folder, capsys):
-    hollow(folder)
-    assert __main__.main(["plaidml", "--remove"]) == 0
-    assert __main__.main(["plaidml", "--remove"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["Removed .plaidml.", "There is no .plaidml here."]
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("mine", encoding="utf-8")
-    assert __main__.main(["plaidml", "--remove"]) == 2
-    assert "that is no environment" in capsys.readouterr().err
-    assert (folder / "thesis.txt").exists()
 
 
 def test_names_are_put_back_for_plaidmls_keras_alone(monkeypatch):
