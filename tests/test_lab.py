@@ -61,7 +61,7 @@ def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, word
 def serving(folder, *arguments, **changes):
     """Start `lab`, with its scratch files in a folder; hand over the process and the address that it printed.
 
-    At the end press Ctrl-C; it must then end cleanly, and leave nothing behind.
+    At the end press Ctrl-C; it must then end cleanly, with its kernels, and leave nothing behind.
     """
     environment = {**os.environ, "TMPDIR": str(folder), **changes}
     before = sorted(folder.iterdir())
@@ -75,8 +75,10 @@ def serving(folder, *arguments, **changes):
         assert address, "".join(lines)
         yield process, address
     finally:
+        children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         lines += process.communicate(timeout=LONG)[0].splitlines(keepends=True)
+    assert psutil.wait_procs(children, timeout=LONG)[1] == []
     assert process.returncode == 0 and lines[-1] == "JupyterLab has stopped.\n"
     assert not [word for word in ("ERROR", "Traceback", "[W ") if word in "".join(lines)]
     assert sorted(folder.iterdir()) == before
@@ -112,6 +114,8 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
         assert status(f"http://{found.netloc}/api/status") == 403
         assert status(f"http://{found.netloc}/api/status?{found.query}") == 200
         assert status(f"http://{found.netloc}/api/status?{found.query}", Host="evil.example") == 403
+        with DIRECT.open(f"http://{found.netloc}/api/kernels?{found.query}", b"{}", timeout=LONG) as kernel:
+            assert kernel.status == 201
     if usual:
         usual.close()
 
