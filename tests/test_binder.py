@@ -73,32 +73,6 @@ def test_post_build_lets_every_folder_find_the_helpers_and_takes_the_dataset_tha
     assert done.stdout.strip() == str(ROOT / "helpers/__init__.py")
 
 
-NAMES = """
-import os, pathlib
-names = [path.read_text().strip() for path in pathlib.Path(f"/proc/{os.getpid()}/task").glob("*/comm")]
-print({names.count(NAME)})
-"""
-ONE_THREAD = {
-    "NumPy": """
-import numpy, scipy.linalg, sklearn, threadpoolctl
-print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()})
-""",
-    "JAX": "import jax.numpy as j; (j.ones((500, 500)) @ j.ones((500, 500))).block_until_ready()"
-    + NAMES.replace("NAME", "'tf_XLAEigen'"),
-    "PoCL": """
-import pyopencl as cl
-pocl = [platform for platform in cl.get_platforms() if "Portable" in platform.name]
-print({device.max_compute_units for platform in pocl for device in platform.get_devices()} or {1})
-""",
-}
-
-
-@pytest.mark.parametrize("library", ONE_THREAD)
-def test_start_lets_a_library_have_one_thread(tmp_path, library):
-    done = session(ROOT / "binder/start", sys.executable, "-c", ONE_THREAD[library], folder=tmp_path)
-    assert done.stdout == "{1}\n", done.stderr
-
-
 def test_a_hubs_server_has_binders_limits_of_threads_and_closes_what_it_writes(monkeypatch):
     from traitlets.config.loader import PyFileConfigLoader
 

@@ -28,18 +28,6 @@ def test_from_one_seed_all_ways_train_the_same_network(network, parameters):
         assert "JAX" in result["device"] and "256 images" in result["trained_on"]
 
 
-@needs_jax
-def test_a_training_that_fails_is_told_and_the_others_go_on(monkeypatch, tmp_path, capsys):
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("raise ImportError('half of it is gone')\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "jax", sys)  # this process has no use for it
-    assert main(["race", "--backend", "jax", "--network", "mlp", "--images", "256", "--rounds", "1"]) == 1
-    output = capsys.readouterr().out
-    assert output.count("seed 0: failed") == 2 and "half of it is gone" in output
-
-
-@pytest.mark.parametrize("arguments", [["--epochs", "1"], ["--rounds", "0"]])
-def test_what_cannot_be_measured_is_refused(arguments, capsys):
-    assert main(["race", *arguments]) == 2
+def test_what_cannot_be_measured_is_refused(capsys):
+    assert main(["race", "--epochs", "1"]) == 2
     assert "nothing to compare" in capsys.readouterr().err

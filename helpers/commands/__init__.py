@@ -19,7 +19,7 @@ GROUPS = {
         "doctor": "say what is wrong here, why, and what to type next",
         "devices": "list what can compute here, as each framework sees it",
         "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 03, and show that it runs",
-        "bench": "rank this machine: measure it, score it, keep the result, compare it (lesson 11)",
+        "bench": "rank this machine: measure it, score it, keep the result (lesson 11)",
         "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     },
     "To teach": {
@@ -31,7 +31,7 @@ GROUPS = {
     "To change the course": {
         "lint": "check code and notebooks, and change nothing",
         "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
-        "format": "bring code, notebooks and the made parts of pages into the workshop's form",
+        "format": "bring code, notebooks and the course's address in pages into the workshop's form",
         "store": "execute lessons anew and store their outputs in notebooks/",
         "new-lesson": "begin a lesson from a template",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",

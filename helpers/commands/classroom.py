@@ -43,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     which = "a number such as 01, or a name; all by default"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
-    where = "a folder that is not there yet, or is empty; build/classroom by default"
-    parser.add_argument("--into", type=Path, default=BUNDLE, metavar="FOLDER", help=where)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     paths = lesson_files.find(args.lessons)
     if not args.lessons:
         paths = lesson_files.originals(paths)
-    write_bundle(paths, args.into.resolve())
-    print(f"{short(args.into.resolve())}: {_count(paths)}, without solutions.")
+    write_bundle(paths, BUNDLE)
+    print(f"{short(BUNDLE)}: {_count(paths)}, without solutions.")
     print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")
     return 0
 
@@ -62,11 +60,16 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
     """Write the student's folder and nbgrader's for the lessons `paths` into `folder`, as a whole or not at all.
 
     Raises:
-        WorkshopError: `folder` holds something, or lies inside of what is copied, or a lesson cannot be read.
+        WorkshopError: `folder` is there already, or a lesson cannot be read.
     """
     import nbformat
 
-    _check(folder)
+    if folder.exists():
+        raise WorkshopError(
+            f"{short(folder)} is there already.",
+            "It may be an earlier bundle with your students' work and grades, so nothing in it is replaced.",
+            "Give it another name, or move it away; then repeat the command.",
+        )
     lessons = {path.stem: without_solutions(lesson_files.read(path)) for path in paths}
     titles = {stem: lesson_files.title(lesson) for stem, lesson in lessons.items()}
     links = [f"- [{title}](notebooks/{stem}.ipynb)" for stem, title in titles.items()]
@@ -93,8 +96,6 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
         shutil.make_archive(str(students), "zip", bundle, STUDENTS)
         readme = _text("README.md").replace("{lessons}", _count(written))
         write(bundle / "README.md", readme.replace("{example}", next(iter(written))))
-        if folder.exists():
-            folder.rmdir()  # it is empty
         bundle.replace(folder)
 
 
@@ -110,22 +111,6 @@ def _text(name: str) -> str:
 
 def _count(lessons: Collection[object]) -> str:
     return "one lesson" if len(lessons) == 1 else f"{len(lessons)} lessons"
-
-
-def _check(folder: Path) -> None:
-    """Raise WorkshopError if a bundle cannot be written into `folder`; nothing is ever deleted there."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise WorkshopError(
-            f"{short(folder)} is there already, and holds something.",
-            "It may be an earlier bundle with your students' work and grades, so nothing in it is replaced.",
-            "Name another folder, for example: --into build/classroom-2   (or move this one away)",
-        )
-    if inside := [name for name in (*PARTS, "notebooks") if folder.is_relative_to(ROOT / name)]:
-        raise WorkshopError(
-            f"{short(folder)} lies inside of {inside[0]}, which belongs to the workshop.",
-            "The bundle would become a part of the workshop, and of the next bundle.",
-            "Name a folder elsewhere with --into, or leave it out: the bundle then comes into build/classroom.",
-        )
 
 
 def without_solutions(notebook: NotebookNode) -> NotebookNode:

@@ -6,9 +6,8 @@ import base64
 import re
 import symtable
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
@@ -31,7 +30,6 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("tags", "jupyter")
-NOTE = "note: "  # begins what fails nothing
 _FIX = "python3 workshop.py format"
 _PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
@@ -51,18 +49,12 @@ _NOT_STORED = {
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is not as it should be."""
 
     file: str  # the notebook's name
     where: str  # the cell, as `lesson_files.label` names it, or empty for the whole file
     what: str  # is wrong, and what mends it
-
-    @property
-    def serious(self) -> bool:
-        """Whether it fails the check; a note does not."""
-        return not self.what.startswith(NOTE)
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.file, self.where, self.what) if part)
@@ -116,13 +108,6 @@ def output_problems(notebook: NotebookNode, file: str = "") -> list[Problem]:
 def _problem(notebook: NotebookNode, finding: Finding, file: str) -> Problem:
     index, what = finding
     return Problem(file, "" if index is None else lesson_files.label(notebook, index), what)
-
-
-def report(found: list[Problem]) -> int:
-    """Print the problems, one a line, and return 1 if one of them is serious."""
-    for problem in found:
-        print(problem)
-    return int(any(problem.serious for problem in found))
 
 
 def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
@@ -180,7 +165,7 @@ def size_notes(path: Path) -> list[Problem]:
         found.append((exercises[0].cell, "the first exercise comes after a third of the words"))
     if any("For the author" in cell.source for cell in notebook.cells):
         found.append((None, "a note for the author is left; follow it, then delete it"))
-    return [_problem(notebook, (index, NOTE + what), path.name) for index, what in found]
+    return [_problem(notebook, (index, f"note: {what}"), path.name) for index, what in found]
 
 
 def _lines(code: str) -> int:
@@ -276,19 +261,9 @@ def _output(output: NotebookNode) -> Iterator[str]:
     for pattern, what in _NOT_STORED.items():
         if match := re.search(pattern, text, re.MULTILINE):
             yield what.format(match.group().strip())
-    for size, described in _images(output):
+    if image := data.get("image/png"):
+        size = len(base64.b64decode(image))
         if size > FIGURE_BYTES:
             yield f"a figure of {size / 1000:.0f} KB, and {FIGURE_BYTES / 1000:.0f} KB is the most; draw it simpler"
-        if not described:
+        if not output.get("metadata", {}).get("image/png", {}).get("alt", "").strip():
             yield "a figure without alternative text; give its output metadata {'image/png': {'alt': ...}}"
-
-
-def _images(output: NotebookNode) -> list[tuple[int, bool]]:
-    """Return (size in bytes, whether it is described) of each image that an output shows."""
-    data, metadata = output.get("data", {}), output.get("metadata", {})
-    found = []
-    if image := data.get("image/png"):
-        found.append((len(base64.b64decode(image)), bool(metadata.get("image/png", {}).get("alt", "").strip())))
-    for image in re.findall(r"<img\b[^>]*>", data.get("text/html", "")):
-        found.append((len(image) * 3 // 4, bool(re.search(r"\balt=[\"'][^\"']", image))))
-    return found

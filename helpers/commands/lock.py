@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 import shutil
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,53 +88,17 @@ LOCKS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--upgrade", action="store_true", help="take the newest versions, not those locked before")
-    which.add_argument("--check", action="store_true", help="only say whether the files are up to date (no network)")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions, not those locked before")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write all locks, or with --check return 1 if one of them is not up to date."""
-    if args.check:
-        old = outdated()
-        print("\n".join(f"not up to date: {name}" for name in old) or "All locks are up to date.")
-        return 1 if old else 0
+    """Write all locks, or none if one of them cannot be compiled."""
     with tempfile.TemporaryDirectory(prefix="workshop-lock-") as folder:
         compiled = compile_all(Path(folder), args.upgrade)
     for name, text in compiled.items():
         files.write(ROOT / name, text)
         print(f"wrote {name}")
     return 0
-
-
-def outdated() -> list[str]:
-    """Return the files that `lock` would write anew because pyproject.toml or this module changed; asks no network."""
-    names = {f"requirements/{lock.name}": mark(lock) for lock in LOCKS}
-    return [name for name, line in names.items() if line not in _read(name)]
-
-
-def _read(name: str) -> str:
-    path = ROOT / name
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def mark(lock: Lock) -> str:
-    """Return the comment that ties a lock to what it was compiled from."""
-    project = tomllib.loads(_read("pyproject.toml"))
-    inputs = [
-        lock.arguments,
-        lock.python,
-        project["tool"]["uv"]["environments"] if lock.machines is None else lock.machines,
-        [project["dependency-groups"][name] for name in _values(lock, "--group")],
-        [project["project"]["optional-dependencies"][name] for name in _values(lock, "--extra")],
-        project["project"]["dependencies"] if "pyproject.toml" in lock.arguments else [],
-        *([_read(lock.beside)] if lock.beside else []),
-    ]
-    return f"#    inputs: {hashlib.sha256(json.dumps(inputs).encode()).hexdigest()}"
-
-
-def _values(lock: Lock, option: str) -> list[str]:
-    return [value for name, value in zip(lock.arguments, lock.arguments[1:], strict=False) if name == option]
 
 
 def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
@@ -146,7 +108,7 @@ def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
         WorkshopError: uv is missing, or finds no versions that fit together.
     """
     shutil.copytree(ROOT / "requirements", folder / "requirements")
-    project, texts = _read("pyproject.toml"), {}
+    project, texts = (ROOT / "pyproject.toml").read_text(encoding="utf-8"), {}
     for lock in LOCKS:
         # uv takes the machines from the project alone.
         machines = f"environments = {json.dumps(lock.machines)}"
@@ -161,8 +123,7 @@ def compile_all(folder: Path, upgrade: bool) -> dict[str, str]:
             cwd=folder,
             next="No lock was changed. Mend pyproject.toml (or the network), then repeat: python3 workshop.py lock",
         )
-        first, second, rest = (folder / output).read_text(encoding="utf-8").split("\n", 2)
-        texts[output] = "\n".join([first, second, mark(lock), rest])
+        texts[output] = (folder / output).read_text(encoding="utf-8")
     return texts
 
 
@@ -170,7 +131,7 @@ def _agree(lock: Lock, folder: Path) -> list[str]:
     """Return what lets uv leave out what is there before, agree with it, and hold the rest to cpu.txt's versions."""
     if not lock.beside:
         return []
-    there = {pin[1] for pin in PIN.finditer(_read(lock.beside))}
+    there = {pin[1] for pin in PIN.finditer((folder / lock.beside).read_text(encoding="utf-8"))}
     cpu = PIN.finditer((folder / "requirements/cpu.txt").read_text(encoding="utf-8"))
     rest = "requirements/cpu-without-image.in"
     (folder / rest).write_text("\n".join(pin[0] for pin in cpu if pin[1] not in there), encoding="utf-8")

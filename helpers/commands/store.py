@@ -23,17 +23,14 @@ WHOLE = {workload.WHOLE: "1"}  # and from trainings that run to their end, whate
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
-    parser.add_argument(
-        "--allow-stand-in", action="store_true", help="store outputs although they come from the stand-in for MNIST"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Store the outputs of the lessons that `args` names; return 0 if that was possible for all of them."""
-    return store_all(lesson_files.find(args.lessons), PROFILE, args.allow_stand_in)
+    return store_all(lesson_files.find(args.lessons))
 
 
-def store_all(paths: Sequence[Path], profile: str = PROFILE, allow_stand_in: bool = False) -> int:
+def store_all(paths: Sequence[Path], profile: str = PROFILE) -> int:
     """Execute each lesson and store its outputs in its file; a lesson that is refused keeps its file as it is.
 
     Returns:
@@ -42,7 +39,7 @@ def store_all(paths: Sequence[Path], profile: str = PROFILE, allow_stand_in: boo
     status = 0
     for path in paths:
         try:
-            store(path, profile, allow_stand_in)
+            store(path, profile)
             print(f"{path.name}: stored", flush=True)
         except WorkshopError as error:
             print(f"{path.name}: not stored\n{error}", flush=True)
@@ -50,7 +47,7 @@ def store_all(paths: Sequence[Path], profile: str = PROFILE, allow_stand_in: boo
     return status
 
 
-def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> None:
+def store(path: Path, profile: str = PROFILE) -> None:
     """Execute the lesson in the file `path` and store its outputs there, all of them or none.
 
     Raises:
@@ -66,15 +63,14 @@ def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> N
             "Mend the cell. The stored outputs are untouched.",
         )
     dataset = lesson_files.facts(notebook).get("dataset", "")
-    if dataset and not dataset.startswith("MNIST") and not allow_stand_in:
+    if dataset and not dataset.startswith("MNIST"):
         raise WorkshopError(
             f"The lesson {path.stem} ran on {dataset}, and the stored outputs are those of real MNIST.",
             "No MNIST was found, so the built-in stand-in took its place.",
             "Set ANYGPU_MNIST to a copy of mnist.npz. The stored outputs are untouched.",
         )
     clean_outputs(lesson_rules.normalise(notebook))
-    wrong = [problem for problem in lesson_rules.output_problems(notebook) if problem.serious]
-    if wrong:
+    if wrong := lesson_rules.output_problems(notebook):
         raise WorkshopError(
             f"The lesson {path.stem} shows what must not be stored.",
             "\n      ".join(str(problem) for problem in wrong),
@@ -86,17 +82,10 @@ def store(path: Path, profile: str = PROFILE, allow_stand_in: bool = False) -> N
 def clean_outputs(notebook: NotebookNode) -> NotebookNode:
     """Bring freshly executed outputs of `notebook` into the form in which they are stored, in place, and return it.
 
-    Cells are counted from 1; a traceback loses its colours and the paths of this machine.
+    A traceback loses its colours and the paths of this machine.
     """
-    count = 0
     for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        count += bool(cell.source.strip())
-        cell.execution_count = count if cell.source.strip() else None
-        for output in cell.outputs:
-            if output.output_type == "execute_result":
-                output.execution_count = count
+        for output in cell.get("outputs", []):
             if output.output_type == "stream":
                 output.text = output.text.replace("\r\n", "\n")  # as the terminal behind `!command` ends its lines
             if output.output_type == "error":
