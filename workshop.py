@@ -563,18 +563,11 @@ def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
     if options.python:
         found = "it is Python " + ".".join(map(str, version)) if version else "it was not found, or does not start"
         raise WorkshopError(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
-    if held:
-        raise WorkshopError(
-            f"No fitting Python was found; this one is {platform.python_version()}.",
-            needs,
-            "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command.",
-        )
-    if not options.yes:
-        raise WorkshopError(
-            f"No fitting Python was found; this one is {platform.python_version()}.",
-            needs,
-            f"{how_to_install()}\n      Or let uv fetch one into this folder (30 MB): {CALL} lab --yes",
-        )
+    if held or not options.yes:
+        fetch = f"{how_to_install()}\n      Or let uv fetch one into this folder (30 MB): {CALL} lab --yes"
+        installer = "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command."
+        found = f"No fitting Python was found; this one is {platform.python_version()}."
+        raise WorkshopError(found, needs, installer if held else fetch)
     run("Fetching Python 3.12", [UV, "python", "install", "--no-bin", "--no-registry", "3.12"])
     return "3.12"
 

@@ -99,9 +99,9 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
                 assert after.metadata["mystnb"]["image"]["alt"] == figure.metadata["image/png"]["alt"]
 
 
-def test_outputs_of_the_last_run_are_taken_where_they_are_and_copies_are_no_lessons(monkeypatch, tmp_path):
+def test_outputs_of_the_last_run_are_taken_where_they_are(monkeypatch, tmp_path):
     first = lesson_files.every()[0]
-    monkeypatch.setattr(lesson_files, "every", lambda: [first.with_stem(f"{first.stem}-ann"), first])
+    monkeypatch.setattr(lesson_files, "every", lambda: [first])
     notebook = lesson_files.read(first)
     notebook.cells[0].source += "\n\nexecuted here"
     (tmp_path / "ran").mkdir()
@@ -109,13 +109,6 @@ def test_outputs_of_the_last_run_are_taken_where_they_are_and_copies_are_no_less
     book.prepare(tmp_path / "pages", tmp_path / "ran")
     (page,) = (tmp_path / "pages" / "notebooks").iterdir()
     assert page.name == first.name and "executed here" in page.read_text(encoding="utf-8")
-
-
-def test_without_sphinx_one_message_says_what_to_type(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(WorkshopError, match="sphinx") as refused:
-        book.run(None)
-    assert "python3 workshop.py book" in str(refused.value)
 
 
 @needs_sphinx

@@ -91,15 +91,6 @@ def test_a_link_to_what_is_not_handed_out_becomes_its_words(tmp_path):
     assert len(inside) > 20 and "which lesson" in pages[students / "docs" / "platforms.md"].lower()
 
 
-def test_a_bundle_contains_neither_known_mistakes_nor_right_answers(tmp_path, monkeypatch):
-    for name in ("helpers/lessons/mistakes/01.txt", "helpers/answers/01.py", "helpers/kept.py"):
-        (tmp_path / "workshop" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "workshop" / name).touch()
-    monkeypatch.setattr(classroom, "ROOT", tmp_path / "workshop")
-    classroom.write_bundle([FIRST], tmp_path / "bundle")
-    assert [path.name for path in (tmp_path / "bundle/students/helpers").rglob("*.*")] == ["kept.py"]
-
-
 def test_a_lesson_says_by_a_tag_that_a_check_gives_more_points_and_a_solution_without_its_tag_is_refused():
     cells = sample_lesson.cells()
     next(cell for cell in cells if "check" in lesson_files.tags(cell)).metadata["tags"].append("points-3")

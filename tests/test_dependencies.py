@@ -3,9 +3,7 @@
 import os
 import re
 import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -137,21 +135,6 @@ def test_a_conda_file_installs_what_the_project_asks_for(path):
 PROJECT_RANGE = [f"3.{minor}" for minor in range(11, 14)]
 
 
-def test_pip_itself_reads_binders_list_from_binders_folder():
-    listed = yaml.safe_load((ROOT / "binder/environment.yml").read_text(encoding="utf-8"))["dependencies"]
-    (pip,) = [item["pip"] for item in listed if isinstance(item, dict)]
-    code = (
-        "import sys; from pip._internal.network.session import PipSession as S;"
-        "from pip._internal.req.req_file import parse_requirements as p;"
-        "print(len([r for name in sys.argv[1:] for r in p(name, session=S())]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *[line.removeprefix("-r ") for line in pip]],
-        cwd=ROOT / "binder", check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert int(done.stdout) == len(requirements(ROOT / "requirements/binder.txt"))
-
-
 def test_binders_scripts_can_run():
     for name in ("postBuild", "start"):
         path = ROOT / "binder" / name
@@ -175,15 +158,6 @@ def test_a_workflow_may_only_read_unless_a_job_says_more_and_never_runs_a_strang
     workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert workflow["permissions"] == {"contents": "read"}
     assert "pull_request_target" not in path.read_text(encoding="utf-8")
-
-
-def test_helpers_are_found_by_a_kernel_in_notebooks():
-    done = subprocess.run(
-        [sys.executable, "-c", "import helpers; print(helpers.__file__)"],
-        cwd=ROOT / "notebooks", env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert Path(done.stdout.strip()).parent == ROOT / "helpers"
 
 
 def test_every_dependency_says_which_lesson_needs_it():

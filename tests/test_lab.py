@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from jupyter_client import BlockingKernelClient
 
 from helpers import ROOT
 from helpers.commands import lab
@@ -80,7 +81,8 @@ def serving(folder, *arguments, **changes):
         lines += process.communicate(timeout=LONG)[0].splitlines(keepends=True)
     assert psutil.wait_procs(children, timeout=LONG)[1] == []
     assert process.returncode == 0 and lines[-1] == "JupyterLab has stopped.\n"
-    assert not [word for word in ("ERROR", "Traceback", "[W ") if word in "".join(lines)]
+    printed = "".join(lines)
+    assert not [word for word in ("ERROR", "Traceback", "[W ") if word in printed], printed
     assert sorted(folder.iterdir()) == before
     assert not list((ROOT / "build").glob(f"open-lab-{urlsplit(address).port}.html"))
 
@@ -93,6 +95,15 @@ def status(address, **headers):
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+def wait_for_kernel(file):
+    """Wait until a kernel answers; without the heartbeat, which gives a kernel that starts slowly up for dead."""
+    client = BlockingKernelClient(connection_file=str(file))
+    client.load_connection_file()
+    client.start_channels(hb=False)
+    client.kernel_info(reply=True, timeout=LONG)
+    client.stop_channels()
 
 
 @posix
@@ -116,6 +127,7 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
         assert status(f"http://{found.netloc}/api/status?{found.query}", Host="evil.example") == 403
         with DIRECT.open(f"http://{found.netloc}/api/kernels?{found.query}", b"{}", timeout=LONG) as kernel:
             assert kernel.status == 201
+        wait_for_kernel(next(tmp_path.glob("workshop-lab-*/runtime/kernel-*.json")))
     if usual:
         usual.close()
 

@@ -3,7 +3,7 @@
 import pytest
 import sample_lesson
 
-from helpers.commands import book, classroom, lesson_files, lesson_rules, run
+from helpers.commands import book, classroom, lesson_files, lesson_rules
 
 NAMES = ("01-add-numbers", "01b-find-limits", "02-add-letters", "02b-add-words")
 
@@ -27,9 +27,6 @@ def test_they_follow_their_first_sitting_and_are_found_by_number(folder):
     assert [lesson_files.number(path) for path in lesson_files.every()] == ["01", "01b", "02", "02b"]
     for names, expected in ((["1"], NAMES[:1]), (["1b"], NAMES[1:2]), (["02b", "01"], (NAMES[0], NAMES[3]))):
         assert [path.stem for path in lesson_files.find(names)] == list(expected)
-    copy = sample_lesson.save(folder, name="01b-find-limits-ann")
-    assert lesson_files.find(["01b"]) == [folder / "01b-find-limits.ipynb"]
-    assert copy not in lesson_files.originals(lesson_files.every())
 
 
 def test_the_rules_take_them_as_lessons_and_as_neighbours(folder):
@@ -37,13 +34,6 @@ def test_the_rules_take_them_as_lessons_and_as_neighbours(folder):
     problems = [problem.what for problem in lesson_rules.problems(path)]
     assert not [what for what in problems if "called" in what]
     assert [name for name in NAMES if any(f"({name}.ipynb)" in what for what in problems)] == [NAMES[0], NAMES[2]]
-
-
-def test_run_names_them_in_its_report(folder, tmp_path, capsys):
-    banner = sample_lesson.SETUP.replace("MNIST of the test", "digits stand-in")
-    path = sample_lesson.save(folder, sample_lesson.of(banner), NAMES[1])
-    assert run.run_lessons([path], "preview", tmp_path / "build") == 0
-    assert (tmp_path / "build" / "notebooks" / path.name).is_file() and "stand-in: 01b." in capsys.readouterr().out
 
 
 def test_the_class_and_the_book_get_them(folder, tmp_path):

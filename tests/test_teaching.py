@@ -50,11 +50,3 @@ def test_the_hooks_run_the_linters_in_the_locks_version():
     locked = re.search(r"^ruff==([\d.]+)", read("requirements/test.txt"), re.MULTILINE)[1]
     pinned = [hook["additional_dependencies"] for hook in repository["hooks"] if "additional_dependencies" in hook]
     assert pinned and all(packages == [f"ruff=={locked}"] for packages in pinned)
-
-
-@pytest.mark.parametrize("form", sorted(ROOT.glob(".github/ISSUE_TEMPLATE/[0-9]*.yml")), ids=lambda path: path.name)
-def test_an_issues_form_is_one(form):
-    made = yaml.safe_load(form.read_text(encoding="utf-8"))
-    asked = [part for part in made["body"] if part["type"] != "markdown"]
-    assert made["name"] and made["description"] and len({part["id"] for part in asked}) == len(asked)
-    assert {part["type"] for part in asked} <= {"input", "textarea", "checkboxes"}

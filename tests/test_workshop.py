@@ -353,19 +353,6 @@ def test_a_download_for_an_extra_that_is_interrupted_leaves_lessons_that_open_wi
 
 
 @posix
-def test_two_calls_at_once_install_once(slow):
-    folder, gate, at_gate = slow
-    first = start(folder)
-    until(at_gate.exists)
-    second = start(folder)
-    assert "waiting" in second.stdout.readline()
-    gate.unlink()
-    said, of_second = first.communicate(timeout=LIMIT)[0], second.communicate(timeout=LIMIT)[0]
-    assert (first.returncode, second.returncode) == (0, 0), said + of_second
-    assert "Setting up" in said and "Setting up" not in of_second
-
-
-@posix
 def test_a_name_outside_ascii_works_in_a_plain_locale(fresh, tmp_path):
     (tmp_path / "Jörg Müller").mkdir()
     folder = fresh.rename(tmp_path / "Jörg Müller/any gpu workshop")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.commands import lesson_files, taster
+from helpers.commands import lesson_files, taster, uv
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
 from helpers.compute.host import binder_link
@@ -47,13 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the site into build/book, where it replaces an earlier one, and return 0."""
-    missing = [name for name in ("sphinx", "myst_nb", "pydata_sphinx_theme") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise WorkshopError(
-            f"What builds the book is not installed: {', '.join(missing)}.",
-            "Only this command needs it, so the lessons' own set-up leaves it out.",
-            "Type: python3 workshop.py book   (in conda: pip install -r requirements/book.txt)",
-        )
+    uv.need("book", "book", "sphinx", "myst_nb", "pydata_sphinx_theme")
     began = time.monotonic()
     build(SITE, BUILD / "notebooks" if args.executed else None, args.for_learners)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
@@ -102,7 +95,7 @@ def prepare(folder: Path, executed: Path | None = None, for_learners: bool = Fal
     """
     import nbformat
 
-    stored = lesson_files.originals(lesson_files.every())
+    stored = lesson_files.every()
     found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
     lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
     places = ("docs/*.md", "docs/*/*.md", "[a-z]*/README.md", "*.md")

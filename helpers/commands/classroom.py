@@ -48,8 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the bundle and return 0."""
     paths = lesson_files.find(args.lessons)
-    if not args.lessons:
-        paths = lesson_files.originals(paths)
     write_bundle(paths, BUNDLE)
     print(f"{short(BUNDLE)}: {_count(paths)}, without solutions.")
     print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")

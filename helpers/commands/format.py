@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.commands import address, lesson_files, lesson_rules
+from helpers.commands import address, lesson_files, lesson_rules, uv
 from helpers.commands.files import write
-from helpers.errors import WorkshopError
 
 PLACES = ("helpers", "tests", "notebooks", "workshop.py", "conftest.py")
 
@@ -45,18 +44,7 @@ def normalise_file(path: Path) -> bool:
 
 
 def ruff(*arguments: str) -> int:
-    """Run ruff over the project's code and notebooks, and return its status.
-
-    Raises:
-        WorkshopError: ruff is not installed.
-    """
+    """Run ruff over the project's code and notebooks, and return its status."""
+    uv.need("format", "test", "ruff")
     places = [str(ROOT / place) for place in PLACES if (ROOT / place).exists()]
-    done = subprocess.run([sys.executable, "-m", "ruff", *arguments, *places], cwd=ROOT, capture_output=True, text=True)
-    if "No module named ruff" in done.stderr:
-        raise WorkshopError(
-            "ruff is not installed.",
-            "It comes with the test tools, which the lessons do not need.",
-            "Type: python3 workshop.py test   (it installs them)",
-        )
-    print(done.stdout + done.stderr, end="", flush=True)
-    return done.returncode
+    return subprocess.run([sys.executable, "-m", "ruff", *arguments, *places], cwd=ROOT, check=False).returncode

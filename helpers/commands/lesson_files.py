@@ -41,12 +41,6 @@ def number(path: Path) -> str:
     return NAME.match(path.stem)[1]
 
 
-def originals(paths: list[Path]) -> list[Path]:
-    """Return those of the lessons `paths` that are not learners' copies of another one."""
-    copies = tuple(f"{path.stem}-" for path in paths)  # how their names begin
-    return [path for path in paths if not path.stem.startswith(copies)]
-
-
 def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     """Return the lessons that `names` name, in the lessons' order; all of them if `names` is empty.
 
@@ -56,7 +50,7 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         folder: where the lessons are.
 
     Raises:
-        WorkshopError: a name fits no lesson, or more than one, or there is no such file, or no lesson at all.
+        WorkshopError: a name fits no lesson and no file, or more than one lesson, or there is no lesson at all.
     """
     there = every(folder)
     exist = "The lessons are " + ", ".join(path.stem for path in there) + "."
@@ -72,17 +66,10 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         if file.is_file() and file.resolve() not in [path.resolve() for path in there]:
             elsewhere.append(file.resolve())
             continue
-        if file.parent not in (Path(), Path(FOLDER.name)) and not file.is_file():
-            raise WorkshopError(f"There is no file {name}.", exist, "Name a lesson by its number, for example: 01")
-        stem = file.name.removesuffix(".ipynb")
-        short = re.fullmatch(r"(\d{1,2})(b?)", stem)
-        wanted = f"{int(short[1]):02d}{short[2]}-" if short else stem
-        fits = [path for path in there if path.stem == wanted] or [
-            path for path in there if wanted and path.stem.startswith(wanted)
-        ]
-        shortest = min(fits, key=lambda path: len(path.stem), default=None)
-        if fits and all(path.stem.startswith(shortest.stem) for path in fits):
-            fits = [shortest]  # the others are copies that a learner made of it
+        short = re.fullmatch(r"(\d{1,2})(b?)", name)
+        wanted = f"{int(short[1]):02d}{short[2]}-" if short else file.name.removesuffix(".ipynb")
+        is_here = file.is_file() or file.parent in (Path(), Path(FOLDER.name))
+        fits = [path for path in there if is_here and wanted and path.stem.startswith(wanted)]
         if len(fits) != 1:
             problem = f"More than one lesson fits {name!r}." if fits else f"There is no lesson called {name!r}."
             raise WorkshopError(problem, exist, "Name a lesson by its number, for example: 01")

@@ -32,7 +32,7 @@ def update(lessons: Path = lesson_files.FOLDER, own: Path = FOLDER) -> list[str]
         OSError: `own` cannot be written.
     """
     said = []
-    for path in lesson_files.originals(lesson_files.every(lessons)):
+    for path in lesson_files.every(lessons):
         lesson, copy = cleared(_read(path) or dict(lesson_files.read(path))), own / path.name  # the latter says why
         edition = lesson["metadata"][EDITION]
         if copy.exists():

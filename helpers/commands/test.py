@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import re
 
 from helpers import ROOT
-from helpers.commands import lesson_files
-from helpers.errors import WorkshopError
+from helpers.commands import lesson_files, uv
 from helpers.measure import workload
 
 PASSES_ON = True
@@ -45,13 +43,7 @@ def run(args: argparse.Namespace) -> int:
     A lesson's number, such as 04 or 01b, names its cells, its exercises, its module and its rules.
     Without `--all` conftest.py leaves out the slow tests, and lessons that no change has reached since they passed.
     """
-    missing = [name for name in ("pytest", "nbval", "xdist") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise WorkshopError(
-            f"The test tools are not installed: {', '.join(missing)}.",
-            "Only the tests need them, so the lessons' own set-up leaves them out.",
-            "Type: python3 workshop.py test   (in conda: pip install -r requirements/test.txt)",
-        )
+    uv.need("test", "test", "pytest", "nbval", "xdist")
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")
