@@ -41,7 +41,7 @@ def call(folder, *arguments, python=PYTHON):
     """Run workshop.py where neither an index nor a cache is reached; return its status and what it said."""
     env = {name: value for name, value in offline(folder.parent).items() if name != data.VARIABLE}
     env["PATH"] = os.pathsep.join([str(Path(PYTHON).parent), env["PATH"]])
-    process = start(folder, *(arguments or ("lock", "--check")), python=python, env=env)
+    process = start(folder, *arguments, python=python, env=env)
     said, _ = process.communicate(timeout=LONG)
     assert "Traceback" not in said, said
     return process.returncode, said

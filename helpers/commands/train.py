@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import inspect
 import json
 import os
 import re
@@ -168,6 +167,7 @@ def join(member: Member, wait: int, lost_after: int) -> None:
         "initialization_timeout": wait,
         "heartbeat_timeout_seconds": lost_after,
         "shutdown_timeout_seconds": lost_after,
+        "cluster_detection_method": "deactivate",  # the launcher's variables are read here
     }
     if member.rank == 0:
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
@@ -176,10 +176,6 @@ def join(member: Member, wait: int, lost_after: int) -> None:
         except OSError as error:
             advice = "Set ANYGPU_COORDINATOR for every process to rank 0's host and a port that is free there."
             raise WorkshopError(f"Rank 0 cannot listen on {bind}, port {port}.", str(error), advice) from None
-    if jax.__version_info__ >= (0, 4, 36):  # before, the word was the name of a kind of cluster: Intel Macs
-        options["cluster_detection_method"] = "deactivate"
-    known = inspect.signature(jax.distributed.initialize).parameters
-    options = {name: value for name, value in options.items() if name in known}
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(member.coordinator, member.size, member.rank, **options)
     # Gloo would listen where the machine's name leads: on Debian that is 127.0.1.1, which no other machine can reach.
