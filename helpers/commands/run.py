@@ -137,8 +137,8 @@ def _report(rows: list[dict[str, Any]], build: Path) -> None:
     table = [[html.escape(str(row[key])).replace("|", "\\|").replace("\n", "<br>") for key in keys] for row in rows]
     lines = [
         f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
-        f"Peak memory is the resident memory of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: "
-        "memory that they share is counted once for each, and a shorter peak can be missed.",
+        f"Peak memory is that of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: a shorter "
+        "peak can be missed. What they share counts once on Linux, elsewhere once for each.",
         "Seconds run from the start of the kernel to its end.",
         "Passed means that every cell ran. A wrong or untouched exercise fails its lesson only under `run --grade`.",
     ]
