@@ -176,10 +176,9 @@ def test_who_does_not_know_the_key_is_not_answered():
 
 
 def test_a_missing_framework_is_refused_at_once(monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda name: name == "jax")
-    lesson.need("jax")
-    with pytest.raises(WorkshopError, match=r"TensorFlow(?s:.*)lab --accel cpu"):
-        lesson.need("tensorflow", "jax")
+    monkeypatch.setattr(devices, "installed", lambda name: False)
+    with pytest.raises(WorkshopError, match="JAX is not installed"):
+        lesson.need_jax()
 
 
 def test_the_gradient_is_the_slope_of_the_loss(batches):
@@ -192,9 +191,8 @@ def test_the_gradient_is_the_slope_of_the_loss(batches):
 
 def test_parts_of_a_step_are_read_from_the_clocks():
     # Process 0 computes 1 s and waits 1 s for process 1; the exchange takes 0.5 s, and a step 3 s.
-    both = [np.array([[3 * s, 3 * s + compute, 3 * s + 2.5, s / 4] for s in range(8)]) for compute in (1.0, 2.0)]
-    found = lesson.parts(both)
-    assert found == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5, "processor": 0.5})
+    both = [[(3 * s, 3 * s + compute, 3 * s + 2.5) for s in range(8)] for compute in (1.0, 2.0)]
+    assert lesson.parts(both) == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5})
 
 
 # ---------------------------------------------------------------------------------------------------- the trainings
@@ -202,8 +200,8 @@ def test_parts_of_a_step_are_read_from_the_clocks():
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_synchronous_processes_learn_what_one_learns(functions, batches, processes):
-    results = lesson.run(functions.synchronous, processes, arguments={**batches, "steps": 6}).results
-    expected = lesson.train_alone(batches["images"], batches["labels"], 6)
+    results = lesson.run(functions.synchronous, processes, arguments=batches).results
+    expected = lesson.train_alone(batches["images"], batches["labels"], 1)
     assert all(np.array_equal(weights, results[0][1]) for _, weights in results)
     if processes < 3:  # three have 85 and 86 images, and the plain mean of their gradients is a little off
         np.testing.assert_allclose(results[0][1], expected, rtol=0, atol=1e-4)
@@ -212,7 +210,7 @@ def test_synchronous_processes_learn_what_one_learns(functions, batches, process
 def test_an_asynchronous_training_goes_on_without_its_worker(functions, batches):
     made = lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 30}, check=False)
     assert len(made.results[2]) == 30
-    assert 9 <= made.results[2].count(1) <= 10
+    assert made.results[2].count(1) == 10
     assert "worker 1 is gone" in made.stdout[2]
 
 
@@ -225,10 +223,11 @@ def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):
 @pytest.mark.slow
 @needs_jax
 def test_whenever_a_process_dies_the_same_weights_are_reached(functions, batches, tmp_path):
-    """Four epochs of four steps: before there is a checkpoint, at an epoch's end, before the last step."""
-    expected = lesson.layers(lesson.train_alone(batches["images"], batches["labels"], 16))
-    for at, begins in ((1, (0,)), (8, (4, 8)), (15, (12,))):
-        given = {**batches, "epochs": 4, "folder": str(tmp_path / str(at))}
+    """Sixteen steps: before there is a checkpoint, when it is written, before the last step."""
+    batches = {name: np.concatenate([one, one]) for name, one in batches.items()}
+    expected = lesson.layers(lesson.train_alone(**batches, epochs=2))
+    for at, begins in ((1, (0,)), (8, (0, 8)), (15, (8,))):
+        given = {**batches, "steps": 16, "folder": str(tmp_path / str(at))}
         Path(given["folder"]).mkdir()
         options = {"arguments": {**given, "dies_at": at}, "variables": lesson.JAX_ENV, "check": False}
         assert lesson.survivor(lesson.run(functions.train_together, 2, **options))["noticed"] < 30
@@ -272,11 +271,21 @@ def test_a_share_that_loses_an_image_is_refused_every_time(capsys):
 
 
 def test_an_all_reduce_that_waits_for_ever_is_told_so(capsys):
-    def all_reduce(numbers, rank, size, send, receive):
-        return numbers + receive(1 - rank) if size == 2 else numbers
+    def one_by_one(numbers, rank, size, send, receive):
+        total = numbers
+        for other in range(size):
+            if other < rank:
+                total = total + receive(other)
+                send(other, numbers)
+            elif other > rank:
+                send(other, numbers)
+                total = total + receive(other)
+        return total
 
-    lesson.check_all_reduce(all_reduce)
-    assert re.search("not yet: with 3 processes", capsys.readouterr().out)
+    lesson.check_all_reduce(lambda numbers, rank, size, send, receive: numbers + receive((rank + 1) % size))
+    assert "rank 0 and 1 and 2 would wait for ever" in capsys.readouterr().out
+    lesson.check_all_reduce(one_by_one)
+    assert capsys.readouterr().out.startswith("right")
 
 
 def test_a_disk_keeps_the_first_part_of_a_write_that_dies():
@@ -287,5 +296,3 @@ def test_a_disk_keeps_the_first_part_of_a_write_that_dies():
         with pytest.raises(Died):  # the dead do nothing more
             act()
     assert (disk.names(), disk.read("a")) == (["a"], [4])
-    with pytest.raises(TypeError, match="list of numbers"):
-        lesson.Disk().write("a", 3)

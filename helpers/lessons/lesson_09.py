@@ -1,13 +1,12 @@
 """Lesson 09, Train on several machines, and 09b, Lose a worker: messages, trainings, deaths.
 
-`lesson_09_exercises` has the checks, but for the all-reduce's, which runs real processes.
+`lesson_09_exercises` has the checks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import itertools
 import math
 import os
@@ -20,7 +19,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -28,16 +27,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers.compute.checkpoint import load, save
+from helpers.compute import checkpoint
 from helpers.errors import WorkshopError
-from helpers.judge import checks
 from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks call them)
     Disk,
+    Receive,
+    Send,
+    check_all_reduce,
     check_checkpoints,
     check_receive,
+    check_serve,
     check_share,
     check_train,
-    check_training_seconds,
+    serve,
 )
 from helpers.measure.tables import Table
 from helpers.measure.timing import duration
@@ -56,25 +58,16 @@ SECONDS = 100.0 * float(os.environ.get("ANYGPU_PATIENCE", "1"))
 JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
-def need(*frameworks: str) -> None:
-    """Say before anything starts that a framework is missing; the lesson's processes would each say it their way.
-
-    Args:
-        frameworks: names that `helpers.compute.devices` knows.
+def need_jax() -> None:
+    """Say before anything starts that JAX is missing; each process would say it in its own way.
 
     Raises:
-        WorkshopError: one of them is not installed.
+        WorkshopError: it is not installed.
     """
     from helpers.compute import devices
 
-    titles = {"tensorflow": "TensorFlow", "jax": "JAX"}
-    missing = [titles[name] for name in frameworks if not devices.installed(name)]
-    if missing:
-        raise WorkshopError(
-            f"This lesson needs {' and '.join(missing)}, not installed here.",
-            "The workshop for the processor has both TensorFlow and JAX.",
-            "Set the workshop up for the processor: python3 workshop.py lab --accel cpu",
-        )
+    if not devices.installed("jax"):
+        raise WorkshopError(devices.not_installed("jax"), "The lesson trains with Keras on JAX, in two processes.")
 
 
 def threads(count: int) -> dict[str, str]:
@@ -106,17 +99,16 @@ _open: list[Peers] = []
 class Peers:
     """Connections of this process to all others of its run, over TCP."""
 
-    def __init__(self, process: int, addresses: Sequence[str], patience: float = SECONDS / 2) -> None:
+    def __init__(self, process: int, addresses: Sequence[str]) -> None:
         """Connect: every process listens for those with a higher rank, and calls those with a lower one.
 
         Args:
             process: this one's rank.
             addresses: of all processes, each HOST:PORT.
-            patience: the seconds that `receive` waits.
         """
         from multiprocessing.connection import Client, Listener
 
-        self.rank, self.size, self.patience = process, len(addresses), patience
+        self.rank, self.size = process, len(addresses)
         key = os.environ["ANYGPU_KEY"].encode()  # who does not know it is not answered
         places = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
         self._connections = {}
@@ -147,10 +139,7 @@ class Peers:
 
         Raises:
             EOFError: the other process is gone (ConnectionResetError on some systems).
-            TimeoutError: it has sent nothing for `patience` seconds.
         """
-        if not self._connections[other].poll(self.patience):
-            raise TimeoutError(f"rank {other} has sent rank {self.rank} nothing for {self.patience:g} s")
         return np.frombuffer(self._connections[other].recv_bytes(), np.float32)
 
     def receive_any(self) -> tuple[int, np.ndarray]:
@@ -167,15 +156,12 @@ class Peers:
 
 
 def share(images: int, rank: int, size: int) -> tuple[int, int]:
-    """Return (first, end) of one rank's images; exercise 1 of lesson 09."""
+    """Return (first, end) of one rank's images."""
     return rank * images // size, (rank + 1) * images // size
 
 
-Send, Receive = Callable[[int, np.ndarray], object], Callable[[int], np.ndarray]
-
-
 def all_reduce(numbers: np.ndarray, rank: int, size: int, send: Send, receive: Receive) -> np.ndarray:
-    """Return the sum of all ranks' numbers; exercise 2 of lesson 09. All add in the same order, so all sums are equal.
+    """Return the sum of all ranks' numbers; all add in the same order, so all sums are equal to the last bit.
 
     Args:
         numbers: this rank's.
@@ -233,25 +219,22 @@ def gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray) -> tup
     return float(loss), np.concatenate([part.ravel() for part in made])
 
 
-def train_alone(images: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
-    """Return the weights after so many steps of one process, which nobody kills.
+def train_alone(images: np.ndarray, labels: np.ndarray, epochs: int) -> np.ndarray:
+    """Return the weights after so many epochs of one process, which nobody kills.
 
     Args:
-        images: uint8 of shape (batches, BATCH, 784); after the last batch comes the first again.
+        images: uint8 of shape (batches, BATCH, 784).
         labels: of shape (batches, BATCH).
-        steps: how many.
+        epochs: how many.
     """
     weights = initial_weights()
-    for step in range(steps):
-        at = step % len(images)
-        weights -= RATE * gradient(weights, images[at], labels[at])[1]
+    for x, y in [*zip(images, labels, strict=True)] * epochs:
+        weights -= RATE * gradient(weights, x, y)[1]
     return weights
 
 
-def work(
-    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None
-) -> np.ndarray:
-    """Work for a parameter server, whose rank is 2, until it sends an empty array; return notes, as for `parts`.
+def work(peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None) -> None:
+    """Work for a parameter server, whose rank is 2, until it sends an empty array.
 
     Args:
         peers: of worker 0 or 1.
@@ -261,32 +244,29 @@ def work(
         dies_at: after so many steps worker 1 is killed; None for never.
     """
     first, end = share(BATCH, peers.rank, 2)
-    weights, notes = peers.receive(2), []
-    while len(weights):
-        at, began = len(notes) % len(images), time.time()
-        mine = gradient(weights, images[at, first:end], labels[at, first:end])[1]
-        time.sleep(pause if peers.rank == 1 else 0)
-        computed = time.time()
-        peers.send(2, mine)
+    for step in itertools.count():
         weights = peers.receive(2)
-        notes.append((began, computed, time.time(), time.process_time()))
-        if peers.rank == 1 and len(notes) == dies_at:
-            die()
-    return np.array(notes)
+        if not len(weights):
+            return
+        mine = gradient(weights, images[step % len(images), first:end], labels[step % len(images), first:end])[1]
+        if peers.rank == 1:
+            time.sleep(pause)
+            if step == dies_at:
+                die()
+        peers.send(2, mine)
 
 
-BEGAN, COMPUTED, EXCHANGED, PROCESSOR = range(4)  # the columns of a training's notes: seconds, one row a step
+BEGAN, COMPUTED, EXCHANGED = range(3)  # the columns of a training's notes: seconds, one row a step
 WARM = 3  # the first steps, which are left out
 
 
-def parts(results: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return what a synchronous step consists of: medians in seconds, over the steps and the processes.
+def parts(results: Sequence[Sequence[tuple[float, float, float]]]) -> dict[str, float]:
+    """Return what a synchronous step consists of: medians in seconds, over the steps and the processes; a mean wait.
 
     The clock is that of the computer, so the processes' notes can be compared: who is ready first waits for the last.
 
     Args:
-        results: each process' notes, shape (steps, 4): when a step began, had computed, had exchanged; and the
-            processor time that the process had used until then.
+        results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
     """
     notes = np.array([one[WARM:] for one in results])
     last = notes[:, :, COMPUTED].max(axis=0)
@@ -295,7 +275,6 @@ def parts(results: Sequence[np.ndarray]) -> dict[str, float]:
         "compute": float(np.median(notes[:, :, COMPUTED] - notes[:, :, BEGAN])),
         "wait": float(np.mean(last - notes[:, :, COMPUTED])),
         "exchange": float(np.median(notes[:, :, EXCHANGED] - last)),
-        "processor": float(np.diff(notes[:, [0, -1], PROCESSOR], axis=1).sum() / (notes.shape[1] - 1)),
     }
 
 
@@ -306,28 +285,7 @@ def parts_table(measured: Mapping[str, Mapping[str, float]]) -> Table:
         measured: for each way what `parts` returns.
     """
     rows = [(name, *map(duration, one.values())) for name, one in measured.items()]
-    heads = ["", "a step of 256", "compute", "wait", "exchange", "processor time of all"]
-    return Table(rows, heads)
-
-
-def pieces(runs: Mapping[str, Sequence[np.ndarray]], steps: int = 3) -> dict[str, list[tuple[str, str, float, float]]]:
-    """Return when the workers computed in the middle of each run, for `plots.timeline`; else they exchange or wait.
-
-    Args:
-        runs: each worker's notes, as for `parts`, for each run.
-        steps: of the slowest run's last worker; all runs are cut to the time that they took, so that they compare.
-    """
-    lasts = [results[-1][len(results[-1]) // 2 :] for results in runs.values()]
-    length = max(last[min(steps, len(last) - 1), BEGAN] - last[0, BEGAN] for last in lasts)
-    length = min(length, *(last[-1, EXCHANGED] - last[0, BEGAN] for last in lasts))
-    shown = {}
-    for (name, results), last in zip(runs.items(), lasts, strict=True):
-        begin, end = last[0, BEGAN], last[0, BEGAN] + length
-        shown[name] = [(f"worker {len(results) - 1}", "compute", end, end)]  # no width: each panel reaches the end
-        for worker, notes in enumerate(results):
-            for began, computed, _, _ in notes[(notes[:, COMPUTED] > begin) & (notes[:, BEGAN] < end)]:
-                shown[name].append((f"worker {worker}", "compute", max(began, begin), min(computed, end)))
-    return shown
+    return Table(rows, ["", "a step of 256", "compute", "wait", "exchange"])
 
 
 # ---------------------------------------------------------------------------------------------- TensorFlow's servers
@@ -339,8 +297,11 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     They run in a network of their own, which Linux may let us make. Elsewhere whoever reaches this computer could read
     and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
     """
-    from helpers.compute import private_network
+    from helpers.compute import devices, private_network
 
+    if not devices.installed("tensorflow"):
+        print("Skipped: TensorFlow is not installed here.")
+        return
     private = private_network.available()
     if not private and os.environ.get("ANYGPU_OPEN_SERVERS") != "1":
         print(
@@ -409,14 +370,11 @@ def count_broken(write: Callable[..., None], processes: int, aside: bool) -> int
     broken = 0
     with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
         run(write, processes, arguments={"folder": folder, "aside": aside}, check=False)
-        for process in range(processes):
-            try:
-                with np.load(Path(folder, f"{process}.npz")) as kept:
-                    whole = kept["weights"].shape == initial_weights().shape and kept["step"] >= 0
-            except FileNotFoundError:  # killed before its first one was whole
-                whole = aside
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-                whole = False
+        for file in (Path(folder, f"{process}.npz") for process in range(processes)):
+            whole = aside and not file.exists()  # killed before its first one was whole
+            broken_file = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+            with contextlib.suppress(*broken_file), np.load(file) as kept:
+                whole = kept["weights"].shape == initial_weights().shape and kept["step"] >= 0
             broken += not whole
     return broken
 
@@ -452,33 +410,14 @@ def network(weights: np.ndarray) -> keras.Model:
     return model
 
 
-def checkpoints(folder: str, model: keras.Model, process: int, dies_at: int | None) -> keras.callbacks.Callback:
-    """Go on from the checkpoint in a folder, if there is one; return what `fit` calls so that rank 0 keeps new ones.
+def save(folder: str, model: keras.Model, losses: Sequence[float]) -> None:
+    """Write the checkpoint in a folder which all processes can reach; on a cluster a shared disk."""
+    checkpoint.save(Path(folder, "checkpoint.npz"), model, losses)
 
-    Args:
-        folder: which all processes can reach; on a cluster a shared disk.
-        model: the same in all processes.
-        process: the rank.
-        dies_at: after this step process 1 is killed; None for never.
 
-    Returns:
-        A callback; its `losses` has one entry for each step done, with those of the checkpoint.
-    """
-    from keras.callbacks import LambdaCallback
-
-    file = Path(folder, "checkpoint.npz")
-    kept = LambdaCallback()
-    kept.losses = load(file, model)
-
-    def end_step(step: int, logs: dict[str, float]) -> None:
-        kept.losses.append(float(logs["loss"]))
-        if process == 1 and len(kept.losses) == dies_at:
-            die()
-
-    kept.on_train_batch_end = end_step
-    if process == 0:  # kept.model has the weights of this moment; on JAX, fit has them elsewhere
-        kept.on_epoch_end = lambda epoch, logs: save(file, kept.model, kept.losses)
-    return kept
+def load(folder: str, model: keras.Model) -> list[float]:
+    """Give a model the weights of the checkpoint in a folder, and return the losses until then; none without one."""
+    return checkpoint.load(Path(folder, "checkpoint.npz"), model)
 
 
 def last_words(error: Exception) -> dict[str, object]:
@@ -492,69 +431,3 @@ def last_words(error: Exception) -> dict[str, object]:
     noticed = time.time() - float(_killed().read_text())
     reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
     return {"error": reason, "noticed": noticed}
-
-
-# --------------------------------------------------------------------------------------- exercise 2 of lesson 09
-
-
-@checks.verdict
-def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
-    """Lesson 09, exercise 2: an all-reduce of messages, in four real processes. Each group of ranks calls it twice."""
-    rng = np.random.default_rng()
-    given = [rng.integers(-99, 100, (2, size, n)).astype(np.float32) for size, n in ((3, 3), (2, 1), (1, 4), (4, 2))]
-    given[0][0] = np.outer([1, 2, 3], [1, 10, 100])  # as in the text
-    try:
-        arguments = {"source": inspect.getsource(learner), "name": learner.__name__, "given": given}
-    except (OSError, TypeError, AttributeError):
-        raise checks.NotJudged("all_reduce is no function written with `def` in a cell.") from None
-    made = run(_reduce, 4, seconds=SECONDS / 4, arguments=arguments, check=False)
-    for case, arrays in enumerate(given):
-        size, where = arrays.shape[1], f"with {arrays.shape[1]} processes"
-        answers = [(made.results[rank] or [made.failures[rank]])[case:][:1] for rank in range(size)]
-        answers = [one[0] if one else "another process was too late" for one in answers]
-        if any("..." in one for one in answers):
-            raise checks.NotDone("all_reduce(...) is `...`, as it was handed out.")
-        if problems := sorted((one for one in answers if isinstance(one, str)), key=lambda one: "TimeoutError" in one):
-            raise checks.NotYet(f"{where}: {problems[0]}")
-        for call, rank in itertools.product(range(2), range(size)):
-            expected, actual = arrays[call].sum(axis=0).tolist(), answers[rank][call]
-            if expected != actual:
-                said = f"{where}, which have {arrays[call].tolist()}, at rank {rank}{', in a second call' * call}"
-                raise checks.NotYet(f"{said}: expected {expected}, actual {actual}")
-    yield "groups of 1 to 4 real processes, each called twice"
-
-
-def _reduce(process, addresses, source, name, given):  # noqa: ANN001, ANN202
-    """Return for each case the learner's two answers, or in words why there are none."""
-    import numpy as np
-
-    from helpers.lessons import lesson_09 as lesson
-
-    def same(value: float) -> float:  # the sum over all four; none goes on before all are here
-        return lesson.all_reduce(np.array([value]), process, 4, judges.send, judges.receive)[0]
-
-    made, answers, judges = {"np": np}, [], lesson.Peers(process, addresses)
-    exec(source, made)
-    same(0)
-    peers = lesson.Peers(process, addresses, patience=2 + lesson.SECONDS / 100)
-    for arrays in given:
-        size, found = arrays.shape[1], []
-        try:
-            if process < size:
-                for numbers in arrays[:, process]:
-                    answer = made[name](numbers.copy(), process, size, peers.send, peers.receive)
-                    if answer is None:
-                        raise ValueError("all_reduce returned None")
-                    found.append("..." if answer is ... else np.asarray(answer, float).tolist())
-        except NotImplementedError:
-            found = ["..."]
-        except Exception as error:
-            more = {
-                NameError: " (It runs in fresh processes: import inside the function.)",
-                KeyError: " (A rank sends to others, and receives from others.)",
-            }.get(type(error), "")
-            found = f"it stopped at rank {process} with {type(error).__name__}: {error}{more}"
-        answers.append(found)
-        if same(isinstance(found, str) or "..." in found):
-            break
-    return answers

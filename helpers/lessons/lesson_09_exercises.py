@@ -1,4 +1,4 @@
-"""Lessons 09 and 09b: the checks of their exercises, and the disk on which a process may die."""
+"""Lessons 09 and 09b: the exercises' solutions and checks, and the disk on which a process may die."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ from helpers.judge import checks
 # ------------------------------------------------------------------------------------------- the exercises of lesson 09
 
 
-def _whole_pair(answer: object, call: str) -> tuple[int, int]:
-    if answer is ...:
-        raise checks.NotDone(f"{call} is `...`, as it was handed out.")
-    if answer is None:
-        raise checks.NotYet(f"{call} returned None. (It is `return` that hands a value back.)")
-    pair = list(answer.ravel()) if isinstance(answer, np.ndarray) else answer
-    whole = isinstance(pair, tuple | list) and all(isinstance(one, int | np.integer) for one in pair)
-    if not whole or len(pair) != 2:
-        raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}")
-    return int(pair[0]), int(pair[1])
+Send, Receive = Callable[[int, np.ndarray], object], Callable[[int], np.ndarray]
 
 
 @checks.verdict
@@ -34,56 +25,160 @@ def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator
     cases += [(61, 7), (115, 7), (256, 49), (90, 10), (100, 30)]  # where images / size or rank / size is rounded
     cases += [tuple(one) for one in np.random.default_rng().integers((0, 1), (5_000, 65), (12, 2)).tolist()]
     for images, size in cases:
-        found = []
-        for rank in range(size):
-            call = f"share({images}, {rank}, {size})"
-            first, again = (_whole_pair(checks.answer(learner, images, rank, size, who=call), call) for _ in range(2))
-            if first != again:
-                raise checks.NotYet(f"{call} is {first}, and called again {again}.")
-            found.append(first)
-        _judge_parts(found, images, size)
+        found = [_part(learner, images, rank, size) for rank in range(size)]
+        said = ", ".join(f"rank {rank}: {part}" for rank, part in list(enumerate(found))[:5]) + ", ..." * (size > 5)
+        where = f"{images} images, {size} processes ({said}):"
+        ordered = sorted(found)
+        for image, (first, _) in zip([0, *(end for _, end in ordered)], [*ordered, (images, images)], strict=True):
+            if image != first:
+                times = "no part" if image < first else "two parts"
+                raise checks.NotYet(f"{where} image {min(image, first)} is in {times}; expected one")
+        sizes = [end - first for first, end in found]
+        if max(sizes) - min(sizes) > 1:
+            raise checks.NotYet(f"{where} parts of {min(sizes)} and of {max(sizes)} images; they may differ by one")
     yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
 
 
-def _judge_parts(found: Sequence[tuple[int, int]], images: int, size: int) -> None:
-    said = ", ".join(f"rank {rank}: {part}" for rank, part in list(enumerate(found))[:5]) + ", ..." * (size > 5)
-    where = f"{images} images, {size} processes ({said}):"
-    for rank, (first, end) in enumerate(found):
-        if not 0 <= first <= end <= images:
-            raise checks.NotYet(f"{where} rank {rank} has {(first, end)}; expected 0 <= first <= end <= {images}")
-    for image in sorted({0, *itertools.chain(*found)} - {images}):  # between edges nothing changes
-        times = sum(first <= image < end for first, end in found)
-        if times != 1:
-            raise checks.NotYet(f"{where} image {image} is in {times} parts; expected one")
-    sizes = [end - first for first, end in found]
-    if max(sizes) - min(sizes) > 1:
-        raise checks.NotYet(f"{where} parts of {min(sizes)} and of {max(sizes)} images; they may differ by one")
+def _part(share: Callable[[int, int, int], object], images: int, rank: int, size: int) -> tuple[int, int]:
+    call = f"share({images}, {rank}, {size})"
+    answer = checks.answer(share, images, rank, size, who=call)
+    if answer is ...:
+        raise checks.NotDone(f"{call} is `...`, as it was handed out.")
+    pair = list(answer.ravel()) if isinstance(answer, np.ndarray) else answer
+    whole = isinstance(pair, tuple | list) and all(isinstance(one, int | np.integer) for one in pair)
+    if not whole or len(pair) != 2:
+        raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}")
+    return int(pair[0]), int(pair[1])
 
 
 @checks.verdict
-def check_training_seconds(learner: Callable[[np.ndarray, int], float]) -> Iterator[str]:
-    """Lesson 09, exercise 3: what backup workers save."""
+def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
+    """Lesson 09, exercise 2: an all-reduce of messages. Each group of ranks calls it twice."""
+    rng = np.random.default_rng()
+    given = [rng.integers(-99, 100, (2, size, n)).astype(np.float32) for size, n in ((3, 3), (2, 1), (1, 4), (4, 2))]
+    given[0][0] = np.outer([1, 2, 3], [1, 10, 100])  # as in the text
+    for arrays in given:
+        answers, size = _all_ranks(learner, arrays), arrays.shape[1]
+        for call, rank in itertools.product(range(2), range(size)):
+            expected, actual = arrays[call].sum(axis=0), answers[rank][call]
+            if actual is ...:
+                raise checks.NotDone("all_reduce(...) is `...`, as it was handed out.")
+            if not np.array_equal(expected, actual):
+                said = f"with {size} processes, which have {arrays[call].tolist()}, at rank {rank}"
+                raise checks.NotYet(f"{said}{', in a second call' * call}: expected {expected.tolist()}, came {actual}")
+    yield "groups of 1 to 4 processes, each called twice"
 
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        yield np.array([[1.0, 2.0, 9.0], [4.0, 3.0, 3.0]]), 1
-        for backups in (0, 1, 2, 3):
-            yield rng.lognormal(0, 1, (6, 4)).round(3), backups
-            yield rng.lognormal(0, 1, (1, 9)).round(3), backups
-        yield np.array([[5.0], [7.0]]), 0
-        yield np.array([[3.0, 3.0, 3.0, 1.0]] * 3), 2
-        yield rng.integers(1, 9, (40, 12)).astype(float), 5
 
-    yield checks.judge_function(learner, training_seconds, cases)
+class _Waits(BaseException):
+    """A rank that waits for a message which is not sent yet."""
 
 
-def training_seconds(times: np.ndarray, backups: int) -> float:
-    """Return the seconds of synchronous steps that do not wait for the slowest: Chen et al., arXiv 1604.00981.
+def _all_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> dict[int, list]:
+    """Play all ranks in turn, without processes or clocks; return each rank's answers, one for each call.
+
+    Who has to wait is called again from the beginning, until nobody gets further: then all would wait for ever.
 
     Args:
-        times: seconds of each step's workers, shape (steps, workers).
-        backups: of how many workers a step drops the gradient.
+        all_reduce: the learner's.
+        arrays: the numbers, shape (calls, ranks, n).
     """
-    return float(np.sort(times, axis=1)[:, times.shape[1] - 1 - backups].sum())
+    size = arrays.shape[1]
+    answers: dict[int, list] = {}
+    sent: dict[tuple[int, int], list] = {pair: [] for pair in itertools.permutations(range(size), 2)}
+
+    def play(rank: int) -> list:
+        others = [other for other in range(size) if other != rank]
+        inbox = {other: iter(list(sent[other, rank])) for other in others}
+        for other in others:
+            sent[rank, other] = []
+
+        def send(other: int, numbers: np.ndarray) -> None:
+            if other not in others:
+                raise checks.NotYet(f"with {size} processes rank {rank} sends to {other!r}; the others: {others}")
+            sent[rank, other].append(np.array(numbers, np.float32))
+
+        def receive(other: int) -> np.ndarray:
+            if other not in others:
+                raise checks.NotYet(f"with {size} processes rank {rank} receives from {other!r}; the others: {others}")
+            message = next(inbox[other], None)
+            if message is None:
+                raise _Waits
+            return message.copy()
+
+        who, tools = f"with {size} processes all_reduce, at rank {rank},", (send, receive)
+        return [checks.answer(all_reduce, one.copy(), rank, size, *tools, who=who) for one in arrays[:, rank]]
+
+    while len(answers) < size:
+        before = len(answers), sum(map(len, sent.values()))
+        for rank in set(range(size)) - set(answers):
+            with contextlib.suppress(_Waits):
+                answers[rank] = play(rank)
+        if (len(answers), sum(map(len, sent.values()))) == before:
+            waiting = " and ".join(str(rank) for rank in range(size) if rank not in answers)
+            raise checks.NotYet(f"with {size} processes rank {waiting} would wait for ever")
+    return answers
+
+
+def serve(weights: np.ndarray, updates: int, send: Send, receive_any: Callable[[], tuple]) -> tuple[np.ndarray, list]:
+    """Be the parameter server of workers 0 and 1; return (the weights, the worker of each update).
+
+    Args:
+        weights: at the beginning.
+        updates: how many gradients to wait for.
+        send: takes a worker and weights.
+        receive_any: returns (worker, gradient) of whoever comes first.
+    """
+    by = []
+    for worker in (0, 1):
+        send(worker, weights)
+    for _ in range(updates):
+        worker, gradient = receive_any()
+        weights = weights - 0.025 * gradient
+        send(worker, weights)
+        by.append(worker)
+    return weights, by
+
+
+@checks.verdict
+def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
+    """Lesson 09, exercise 3: a parameter server. A worker's gradient follows from the weights that it was sent last."""
+
+    def cases(rng: np.random.Generator) -> Iterator[tuple]:
+        yield [8.0], [1, 0]
+        for order in ([0], [0, 1, 1, 1, 0], [1, 1, 1], rng.integers(0, 2, 20).tolist()):
+            yield rng.normal(0, 9, 3).round(2).tolist(), order
+
+    yield checks.judge_function(_with_workers(learner), _with_workers(serve), cases)
+
+
+def _with_workers(serve: Callable[..., object]) -> Callable[[list, list], object]:
+    """Return a function that lets a server work with two workers, who come in a given order."""
+
+    def serve_workers(weights: list[float], order: list[int]) -> object:
+        at: dict[int, np.ndarray] = {}
+        coming = iter(order)
+
+        def send(worker: int, weights: np.ndarray) -> None:
+            if worker not in (0, 1):
+                raise checks.NotYet(f"send({worker!r}, ...): the workers are 0 and 1.")
+            at[worker] = np.array(weights, float)
+
+        def receive_any() -> tuple[int, np.ndarray]:
+            worker = next(coming, None)
+            if worker is None:
+                raise checks.NotYet(f"receive_any() is called once more than {len(order)} times, and waits for ever.")
+            if worker not in at:
+                raise checks.NotYet(f"receive_any() waits for ever: worker {worker} was sent no weights.")
+            return worker, 4 * at.pop(worker) + worker
+
+        answer = serve(np.array(weights), len(order), send, receive_any)
+        if answer is None or answer is ...:
+            return answer
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            raise checks.NotYet(f"expected (weights, by), came {answer!r}")
+        return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])]}
+
+    return serve_workers
 
 
 # ------------------------------------------------------------------------------------------ the exercises of lesson 09b
@@ -104,8 +199,6 @@ class Disk:
 
     def write(self, name: str, numbers: Iterable[float]) -> None:
         """Keep a list under a name; what was there is gone at once, also if the process dies meanwhile."""
-        if not isinstance(numbers, list | tuple | np.ndarray):
-            raise TypeError(f"disk.write takes a list of numbers, not {numbers!r}")
         numbers = list(numbers)
         if self._begins(numbers):
             self._kept[str(name)] = numbers[: self._dies[1]]
@@ -157,10 +250,9 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
     The weights find rounding, sums, lists that are written twice and compared, and marks that a weight can be.
     """
     first = Disk()
-    answer = _save(save, first, 1, [0.5, 0.0], "")
+    _save(save, first, 1, [0.5, 0.0], "")
     if not first.actions:
-        kind = checks.NotDone if answer is ... or answer is None else checks.NotYet
-        raise kind("save(disk, 1, [0.5, 0.0]) wrote nothing.")
+        raise checks.NotDone("save(disk, 1, [0.5, 0.0]) wrote nothing.")
     _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(disk, 1, [0.5, 0.0])")
     _judge_newest(newest, Disk(), [None], "with an empty disk")
     numbers = [one for one in itertools.chain(*filter(None, first.actions)) if isinstance(one, int | float | np.number)]
@@ -225,12 +317,11 @@ def _judge_deaths(
     return deaths
 
 
-def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, before: str) -> object:
+def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, before: str) -> None:
     given = list(weights)
-    answer = checks.answer(save, disk, step, given, who=f"{before}save(disk, {step}, {weights})")
+    checks.answer(save, disk, step, given, who=f"{before}save(disk, {step}, {weights})")
     if given != weights:
         raise checks.NotYet(f"save(disk, {step}, {weights}) changed the list of weights to {given}; work on a copy")
-    return answer
 
 
 def _judge_newest(
@@ -349,10 +440,7 @@ def _deliver(receive: Callable[[dict, int, np.ndarray], object]) -> Callable[[np
             if not np.array_equal(given, gradient):
                 raise checks.NotYet(f"The gradient of step {number} was changed; work on a copy.")
             if not isinstance(server["done"], set | frozenset):
-                kind = type(server["done"]).__name__
-                raise checks.NotYet(
-                    f'server["done"] is {kind} after step {number}; expected a set (`add` returns None).'
-                )
+                raise checks.NotYet(f'server["done"] is {server["done"]!r}; expected a set (`add` returns None).')
         if not server["done"] and np.array_equal(server["weights"], weights):
             if answer is ...:
                 return answer
