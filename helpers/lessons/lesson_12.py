@@ -223,7 +223,6 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
         axes.set(yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5), title=title, xlim=(0, len(x)),
                  xticks=(0, 200, 256, 456, 512), xlabel="element; dashed: here the second group begins")  # fmt: skip
         axes.set_yticklabels(rows, fontsize=9, family="monospace")
-        axes.grid(axis="y", visible=False)
     show(drawn, f"{title} {'; '.join(words)}.")
 
 
@@ -376,8 +375,7 @@ def sum_groups(x: np.ndarray) -> np.ndarray:
 
 
 def _record_two_groups(kernel: opencl.Kernel) -> trace.Trace:
-    arguments = [*np.ones((2, 128), np.int32), np.int32(128)]
-    return kernel_checks.record(kernel, "n = 128, groups of 64", 128, 64, arguments)
+    return kernel_checks.record(kernel, "n = 128", 128, 64, [*np.ones((2, 128), np.int32), np.int32(128)])
 
 
 def judge_pairs(source: str) -> str:
