@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,15 +37,6 @@ TASKS = {
     "CNN training": ("images/s", BATCH, "article C's network, 128 images a step"),
     "CNN inference": ("images/s", BATCH, "article C's network, 128 images at once"),
 }
-# Operations of one image: a multiplication and an addition for each weight that it meets. A training does them
-# forwards, and backwards for the weights and, behind the first layer, for the inputs.
-MLP = 2 * (784 * 512 + 512 * 512 + 512 * 10)
-CNN = 2 * (26**2 * 9 * 32 + 24**2 * 9 * 32 * 64 + 9216 * 128 + 128 * 10)
-OPERATIONS = {
-    "MLP training": 3 * MLP - 2 * 784 * 512,
-    "CNN training": 3 * CNN - 2 * 26**2 * 9 * 32,
-    "CNN inference": CNN,
-}
 OPENCL = """
 __kernel void copy(__global const float *from, __global float *to) {
     to[get_global_id(0)] = from[get_global_id(0)];
@@ -72,15 +64,14 @@ class Work(NamedTuple):
     is_right: Callable[[object], bool]  # takes what the last start returned
 
 
-def measure(
-    frameworks: Sequence[str] = tuple(FRAMEWORKS), tell: Callable[[str], object] = print
-) -> pyperf.BenchmarkSuite:
+def measure(frameworks: Sequence[str] | None = None, tell: Callable[[str], object] = print) -> pyperf.BenchmarkSuite:
     """Time every task with each installed framework, on the device that it takes by itself.
 
     Each framework runs in a process of its own, where its tasks take turns; under `lab` all of this three times.
 
     Args:
-        frameworks: some of FRAMEWORKS.
+        frameworks: some of FRAMEWORKS; None for all, under `preview` with a single one of Keras' backends, because to
+            start one takes longer than its tasks.
         tell: takes a line for each pass, and the reason where a framework fails.
 
     Returns:
@@ -91,6 +82,10 @@ def measure(
     """
     import pyperf
 
+    if frameworks is None:
+        own = os.environ.get(backends.VARIABLE)
+        with_keras = sorted(filter(devices.installed, backends.BACKENDS), key=lambda name: name != own)
+        frameworks = ["numpy", "opencl", *with_keras[: workload.pick(preview=1, lab=3, full=3)]]
     installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
     passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
@@ -307,12 +302,17 @@ def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
     return {task: fastest[task] for task in TASKS if task in fastest}
 
 
+def spread(suite: pyperf.BenchmarkSuite, task: str) -> float:
+    """Return how many times as fast as the slowest framework the fastest one did a task; NaN if none did it."""
+    speeds = [row.speed for row in rows(suite) if row.task == task]
+    return max(speeds) / min(speeds) if speeds else math.nan
+
+
 def table(suite: pyperf.BenchmarkSuite) -> Table:
     """Return the fastest way of each task, how much slower the slowest was, and how busy others were."""
     lines = []
     for task, row in best(suite).items():
-        slowest = min(other.speed for other in rows(suite) if other.task == task)
-        ratio = row.speed / slowest
+        ratio = spread(suite, task)
         shown = f"{ratio:.2g} times slower" if ratio >= 1.05 else "as fast"
         lines.append((task, row.measured.device, str(row), shown))
     others = f"Others used {suite.get_metadata()['others']:.0%} of the cores."
