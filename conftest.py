@@ -84,7 +84,7 @@ class UnchangedLessons:
 
     def __init__(self, config):
         self.config = config
-        self.failed, self.passed = set(), Counter()
+        self.failed, self.passed, self.tests = set(), Counter(), Counter()
 
     @functools.cached_property
     def fingerprints(self):
@@ -130,6 +130,12 @@ class UnchangedLessons:
         if not hasattr(self.config, "workerinput"):
             self.fingerprints  # noqa: B018, before anything runs: what is changed meanwhile was not tested
 
+    def pytest_collection_finish(self, session):
+        self.tests = Counter(self.part(item.nodeid) for item in session.items)
+
+    def pytest_xdist_node_collection_finished(self, ids):
+        self.tests = Counter(map(self.part, ids))
+
     def pytest_runtest_logreport(self, report):
         if part := self.part(report.nodeid):
             self.passed[part] += report.when == "call" and report.passed
@@ -138,21 +144,12 @@ class UnchangedLessons:
     def pytest_sessionfinish(self):
         if hasattr(self.config, "workerinput") or not hasattr(self.config, "cache") or not self.passed:
             return
-        passed = self.config.cache.get(self.PASSED, {})
+        passed, option = self.config.cache.get(self.PASSED, {}), self.config.option
+        chosen = option.keyword or option.markexpr or any("::" in argument for argument in self.config.args)
         for part, count in self.passed.items():
-            whole = part not in self.failed and count >= self._tests_of(part)
+            whole = not chosen and part not in self.failed and count == self.tests[part]
             passed[part] = self.fingerprints.get(part.partition(" of ")[2]) if whole else None
         self.config.cache.set(self.PASSED, passed)
-
-    def _tests_of(self, part):
-        """Return how many tests a quick run has of a part."""
-        from tests.import_graph import lesson_files
-
-        kind, _, stem = part.partition(" of ")
-        notebook = lesson_files.read(lesson_files.FOLDER / f"{stem}.ipynb")
-        if kind == "cells":
-            return sum(cell.cell_type == "code" for cell in notebook.cells)
-        return 2 + 3 * len(lesson_files.exercises(notebook))  # as handed out, the solution and a mistake
 
 
 @pytest.fixture(scope="module")  # not longer: while it runs, nothing else of its process can use asyncio

@@ -1,8 +1,8 @@
 """The checks of the checks: each accepts its solution, and refuses the untouched exercise and each known mistake.
 
 Every answer of a lesson is tried in one kernel, which runs the cells that the exercises build on and no other. A
-learner's kernel is judged in a process of its own; of the answers here only the solution, the first mistake of each
-exercise and what may crash or never end are.
+learner's kernel is judged in a process of its own; of the answers here only what may crash or never end is. Notebooks
+run as they are handed out (nbval) and solved (test_browser) judge as a learner's do.
 """
 
 import copy
@@ -100,7 +100,7 @@ def answers(exercise, wrong, right):
         UNTOUCHED: ("not done yet", mistakes.Answer(UNTOUCHED, exercise.starter)),
         **{answer.name: ("not yet", answer) for answer in known},
         **{answer.name: ("right", answer) for answer in others},
-        SOLUTION: ("right", mistakes.Answer(SOLUTION, exercise.solution, own_process=True)),
+        SOLUTION: ("right", mistakes.Answer(SOLUTION, exercise.solution)),
     }
 
 
@@ -108,27 +108,24 @@ def plan(notebook, wrong, right):
     """Return (a notebook that tries every answer where its exercise stands, the attempts in it).
 
     Every answer is graded. What a learner sees differs in one branch of the verdict, which a right answer never takes:
-    the untouched exercise and the lesson's first wrong answer are tried in that way too.
+    the lesson's first exercise, untouched and with its first mistake, is tried in that way too.
     """
     cells, attempts = [], []
     exercises = {exercise.cell: exercise for exercise in lesson_files.exercises(notebook)}
     checks, kept = {exercise.check for exercise in exercises.values()}, needed(notebook)
-    first_wrong = next(((number, name) for number, entries in wrong.items() for name in entries), None)
     for index, cell in enumerate(notebook.cells[: max(checks, default=0)]):
         if index in kept:
             cells.append(copy.deepcopy(cell))
         if index not in exercises:
             continue
         number, source = exercises[index].number, notebook.cells[exercises[index].check].source
-        first_mistake = next(iter(wrong.get(number, {})), None)
-        tried_answers = answers(exercises[index], wrong, right)
-        for graded, (name, (verdict, answer)) in itertools.product((True, False), tried_answers.items()):
-            if graded or name == UNTOUCHED or (number, name) == first_wrong:
+        shown_to_learners = {UNTOUCHED, *itertools.islice(wrong.get(number, {}), 1)} if number == 1 else set()
+        for name, (verdict, answer) in answers(exercises[index], wrong, right).items():
+            for graded in (True, False) if name in shown_to_learners else (True,):
                 attempt = Attempt(
                     number, name, verdict, graded, v4.new_code_cell(answer.code), v4.new_code_cell(source), answer.as_if
                 )
-                same_process = not answer.own_process and name != first_mistake
-                settings = v4.new_code_cell(SETTINGS.format(graded=graded, same_process=same_process))
+                settings = v4.new_code_cell(SETTINGS.format(graded=graded, same_process=not answer.own_process))
                 attempts.append(attempt)
                 cells += [settings, attempt.answer, attempt.check]
     return v4.new_notebook(cells=cells), attempts
@@ -207,41 +204,6 @@ def test_the_check_gives_the_verdict(lesson, number, name, request):
 
 # ------------------------------------------------------------------------------------------ names of mistakes
 
-KERNELS = {  # by exercise of lesson 01: the kernel, and what its inputs take
-    2: ("add", ("float[]", "float[]")),
-    4: ("smooth", ("float[]",)),
-}
-
-
-def shown(number, answer):
-    """Return what the kernel of a prepared answer shows, empty if it does not compile."""
-    name, inputs = KERNELS[number]
-    cell = {}
-    exec(answer.code, cell)
-    try:
-        return kernel_checks.shows(opencl.Kernel(cell[name], name), inputs)
-    except opencl.KernelError:
-        return ""
-
-
-@pytest.mark.slow  # it compiles every known mistake
-@pytest.mark.parametrize("number", KERNELS)
-def test_a_name_is_that_of_one_mistake_and_of_no_right_answer(number):
-    (lesson,) = lesson_files.find(["01"])
-    wrong, right = prepared(lesson)
-    exercise = lesson_files.exercises(lesson_files.read(lesson))[number - 1]
-    known = [answer for answer in mistakes.answers(wrong[number], exercise.solution) if not answer.own_process]
-    actual = {answer.name: shown(number, answer) for answer in known}
-    assert {answer.name: answer.shows for answer in known if answer.as_if} == {
-        answer.name: actual[answer.name] for answer in known if answer.as_if
-    }
-    others = [shown(number, mistakes.Answer(SOLUTION, exercise.solution))]
-    others += [shown(number, answer) for answer in mistakes.answers(right[number], exercise.solution)]
-    for answer in filter(lambda known: known.as_if, known):
-        assert [*actual.values(), *others].count(answer.shows) == 1, answer.name
-        assert mistakes.as_if(f"01.{number}", answer.shows) == answer.as_if
-
-
 def test_two_mistakes_that_show_the_same_have_no_name(monkeypatch):
     one, other = {"as_if": "one", "shows": "abc"}, {"as_if": "another", "shows": "abc"}
     for entries, name in (({"a": one}, "one"), ({"a": one, "b": other}, ""), ({"a": "code"}, "")):
@@ -288,8 +250,8 @@ def test_good_checks_are_not_complained_of(tmp_path):
 
 def test_a_check_that_accepts_everything_is_found(tmp_path):
     found, stopped = complaints(sample(tmp_path, "def judge(function):\n    print('right')"))
-    assert len(found) == 8 and stopped == []
-    assert "exercise 1, adds two, graded: the check calls this wrong answer right" in found[1]
+    assert len(found) == 7 and stopped == []
+    assert "exercise 1, adds two, graded: the check calls this wrong answer right" in found[2]
 
 
 def test_a_check_that_refuses_right_answers_is_found(tmp_path):
@@ -301,10 +263,10 @@ def test_a_check_that_refuses_right_answers_is_found(tmp_path):
 
 def test_a_check_that_raises_for_a_learner_or_writes_to_standard_error_is_found(tmp_path):
     found, _ = complaints(sample(tmp_path, "def judge(function):\n    raise ValueError(function)"))
-    assert len(found) == 11 and "actual ['ValueError']" in found[-1]
+    assert len(found) == 10 and "actual ['ValueError']" in found[-1]
     noisy = sample_lesson.HELPER.replace("    verdict =", "    import sys; print('x', file=sys.stderr)\n    verdict =")
     found, _ = complaints(sample(tmp_path, noisy))
-    assert len(found) == 11 and "wrote to standard error" in found[-1]
+    assert len(found) == 10 and "wrote to standard error" in found[-1]
 
 
 def test_an_answer_that_ends_the_kernel_is_found(tmp_path):
@@ -325,7 +287,7 @@ def test_only_answers_that_can_neither_crash_nor_run_for_ever_are_judged_in_the_
     trial, attempts = plan(lesson_files.read(sample(tmp_path)), wrong, {})
     settings = [cell.source for cell in trial.cells if cell.source.startswith("import os as _os")]
     same = [text.endswith("IN_SAME_PROCESS'] = '1'") for text in settings]
-    assert {each.name for each in itertools.compress(attempts, same)} == {UNTOUCHED, "second"}
+    assert {each.name for each in itertools.compress(attempts, same)} == {UNTOUCHED, "first", "second", SOLUTION}
 
 
 def test_a_file_of_answers_holds_both_sittings(tmp_path):
