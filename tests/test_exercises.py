@@ -204,6 +204,7 @@ def test_the_check_gives_the_verdict(lesson, number, name, request):
 
 # ------------------------------------------------------------------------------------------ names of mistakes
 
+
 def test_two_mistakes_that_show_the_same_have_no_name(monkeypatch):
     one, other = {"as_if": "one", "shows": "abc"}, {"as_if": "another", "shows": "abc"}
     for entries, name in (({"a": one}, "one"), ({"a": one, "b": other}, ""), ({"a": "code"}, "")):

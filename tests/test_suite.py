@@ -43,13 +43,6 @@ def test_a_cell_that_writes_to_standard_error_or_does_not_raise_as_it_should_fai
     assert "tagged raises-exception, and it raised nothing" in output
 
 
-def test_slow_tests_run_on_request_alone_and_are_counted(tmp_path):
-    (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.slow\ndef test_slow(): pass\n", encoding="utf-8")
-    output = run_pytest(tmp_path, "--numprocesses=1", "--dist=loadscope")[1]
-    assert "Left out: 1 slow tests." in output and "skipped" not in output
-    assert "1 passed" in run_pytest(tmp_path, "--all")[1]
-
-
 LESSONS = {"01-add-numbers": "errors", "02b-time-numbers": "measure.timing"}  # and what each imports
 
 
@@ -87,10 +80,9 @@ def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(projec
         with (project / "helpers" / f"{name}.py").open("a", encoding="utf-8") as file:
             file.write("# changed\n")
     assert chosen(*whole) == [["02b"], ["02b"]]
-    assert chosen(*whole, "--all") == [["01", "02b"], ["01", "02b"]]
     assert chosen(str(project / "tests/test_exercises.py")) == [[], ["01", "02b"]]  # named
     sample_lesson.save(project / "notebooks", sample_lesson.of("import helpers.errors", "1 / 0"))
-    assert "1 failed, 7 passed" in output(*whole, *side_by_side)
+    assert "1 failed, 7 passed" in output(*whole)
     assert chosen(*whole) == [["01"], []]
 
 
@@ -110,10 +102,12 @@ def test_what_asks_for_chromium_is_the_browsers_suite_and_its_end_says_what_was_
     )  # passed, or skipped without Chromium
 
 
-def test_what_is_tested_of_one_lesson_stays_on_one_worker(tmp_path):
+def test_what_is_tested_of_one_lesson_stays_on_one_worker_and_slow_tests_are_left_out_and_counted(tmp_path):
     ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("01-add-numbers", "01b-time-numbers")]
     source = f"import pytest\n@pytest.mark.parametrize('x', {ids})\ndef test_it(x): pass\n"
+    source += "@pytest.mark.slow\ndef test_slow(): pass\n"
     (tmp_path / "test_it.py").write_text(source, encoding="utf-8")
     _, output = run_pytest(tmp_path, "-v", "--numprocesses=2", "--dist=loadscope")
     ran = set(re.findall(r"\[(gw\d)\].* PASSED .*\[(\d\d[a-z]?)-", output))
     assert len(ran) == 2 and len(dict(ran)) == 2  # two lessons, a worker for each
+    assert "Left out: 1 slow tests." in output and "8 passed" in output and "skipped" not in output
