@@ -97,121 +97,33 @@ OPERATIONS = [  # a Tile function, the shapes of its inputs, its blocks (None: c
 ]
 
 
-def tiled(source, arrays, block):
-    """Run in a process: what a Tile function computes, its blocks, and the work-group of its last kernel."""
+def tiled(functions):
+    """Run in a process: what each Tile function computes, its blocks, and the work-group of its last kernel."""
     from helpers import tile
 
-    function = tile.Function(source, tile=block)
-    actual = function(*arrays)
-    stages = function.stages(*(array.shape for array in arrays))
-    return actual, str(stages.tiles), stages.code.kernels[-1].local_size
+    found = []
+    for source, arrays, block in functions:
+        function = tile.Function(source, tile=block)
+        stages = function.stages(*(array.shape for array in arrays))
+        found.append((function(*arrays), str(stages.tiles), stages.code.kernels[-1].local_size))
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("source", "shapes", "block", "reference"), OPERATIONS)
-def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing(source, shapes, block, reference):
+def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing():
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
-    run = processes.run(tiled, variables=WATCHED, arguments={"source": source, "arrays": arrays, "block": block})
-    actual, tiles, group = run.result
+    functions = [
+        (source, [rng.standard_normal(shape, dtype=np.float32) for shape in shapes], block)
+        for source, shapes, block, _ in OPERATIONS
+    ]
+    run = processes.run(tiled, variables=WATCHED, arguments={"functions": functions})
     assert run.stderr[0] == ""
-    assert np.allclose(actual, reference(*arrays), rtol=1e-4, atol=1e-4)
-    if source == MATMUL and block is None:
-        assert "4 (i) x 4 (j) elements a work-item" in tiles and group[:2] == (8, 8)
-
-
-def numbers(n, dtype=np.float32):
-    return np.random.default_rng(n).integers(-99, 100, n).astype(dtype)
-
-
-def in_one_dimension(arguments, groups=(64, 20)):
-    """Return launches of kernels whose work-items have one element each: (global size, local size, arguments)."""
-    sizes = [(n, group) for n in (1, 63, 65, 200) for group in groups]
-    return [((-(-n // group) * group,), (group,), [*arguments(n), np.int32(n)]) for n, group in sizes]
-
-
-def of_matrices(group=(8, 4), each=2):
-    """Yield launches of kernels whose work-items have `each` columns and rows; dimension 0 counts the columns."""
-    for m, n, k in ((1, 1, 1), (5, 7, 3), (17, 23, 9)):
-        grid = tuple(-(-size // (each * items)) * items for size, items in zip((n, m), group, strict=True))
-        yield grid, group, [numbers(m * k), numbers(k * n), numbers(m * n), *map(np.int32, (m, n, k))]
-
-
-def of_elements():
-    """Yield launches of a kernel without a guard: one work-item for each element, dimension 0 counts the columns."""
-    for _, _, arguments in of_matrices():
-        m, n, _ = arguments[3:]
-        yield (int(n), int(m)), None, arguments
-
-
-def of_squares():
-    """Yield launches of the transposition, whose work-items move four numbers each."""
-    for n in (32, 96):
-        yield (n, n // 4), (32, 8), [numbers(n * n), numbers(n * n), np.int32(n)]
-
-
-LAUNCHES = {  # of the kernels that solve exercises, by name
-    "add": in_one_dimension(lambda n: [numbers(n), numbers(n), numbers(n)]),
-    "smooth": in_one_dimension(lambda n: [numbers(n), numbers(n)]),
-    "pairs": in_one_dimension(lambda n: [numbers(n, np.int32), numbers(n, np.int32)], groups=(64,)),
-    "group_sums": in_one_dimension(lambda n: [numbers(n, np.int32), numbers(n, np.int32)], groups=(64,)),
-    "multiply": list(of_elements()),
-    "tiled": list(of_matrices((16, 16), each=1)),
-    "block": list(of_matrices()),
-    "drift": [((n,), (32,), [numbers(8 * n), numbers(n), np.int32(n)]) for n in (32, 96)],
-    "transpose": list(of_squares()),
-}
-
-
-def kernel_of(code):
-    """Return (name, source) of the first kernel in the texts that an answer assigns."""
-    names = {}
-    exec(code, names)
-    sources = [value for value in names.values() if isinstance(value, str)]
-    found = [(re.search(r"kernel\s+void\s+(\w+)", source), source) for source in sources]
-    return next((match[1], source) for match, source in found if match)
-
-
-SOLUTIONS = dict(
-    kernel_of(one.solution)
-    for path in lesson_files.find(["01", "02", "02b", "12", "15"])
-    for one in lesson_files.exercises(lesson_files.read(path))
-    if re.search(r"kernel\s+void", one.solution)
-)
-
-
-def launch_all(source, name, launches):
-    """Run in a process: launch a kernel several times; the arrays of `const` parameters may only be read."""
-    import numpy as np
-    import pyopencl as cl
-
-    from helpers.compute import opencl
-
-    kernel = opencl.Kernel(source, name)
-    for global_size, local_size, arguments in launches:
-        passed = []
-        for parameter, argument in zip(kernel.parameters, arguments, strict=True):
-            if isinstance(argument, np.ndarray):
-                access = cl.mem_flags.READ_ONLY if "const" in parameter.text.split() else cl.mem_flags.READ_WRITE
-                argument = cl.Buffer(kernel.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=argument)
-            passed.append(argument)
-        kernel.kernel(kernel.queue, global_size, local_size, *passed)
-    kernel.queue.finish()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SOLUTIONS)
-def test_oclgrind_finds_nothing_in_a_kernel_that_solves_an_exercise(name):
-    assert name in LAUNCHES, "say in LAUNCHES how it is launched"
-    arguments = {"source": SOLUTIONS[name], "name": name, "launches": LAUNCHES[name]}
-    assert processes.run(launch_all, variables=WATCHED, arguments=arguments).stderr[0] == ""
-
-
-def test_oclgrind_would_find_a_missing_guard():
-    source = "__kernel void add(__global const float *a, __global const float *b, __global float *c, const int n) {"
-    source += " int i = get_global_id(0); c[i] = a[i] + b[i]; }"
-    arguments = {"source": source, "name": "add", "launches": LAUNCHES["add"][:1]}
-    assert "Invalid read" in processes.run(launch_all, variables=WATCHED, arguments=arguments).stderr[0]
+    for (source, _, block, reference), (_, arrays, _), (actual, tiles, group) in zip(
+        OPERATIONS, functions, run.result, strict=True
+    ):
+        assert np.allclose(actual, reference(*arrays), rtol=1e-4, atol=1e-4), source
+        if source == MATMUL and block is None:
+            assert "4 (i) x 4 (j) elements a work-item" in tiles and group[:2] == (8, 8)
 
 
 # ------------------------------------------------------------------------------------------------------- whole lessons
