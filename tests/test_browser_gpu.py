@@ -149,7 +149,7 @@ def opened(with_webgpu, request):
 
 
 def reads(tab, digit):
-    tab.wait_for_function(f"document.getElementById('pad').dataset.reads === '{digit}'", timeout=5000)
+    tab.wait_for_function(f"document.getElementById('pad').dataset.reads === '{digit}'", timeout=60_000)
 
 
 def draw_a_one(tab, field):
@@ -314,10 +314,10 @@ def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu
         pad = shown.nth(2)
         assert "The WGSL does not compile. line 1" in pad.inner_text()  # so the workshop's kernel reads
         draw_a_one(tab, pad.locator("canvas").first)
-        pad.get_by_text("It reads 1.").wait_for(timeout=10_000)
+        pad.get_by_text("It reads 1.").wait_for(timeout=60_000)
         tab.keyboard.press("0")  # twice, JupyterLab would restart the kernel
         tab.keyboard.press("0")
-        pad.get_by_text("It reads 0.").wait_for(timeout=10_000)
+        pad.get_by_text("It reads 0.").wait_for(timeout=60_000)
         assert tab.locator(".jp-Dialog").count() == 0
         browser.photograph(tab, PICTURES / "lab")
         pad.screenshot(path=PICTURES / "drawn.png")  # as helpers/web/pictures holds it
@@ -326,9 +326,9 @@ def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu
 
 def test_a_page_without_webgpu_says_so_and_run_all_ends(chromium, tmp_path):
     with lab_after_run_all(chromium, tmp_path) as (tab, complaints):
-        tab.locator(".anygpu").first.get_by_text("The page did not compute").wait_for(timeout=20_000)
+        tab.locator(".anygpu").first.get_by_text("The page did not compute").wait_for(timeout=60_000)
         pad = tab.locator(".anygpu").nth(2)  # one can draw all the same
-        pad.get_by_text("JavaScript computes").wait_for(timeout=20_000)
+        pad.get_by_text("JavaScript computes").wait_for(timeout=60_000)
         pad.locator("button[aria-label^='draw a 7']").click()
-        pad.get_by_text("It reads 7.").wait_for(timeout=10_000)
+        pad.get_by_text("It reads 7.").wait_for(timeout=60_000)
     assert complaints == []

@@ -495,26 +495,14 @@ def test_every_stage_can_be_read():
     )
 
 
-def test_a_measurement_names_the_device_and_the_statement():
-    a, b = tensors([(16, 16), (16, 16)])
-    measured = tile.Function(MATMUL, device=DEVICE).measure(a, b, repeats=3)
-    assert measured.device == opencl.name(DEVICE)
-    assert len(measured.seconds) == 3
-    assert measured.label == "C[i, j: M, N] = +(A[i, k] * B[k, j])"
-
-
-def test_functions_are_measured_interleaved():
-    functions = {f"{rows} rows": tile.Function(MATMUL, device=DEVICE, tile=(rows, 16)) for rows in (1, 4)}
-    measured = tile.measure_interleaved(functions, *tensors([(16, 16), (16, 16)]), repeats=3)
-    assert list(measured) == ["1 rows", "4 rows"]
-    for label, run in measured.items():
-        assert (run.label, run.device, len(run.seconds)) == (label, opencl.name(DEVICE), 3)
-
-
-def test_numpy_is_measured_beside_on_the_same_arrays():
+def test_functions_and_numpy_are_measured_on_the_same_arrays_and_named_with_their_device():
     ways = {"ours": tile.Function(MATMUL, device=DEVICE), "NumPy": np.matmul}
-    measured = tile.measure_interleaved(ways, *tensors([(16, 16), (16, 16)]), repeats=3)
-    assert [run.device for run in measured.values()] == [opencl.name(DEVICE), cpu_name()]
+    arrays = tensors([(16, 16), (16, 16)])
+    measured = tile.measure_interleaved(ways, *arrays, repeats=3)
+    assert [(run.label, run.device, len(run.seconds)) for run in measured.values()] == [
+        ("ours", opencl.name(DEVICE), 3), ("NumPy", cpu_name(), 3)
+    ]  # fmt: skip
+    assert ways["ours"].measure(*arrays, repeats=3).label == "C[i, j: M, N] = +(A[i, k] * B[k, j])"
 
 
 # ------------------------------------------------------------------------------------- nothing leaves a tensor
