@@ -12,6 +12,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from helpers import ROOT
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
+from helpers.judge import mistakes
 from helpers.measure import workload
 
 FILES = {path.relative_to(ROOT / "helpers").with_suffix("").as_posix(): path for path in ROOT.glob("helpers/**/*.py")}
@@ -64,10 +65,12 @@ def reached(lesson):
         file = waiting.pop()
         found.add(file)
         waiting |= needed(file) - found
-    others = [*ROOT.glob("data/*.*"), *ROOT.glob("data/results/**/*.*"), *ROOT.glob("requirements/*.txt")]
-    others += [path for path in ROOT.glob("helpers/**/*.*") if path.suffix not in (".py", ".pyc")]
-    others = [path for path in others if path.parent.name != "mistakes" or path.stem == lesson.stem[:2]]
-    others += [ROOT / "tests" / "answers" / f"{lesson.stem[:2]}.toml", *TRIES_ANSWERS]
+    code = "".join(FILES[file].read_text(encoding="utf-8") for file in found)
+    others = [*ROOT.glob("data/*.*"), *ROOT.glob("data/results/**/*.*"), *ROOT.glob("helpers/**/*.*")]
+    others = [path for path in others if path.suffix not in (".py", ".pyc")]
+    others = [path for path in others if path.name in code or f'"{path.parent.name}"' in code]  # itself or its folder
+    own = [folder / f"{lesson.stem[:2]}.toml" for folder in (mistakes.FOLDER, ROOT / "tests" / "answers")]
+    others += [*ROOT.glob("requirements/*.txt"), *own, *TRIES_ANSWERS]
     return {lesson, *(FILES[file] for file in found), *filter(Path.exists, others)}
 
 

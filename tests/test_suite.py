@@ -90,7 +90,7 @@ def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mist
     lesson = lesson_files.find(["03"])[0]
     names = {path.relative_to(ROOT).as_posix() for path in import_graph.reached(lesson)}
     assert {"helpers/tile/syntax.py", "helpers/compute/worker.py", "helpers/lessons/mistakes/03.toml"} <= names
-    assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/commands/run.py"} & names
+    assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/web/pad.js"} & names
 
 
 def test_what_asks_for_chromium_is_the_browsers_suite_and_its_end_says_what_was_proved(tmp_path):
