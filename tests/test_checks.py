@@ -6,7 +6,6 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import tile
 from helpers.compute import opencl
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
@@ -33,11 +32,6 @@ def function(learner, reference, cases):
 @checks.verdict
 def kernel(source, name, inputs, reference, **how):
     yield kernel_checks.judge_kernel(kernel_checks.build(source, name), inputs, reference, **how)
-
-
-@checks.verdict
-def tile_function(source, reference, cases):
-    yield checks.judge_tile(source, reference, cases)
 
 
 def said(capsys):
@@ -316,39 +310,3 @@ def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
 
     accesses(ONCE.replace("BODY", body))
     assert verdict in capsys.readouterr().out
-
-
-# ---------------------------------------------------------------------------------------------- Tile
-
-ROWS = "function (A[M, N]) -> (S) { S[i: M] = +(A[i, j]); }"
-
-
-def tile_cases(rng):
-    return [(rng.standard_normal(shape, dtype=np.float32),) for shape in ((2, 3), (1, 1), (1, 40), (300, 7))]
-
-
-@pytest.mark.parametrize(
-    ("source", "verdict"),
-    [
-        (ROWS, "right"),
-        (ROWS.replace("+(", "*("), "2 x 3"),
-        (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
-        (ROWS.replace("i, j]", "i, j"), "line 1, column"),
-        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet"),
-        (tile.Function(ROWS), "text"),
-        (..., "not done yet"),
-    ],
-)
-def test_tile_functions_are_judged(capsys, source, verdict):
-    tile_function(source, lambda a: a.sum(axis=1), tile_cases)
-    assert verdict.lower() in capsys.readouterr().out.lower()
-
-
-def test_the_first_element_that_differs_is_named(capsys):
-    def without_the_last(a):
-        sums = a.sum(axis=1)
-        sums[-1] += 1
-        return sums
-
-    tile_function(ROWS, without_the_last, lambda rng: [(np.ones((9, 3), np.float32),)])
-    assert "first at [8]: expected 4, came 3" in capsys.readouterr().out

@@ -64,3 +64,42 @@ def test_of_xlas_text_the_rows_are_told():
 def test_a_size_written_as_a_number_is_found(check, source, capsys):
     check(source)
     assert capsys.readouterr().out.startswith("not yet: for arrays of ")
+
+
+@checks.verdict
+def tile_function(source, reference, cases):
+    yield lesson_03.judge_tile(source, reference, cases)
+
+
+ROWS = "function (A[M, N]) -> (S) { S[i: M] = +(A[i, j]); }"
+
+
+def tile_cases(rng):
+    return [(rng.standard_normal(shape, dtype=np.float32),) for shape in ((2, 3), (1, 1), (1, 40), (300, 7))]
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        (ROWS, "right"),
+        (ROWS.replace("+(", "*("), "2 x 3"),
+        (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
+        (ROWS.replace("i, j]", "i, j"), "line 1, column"),
+        ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet"),
+        (tile.Function(ROWS), "text"),
+        (..., "not done yet"),
+    ],
+)
+def test_tile_functions_are_judged(capsys, source, verdict):
+    tile_function(source, lambda a: a.sum(axis=1), tile_cases)
+    assert verdict.lower() in capsys.readouterr().out.lower()
+
+
+def test_the_first_element_that_differs_is_named(capsys):
+    def without_the_last(a):
+        sums = a.sum(axis=1)
+        sums[-1] += 1
+        return sums
+
+    tile_function(ROWS, without_the_last, lambda rng: [(np.ones((9, 3), np.float32),)])
+    assert "first at [8]: expected 4, came 3" in capsys.readouterr().out

@@ -14,7 +14,6 @@ import functools
 import io
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -74,7 +73,7 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
 def judge_changed(answer: str, starter: str) -> str:
     """Judge an exercise that mends something: it is not done as long as it is what was handed out."""
     if not isinstance(answer, str):
-        raise NotDone(f"expected the text of a kernel, came {_short(answer)}.")
+        raise NotDone(f"expected the text of a kernel, came {short(answer)}.")
     if answer.split() == starter.split():
         raise NotDone("this is what you were given, and it has the fault.")
     return "changed"
@@ -89,7 +88,7 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **argu
         arguments: for the judge, plain data.
     """
     if not isinstance(arguments.get("source", ""), str):
-        raise NotDone(f"expected the text of a kernel, came {_short(arguments['source'])}.")
+        raise NotDone(f"expected the text of a kernel, came {short(arguments['source'])}.")
     call = {"module": judge.__module__, "name": judge.__name__, "given": arguments}
     if os.environ.get(SAME_PROCESS) == "1":
         with contextlib.redirect_stdout(io.StringIO()):  # names each launch, for when the process ends in it
@@ -228,7 +227,7 @@ def judge_function(
             if actual is None and expected is not None:
                 nothing = f"{_call_text(learner, arguments)} returned None"
                 if answered or not _is_untouched(learner, reference, asked):
-                    raise NotYet(f"{nothing}; expected {_short(expected)}.")
+                    raise NotYet(f"{nothing}; expected {short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
             answered = answered or actual is not None
             _compare(expected, actual, f"for {_call_text(learner, arguments)}")
@@ -264,19 +263,20 @@ def answer(learner: Callable[..., object], *given: object, who: str) -> object:
 
 
 def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
-    return f"{getattr(learner, '__name__', 'function')}({', '.join(_short(a) for a in arguments)})"
+    return f"{getattr(learner, '__name__', 'function')}({', '.join(short(a) for a in arguments)})"
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut."""
     if isinstance(value, np.ndarray):
-        return f"np.array({_short(value.tolist())})"
+        return f"np.array({short(value.tolist())})"
     if isinstance(value, np.generic):
         value = value.item()
     elif isinstance(value, list | tuple) and any(isinstance(element, np.generic) for element in value):
         plain = [element.item() if isinstance(element, np.generic) else element for element in value]
         value = tuple(plain) if isinstance(value, tuple) else plain
     arrays = isinstance(value, list) and any(isinstance(element, np.ndarray) for element in value)
-    text = f"[{', '.join(_short(element) for element in value)}]" if arrays else repr(value)
+    text = f"[{', '.join(short(element) for element in value)}]" if arrays else repr(value)
     most = 240 if isinstance(value, dict) else 80
     return text if len(text) <= most else text[: most - 3] + "..."
 
@@ -293,7 +293,7 @@ def _compare(expected: object, actual: object, where: str) -> None:
     """Raise NotYet unless `actual` is `expected`: fractions to 1e-5 of their size, everything else exactly."""
     if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
         raise NotYet(
-            f"{where} expected {expected}, a whole number; came {_short(actual)}, a float. `int(...)` makes an int."
+            f"{where} expected {expected}, a whole number; came {short(actual)}, a float. `int(...)` makes an int."
         )
     if expected is None:
         right = actual is None
@@ -306,7 +306,7 @@ def _compare(expected: object, actual: object, where: str) -> None:
             values, wanted = np.asarray(actual), np.asarray(expected)
             same_shape = values.shape == wanted.shape
             if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
-                raise NotYet(f"{where} expected {_size(wanted)}, came {_size(values)}: {_short(actual)}.")
+                raise NotYet(f"{where} expected {size_text(wanted)}, came {size_text(values)}: {short(actual)}.")
             exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
             right = same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
         except (TypeError, ValueError):
@@ -314,68 +314,13 @@ def _compare(expected: object, actual: object, where: str) -> None:
     else:
         right = actual == expected
     if not right:
-        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}")
+        raise NotYet(f"{where} expected {short(expected)}, came {short(actual)}")
 
 
-def _size(values: np.ndarray) -> str:
+def size_text(values: np.ndarray) -> str:
+    """Return in words how many values there are, and in which shape."""
     if values.ndim == 0:
         return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
     if values.ndim > 1:
         return f"an array of shape {values.shape}"
     return "a list, tuple or array of 1 value" if len(values) == 1 else f"{len(values)} values"
-
-
-# ---------------------------------------------------------------------------------------------- Tile functions
-
-
-def judge_tile(
-    source: str, reference: Callable[..., np.ndarray], cases: Callable[[np.random.Generator], Iterable[tuple]]
-) -> str:
-    """Judge a function in the Tile language against NumPy on cases that change with every call.
-
-    Args:
-        source: the Tile function, with one output.
-        reference: returns the right output for the same arrays.
-        cases: given a random generator, returns tuples of float32 arrays; put the awkward shapes in by hand.
-
-    Returns:
-        What was tried, for the verdict.
-    """
-    from helpers import tile
-
-    if isinstance(source, tile.Function):
-        raise NotYet("this is a tile.Function; hand in its text.")
-    if not isinstance(source, str):
-        raise NotDone(f"expected a text in Tile, came {_short(source)}.")
-    body = re.sub(r"//[^\n]*", "", source)
-    if "function" not in body and "=" in body:
-        raise NotYet("the text must begin with `function`, as it did before you wrote.")
-    if not body.partition("{")[2].replace("}", "").strip():
-        raise NotDone("there is no statement yet (what stands behind // is a comment).")
-    tried = 0
-    try:
-        learner = tile.Function(source)
-        for arrays in cases(np.random.default_rng()):
-            sizes = " and ".join(" x ".join(map(str, array.shape)) for array in arrays)
-            few = all(array.size <= 12 for array in arrays)
-            values = f", {', '.join(_short(array.tolist()) for array in arrays)}" if few else ""
-            _compare_tensors(reference(*arrays), learner(*arrays), f"for arrays of {sizes}{values}")
-            tried += 1
-    except tile.TileError as error:
-        raise NotYet(str(error)) from None
-    return f"{tried} cases"
-
-
-def _compare_tensors(expected: np.ndarray, actual: np.ndarray, where: str) -> None:
-    """Raise NotYet unless `actual` is `expected` up to the rounding of float32 sums in any order."""
-    if actual.shape != expected.shape:
-        raise NotYet(f"{where} expected {_size(expected)}, came {_size(actual)}: {_short(actual)}.")
-    close = np.isclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
-    if not close.all():
-        first = tuple(int(index) for index in np.argwhere(~close)[0])
-        place = (
-            f"; first at [{', '.join(map(str, first))}]: expected {expected[first]:.6g}, came {actual[first]:.6g}"
-            if first
-            else ""
-        )
-        raise NotYet(f"{where} expected {_short(expected)}, came {_short(actual)}{place}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +37,60 @@ def check_gram(source: str) -> Iterator[str]:
 
     if isinstance(source, str) and _words(source) == _words(COPY):
         raise checks.NotDone("the line still copies A, as it did when it was handed out.")
-    yield checks.judge_tile(source, lambda a: a.T @ a, cases)
+    yield judge_tile(source, lambda a: a.T @ a, cases)
+
+
+def judge_tile(
+    source: str, reference: Callable[..., np.ndarray], cases: Callable[[np.random.Generator], Iterable[tuple]]
+) -> str:
+    """Judge a function in the Tile language against NumPy on cases that change with every call.
+
+    Args:
+        source: the Tile function, with one output.
+        reference: returns the right output for the same arrays.
+        cases: given a random generator, returns tuples of float32 arrays; put the awkward shapes in by hand.
+
+    Returns:
+        What was tried, for the verdict.
+    """
+    if isinstance(source, tile.Function):
+        raise checks.NotYet("this is a tile.Function; hand in its text.")
+    if not isinstance(source, str):
+        raise checks.NotDone(f"expected a text in Tile, came {checks.short(source)}.")
+    body = re.sub(r"//[^\n]*", "", source)
+    if "function" not in body and "=" in body:
+        raise checks.NotYet("the text must begin with `function`, as it did before you wrote.")
+    if not body.partition("{")[2].replace("}", "").strip():
+        raise checks.NotDone("there is no statement yet (what stands behind // is a comment).")
+    tried = 0
+    try:
+        learner = tile.Function(source)
+        for arrays in cases(np.random.default_rng()):
+            sizes = " and ".join(" x ".join(map(str, array.shape)) for array in arrays)
+            few = all(array.size <= 12 for array in arrays)
+            values = f", {', '.join(checks.short(array.tolist()) for array in arrays)}" if few else ""
+            _compare_tensors(reference(*arrays), learner(*arrays), f"for arrays of {sizes}{values}")
+            tried += 1
+    except tile.TileError as error:
+        raise checks.NotYet(str(error)) from None
+    return f"{tried} cases"
+
+
+def _compare_tensors(expected: np.ndarray, actual: np.ndarray, where: str) -> None:
+    """Raise NotYet unless `actual` is `expected` up to the rounding of float32 sums in any order."""
+    if actual.shape != expected.shape:
+        raise checks.NotYet(
+            f"{where} expected {checks.size_text(expected)}, came {checks.size_text(actual)}: {checks.short(actual)}."
+        )
+    close = np.isclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
+    if not close.all():
+        first = tuple(int(index) for index in np.argwhere(~close)[0])
+        place = (
+            f"; first at [{', '.join(map(str, first))}]: expected {expected[first]:.6g}, came {actual[first]:.6g}"
+            if first
+            else ""
+        )
+        raise checks.NotYet(f"{where} expected {checks.short(expected)}, came {checks.short(actual)}{place}")
 
 
 def _drawn(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
@@ -95,7 +148,7 @@ def check_sums(source: str) -> Iterator[str]:
         first = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
         return [(first,), *_drawn(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
-    tried = checks.judge_tile(source, right, cases)
+    tried = judge_tile(source, right, cases)
     rows, size = 128, 128 * 128
     asked, given = count_points(source, (rows, rows)), count_points(CUMULATIVE, (size,))
     if FEWER * asked > given:

@@ -85,7 +85,7 @@ def _order(learner: Callable, many: int, seed: int) -> list[int]:
     if came is None or came is ...:
         raise NotDone(f"prepare returned {came}; expected the pair x, y.")
     if not isinstance(came, list | tuple) or [hasattr(one, "__array__") for one in came] != [True] * 2:
-        raise NotYet(f"{where} expected two arrays, x and y; came {checks._short(came)}.")
+        raise NotYet(f"{where} expected two arrays, x and y; came {checks.short(came)}.")
     came = [np.asarray(one) for one in came]  # JAX' are as good
     if np.array_equal(came[0], images.reshape(-1, 784)[np.random.default_rng(seed).permutation(many)]):
         raise NotDone("this is what you were given, and it has the faults.")
@@ -401,7 +401,7 @@ def check_read_message(learner: Callable) -> Iterator[str]:
 def check_commands(commands: Sequence[str]) -> Iterator[str]:
     """Lesson 13, second sitting, exercise 2: commands of pip that leave one whole TensorFlow, the one for GPUs."""
     if not isinstance(commands, list | tuple) or not all(isinstance(one, str) and one.strip() for one in commands):
-        raise NotYet(f"expected a list of commands, came {checks._short(commands)}.")
+        raise NotYet(f"expected a list of commands, came {checks.short(commands)}.")
     if [command.split() for command in commands] in ([], [["install", "tensorflow"]]):
         raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
     with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
