@@ -263,9 +263,12 @@ def needed(runs: int) -> float:
 
 
 def is_clear(first: Measurement, second: Measurement) -> bool:
-    """Return whether the gap between two medians exceeds the larger spread, `needed` times where the runs are few."""
+    """Return whether the gap between two medians exceeds the larger spread, `needed` times where the runs are few.
+
+    One run alone has no spread: it allows no claim.
+    """
     runs = min(len(first.seconds), len(second.seconds))
-    return abs(first.median - second.median) > needed(runs) * max(first.spread, second.spread)
+    return runs > 1 and abs(first.median - second.median) > needed(runs) * max(first.spread, second.spread)
 
 
 def _times(factor: float) -> str:
@@ -281,10 +284,12 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
         baseline: what is compared with, for example NumPy.
         candidate: what is hoped to be faster.
     """
+    runs = min(len(baseline.seconds), len(candidate.seconds))
+    if runs == 1:
+        return wrapped(f"{candidate.label} against {baseline.label}: no claim. One run alone has no spread.")
     if not is_clear(baseline, candidate):
         gap = duration(abs(baseline.median - candidate.median))
         spread = duration(max(baseline.spread, candidate.spread))
-        runs = min(len(baseline.seconds), len(candidate.seconds))
         bar = f"the spread ({spread})" if runs >= ENOUGH else f"{needed(runs):.1f} spreads ({spread} each)"
         few = "" if runs >= ENOUGH else f", which {runs} runs need"
         return wrapped(
