@@ -138,7 +138,6 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
     extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
     parser.add_argument("--python", metavar="PATH", type=full_path, help="build .venv with this Python")
-    parser.add_argument("--yes", action="store_true", help="agree to let uv fetch a Python, if none here fits")
     return parser
 
 
@@ -563,12 +562,18 @@ def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
     if options.python:
         found = "it is Python " + ".".join(map(str, version)) if version else "it was not found, or does not start"
         raise WorkshopError(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
-    if held or not options.yes:
-        fetch = f"{how_to_install()}\n      Or let uv fetch one into this folder (30 MB): {CALL} lab --yes"
+    found = f"No fitting Python was found; this one is {platform.python_version()}."
+    if held:
         installer = "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command."
-        found = f"No fitting Python was found; this one is {platform.python_version()}."
-        raise WorkshopError(found, needs, installer if held else fetch)
-    run("Fetching Python 3.12", [UV, "python", "install", "--no-bin", "--no-registry", "3.12"])
+        raise WorkshopError(found, needs, installer)
+    print(f"{found} {needs}")
+    try:
+        run(
+            "Fetching Python 3.12 into this folder (30 MB)",
+            [UV, "python", "install", "--no-bin", "--no-registry", "3.12"],
+        )
+    except WorkshopError as error:
+        raise WorkshopError(f"{found} Fetching one failed.", f"{needs}\n      {error.why}", how_to_install()) from None
     return "3.12"
 
 

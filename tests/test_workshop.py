@@ -383,12 +383,13 @@ def test_a_folder_that_is_no_environment_is_not_deleted(fresh):
 
 
 @posix
-def test_an_old_python_looks_for_a_fitting_one_and_says_what_to_install(fresh, tmp_path):
+def test_an_old_python_looks_for_a_fitting_one_fetches_one_or_says_what_to_install(fresh, tmp_path):
     old = other_python("3.8", "3.9", "3.10")
     empty = tmp_path / "bin"
     empty.mkdir()
-    status, said = call(fresh, "lab", python=old, env=environment(PATH=str(empty)))
-    assert status == 2 and "No fitting Python" in said and "3.11 to 3.13" in said and "--yes" in said
+    status, said = call(fresh, "lab", python=old, env=environment(PATH=str(empty), UV_OFFLINE="1"))
+    assert status == 2 and "No fitting Python" in said and "3.11 to 3.13" in said
+    assert "Fetching one failed" in said and "Install Python 3.12" in said
     assert not (fresh / ".venv").exists()
     (empty / "python3.12").symlink_to(PYTHON)  # whatever its name says, it answers for itself
     status, said = call(fresh, python=old, env=environment(PATH=f"{empty}:/usr/bin:/bin"))
