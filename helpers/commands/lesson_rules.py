@@ -244,7 +244,7 @@ def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]
 def _outputs(notebook: NotebookNode) -> Iterator[Finding]:
     code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
     if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
-        yield None, "outputs are missing or come from several runs; python3 workshop.py store, and its number, makes them"
+        yield None, "outputs are missing or of several runs: python3 workshop.py store, with its number, makes them"
     for index, cell in code.items():
         yield from ((index, what) for output in cell.outputs for what in _output(output))
 
