@@ -333,12 +333,18 @@ def score(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> tup
     return 100 * math.exp(np.mean(np.log(ratios))), len(ratios)
 
 
-def gallery() -> Table:
-    """Return the machines that were measured, the fastest first, with their scores and the load of others."""
+def gallery(own: pyperf.BenchmarkSuite | None = None) -> Table:
+    """Return the machines that were measured, the fastest first, with their scores and the load of others.
+
+    Args:
+        own: a result that is not in a file yet; its row has no name of a file.
+    """
     import pyperf
 
     suites = {path.stem: pyperf.BenchmarkSuite.load(str(path)) for path in sorted(MACHINES.glob("*.json"))}
     reference = suites[REFERENCE]
+    if own is not None:
+        suites["(yours)"] = own
     scores = {name: score(suite, reference) for name, suite in suites.items()}
     lines = []
     for name in sorted(suites, key=scores.get, reverse=True):
