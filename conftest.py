@@ -145,7 +145,8 @@ class UnchangedLessons:
         if hasattr(self.config, "workerinput") or not hasattr(self.config, "cache") or not self.passed:
             return
         passed, option = self.config.cache.get(self.PASSED, {}), self.config.option
-        chosen = option.keyword or option.markexpr or any("::" in argument for argument in self.config.args)
+        chosen = option.keyword or option.markexpr or option.deselect or option.lf or option.stepwise
+        chosen = chosen or any("::" in argument for argument in self.config.args)
         for part, count in self.passed.items():
             whole = not chosen and part not in self.failed and count == self.tests[part]
             passed[part] = self.fingerprints.get(part.partition(" of ")[2]) if whole else None

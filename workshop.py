@@ -517,7 +517,7 @@ def clean_environment() -> Dict[str, str]:
     dropped |= {"UV_" + name for name in ("TARGET", "PREFIX", "PYTHON", "SYSTEM_PYTHON", "NO_BINARY", "EXCLUDE_NEWER")}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     environment.update(PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0")  # pip's own settings may say otherwise
-    environment["UV_PYTHON_DOWNLOADS"] = "manual"  # no Python is fetched unasked
+    environment["UV_PYTHON_DOWNLOADS"] = "manual"  # uv fetches none by itself; find_python() does
     environment.setdefault("UV_PYTHON_INSTALL_DIR", os.path.join(FETCHED, "python"))
     environment["VIRTUAL_ENV"] = VENV
     environment["PATH"] = os.path.dirname(python_in(VENV)) + os.pathsep + environment.get("PATH", os.defpath)

@@ -74,6 +74,14 @@ def test_the_whole_examination_ends_and_says_that_the_workshop_can_run(tmp_path)
     assert f"numpy {metadata.version('numpy')}" in text and str(ROOT) not in text
 
 
+def test_a_variable_that_is_no_text_is_shown_and_written(tmp_path):
+    """Byte 0xFF is no UTF-8: on Linux anybody can have set such a variable."""
+    file = tmp_path / "report.txt"
+    done = command_line("--quick", "--report", str(file), ANYGPU_MNIST=os.fsdecode(b"/data/\xff.npz"))
+    assert done.returncode == 0 and "\\udcff.npz" in done.stdout and done.stderr == ""
+    assert "\\udcff.npz" in file.read_text(encoding="utf-8")
+
+
 def test_a_report_that_cannot_be_written_is_told(tmp_path):
     done = command_line("--quick", "--report", str(tmp_path / "no" / "folder"))
     assert done.returncode == 2 and str(tmp_path / "no") in done.stderr and "Traceback" not in done.stderr

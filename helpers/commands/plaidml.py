@@ -1,4 +1,4 @@
-"""Build the environment in which PlaidML 0.7.0 still runs, and show that it does (lesson 03)."""
+"""Build the environment in which PlaidML 0.7.0 still runs, and show that it does (lesson 06b)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,8 @@ def report(findings: list[Finding]) -> str:
     fine = getattr(findings, "fine", ())
     if fine:
         blocks.append("\n".join(["In order:", *(f"  {words}" for words in fine)]))
-    return "\n\n".join(blocks)
+    text = "\n\n".join(blocks)
+    return text.encode("utf-8", "backslashreplace").decode()  # a variable or a path may be no UTF-8
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -183,13 +183,15 @@ def judge_tiled(source: str) -> str:
             if not any(touch.reads for touch in traced.touches):
                 raise NotDone("the kernel loads nothing yet.")
             tried = _judge_product(kernel, grid, traced)
-            if "async_work_group" not in source:  # all copy together, but the recorder counts the first work-item
+            followed = "async_work_group" not in source  # the recorder does not follow such copies
+            if followed:
                 turns = -(-SMALL[2] // tile)
                 why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
                 _judge_accesses(traced, 2 * turns + 1, why)
         except NotYet as problem:
             raise NotYet(f"with T = {tile}: {problem}") from None
-    return f"T = 4, 16 and 2, each on {tried}, one load a work-item into either tile; on {opencl.name(kernel.device)}"
+    loads = ", one load a work-item into either tile" if followed else ""
+    return f"T = 4, 16 and 2, each on {tried}{loads}; on {opencl.name(kernel.device)}"
 
 
 def _judge_accesses(traced: trace.Trace, most: int, why: str) -> None:

@@ -202,6 +202,8 @@ def check_pick_device(learner: Callable[..., object]) -> Iterator[str]:
             device = learner(accelerator) if wanted is None else learner(accelerator, wanted)
         except RuntimeError:
             return refused
+        if isinstance(device, str) and device == refused:
+            return f"the text {device!r}"
         return getattr(device, "type", device)  # of a torch.device
 
     yield checks.judge_function(answer if callable(learner) else learner, right, cases)
