@@ -208,10 +208,14 @@ def test_synchronous_processes_learn_what_one_learns(functions, batches, process
 
 
 def test_an_asynchronous_training_goes_on_without_its_worker(functions, batches):
-    made = lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 30}, check=False)
-    assert len(made.results[2]) == 30
+    made = lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 120}, check=False)
+    assert len(made.results[2]) == 120
     assert made.results[2].count(1) == 10
     assert "worker 1 is gone" in made.stdout[2]
+
+
+def test_an_asynchronous_training_ends_for_both_workers_whoever_sent_the_last_gradient(functions, batches):
+    assert len(lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 1}).results[2]) == 1
 
 
 def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):

@@ -136,9 +136,10 @@ class Peers:
         self._posts = {other: ThreadPoolExecutor(1) for other in self._connections}
 
     def send(self, other: int, numbers: np.ndarray) -> None:
-        """Send float32 numbers to another rank, and do not wait until they are there."""
+        """Send float32 numbers to another rank, and do not wait until they are there; who is gone gets nothing."""
         data = np.asarray(numbers, np.float32).tobytes()
-        self._posts[other].submit(self._connections[other].send_bytes, data)
+        if other in self._connections:
+            self._posts[other].submit(self._connections[other].send_bytes, data)
 
     def receive(self, other: int) -> np.ndarray:
         """Wait for numbers from another rank, and return them, float32 of shape (n,).
