@@ -176,8 +176,7 @@ def _with_workers(serve: Callable[..., object]) -> Callable[[list, list], object
             return answer
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise checks.NotYet(f"expected (weights, by), came {answer!r}")
-        sent = {worker: at[worker].round(6).tolist() for worker in sorted(at)}  # after the last update, too
-        return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])], "sent last": sent}
+        return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])]}
 
     return serve_workers
 
