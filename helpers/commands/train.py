@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import inspect
 import json
 import os
 import re
@@ -23,6 +22,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from helpers.compute import workarounds
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -159,12 +159,7 @@ def join(member: Member, wait: int, lost_after: int) -> None:
     import jax
     from jax._src import xla_bridge
 
-    if "heartbeat_timeout_seconds" not in inspect.signature(jax.distributed.initialize).parameters:
-        raise WorkshopError(
-            f"JAX {jax.__version__} cannot join processes as this course does.",
-            "JAX 0.10 can; for a Mac with an Intel processor there is none.",
-            "Train in one process (without a launcher), or take another computer.",
-        )
+    workarounds.refuse_old_jax()
     host, _, port = member.coordinator.rpartition(":")
     bind = os.environ.get("ANYGPU_BIND", host.strip("[]"))
     chosen = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"} & set(os.environ)

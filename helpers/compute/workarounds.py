@@ -7,6 +7,8 @@ import faulthandler
 import os
 import sys
 
+from helpers.errors import WorkshopError
+
 
 def ask_for_large_pages() -> None:
     """Let processes started from here on take memory from Linux in pages of 2 MiB where it has them, not of 4 KiB.
@@ -116,3 +118,21 @@ def forget_trained_networks() -> None:
     names = getattr(ops.gradient_registry, "_registry", {})
     for name in [name for name in names if name.startswith("CustomGradient-")]:
         del names[name]
+
+
+def refuse_old_jax() -> None:
+    """Refuse a JAX whose processes cannot be told when a silent one counts as lost.
+
+    Raises:
+        WorkshopError: it is such a one, as the last that a Mac with an Intel processor can have.
+    """
+    import inspect
+
+    import jax
+
+    if "heartbeat_timeout_seconds" not in inspect.signature(jax.distributed.initialize).parameters:
+        raise WorkshopError(
+            f"JAX {jax.__version__} cannot join processes as this course does.",
+            "A newer one can; for a Mac with an Intel processor there is none.",
+            "Train in one process, or take another computer.",
+        )

@@ -62,18 +62,13 @@ def need_jax() -> None:
     """Say before anything starts that JAX is missing; each process would say it in its own way.
 
     Raises:
-        WorkshopError: it is not installed, or too old: for a Mac with an Intel processor there is no JAX 0.10.
+        WorkshopError: it is not installed, or too old.
     """
-    from importlib import metadata
+    from helpers.compute import devices, workarounds
 
-    from helpers.compute import devices
-
-    trains = "The lesson trains with Keras on JAX, in two processes."
     if not devices.installed("jax"):
-        raise WorkshopError(devices.not_installed("jax"), trains)
-    version = metadata.version("jax")
-    if [*map(int, version.split(".")[:2])] < [0, 10]:
-        raise WorkshopError(f"JAX {version} is too old.", f"{trains} It needs JAX 0.10.", "Take another computer.")
+        raise WorkshopError(devices.not_installed("jax"), "The lesson trains with Keras on JAX, in two processes.")
+    workarounds.refuse_old_jax()
 
 
 def threads(count: int) -> dict[str, str]:
