@@ -14,6 +14,7 @@ from helpers.doctor.facts import Facts, numbers
 from helpers.doctor.findings import Finding, Results, found, together
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
+LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
 
 # The oldest driver for each CUDA generation: (Linux, Windows and WSL).
 # CUDA 12: https://www.tensorflow.org/install/pip (2026-03-11). CUDA 13: JAX's docs/installation.md (2026-08-08).
@@ -184,11 +185,11 @@ def hides_all(value: str, many: int) -> bool:
     return first in ("", "-1") or bool(many and re.fullmatch(r"-?\d+", first) and not 0 <= int(first) < many)
 
 
-def hidden_by(facts: Facts, names: list[str], which: str) -> Finding:
-    """Return the finding that variables which list GPUs hide them."""
-    reason = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
+def hidden_by(facts: Facts, names: list[str], which: str, reason: str = LISTED, severity: str = "") -> Finding:
+    """Return the finding that variables hide devices: by listing GPUs, or for another reason."""
     values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
-    return found("devices-hidden", facts.host, names=" ".join(names), which=which, values=values, reason=reason)
+    words = {"names": " ".join(names), "which": which, "values": values, "reason": reason}
+    return found("devices-hidden", facts.host, severity, **words)
 
 
 def libraries(facts: Facts) -> Results:

@@ -38,11 +38,8 @@ def _elsewhere(facts: Facts) -> list[str]:
 
 
 def _hidden(facts: Facts, severity: str, which: str) -> Finding:
-    names = _elsewhere(facts)
-    values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
     reason = "OpenCL looks for drivers there instead of where they are installed."
-    words = {"names": " ".join(names), "which": which, "values": values, "reason": reason}
-    return found("devices-hidden", facts.host, severity, **words)
+    return nvidia.hidden_by(facts, _elsewhere(facts), which, reason, severity)
 
 
 def _refusals(refused: list[Device]) -> str:
