@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import hypothesis
 import nbval.plugin
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -20,6 +21,11 @@ os.environ.setdefault("ANYGPU_PROFILE", "preview")
 os.environ.setdefault("ANYGPU_PATIENCE", "6")  # lesson 09 limits its own seconds; a timing is never a test's failure
 # A shell lets what it starts in the background ignore Ctrl-C, with all its children: tests that press it would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Hypothesis fails an example of more than 0.2 s otherwise, and a busy machine makes any of them that slow.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # Two workers end at about the same time if what takes longest begins first; --durations tells what that is.
 LONGEST = ("test_exercises", "test_training", "test_workshop", "test_trace", "test_suite", "test_tile", "test_checks")

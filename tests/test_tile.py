@@ -406,7 +406,7 @@ def assert_same(actual, expected, what=""):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4, err_msg=what)
 
 
-@settings(max_examples=2, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=2, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
 @example(13, 7, 37)
 @given(SIZES, SIZES, SIZES)
 def test_every_operation_is_what_numpy_says(m, k, n):

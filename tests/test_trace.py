@@ -118,7 +118,7 @@ def test_a_vector_is_one_element():
     assert [(touch.item, touch.index) for touch in seen.outside] == [(3, 4)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 40), st.sampled_from([1, 2, 4, 8]), st.integers(-3, 3))
 def test_exactly_the_work_items_beyond_the_end_are_outside(n, group, shift):
     source = "__kernel void k(__global const float *x, __global float *out, const int shift, const int n) {\n\
