@@ -166,8 +166,7 @@ function digitPad(root, answer, where) {
     root.dataset.reads = best ?? "";
     verdict.textContent = best === null ? "Draw a digit from 0 to 9." : `It reads ${best}.`;
     if (took.length) {
-      time.textContent = `One answer, ${where}: ${median(took.slice(-30)).toFixed(1)} ms ` +
-        `(median of the last ${Math.min(30, took.length)})`;
+      time.textContent = `One answer, ${where}: ${median(took.slice(-30)).toFixed(1)} ms`;
     }
     clearTimeout(speaking); // for screen readers, once the hand rests
     speaking = setTimeout(() => {

@@ -60,7 +60,7 @@ async function addVectors(gpu) {
     ? `Right: all ${COUNT.toLocaleString("en")} sums equal JavaScript's. WebGPU took ${inUnits(median(time.seconds))} (the first run ` +
       `${inUnits(time.first)}) on ${named(gpu.facts)}, JavaScript on one core ${inUnits(alone)}. The way of the numbers to the ` +
       "device is not counted. For each addition three numbers are moved, so the memory sets the pace, not the arithmetic: WebGPU may " +
-      "well lose here (lesson 01)."
+      "well lose here (lesson 01b)."
     : `Wrong: ${wrong.toLocaleString("en")} of ${COUNT.toLocaleString("en")} sums differ from JavaScript's.`, wrong > 0);
 }
 
