@@ -14,10 +14,7 @@ from helpers.measure import workload
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    from helpers.lessons.lesson_11_bench import FRAMEWORKS
-
     parser.add_argument("--profile", choices=workload.WORKLOADS, help="preview: about 1 minute, lab: 3, full: 10")
-    parser.add_argument("--only", action="append", choices=FRAMEWORKS, help="measure it alone; repeat it for several")
     parser.add_argument("--save", metavar="NAME", help="keep the result as data/results/machines/NAME.json")
 
 
@@ -33,9 +30,10 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
-    suite = lesson_11_bench.measure(args.only or tuple(lesson_11_bench.FRAMEWORKS))
-    points, count = lesson_11_bench.score(suite, lesson_11_bench.reference())
-    print(f"\n{lesson_11_bench.table(suite)}\n\nScore over {count} tasks: {points:.0f} (the reference machine: 100)")
+    suite, reference = lesson_11_bench.measure(tuple(lesson_11_bench.FRAMEWORKS)), lesson_11_bench.reference()
+    points, count = lesson_11_bench.score(suite, reference)
+    print(f"\n{lesson_11_bench.table(suite, reference)}")
+    print(f"\nScore over {count} tasks: {points:.0f} (the reference machine: 100)")
     if args.save:
         path = lesson_11_bench.MACHINES / f"{args.save}.json"
         suite.dump(str(path), compact=False, replace=True)

@@ -20,22 +20,19 @@ from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement
 
 if TYPE_CHECKING:
-    import keras
     import pyperf
 
-QUIET = 0.05  # of all cores: as much as others may use beside a measurement that is called quiet
 MACHINES = ROOT / "data" / "results" / "machines"
 REFERENCE = "amd-zen-5-2-cores"  # the machine whose score is 100
 FRAMEWORKS = {"numpy": "NumPy", "opencl": "OpenCL"} | backends.BACKENDS
 PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
 SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
-# For each task its unit, the amount of one run in that unit, and what is done.
+# For each task its unit, and the amount of one run in that unit.
 TASKS = {
-    "copy": ("GB/s", 8e-9 * COPIED, "read 64 MiB and write as much"),
-    "product": ("GFLOP/s", 2e-9 * SIZE**3, "multiply two matrices of 1,024 x 1,024"),
-    "MLP training": ("images/s", BATCH, "article A's network, 128 images a step"),
-    "CNN training": ("images/s", BATCH, "article C's network, 128 images a step"),
-    "CNN inference": ("images/s", BATCH, "article C's network, 128 images at once"),
+    "copy": ("GB/s", 8e-9 * COPIED),
+    "product": ("GFLOP/s", 2e-9 * SIZE**3),
+    "CNN training": ("images/s", BATCH),
+    "CNN inference": ("images/s", BATCH),
 }
 OPENCL = """
 __kernel void copy(__global const float *from, __global float *to) {
@@ -64,7 +61,7 @@ class Work(NamedTuple):
     is_right: Callable[[object], bool]  # takes what the last start returned
 
 
-def measure(frameworks: Sequence[str] | None = None, tell: Callable[[str], object] = print) -> pyperf.BenchmarkSuite:
+def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
     """Time every task with each installed framework, on the device that it takes by itself.
 
     Each framework runs in a process of its own, where its tasks take turns; under `lab` all of this three times.
@@ -72,7 +69,6 @@ def measure(frameworks: Sequence[str] | None = None, tell: Callable[[str], objec
     Args:
         frameworks: some of FRAMEWORKS; None for all, under `preview` with a single one of Keras' backends, because to
             start one takes longer than its tasks.
-        tell: takes a line for each pass, and the reason where a framework fails.
 
     Returns:
         One of pyperf's benchmarks for each task and framework, with a run for each process.
@@ -92,14 +88,14 @@ def measure(frameworks: Sequence[str] | None = None, tell: Callable[[str], objec
     workarounds.keep_pocl_on_its_cores()
     gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     found: dict[str, pyperf.Benchmark] = {}
-    with Load() as load:
+    with timing.Load() as load:
         for number in range(passes):
-            tell(f"pass {number + 1} of {passes}: {', '.join(FRAMEWORKS[name] for name in installed)}")
+            print(f"pass {number + 1} of {passes}: {', '.join(FRAMEWORKS[name] for name in installed)}")
             for name in installed:
                 given, variables = {"framework": name, "seconds": seconds}, gentle | {backends.VARIABLE: name}
                 done = processes.run(_time_here, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
                 for line in filter(None, done.failures):
-                    tell(f"{FRAMEWORKS[name]}: {line.splitlines()[-1]}")
+                    print(f"{FRAMEWORKS[name]}: {line.splitlines()[-1]}")
                 for task, device, values in done.result or ():
                     title = f"{task}, {FRAMEWORKS[name]}"
                     about = {"name": title, "task": task, "framework": name, "device": device, "unit": "second"}
@@ -201,7 +197,7 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
 
 
 def _on_keras() -> tuple[str, dict[str, Work]]:
-    """The backend that KERAS_BACKEND names: a product, and the articles' networks."""
+    """The backend that KERAS_BACKEND names: a product, and article C's network."""
     from helpers.compute import models, training
 
     device = training.start()
@@ -212,24 +208,21 @@ def _on_keras() -> tuple[str, dict[str, Work]]:
     images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 2, BATCH)
     left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.cnn()
 
-    def train(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Work:
-        model.compile(optimizer, "sparse_categorical_crossentropy")
-        pixels, losses = images.reshape(BATCH, *model.input_shape[1:]), []
+    trained, losses = models.cnn(), []
+    trained.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy")
 
-        def step() -> None:
-            losses.append(float(model.train_on_batch(pixels, labels)))
+    def step() -> None:
+        losses.append(float(trained.train_on_batch(images, labels)))
 
-        def has_learned(_: object) -> bool:
-            # Of ten digits only two occur, so the loss soon falls from ln 10 to ln 2, whatever the images are.
-            # Keras gives the mean of all steps unless it is told to begin anew.
-            for _ in range(60):
-                model.reset_metrics()
-                step()
-                if losses[-1] < 0.6 * losses[0]:
-                    return True
-            return False
-
-        return Work(step, has_learned)
+    def has_learned(_: object) -> bool:
+        # Of ten digits only two occur, so the loss soon falls from ln 10 to ln 2, whatever the images are.
+        # Keras gives the mean of all steps unless it is told to begin anew.
+        for _ in range(60):
+            trained.reset_metrics()
+            step()
+            if losses[-1] < 0.6 * losses[0]:
+                return True
+        return False
 
     def are_answers(actual: np.ndarray) -> bool:
         expected = cnn_answers(network.get_weights(), images[:4])  # a few: NumPy's convolution is slow
@@ -237,10 +230,7 @@ def _on_keras() -> tuple[str, dict[str, Work]]:
 
     return device, {
         "product": Work(lambda: keras.ops.matmul(left, right), lambda c: is_product(keras.ops.convert_to_numpy(c))),
-        # At RMSprop's own rate, 0.001, the first steps throw one training in seventy to probabilities of exactly 0 and
-        # 1. There Keras' loss on JAX is cut off and has no gradient, so such a network never learns.
-        "MLP training": train(models.mlp(), keras.optimizers.RMSprop(1e-4)),
-        "CNN training": train(models.cnn(), keras.optimizers.Adadelta(1.0)),
+        "CNN training": Work(step, has_learned),
         "CNN inference": Work(lambda: network.predict_on_batch(images), are_answers),
     }
 
@@ -254,13 +244,6 @@ def cnn_answers(weights: Sequence[np.ndarray], images: np.ndarray) -> np.ndarray
     x = x.reshape(len(x), 12, 2, 12, 2, 64).max((2, 4)).reshape(len(x), -1)
     x = np.maximum(x @ layers[2][0] + layers[2][1], 0) @ layers[3][0] + layers[3][1]
     return np.exp(x) / np.exp(x).sum(1, keepdims=True)
-
-
-class Load(timing.Load):
-    """What share of the cores other processes used during a block, with a word on whether that is quiet."""
-
-    def __str__(self) -> str:
-        return f"others used {self.others:.0%} of the cores: {'quiet' if self.others <= QUIET else 'not quiet'}"
 
 
 # --------------------------------------------------------------------------------------------------- what it measured
@@ -302,21 +285,19 @@ def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
     return {task: fastest[task] for task in TASKS if task in fastest}
 
 
-def spread(suite: pyperf.BenchmarkSuite, task: str) -> float:
-    """Return how many times as fast as the slowest framework the fastest one did a task; NaN if none did it."""
-    speeds = [row.speed for row in rows(suite) if row.task == task]
-    return max(speeds) / min(speeds) if speeds else math.nan
+def ratios(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> dict[str, float]:
+    """Return for each task that both have the best speed of a suite over the reference's."""
+    own, other = best(suite), best(reference)
+    return {task: row.speed / other[task].speed for task, row in own.items() if task in other}
 
 
-def table(suite: pyperf.BenchmarkSuite) -> Table:
-    """Return the fastest way of each task, how much slower the slowest was, and how busy others were."""
-    lines = []
-    for task, row in best(suite).items():
-        ratio = spread(suite, task)
-        shown = f"{ratio:.2g} times slower" if ratio >= 1.05 else "as fast"
-        lines.append((task, row.measured.device, str(row), shown))
-    others = f"Others used {suite.get_metadata()['others']:.0%} of the cores."
-    return Table(lines, ("task", "fastest on", "median speed", "the slowest framework is"), [others])
+def table(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> Table:
+    """Return the fastest way of each task beside the reference's speed, and how busy others were."""
+    times = ratios(suite, reference)
+    lines = [(task, row.measured.device, str(row), f"{times[task]:.2f}" if task in times else "")
+             for task, row in best(suite).items()]  # fmt: skip
+    others = f"Others used {suite.get_metadata()['others']:.1%} of the cores."
+    return Table(lines, ("task", "fastest on", "median speed", "times the reference"), [others])
 
 
 def reference() -> pyperf.BenchmarkSuite:
@@ -328,9 +309,8 @@ def reference() -> pyperf.BenchmarkSuite:
 
 def score(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> tuple[float, int]:
     """Return 100 times the geometric mean of the best speeds over the reference's, and the number of tasks in it."""
-    own, other = best(suite), best(reference)
-    ratios = [own[task].speed / other[task].speed for task in own if task in other]
-    return 100 * math.exp(np.mean(np.log(ratios))), len(ratios)
+    every = list(ratios(suite, reference).values())
+    return 100 * math.exp(np.mean(np.log(every))), len(every)
 
 
 def gallery(own: pyperf.BenchmarkSuite | None = None) -> Table:
@@ -349,5 +329,5 @@ def gallery(own: pyperf.BenchmarkSuite | None = None) -> Table:
     lines = []
     for name in sorted(suites, key=scores.get, reverse=True):
         about, (points, count) = suites[name].get_metadata(), scores[name]
-        lines.append((name, about["machine"], about["measured"], f"{points:.0f}", count, f"{about['others']:.1%}"))
-    return Table(lines, ("file", "processor", "measured", "score", "tasks", "cores that others used"))
+        lines.append((name, about["machine"], f"{points:.0f}", count, f"{about['others']:.1%}"))
+    return Table(lines, ("file", "processor", "score", "tasks", "cores that others used"))
