@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MACHINES = ROOT / "data" / "results" / "machines"
 REFERENCE = "amd-zen-5-2-cores"  # the machine whose score is 100
-FRAMEWORKS = {"numpy": "NumPy", "opencl": "OpenCL"} | backends.BACKENDS
+FRAMEWORKS = {"opencl": "OpenCL"} | backends.BACKENDS
 PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
 SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
 # For each task its unit, and the amount of one run in that unit.
@@ -81,7 +81,7 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
     if frameworks is None:
         own = os.environ.get(backends.VARIABLE)
         with_keras = sorted(filter(devices.installed, backends.BACKENDS), key=lambda name: name != own)
-        frameworks = ["numpy", "opencl", *with_keras[: workload.pick(preview=1, lab=3, full=3)]]
+        frameworks = ["opencl", *with_keras[: workload.pick(preview=1, lab=3, full=3)]]
     installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
     passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
@@ -126,7 +126,7 @@ def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[floa
     Raises:
         WorkshopError: a result is wrong. All are checked after the clock, on numbers that no other process has seen.
     """
-    device, works = {"numpy": _on_numpy, "opencl": on_opencl}.get(framework, _on_keras)()
+    device, works = on_opencl() if framework == "opencl" else _on_keras()
     last: dict[str, object] = {}
 
     def start(task: str) -> object:
@@ -134,35 +134,21 @@ def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[floa
         return last[task]
 
     ways = {task: functools.partial(start, task) for task in works}
-    rest = timing.SETTLE if framework == "numpy" else 0.0
-    timed = timing.measure_interleaved(
-        ways, dict.fromkeys(works, device), repeats=15, warmup=3, rest=rest, seconds=seconds
-    )
+    timed = timing.measure_interleaved(ways, device, repeats=15, warmup=3, seconds=seconds)
     if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
         raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so these times do not count.")
     return [(task, device, list(timed[task].seconds)) for task in works]
 
 
-def _inputs(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:
-    """Return floats to copy, two matrices to multiply, and what says whether some numbers are their product."""
-    rng = np.random.default_rng()
-    a, b = rng.uniform(-1, 1, (2, size, size)).astype(np.float32)
+def _matrices(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:
+    """Return two matrices to multiply, and what says whether some numbers are their product."""
+    a, b = np.random.default_rng().uniform(-1, 1, (2, size, size)).astype(np.float32)
 
     def is_product(actual: np.ndarray) -> bool:
         expected = a[::32] @ b  # a GPU may round the factors to ten bits (TF32)
         return np.allclose(actual[::32], expected, rtol=0, atol=0.01 * np.abs(expected).max())
 
-    return rng.random(COPIED, dtype=np.float32), a, b, is_product
-
-
-def _on_numpy() -> tuple[str, dict[str, Work]]:
-    """NumPy's copy, on one core, and its library's product, on all."""
-    source, a, b, is_product = _inputs()
-    target, c = np.zeros_like(source), np.zeros_like(a)
-    return f"{cpu_name()} (NumPy, CPU)", {
-        "copy": Work(lambda: np.copyto(target, source), lambda _: np.array_equal(target, source)),
-        "product": Work(lambda: np.matmul(a, b, out=c), is_product),
-    }
+    return a, b, is_product
 
 
 def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
@@ -175,7 +161,8 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
 
     from helpers.compute import opencl
 
-    source, a, b, is_product = _inputs(size)
+    a, b, is_product = _matrices(size)
+    source = np.random.default_rng().random(COPIED, dtype=np.float32)
     device = opencl.pick_device()
     context = cl.Context([device])
     queue, program = cl.CommandQueue(context), opencl.build(context, OPENCL)
@@ -203,7 +190,7 @@ def _on_keras() -> tuple[str, dict[str, Work]]:
     device = training.start()
     import keras
 
-    _, a, b, is_product = _inputs()
+    a, b, is_product = _matrices()
     rng = np.random.default_rng()
     images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 2, BATCH)
     left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.cnn()
