@@ -102,7 +102,7 @@ def test_the_networks_answers_by_numpy_are_those_of_keras():
 def test_a_result_holds_every_run_and_nothing_that_names_the_owner(monkeypatch, capsys):
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
     result = bench.measure(["opencl"])
-    assert [(row.task, row.framework) for row in bench.rows(result)] == [("copy", "opencl"), ("product", "opencl")]
+    assert [row.task for row in bench.rows(result)] == ["copy", "product"]
     assert all(len(row.measured.seconds) >= 5 and row.speed > 0 for row in bench.rows(result))
     assert set(result.get_metadata()) == {"framework", "device", "machine", "others", "profile", "measured", "unit"}
     assert capsys.readouterr().out == "pass 1 of 1: OpenCL\n"
@@ -119,7 +119,6 @@ def test_the_score_is_the_geometric_mean_over_the_tasks_that_both_have():
     own = suite({("copy", "torch"): 20, ("copy", "opencl"): 10, ("product", "jax"): 400})
     other = suite({("copy", "opencl"): 10, ("product", "jax"): 100, ("CNN training", "jax"): 5000})
     assert bench.score(own, other) == pytest.approx((100 * 8**0.5, 2))
-    assert bench.best(own)["copy"].framework == "torch"
     assert bench.best(own)["copy"].speed == pytest.approx(20)  # the median: the late run does not count
     assert bench.ratios(own, other) == pytest.approx({"copy": 2, "product": 4})
     assert "chip (torch)" in str(bench.table(own, other))

@@ -138,7 +138,7 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     """Lesson 11, exercise 1: the median of runs that were waited for, without the first, on a simulated device."""
 
     def right(device: Device, repeats: int) -> float:
-        return float(np.median(device.runs[1 : 1 + repeats]))
+        return round(float(np.median(device.runs[1 : 1 + repeats])), 9)
 
     def cases(rng: np.random.Generator) -> list[tuple[Device, int]]:
         known = (Device(0.9, [0.01, 0.01, 0.01, 0.0101, 0.0102, 0.5]), 5)
@@ -153,7 +153,8 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     @functools.wraps(learner)
     def noted(device: Device, repeats: int) -> object:
         used.append(device)
-        return learner(device, repeats)
+        answer = learner(device, repeats)
+        return round(answer, 9) if isinstance(answer, float) else answer  # a clock that runs on leaves long tails
 
     try:
         yield checks.judge_function(noted if callable(learner) else learner, right, cases)

@@ -237,10 +237,9 @@ def cnn_answers(weights: Sequence[np.ndarray], images: np.ndarray) -> np.ndarray
 
 
 class Row(NamedTuple):
-    """A task by a framework: what pyperf holds, and its speed."""
+    """A task as a framework does it: what pyperf holds, and its speed."""
 
     task: str
-    framework: str
     measured: Measurement
 
     @property
@@ -261,8 +260,7 @@ def _digits(number: float) -> str:
 def rows(suite: pyperf.BenchmarkSuite) -> list[Row]:
     """Return every task with every framework of a suite."""
     every = [(row.get_metadata(), row.get_values()) for row in suite]
-    return [Row(about["task"], about["framework"], Measurement(about["name"], about["device"], seconds))
-            for about, seconds in every]  # fmt: skip
+    return [Row(about["task"], Measurement(about["name"], about["device"], seconds)) for about, seconds in every]
 
 
 def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
