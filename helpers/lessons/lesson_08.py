@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.compute import training
-from helpers.judge import checks
+from helpers.judge import checks, messages
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
 
 if TYPE_CHECKING:
@@ -70,19 +68,14 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
     actual = checks.answer(learner, gradient, x.copy(), y.copy(), list(places), who=said)
     if actual is ... or (actual is None and not calls):
         raise checks.NotDone("it computed no gradient and returned nothing.")
-    if not calls:
-        raise checks.NotYet(f"{said} called `gradient` on no place.")
     for place, numbers, labels in calls:
         if not np.array_equal(labels, y[numbers]):
             raise checks.NotYet(f"{said} gave images on {place} other images' labels.")
-    seen = np.bincount(np.concatenate([numbers for _, numbers, _ in calls]), minlength=count)
-    if (seen != 1).any():
-        number = int(np.flatnonzero(seen != 1)[0])
-        raise checks.NotYet(f"{said} computed with image {number} {seen[number]} times; once is right.")
-    used, sizes = [place for place, _, _ in calls], [len(numbers) for _, numbers, _ in calls]
-    if sorted(used) != sorted(places) or len(set(sizes)) > 1:
-        parts = ", ".join(f"{size} images on {place}" for place, size in zip(used, sizes, strict=True))
-        raise checks.NotYet(f"{said} computed the gradient of {parts}; each place gets {count // len(places)}.")
+    used, sizes = [place for place, _, _ in calls], {len(numbers) for _, numbers, _ in calls}
+    once = sorted(number for _, numbers, _ in calls for number in numbers) == list(range(count))
+    if sorted(used) != sorted(places) or len(sizes) > 1 or not once:
+        parts = ", ".join(f"images {numbers.tolist()} on {place}" for place, numbers, _ in calls) or "nothing"
+        raise checks.NotYet(f"{said} computed with {parts}; each place gets {count // len(places)}, each image once.")
     if actual is None:
         raise checks.NotYet(f"{said} returned None; return the gradient of the whole batch.")
     expected = (x.astype(float) * y[:, None]).mean(axis=0)
@@ -108,57 +101,6 @@ def check_all_reduce(learner: Program) -> Iterator[str]:
     yield f"{', '.join(map(str, counts))} devices; with n devices each sent 2 (n - 1) of its n pieces"
 
 
-class _Waits(BaseException):
-    """A device waits for a piece that has not been sent yet; no `except Exception` of a program stops it."""
-
-
-def ring(program: Program, held: list[list[np.ndarray]]) -> tuple[list, list[list[np.ndarray]]]:
-    """Run one device's program on several devices in a ring; it sees nothing of the others.
-
-    No threads: a program that waits is left, and later run again from its start, with what has arrived meanwhile.
-
-    Args:
-        program: takes the device's pieces (it may change them), the device's number, and `swap`: a function that sends
-            a copy of an array to the next device and returns what the previous one sent.
-        held: the pieces of each device.
-
-    Returns:
-        For each device what its program returned, and for each device the arrays that it sent, in their order.
-    """
-    sent: list[list[np.ndarray]] = [[] for _ in held]
-    returned: dict[int, object] = {}
-    before, said = -1, f"with {len(held)} devices, device"
-    while len(returned) < len(held):
-        waiting, begun = sorted(set(range(len(held))) - returned.keys()), [len(arrays) for arrays in sent]
-        if before == sum(begun):
-            numbers = ", ".join(f"device {me} {count}" for me, count in enumerate(begun))
-            raise checks.NotYet(
-                f"{said} {waiting[0]} waits in swap for a piece that never comes. "
-                f"Each device must swap equally often; begun were: {numbers}."
-            )
-        before = sum(begun)
-        for me in waiting:
-            own: list[np.ndarray] = []
-
-            def swap(piece: np.ndarray, me: int = me, own: list[np.ndarray] = own) -> np.ndarray:
-                own.append(np.array(piece))
-                if own[-1].ndim == 0:
-                    raise TypeError(f"swap() takes a piece, such as pieces[0], and was given {piece!r}")
-                if len(own) > 100:
-                    raise RuntimeError("it had called swap 100 times and wanted more")
-                if len(own) > len(sent[me - 1]):
-                    raise _Waits
-                return sent[me - 1][len(own) - 1].copy()
-
-            printed = io.StringIO()  # shown once, however often the program begins
-            with contextlib.suppress(_Waits), contextlib.redirect_stdout(printed):
-                pieces = [piece.copy() for piece in held[me]]
-                returned[me] = checks.answer(program, pieces, me, swap, who=f"{said} {me}")
-            sent[me] = own
-            print(printed.getvalue() if me in returned else "", end="")
-    return [returned[me] for me in range(len(held))], sent
-
-
 def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
     """Raise NotYet unless every device returns the sums of all, and sends no more than it must.
 
@@ -167,7 +109,17 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
         held: for each device its pieces, one-dimensional arrays of whole numbers, all of the same length.
     """
     devices, length = len(held), held[0][0].size
-    returned, sent = ring(learner, held)
+
+    def run_device(me: int, send: messages.Send, receive: messages.Receive) -> object:
+        def swap(piece: np.ndarray) -> np.ndarray:
+            send((me + 1) % devices, piece)
+            return receive((me - 1) % devices)
+
+        pieces = [piece.copy() for piece in held[me]]
+        return checks.answer(learner, pieces, me, swap, who=f"with {devices} devices, device {me}")
+
+    returned, channels = messages.play(run_device, devices, "device")
+    sent = [channels[me, (me + 1) % devices] for me in range(devices)]
     expected = [sum(column) for column in zip(*held, strict=True)]
     said = f"with {devices} devices"
     for me, actual in enumerate(returned):
@@ -187,11 +139,6 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
             why = "." if pieces > least else ": devices share no variables, let `swap` carry everything."
             sends = f"sent {pieces:g} pieces; in a ring each sends {least}, one in each of {least} swaps"
             raise checks.NotYet(f"the sums are right, but {said} device {me} {sends}{why}")
-    if sum(max(array.size for array in swap) for swap in zip(*sent, strict=True)) > least * length:
-        raise checks.NotYet(
-            f"the sums are right, but {said} some wait while others send: {len(sent[0])} swaps. In a ring every device "
-            f"sends one piece in each of {least} swaps."
-        )
 
 
 def _same_pieces(one: object, other: Sequence[np.ndarray]) -> bool:

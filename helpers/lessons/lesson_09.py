@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -41,8 +41,6 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks 
     check_train,
     serve,
 )
-from helpers.measure.tables import Table
-from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
     import keras
@@ -278,16 +276,6 @@ def parts(results: Sequence[Sequence[tuple[float, float, float]]]) -> dict[str, 
         "wait": float(np.mean(last - notes[:, :, COMPUTED])),
         "exchange": float(np.median(notes[:, :, EXCHANGED] - last)),
     }
-
-
-def parts_table(measured: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return the table of what each way's steps consist of.
-
-    Args:
-        measured: for each way what `parts` returns.
-    """
-    rows = [(name, *map(duration, one.values())) for name, one in measured.items()]
-    return Table(rows, ["", "a step of 256", "compute", "wait", "exchange"])
 
 
 # ---------------------------------------------------------------------------------------------- TensorFlow's servers

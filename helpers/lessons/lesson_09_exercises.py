@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from helpers.judge import checks
+from helpers.judge import checks, messages
+from helpers.judge.messages import Receive, Send
 
 # ------------------------------------------------------------------------------------------- the exercises of lesson 09
-
-
-Send, Receive = Callable[[int, np.ndarray], object], Callable[[int], np.ndarray]
 
 
 @checks.verdict
@@ -69,54 +67,15 @@ def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     yield "groups of 1 to 4 processes, each called twice"
 
 
-class _Waits(BaseException):
-    """A rank that waits for a message which is not sent yet."""
-
-
-def _all_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> dict[int, list]:
-    """Play all ranks in turn, without processes or clocks; return each rank's answers, one for each call.
-
-    Who has to wait is called again from the beginning, until nobody gets further: then all would wait for ever.
-
-    Args:
-        all_reduce: the learner's.
-        arrays: the numbers, shape (calls, ranks, n).
-    """
+def _all_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> list[list]:
+    """Return each rank's answers, one for each call; `arrays` has the numbers, shape (calls, ranks, n)."""
     size = arrays.shape[1]
-    answers: dict[int, list] = {}
-    sent: dict[tuple[int, int], list] = {pair: [] for pair in itertools.permutations(range(size), 2)}
 
-    def play(rank: int) -> list:
-        others = [other for other in range(size) if other != rank]
-        inbox = {other: iter(list(sent[other, rank])) for other in others}
-        for other in others:
-            sent[rank, other] = []
+    def run_rank(rank: int, send: Send, receive: Receive) -> list:
+        who = f"with {size} processes all_reduce, at rank {rank},"
+        return [checks.answer(all_reduce, one.copy(), rank, size, send, receive, who=who) for one in arrays[:, rank]]
 
-        def send(other: int, numbers: np.ndarray) -> None:
-            if other not in others:
-                raise checks.NotYet(f"with {size} processes rank {rank} sends to {other!r}; the others: {others}")
-            sent[rank, other].append(np.array(numbers, np.float32))
-
-        def receive(other: int) -> np.ndarray:
-            if other not in others:
-                raise checks.NotYet(f"with {size} processes rank {rank} receives from {other!r}; the others: {others}")
-            message = next(inbox[other], None)
-            if message is None:
-                raise _Waits
-            return message.copy()
-
-        who, tools = f"with {size} processes all_reduce, at rank {rank},", (send, receive)
-        return [checks.answer(all_reduce, one.copy(), rank, size, *tools, who=who) for one in arrays[:, rank]]
-
-    while len(answers) < size:
-        before = len(answers), sum(map(len, sent.values()))
-        for rank in set(range(size)) - set(answers):
-            with contextlib.suppress(_Waits):
-                answers[rank] = play(rank)
-        if (len(answers), sum(map(len, sent.values()))) == before:
-            waiting = " and ".join(str(rank) for rank in range(size) if rank not in answers)
-            raise checks.NotYet(f"with {size} processes rank {waiting} would wait for ever")
-    return answers
+    return messages.play(run_rank, size)[0]
 
 
 def serve(weights: np.ndarray, updates: int, send: Send, receive_any: Callable[[], tuple]) -> tuple[np.ndarray, list]:
@@ -266,16 +225,14 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
     ]
     deaths = 0
     for steps, weights in trainings:
-        disk, old, kept = Disk(), None, []
+        disk, old = Disk(), None
         for step in steps:
             new = step, weights(step)
             deaths += _judge_deaths(save, newest, disk, old, new, "")
             _save(save, disk, *new, "")
             deaths += _judge_deaths(save, newest, disk, new, new, "saved once; ")
-            kept.append((copy.deepcopy(disk), new))
             old = new
-        for one, new in kept:  # a new process knows the disk alone
-            _judge_newest(newest, one, [new], f"after steps up to {new[0]} were saved")
+    _judge_newest(newest, first, [(1, [0.5, 0.0])], "with the first disk again, as a new process has it")
     yield f"{deaths} deaths, and a whole checkpoint after each"
 
 
@@ -283,7 +240,7 @@ def _judge_deaths(
     save: Callable[..., object], newest: Callable[..., object], disk: Disk, old: Checkpoint | None, new: Checkpoint,
     before: str,
 ) -> int:  # fmt: skip
-    """Let `save` die wherever it acts on the disk; who died once saves the step again, and dies once more.
+    """Let `save` die wherever it acts on the disk, and then save the step again; return how many deaths there were.
 
     Args:
         save: the learner's.
@@ -291,29 +248,23 @@ def _judge_deaths(
         disk: as it is before; it stays so.
         old: what `newest` may return until the new one is whole.
         new: the step and its weights.
-        before: the first death, in words; empty before it.
-
-    Returns:
-        How many deaths there were.
+        before: what happened before, in words.
     """
-    whole = copy.deepcopy(disk)
-    whole._dies = None
+    whole, deaths = copy.deepcopy(disk), 0
     _save(save, whole, *new, before)
     _judge_newest(newest, whole, [new], f"{before}after step {new[0]} was saved")
-    dead, deaths = [], 0
     for action, numbers in enumerate(whole.actions[len(disk.actions) :], len(disk.actions)):
         for there in range(len(numbers) + 1 if numbers is not None else 1):
             one, deaths = copy.deepcopy(disk), deaths + 1
             one._dies = action, there
             with contextlib.suppress(Died):
                 _save(save, one, *new, before)
-            one._dies, one.actions = None, []
+            one._dies = None
             act = "before a replace or a delete" if numbers is None else f"when {there} of {len(numbers)} were written"
             where = f"{before}save(disk, {new[0]}, {new[1]}) died {act}; "
-            found = _judge_newest(newest, one, [old, new], f"{where}after this")
-            dead.append((one, found, where))
-    for one, found, where in dead if not before else ():  # after all that die once: the simplest case is told
-        deaths += _judge_deaths(save, newest, one, found, new, where)
+            _judge_newest(newest, one, [old, new], f"{where}after this")
+            _save(save, one, *new, where)
+            _judge_newest(newest, one, [new], f"{where}after the step was saved again")
     return deaths
 
 
@@ -324,9 +275,7 @@ def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, bef
         raise checks.NotYet(f"save(disk, {step}, {weights}) changed the list of weights to {given}; work on a copy")
 
 
-def _judge_newest(
-    newest: Callable[..., object], disk: Disk, expected: Sequence[Checkpoint | None], when: str
-) -> Checkpoint | None:
+def _judge_newest(newest: Callable[..., object], disk: Disk, expected: Sequence[Checkpoint | None], when: str) -> None:
     """Ask a copy of the disk, as a new process knows the old one's variables as little as its disk's identity."""
     answer = checks.answer(newest, copy.deepcopy(disk), who=f"{when}, newest(disk)")
     if answer is ...:
@@ -338,7 +287,7 @@ def _judge_newest(
     for one in expected:
         close = came and one and came[0] == one[0] and len(came[1]) == len(one[1])
         if came is one is None or (close and np.allclose(came[1], one[1], rtol=1e-6, atol=0)):
-            return one
+            return
     raise checks.NotYet(
         f"{when}, newest(disk): expected {' or '.join(dict.fromkeys(map(str, expected)))}, actual {came}"
     )

@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,13 +136,12 @@ def runner(file: str) -> Runner:
     return lambda images: session.run(None, {name: images})[0]
 
 
-def profile(file: str, images: np.ndarray, runs: int) -> list[dict]:
-    """Return the events of ONNX Runtime's profile of so many runs on the processor.
+def busiest_operators(file: str, images: np.ndarray) -> str:
+    """Return the two operators of an ONNX file that take most of the time on the processor, with their shares of it.
 
     Args:
-        file: the path of an ONNX file.
-        images: its input.
-        runs: how many.
+        file: its path.
+        images: of one run; five are profiled, after one that is not counted.
     """
     import onnxruntime as ort
 
@@ -152,36 +150,25 @@ def profile(file: str, images: np.ndarray, runs: int) -> list[dict]:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = ort.InferenceSession(file, options, providers=[CPU])
-        for _ in range(runs):
+        for _ in range(6):
             session.run(None, {session.get_inputs()[0].name: images})
-        return json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-
-
-def busiest_operators(file: str, images: np.ndarray, most: int = 2) -> str:
-    """Return the operators of an ONNX file that take most of the time on the processor, with their shares of it.
-
-    Args:
-        file: its path.
-        images: of one run; five are profiled, after one that is not counted.
-        most: how many operators to name.
-    """
-    nodes = [event for event in profile(file, images, runs=6) if event["cat"] == "Node"]
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    nodes = [event for event in events if event["cat"] == "Node"]
     took: Counter[str] = Counter()
     for node in nodes[len(nodes) // 6 :]:
         took[node["args"]["op_name"]] += node["dur"]
-    whole = took.total()
-    return ", ".join(f"{operator} {time / whole:.0%}" for operator, time in took.most_common(most))
+    return ", ".join(f"{operator} {time / took.total():.0%}" for operator, time in took.most_common(2))
 
 
-def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, batch: int = RUN_BATCH) -> np.ndarray:
-    """Run many images in batches.
+def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:
+    """Run many images in batches of RUN_BATCH.
 
     Args:
         run: from images to an array with a row for each.
         images: (n, 28, 28, 1).
-        batch: images at once.
     """
-    return np.concatenate([np.asarray(run(images[at : at + batch])) for at in range(0, len(images), batch)])
+    starts = range(0, len(images), RUN_BATCH)
+    return np.concatenate([np.asarray(run(images[start : start + RUN_BATCH])) for start in starts])
 
 
 # ---------------------------------------------------------------------------------------------- a figure
@@ -214,7 +201,7 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
 # ---------------------------------------------------------------------------------------------- exercises
 
 
-def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) -> list[dict]:
+def _make_events(nodes: Sequence[tuple[str, str, int]], session: Sequence[int]) -> list[dict]:
     """Return events as a profile has them.
 
     Args:
@@ -230,53 +217,45 @@ def make_events(*nodes: tuple[str, str, int], session: Sequence[int] = (9000,)) 
     return events + [{"cat": "Session", "name": "model_run", "dur": dur, "args": {}} for dur in session[1:]]
 
 
-def right_shares(events: Sequence[Event]) -> dict[str, float]:
-    """Return the percent of the nodes' time that each provider took."""
-    took: dict[str, float] = {}
+def _right_shares(events: Sequence[Event]) -> dict[str, float]:
+    took: Counter[str] = Counter()
     for event in events:
         if event["cat"] == "Node":
-            provider = event["args"]["provider"]
-            took[provider] = took.get(provider, 0) + event["dur"]
-    whole = sum(took.values())
-    return {provider: 100 * time / whole for provider, time in took.items()}
+            took[event["args"]["provider"]] += event["dur"]
+    return {provider: 100 * time / took.total() for provider, time in took.items()}
+
+
+def _of_nodes(shares: Callable[[list[dict]], object]) -> Callable[[list, list], object]:
+    """Return a function that makes a profile's events of nodes and of the session's times, and rounds the shares."""
+
+    def shares_of(nodes: list[tuple[str, str, int]], session: list[int]) -> object:
+        events = _make_events(nodes, session)
+        answer = shares(given := copy.deepcopy(events))
+        if given != events:
+            raise checks.NotYet(f"for the nodes {nodes[:6]} it changed the events that it got.")
+        if not isinstance(answer, Mapping):
+            return answer
+        return {str(provider): float(np.round(share, 6)) for provider, share in answer.items()}
+
+    return shares_of
 
 
 @checks.verdict
 def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[str]:
     """Lesson 10, exercise 2: the percent of the nodes' time that each provider took, from a profile's events."""
-    rng = np.random.default_rng()
-    cuda, names = "CUDAExecutionProvider", ["CUDAExecutionProvider", CPU, "DmlExecutionProvider"]
-    made = [
-        make_events(("Conv", cuda, 300), ("Softmax", CPU, 100)),
-        make_events(("Conv", CPU, 250)),
-        make_events(("Conv", cuda, 300), ("MemcpyToHost", cuda, 50), ("TopK", CPU, 450), ("Conv", cuda, 200)),
-        make_events(("Conv", cuda, 1), ("Softmax", CPU, 2), session=(5, 70, 900)),
-        make_events(session=(10, 20)),
-        make_events(("Conv", CPU, 0), ("Gemm", cuda, 7)),
-        make_events(("Conv", CPU, 300), ("Gemm", CPU, 300), ("Relu", cuda, 300), ("Conv", CPU, 100)),  # equal times
-    ]
-    for _ in range(15):
-        count = int(rng.integers(1, 12))
-        drawn = zip(rng.choice(["Conv", "Gemm", "Relu"], count), rng.choice(names, count), strict=True)
-        nodes = [(str(operator), str(provider), int(rng.integers(1, 900))) for operator, provider in drawn]
-        made.append(make_events(*nodes, session=[int(one) for one in rng.integers(1, 5000, 3)]))
-    for events in made:
-        expected, given = right_shares(events), copy.deepcopy(events)
-        nodes = [(e["args"]["op_name"], e["args"]["provider"], e["dur"]) for e in events if e["cat"] == "Node"]
-        where = f"for nodes (operator, provider, time) {nodes[:6]} and events of the session"
-        actual = checks.answer(learner, given, who=f"{where} it")
-        if events is made[0] and (actual is None or actual is ...):
-            raise checks.NotDone(
-                f"shares returned {actual!r}. (It is `return` that hands an answer back, not `print`.)"
-            )
-        if given != events:
-            raise checks.NotYet(f"{where} it changed the events that it got.")
-        if not isinstance(actual, Mapping):
-            raise checks.NotYet(f"{where} expected a dictionary, came {type(actual).__name__}")
-        same = set(actual) == set(expected) and all(isinstance(one, Real | np.ndarray) for one in actual.values())
-        if not same or not all(np.allclose(actual[one], expected[one], rtol=1e-6, atol=1e-9) for one in expected):
-            raise checks.NotYet(f"{where} expected {expected}, came {dict(actual)}")
-    yield f"{len(made)} profiles"
+    cuda = "CUDAExecutionProvider"
+
+    def cases(rng: np.random.Generator) -> Iterator[tuple]:
+        yield [("Conv", cuda, 300), ("Softmax", CPU, 100)], [9000]
+        yield [("Conv", CPU, 250)], [9000]
+        yield [("Conv", CPU, 300), ("Gemm", CPU, 300), ("Relu", cuda, 300), ("Conv", CPU, 100)], [5, 70, 900]
+        yield [], [10, 20]
+        for count in range(1, 12):
+            drawn = zip(rng.choice(["Conv", "Gemm", "Relu"], count), rng.choice([cuda, CPU], count), strict=True)
+            nodes = [(str(operator), str(provider), int(rng.integers(1, 900))) for operator, provider in drawn]
+            yield nodes, rng.integers(1, 5000, 3).tolist()
+
+    yield checks.judge_function(_of_nodes(learner), _of_nodes(_right_shares), cases)
 
 
 def app_pictures(images: np.ndarray) -> np.ndarray:
@@ -292,16 +271,8 @@ def app_pictures(images: np.ndarray) -> np.ndarray:
 def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 10, exercise 1: an app's pictures, as the network wants them; to the last byte."""
     rng = np.random.default_rng()
-    digit = np.zeros((3, 28, 28), "uint8")
-    digit[0, 4:24, 13:16], digit[1, 12:15, 5:20], digit[2, 6:22, 6:22] = 255, 200, 100
-    grey = rng.integers(40, 180, (5, 28, 28)).astype("uint8")  # neither paper nor full ink
-    tried = [
-        digit,
-        digit[:1],
-        grey,
-        rng.integers(0, 256, (7, 28, 28), "uint8"),
-        rng.integers(0, 256, (28, 28, 28), "uint8"),
-    ]
+    tried = [rng.integers(40, 180, (5, 28, 28), "uint8")]  # neither paper nor full ink
+    tried += [rng.integers(0, 256, (count, 28, 28), "uint8") for count in (7, 1, 28)]
     for images in tried:
         given, expected = app_pictures(images), images[..., None]
         before, where = given.copy(), f"for {len(images)} picture{'s' * (len(images) > 1)}"
@@ -312,10 +283,9 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
             raise checks.NotYet(f"{where} expected a NumPy array, came {type(actual).__name__}")
         if np.array_equal(given, before) and np.array_equal(actual, before.reshape(-1, 28, 28, 1).astype("uint8")):
             raise checks.NotDone("this is what you were given: it runs, and its faults are still there.")
-        if actual.shape != expected.shape:
-            raise checks.NotYet(f"{where} expected the shape {expected.shape}, came {actual.shape}.")
-        if actual.dtype != np.uint8:
-            raise checks.NotYet(f"{where} expected the type uint8, came {actual.dtype}.")
+        if actual.shape != expected.shape or actual.dtype != np.uint8:
+            came = f"{actual.shape} and {actual.dtype}"
+            raise checks.NotYet(f"{where} expected the shape {expected.shape} and the type uint8, came {came}.")
         if not np.array_equal(given, before):
             raise checks.NotYet(f"{where} it changed the pictures that it got; work on a copy.")
         if (wrong := np.argwhere(actual != expected)).size:
@@ -361,35 +331,28 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
     tried += [[-63.5, 0.0, 191.5]]  # both ends are rounded away from 0: one byte too many
     tried += [list(rng.normal(rng.uniform(-2, 2), rng.uniform(0.1, 5), 400)) for _ in range(12)]
     tried += [list(np.maximum(rng.normal(0, 3, 400), 0)), list(rng.uniform(2, 3, 400)), list(-rng.uniform(2, 3, 400))]
-    for number, numbers in enumerate(tried):
+    for numbers in tried:
         values = np.array(numbers, "float32")
         scale, zero, quantised = onnx_quantise(values)
-        exact = np.float64(-min(values.min(), 0)) / scale
-        ends = f"{values.min():.3g} to {values.max():.3g}"
-        shown = f"np.array({numbers})" if len(numbers) < 6 else f"{len(values)} values, {ends}"
-        where, before = f"for {shown}", values.copy()
-        actual = checks.answer(learner, values, who=f"{where} it")
+        tie = abs(np.float64(-min(values.min(), 0)) / scale % 1 - 0.5) < 1e-3  # of the zero point
+        ends = f"{len(values)} values, {values.min():.3g} to {values.max():.3g}"
+        where = f"for {checks.short(values) if len(values) < 6 else ends}"
+        actual = checks.answer(learner, values.copy(), who=f"{where} it")
         if actual is ... or actual is None or (isinstance(actual, tuple) and any(one is ... for one in actual)):
-            if number:
-                raise checks.NotYet(f"{where} quantise returned {actual!r}.")
             raise checks.NotDone(f"quantise returned {actual!r}. (It is `return` that hands an answer back.)")
-        if not isinstance(actual, tuple | list) or len(actual) != 3:
-            raise checks.NotYet(f"{where} expected three things, scale, zero point, bytes; came {_brief(actual)}")
-        if not np.array_equal(values, before):
-            raise checks.NotYet(f"{where} it changed the array that it got.")
-        its_scale, its_zero, its_bytes = actual
-        if not isinstance(its_scale, Real | np.ndarray) or not np.allclose(its_scale, scale, rtol=1e-4, atol=0):
-            raise checks.NotYet(f"{where} expected the scale {scale:.6g}, came {_brief(its_scale)}")
-        if not _whole(its_zero):
-            raise checks.NotYet(f"{where} expected a whole number as zero point, came {_brief(its_zero)}")
-        tie = abs(exact % 1 - 0.5) < 1e-3
-        if abs(int(its_zero) - zero) > tie:
-            raise checks.NotYet(f"{where} expected the zero point {zero}, came {_brief(its_zero)}")
-        its_bytes = np.asarray(its_bytes)
-        if its_bytes.shape != quantised.shape:
-            raise checks.NotYet(f"{where} expected {quantised.shape[0]} bytes, came the shape {its_bytes.shape}")
-        if its_bytes.dtype != np.uint8:
-            raise checks.NotYet(f"{where} expected bytes of the type uint8, came {its_bytes.dtype}")
+        try:
+            its_scale, its_zero, its_bytes = actual
+            its_scale, its_zero, its_bytes = float(its_scale), float(its_zero), np.asarray(its_bytes)
+        except (TypeError, ValueError):
+            expected = "three things, scale, zero point, bytes"
+            raise checks.NotYet(f"{where} expected {expected}; came {checks.short(actual)}") from None
+        if not np.isclose(its_scale, scale, rtol=1e-4, atol=0):
+            raise checks.NotYet(f"{where} expected the scale {scale:.6g}, came {its_scale:.6g}")
+        if not abs(its_zero - zero) <= tie:
+            raise checks.NotYet(f"{where} expected the zero point {zero}, came {its_zero:.6g}")
+        if its_bytes.shape != quantised.shape or its_bytes.dtype != np.uint8:
+            came = f"the shape {its_bytes.shape} and the type {its_bytes.dtype}"
+            raise checks.NotYet(f"{where} expected {quantised.size} bytes of the type uint8, came {came}")
         away = abs(its_bytes.astype(int) - quantised.astype(int)) - tie
         if (away > 1).any() or (away == 1).mean() > 0.02:
             at = int(away.argmax())
@@ -398,16 +361,3 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
                 f"expected the byte {quantised[at]}, came {its_bytes[at]}"
             )
     yield f"{len(tried)} arrays, against ONNX Runtime"
-
-
-def _whole(number: object) -> bool:
-    """Whether a zero point is a whole number, be it Python's, NumPy's, or a float without a fraction."""
-    try:
-        return isinstance(number, Integral) or (np.ndim(number) == 0 and float(number).is_integer())
-    except (TypeError, ValueError):
-        return False
-
-
-def _brief(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 100 else text[:97] + "..."

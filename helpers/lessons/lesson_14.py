@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,27 +22,18 @@ if TYPE_CHECKING:
     from IPython.display import Image
     from matplotlib.axes import Axes
 
-PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"  # of the page: tests/test_browser_gpu.py takes it
+# The page, as tests/test_browser_gpu.py takes it, with the caption drawn above it.
+PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"
 CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
-CAPTION_SIZE = 16  # pixels
 SECONDS = 60.0  # for a whole verdict
 
 
 def drawn_digit() -> Image:
     """Return the picture of lesson 14b's page with a digit that was drawn by hand; it says that it is a stored one."""
     from IPython.display import Image
-    from PIL import Image as Pixels
-    from PIL import ImageDraw, ImageFont
 
-    taken = Pixels.open(PICTURE).convert("RGB")
-    framed = Pixels.new("RGB", (taken.width, taken.height + 2 * CAPTION_SIZE), "white")
-    framed.paste(taken, (0, 2 * CAPTION_SIZE))
-    font = ImageFont.load_default(CAPTION_SIZE)
-    ImageDraw.Draw(framed).text((4, CAPTION_SIZE // 3), CAPTION, fill="#a00000", font=font)
-    written = io.BytesIO()
-    framed.quantize(64).save(written, "png", optimize=True)
     alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
-    return Image(data=written.getvalue(), format="png", alt=alt)
+    return Image(filename=str(PICTURE), alt=alt)
 
 
 # ---------------------------------------------------------------------------------------------- a sum in rounds
@@ -95,32 +85,6 @@ def _draw_lanes(axes: Axes, here: int) -> None:
     axes.text(-0.8, 0.55, "invocation", ha="right", va="center", fontsize=8, color=GREY)
     axes.set(xlim=(-2.4, LANES - 0.4), ylim=(-5.2, 0.8))
     axes.axis("off")
-
-
-def played(order: Iterable[int], barriers: bool) -> int:
-    """Play the six rounds of the sum of 64 ones in Python; return what element 0 holds at the end.
-
-    Args:
-        order: of the 64 invocations: each runs as far as it can, then comes the next one.
-        barriers: whether each waits for all others after a round.
-    """
-    near, order, steps = np.ones(judge.GROUP, int), list(order), (32, 16, 8, 4, 2, 1)
-    turns = itertools.product(steps, order) if barriers else ((step, me) for me in order for step in steps)
-    for step, me in turns:
-        if me < step:
-            near[me] += near[me + step]
-    return int(near[0])
-
-
-def orders() -> Table:
-    """Return a table: what the sum of 64 ones is in several orders, with barriers and without."""
-    named = {
-        "63 first, then 62, ... 0 last": range(judge.GROUP - 1, -1, -1),
-        "0 first, then 1, ... 63 last": range(judge.GROUP),
-        "1 first, then 2, ... 63, and 0 last": [*range(1, judge.GROUP), 0],
-    }
-    rows = [(words, played(order, True), played(order, False)) for words, order in named.items()]
-    return Table(rows, ("who runs first", "sum of 64 ones with barriers", "without"))
 
 
 # ---------------------------------------------------------------------------------------------- what luck hides
