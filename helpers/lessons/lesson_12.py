@@ -18,7 +18,7 @@ import numpy as np
 from helpers.compute import opencl, processes
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotYet
-from helpers.measure.plots import RED, SKY, figure, show
+from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -148,8 +148,8 @@ BRANCHES = {  # of the lesson's kernel `turn`: who takes them, from the local id
 }
 
 
-def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str, object]) -> None:
-    """Run the lesson's kernel `turn` with each branch in a process of its own, and draw which elements came out wrong.
+def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str, object]) -> Table:
+    """Run the lesson's kernel `turn` with each branch in a process of its own; return which elements came out wrong.
 
     Args:
         run: what `apart` returned.
@@ -160,32 +160,18 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     me, group = x % 256, x // 256
     with ThreadPoolExecutor(AT_ONCE) as pool:
         fates = pool.map(lambda one: run(source.replace("BRANCH", one), 512, 256, [x, np.full_like(x, -9)]), BRANCHES)
-        rows = dict(zip(BRANCHES, fates, strict=True))
-    with figure(7.5, 0.62 * len(rows) + 1.2) as (drawn, axes):
-        words, title = [], "A barrier in a branch. Blue: right. Hatched: wrong."
-        for place, (branch, came) in enumerate(rows.items()):
+        rows = []
+        for branch, came in zip(BRANCHES, fates, strict=True):
             taken = BRANCHES[branch](me, group)
             legal = "legal" if (taken.reshape(-1, 256) == taken[::256, None]).all() else "not legal"
             actual = np.array(re.findall(r"-?\d+", came) if came.startswith("no error") else [], np.int32)
-            told, inside = "no result", came
             if len(actual) == len(x):
                 wrong = actual != np.where(taken, 256 * group + (me + 1) % 256, -9)
-                told, inside = f"{wrong.sum()} of {len(x)} wrong" if wrong.any() else "all right", ""
-                axes.barh(place, len(x), height=0.7, color=SKY)
-                first, end = np.flatnonzero(np.diff(np.r_[False, wrong, False])).reshape(-1, 2).T
-                axes.barh(np.full(len(first), place), end - first, left=first, height=0.7, color=RED, hatch="//",
-                          edgecolor="black", lw=0.6)  # fmt: skip
-            axes.text(len(x) / 2, place, textwrap.fill(inside, 30), ha="center", va="center", fontsize=9,
-                      backgroundcolor="white" if inside else "none")  # fmt: skip
-            guess = f" (you: {predictions[branch]})" if predictions.get(branch) else ""
-            axes.annotate(f"{legal}{guess}\n{told}", (len(x), place), xytext=(7, 0), textcoords="offset points",
-                          va="center", fontsize=9)  # fmt: skip
-            words.append(f"{branch}: {legal}, {inside or told}")
-        axes.axvline(256, color="black", ls="--", lw=1)
-        axes.set(yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5), title=title, xlim=(0, len(x)),
-                 xticks=(0, 200, 256, 456, 512), xlabel="element; dashed: here the second group begins")  # fmt: skip
-        axes.set_yticklabels(rows, fontsize=9, family="monospace")
-    show(drawn, f"{title} {'; '.join(words)}.")
+                edges = np.flatnonzero(np.diff(np.r_[False, wrong, False])).reshape(-1, 2)
+                places = ", ".join(f"{first} to {end - 1}" for first, end in edges[:3])
+                came = f"{wrong.sum()} of {len(x)} wrong: {places}" if places else "all right"
+            rows.append((branch, predictions.get(branch) or "", legal, came))
+    return Table(rows, ("branch", "you", "by the standard", f"elements of out, 0 to {len(x) - 1}"))
 
 
 # -------------------------------------------------------------------------------------------- the six broken programs

@@ -1,4 +1,4 @@
-"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, the picture of a sum, and what luck hides."""
+"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, and what luck hides."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from helpers import ROOT
 from helpers.compute import webgpu
 from helpers.judge import checks
 from helpers.lessons import lesson_14_judge as judge
-from helpers.measure.plots import BLUE, GREEN, GREY, RED, figure, show
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import wgpu
     from IPython.display import Image
-    from matplotlib.axes import Axes
 
 # The page, as tests/test_browser_gpu.py takes it, with the caption drawn above it.
 PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"
@@ -34,57 +32,6 @@ def drawn_digit() -> Image:
 
     alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
     return Image(filename=str(PICTURE), alt=alt)
-
-
-# ---------------------------------------------------------------------------------------------- a sum in rounds
-
-LANES = 8  # invocations in the picture; the lesson has 64
-
-
-def draw_rounds() -> None:
-    """Draw a sum of eight numbers in three rounds: with all eight at each barrier, and with three who left early."""
-    titles = ("All 8 reach each barrier", "5, 6 and 7 have no number,\nand left before the first barrier")
-    with figure(8.2, 4.6, ncols=2) as (drawn, panels):
-        for axes, title, here in zip(panels, titles, (LANES, 5), strict=True):
-            _draw_lanes(axes, here)
-            axes.set_title(title, fontsize=10)
-        show(drawn, "Two panels. Left: eight numbers 1; in round one invocations 0 to 3 add what lies 4 further on, in "
-             "round two 0 and 1 add what lies 2 further on, in round three 0 adds its neighbour: 2, 4, 8. After the "
-             "copy and after each round lies a barrier, reached by all 8. Right: 5, 6 and 7 are gone; the first "
-             "barrier has three empty places, and 0 to 4 wait there for ever.")  # fmt: skip
-
-
-def _draw_lanes(axes: Axes, here: int) -> None:
-    """Draw the rounds from above to below, as far as they come with so many invocations of the eight."""
-    values, level = np.ones(LANES, int), 0.0
-    for step in (0, 4, 2, 1):  # 0: the copy
-        for me in range(LANES):
-            takes_part = me < here and (me < step or not step)
-            if me < step:
-                values[me] += values[me + step]
-                axes.annotate("", (me, level + 0.28), (me + step, level + 1.32),
-                              arrowprops={"arrowstyle": "->", "color": BLUE, "shrinkA": 0, "shrinkB": 0})  # fmt: skip
-            label = str(values[me]) if me < here or step else "gone"
-            axes.text(me, level, label, ha="center", va="center", fontsize=10 if me < here else 7,
-                      color="black" if takes_part or me < 2 * step else GREY,
-                      bbox={"boxstyle": "round", "fc": "white", "ec": BLUE if takes_part else GREY})  # fmt: skip
-            if not step:
-                axes.text(me, level + 0.55, str(me), ha="center", va="center", fontsize=8, color=GREY)
-        bar = level - 0.62
-        if step != 1:
-            axes.text(-0.8, bar, "barrier", ha="right", va="center", fontsize=9, color=GREEN if here == LANES else RED)
-            for me in range(LANES):
-                axes.plot([me - 0.45, me + 0.45], [bar, bar], color=GREEN if me < here else RED,
-                          lw=4 if me < here else 1.5, ls="-" if me < here else ":")  # fmt: skip
-        axes.text(-0.8, level, f"step {step}" if step else "copy", ha="right", va="center", fontsize=9)
-        level -= 1.6
-        if here < LANES:
-            axes.text(3.5, level + 0.5, "0 to 4 wait here for ever:\nthe barrier opens when 8 have come",
-                      ha="center", va="top", fontsize=9, color=RED)  # fmt: skip
-            break
-    axes.text(-0.8, 0.55, "invocation", ha="right", va="center", fontsize=8, color=GREY)
-    axes.set(xlim=(-2.4, LANES - 0.4), ylim=(-5.2, 0.8))
-    axes.axis("off")
 
 
 # ---------------------------------------------------------------------------------------------- what luck hides
