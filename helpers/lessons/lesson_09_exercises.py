@@ -166,16 +166,14 @@ class Disk:
 
     def replace(self, old: str, new: str) -> None:
         """Give a list a new name, in one moment, as `os.replace` does; what had that name is gone."""
-        if str(old) not in self._kept:
-            raise FileNotFoundError(f"the disk has no {old!r}")
+        self.read(old)
         if self._begins(None):
             raise Died
         self._kept[str(new)] = self._kept.pop(str(old))
 
     def delete(self, name: str) -> None:
         """Forget a name and what was written there."""
-        if str(name) not in self._kept:
-            raise FileNotFoundError(f"the disk has no {name!r}")
+        self.read(name)
         if self._begins(None):
             raise Died
         del self._kept[str(name)]

@@ -21,7 +21,6 @@ from helpers.compute import processes
 from helpers.doctor.packages import owners
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
-from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
 
 # ---------------------------------------------------------------------------------- both sittings: who of many is it?
 
@@ -248,37 +247,6 @@ def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndar
     """Lesson 13, exercise 3: of each training the cause, and what the experiment for this cause printed."""
     parts, judge = ("cause", "number"), functools.partial(_judge_one, OF_TRAINING)
     yield checks.judge_diagnosis(diagnosis, trainings(x, y), parts, "trainings", judge)
-
-
-# ----------------------------------------------------------------------------------------- first sitting: its figures
-
-
-def gradients(values: np.ndarray, scale: float, title: str) -> None:
-    """Draw how large numbers are, as they are and scaled, and which of them float16 makes 0.
-
-    Args:
-        values: numbers, float32.
-        scale: by which they are multiplied in the lower panel.
-        title: the message of the figure.
-    """
-    sizes = np.log10(np.abs(values[values != 0]).astype(float))
-    smallest, largest = np.log10(2.0**-25), np.log10(65520)  # below the first it rounds to 0, from the second to inf
-    bins, words = smallest + 0.25 * np.arange(-24, 55), []  # an edge where numbers are lost
-    with figure(7.5, 4.2, nrows=2, sharex=True, sharey=True) as (drawn, axes):
-        for panel, factor, name in ((axes[0], 1.0, "as they are"), (axes[1], scale, f"multiplied by {scale:,.0f}")):
-            moved = sizes + np.log10(factor)
-            panel.hist(moved[moved > smallest], bins, color=BLUE, label="kept")
-            panel.hist(moved[moved <= smallest], bins, color=ORANGE, hatch="//", edgecolor="white", label="become 0")
-            for edge in (smallest, largest):
-                panel.axvline(edge, color=GREY, ls="--", lw=1.2)
-            words.append(f"{name}: {(moved <= smallest).mean():.1%} become 0 in float16")
-            panel.set_title(words[-1], fontsize=10)
-        axes[1].set(xticks=range(-14, 7, 2), xlabel="size, as a power of ten; dashed: float16's range", xlim=(-13, 6))
-        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
-    show(
-        drawn, f"{title}. Sizes on a logarithmic scale, between dashed lines what float16 can hold. {'; '.join(words)}."
-    )
 
 
 # ---------------------------------------------------------------------- second sitting: installations that can be lost
