@@ -128,9 +128,11 @@ def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> 
     if kernel.bindings != wanted:
         raise checks.NotYet(f"expected the buffers that were declared, {dict(wanted)}; came {kernel.bindings}.")
     plain = webgpu.without_comments(source)
-    size = re.search(r"@workgroup_size\s*\(([^)]*)\)", plain)
-    if not size or not re.fullmatch(rf"\s*{GROUP}[ui]?\s*(,\s*1[ui]?\s*){{0,2}},?\s*", size[1]):
-        raise checks.NotYet(f"expected @workgroup_size({GROUP}), came @workgroup_size({size[1] if size else ''}).")
+    constants = dict(re.findall(r"\bconst\s+(\w+)[\s:ui32]*=\s*(\d+[ui]?)\s*;", plain))
+    size = "".join(re.findall(r"@workgroup_size\s*\(([^)]*)\)", plain))
+    numbers = re.sub(r"\w+", lambda word: constants.get(word[0], word[0]), size)
+    if not re.fullmatch(rf"\s*{GROUP}[ui]?\s*(,\s*1[ui]?\s*){{0,2}},?\s*", numbers):
+        raise checks.NotYet(f"expected @workgroup_size({GROUP}), came @workgroup_size({size}).")
     return kernel
 
 
