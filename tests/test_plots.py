@@ -11,9 +11,8 @@ from PIL import Image
 
 from helpers import errors, tile
 from helpers.compute import opencl
-from helpers.doctor import monitor
 from helpers.judge import checks, trace
-from helpers.lessons import lesson_00, lesson_01, lesson_02, lesson_03, lesson_08
+from helpers.lessons import lesson_01, lesson_02, lesson_03
 from helpers.measure import plots, tables, timing
 from helpers.measure.timing import Measurement
 
@@ -40,12 +39,6 @@ def draw_digits():
     image = np.zeros((28, 28), np.uint8)
     image[4:24, 12:16] = 255
     plots.digits(np.stack([image] * 20), np.ones(20, np.uint8), "ones")
-
-
-def draw_idle_and_busy():
-    phases, none = ("idle", "idle", "busy", "busy"), (None,) * 4
-    samples = monitor.Samples("test", "a test", (0, 1, 2, 3), phases, (1.0, 2.0, 90.0, None), none)
-    lesson_00.curves({"some device": samples}, "percent")
 
 
 def draw_work_items():
@@ -76,16 +69,11 @@ RUNS = {
     ("draw", "words"),
     [
         (draw_digits, ["ones", "20 handwritten digits"]),
-        (draw_idle_and_busy, ["some device", "before, during and after"]),
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
         (draw_time_against_size, ["NumPy", "device", "elements"]),
         (
             lambda: plots.timeline(RUNS, "who waits?"),
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
-        ),
-        (
-            lambda: lesson_08.speed_up({"fast link": [1, 1.9, 2.7], "slow": [1, 0.5]}, "computed"),
-            ["computed", "fast link: 2.7 with 3", "slow: 0.5 with 2"],
         ),
         (draw_rounds, ["two rounds", "Round 1: 32 loads, each used 4 times", "Round 2: 32 loads, each used 4 times"]),
         (
@@ -105,11 +93,6 @@ def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
     assert 600 <= picture.width <= 1000
     assert len(picture.convert("RGB").getcolors(1 << 20)) > 3  # something is drawn
     assert all(word in alt for word in words)
-
-
-def test_busy_is_each_devices_share_of_the_whole_run():
-    assert plots.busy(RUNS["whole"]) == pytest.approx({"CPU:0": 0.4, "CPU:1": 0.6})
-    assert plots.busy(RUNS["parts"]) == pytest.approx({"CPU:0": 1.0, "CPU:1": 2 / 3})
 
 
 def test_a_timeline_shows_work_where_it_was_done(shown):

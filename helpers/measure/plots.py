@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -73,18 +73,11 @@ def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10
     show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
 
 
-def three_digits(value: float) -> str:
-    """Return a number with three significant digits, without an exponent below a million: 0.238, 26.8, 1,200."""
-    return f"{float(f'{value:.3g}'):,g}"
-
-
 def speeds(
     ways: Mapping[str, tuple[float, float, float]],
     title: str,
     xlabel: str,
     *,
-    logarithmic: bool = False,
-    number: Callable[[float], str] = three_digits,
     colours: Mapping[str, str] | None = None,
     notes: Mapping[str, str] | None = None,
     line: tuple[str, float] | None = None,
@@ -95,8 +88,6 @@ def speeds(
         ways: for each way the lower quartile, the median and the upper quartile.
         title: the message of the figure, with the device.
         xlabel: what is drawn, with its unit.
-        logarithmic: points on a logarithmic axis; otherwise bars from 0.
-        number: how a value is written.
         colours: for each way; blue where there is none.
         notes: for each way what stands behind its number.
         line: a value to compare with, drawn as a dashed line, and its name before it.
@@ -106,14 +97,14 @@ def speeds(
     """
     colours, notes, words = colours or {}, notes or {}, []
     values = [value for quartiles in ways.values() for value in quartiles] + ([line[1]] if line else [])
+
+    def number(value: float) -> str:  # three significant digits: 0.238, 26.8, 1,200
+        return f"{float(f'{value:.3g}'):,g}"
+
     height = 1.4 + sum(0.2 + 0.2 * len(name.splitlines()) for name in ways)
     with figure(7.5, height) as (drawn, axes):
         for place, (name, (low, middle, high)) in enumerate(ways.items()):
-            look = {"color": colours.get(name, BLUE)}
-            if logarithmic:
-                axes.plot(middle, place, "o", ms=8, **look)
-            else:
-                axes.barh(place, middle, height=0.65, **look)
+            axes.barh(place, middle, height=0.65, color=colours.get(name, BLUE))
             axes.plot([low, high], [place, place], color="black", lw=1.5, marker="|", ms=8)
             axes.annotate(number(middle) + notes.get(name, ""), (max(high, middle), place), xytext=(7, 0),
                           textcoords="offset points", va="center", fontsize=9,
@@ -125,28 +116,20 @@ def speeds(
         marks = f"black: middle half of the runs{f'; dashed: {line[0]}' if line else ''}"
         axes.set(yticks=range(len(ways)), ylim=(len(ways) - 0.4, -0.6), xlabel=xlabel)
         axes.set_yticklabels(list(ways), fontsize=9)
-        if logarithmic:
-            axes.set(xscale="log", xlim=(min(values) / 2, 5 * max(values)))
-            axes.xaxis.set_major_formatter(lambda value, _: number(value))
-            axes.xaxis.set_minor_formatter("")
-        else:
-            axes.set_xlim(0, 1.18 * max(values))
+        axes.set_xlim(0, 1.18 * max(values))
         axes.grid(axis="y", visible=False)
         drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
         drawn.supxlabel(marks, fontsize=9, x=0.99, ha="right")
     return drawn, f"{title}. {xlabel}: {'; '.join(words)}."
 
 
-def time_against_size(
-    series: Mapping[str, Sequence[tuple[int | str, Measurement]]], title: str, xlabel: str, logarithmic: bool = True
-) -> None:
-    """Draw time against size, each point with the quartiles of its runs.
+def time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
+    """Draw time against size, both axes logarithmic, each point with the quartiles of its runs.
 
     Args:
         series: for each line its points: the size and what was measured there.
         title: the message of the figure.
         xlabel: what the size counts.
-        logarithmic: both axes; otherwise the time begins at 0, and a size may be a text.
     """
     looks = ((ORANGE, "o", "-"), (BLUE, "s", "-"), (SKY, "^", "--"), (GREEN, "D", "--"))
     words = []
@@ -157,44 +140,21 @@ def time_against_size(
             low, high = zip(*(m.quartiles for _, m in points), strict=True)
             axes.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
             words += [f"{label}, {size}: {duration(m.median)}" for size, m in (points[0], points[-1])]
-        axes.set(xlabel=xlabel, ylabel="time of one run", title=title)
-        if logarithmic:
-            axes.set(xscale="log", yscale="log")
-            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-            axes.minorticks_off()
-        else:
-            axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds) if seconds else "0")
+        axes.set(xlabel=xlabel, ylabel="time of one run", title=title, xscale="log", yscale="log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds))
         axes.legend()
-    scale = ", both axes logarithmic" if logarithmic else ""
-    show(drawn, f"{title} Time against {xlabel}{scale}; bands: middle half of the runs. {'; '.join(words)}.")
-
-
-def _extent(spans: Sequence[tuple[str, str, float, float]]) -> tuple[float, float]:
-    """When the first piece of work began, and how long it took until the last one ended; in seconds."""
-    begin = min(span[2] for span in spans)
-    return begin, max(span[3] for span in spans) - begin
-
-
-def busy(spans: Sequence[tuple[str, str, float, float]]) -> dict[str, float]:
-    """Return for each device the share of the run in which it worked, from 0 to 1.
-
-    Args:
-        spans: pieces of work as `timing.Record` notes them; those of one device do not overlap.
-    """
-    _, whole = _extent(spans)
-    devices = sorted({device for device, *_ in spans})
-    return {
-        device: sum(until - begin for where, _, begin, until in spans if where == device) / whole for device in devices
-    }
+    about = f"{title} Time against {xlabel}, both axes logarithmic; bands: middle half of the runs."
+    show(drawn, f"{about} {'; '.join(words)}.")
 
 
 def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title: str) -> None:
     """Draw what each device did when, one panel a run below the other, all on the same scale.
 
     Args:
-        runs: for each run its pieces of work: the device, what it did, and the seconds at which it began and ended, on
-            any clock.
+        runs: for each run its pieces of work as `timing.Record` notes them: the device, what it did, and the seconds at
+            which it began and ended; those of one device do not overlap.
         title: the message of the figure, with the devices.
     """
     from matplotlib.patches import Patch
@@ -202,20 +162,24 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
     kinds = sorted({what for spans in runs.values() for _, what, _, _ in spans})  # the same colours in each figure
     looks = dict(zip(kinds, ((BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PINK, "xx")), strict=False))
     devices = sorted({device for spans in runs.values() for device, *_ in spans})
-    words = []
+    words, lengths = [], []
     with figure(7.5, (0.42 * len(devices) + 0.45) * len(runs) + 0.9, nrows=len(runs), sharex=True, squeeze=False) as (
         drawn,
         axes,
     ):
         for panel, (name, spans) in zip(axes[:, 0], runs.items(), strict=True):
-            origin, length = _extent(spans)
+            origin = min(begin for _, _, begin, _ in spans)
+            length = max(until for *_, until in spans) - origin
+            lengths.append(length)
+            busy: dict[str, float] = {}
             for device, what, begin, until in spans:
+                busy[device] = busy.get(device, 0) + (until - begin) / length
                 colour, hatch = looks[what]
                 panel.barh(
                     devices.index(device), 1e3 * (until - begin), left=1e3 * (begin - origin), height=0.7,
                     color=colour, hatch=hatch, edgecolor="white", lw=0.8,
                 )  # fmt: skip
-            for device, share in busy(spans).items():
+            for device, share in sorted(busy.items()):
                 words.append(f"{name}, {device}: busy {share:.0%}")
                 panel.annotate(f"busy {share:.0%}", (1e3 * length, devices.index(device)), xytext=(6, 0),
                                fontsize=9, textcoords="offset points", va="center")  # fmt: skip
@@ -223,7 +187,7 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
             panel.set(yticks=range(len(devices)), yticklabels=devices, ylim=(len(devices) - 0.5, -0.5))
             panel.grid(axis="y", visible=False)
         axes[-1, 0].set(xlabel="time since the first piece of work (ms)")
-        axes[-1, 0].set_xlim(0, 1.16e3 * max(_extent(spans)[1] for spans in runs.values()))
+        axes[-1, 0].set_xlim(0, 1.16e3 * max(lengths))
         handles = [
             Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=what)
             for what, (colour, hatch) in looks.items()

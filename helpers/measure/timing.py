@@ -116,7 +116,6 @@ def measure(
     on: object = None,
     repeats: int = 15,
     warmup: int = 2,
-    settle: float = 0.0,
 ) -> Measurement:
     """Time `function()` and wait for the device after every call.
 
@@ -127,20 +126,12 @@ def measure(
         on: the OpenCL command queue that `function` uses, if it uses one.
         repeats: runs that count; at least 3, because a spread needs them.
         warmup: runs before them that do not count (compilation, first allocation, cold caches).
-        settle: seconds to wait before the first run; SETTLE where NumPy multiplied matrices before.
 
     Returns:
         The seconds of every counted run.
     """
-    time.sleep(settle)
-    for _ in range(warmup):
-        synchronise(function(), on)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        synchronise(function(), on)
-        seconds.append(time.perf_counter() - start)
-    return Measurement(label or getattr(function, "__name__", "run"), device, tuple(seconds))
+    label = label or getattr(function, "__name__", "run")
+    return measure_interleaved({label: function}, device, repeats, warmup, on=on)[label]
 
 
 def measure_interleaved(
