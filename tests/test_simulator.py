@@ -8,7 +8,6 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from helpers.commands import execute, lesson_files
@@ -38,12 +37,6 @@ def oclgrind_variables():
 
 
 VARIABLES = oclgrind_variables()
-WATCHED = VARIABLES | {  # slower
-    "OCLGRIND_DATA_RACES": "1",
-    "OCLGRIND_UNIFORM_WRITES": "1",  # races also where all write the same value
-    "OCLGRIND_UNINITIALIZED": "1",
-    "OCLGRIND_NUM_THREADS": "1",  # the messages in the same order each time
-}
 pytestmark = pytest.mark.skipif(not VARIABLES, reason="Oclgrind is not installed: apt install oclgrind")
 SYSTEM = Path("/etc/OpenCL/vendors")  # where drivers are registered on Linux
 CELL_SECONDS = 120
@@ -83,47 +76,6 @@ def test_the_tiny_workload_is_for_tests_and_offered_to_nobody(monkeypatch):
     monkeypatch.setenv(workload.VARIABLE, workload.TINY)
     assert workload.pick(preview=2, lab=3, full=4) == workload.budget(preview=2, lab=3) == 2
     assert workload.TINY not in workload.WORKLOADS
-
-
-# ------------------------------------------------------------------------------------------- kernels, without a finding
-
-MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j: M, N] = +(A[i, k] * B[k, j]); }"
-OPERATIONS = [  # a Tile function, the shapes of its inputs, its blocks (None: chosen for a GPU), the same in NumPy
-    *((MATMUL, ((17, 5), (5, 9)), block, np.matmul) for block in (None, (1, 1), (3, 16), (6, 32))),
-    (MATMUL, ((40, 33), (33, 35)), None, np.matmul),
-    ("function (A[M, N]) -> (S) { S[j: N] = +(A[i, j]); }", ((37, 21),), None, lambda a: a.sum(axis=0)),
-    ("function (A[M, N]) -> (O) { O[i: M] = >(A[i, j]); }", ((37, 21),), None, lambda a: a.max(axis=1)),
-    ("function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }", ((70,),), None, np.cumsum),
-]
-
-
-def tiled(functions):
-    """Run in a process: what each Tile function computes, its blocks, and the work-group of its last kernel."""
-    from helpers import tile
-
-    found = []
-    for source, arrays, block in functions:
-        function = tile.Function(source, tile=block)
-        stages = function.stages(*(array.shape for array in arrays))
-        found.append((function(*arrays), str(stages.tiles), stages.code.kernels[-1].local_size))
-    return found
-
-
-@pytest.mark.slow
-def test_what_tile_computes_on_a_gpu_is_right_and_oclgrind_finds_nothing():
-    rng = np.random.default_rng(0)
-    functions = [
-        (source, [rng.standard_normal(shape, dtype=np.float32) for shape in shapes], block)
-        for source, shapes, block, _ in OPERATIONS
-    ]
-    run = processes.run(tiled, variables=WATCHED, arguments={"functions": functions})
-    assert run.stderr[0] == ""
-    for (source, _, block, reference), (_, arrays, _), (actual, tiles, group) in zip(
-        OPERATIONS, functions, run.result, strict=True
-    ):
-        assert np.allclose(actual, reference(*arrays), rtol=1e-4, atol=1e-4), source
-        if source == MATMUL and block is None:
-            assert "4 (i) x 4 (j) elements a work-item" in tiles and group[:2] == (8, 8)
 
 
 # ------------------------------------------------------------------------------------------------------- whole lessons

@@ -12,7 +12,6 @@ from helpers.compute import opencl
 from helpers.errors import WorkshopError
 from helpers.tile.loops import Flat, Nest
 from helpers.tile.ranges import Affine, Array, Place
-from helpers.tile.syntax import LARGEST
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -106,7 +105,7 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
         return "element-wise"
     if (rows, columns) == (1, 1):
         return "as asked"
-    if (nest.statement.aggregate in "*><" and not nest.full) or any(e.divisor > 1 for e in nest.solved.values()):
+    if nest.statement.aggregate in "*><" and not nest.full:
         return "its points are too irregular"
 
     def preference(candidate: tuple[Place, Place, str, str]) -> tuple:
@@ -127,8 +126,6 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
     shape, indices = list(place.array.shape), list(place.indices)
     del shape[along], indices[along]
     array = Array((-(-wide // columns), *shape, columns))
-    if array.size > LARGEST:
-        return "the panels would be too large"
     panels = Place(f"_panels_{number}", array, (Affine({column: Fraction(1, columns)}), *indices, Affine()), place.at)
     what = f"{rows} ({row}) x {columns} ({column}) elements a work-item"
     text = f"{nest.statement.name}: {what}; {place.tensor} in panels of {columns} columns"

@@ -102,15 +102,8 @@ class Function:
 
     def measure(self, *arrays: np.ndarray, repeats: int = 15, label: str = "") -> timing.Measurement:
         """Time the kernels on these arrays, which are copied to the device once, before the clock starts."""
-        launch, _, _ = self._prepare(arrays)
         label = label or "; ".join(statement.text.rstrip(";") for statement in self.program.statements)
-        where = {"device": opencl.name(self.device), "on": self._queue}
-        return timing.measure(launch, label=label, repeats=repeats, settle=timing.SETTLE, **where)
-
-    def launcher(self, *arrays: np.ndarray) -> tuple[Callable[[], None], cl.CommandQueue]:
-        """Return a function that starts the kernels on these arrays, which are on the device then, and its queue."""
-        launch, _, _ = self._prepare(arrays)
-        return launch, self._queue
+        return measure_interleaved({label: self}, *arrays, repeats=repeats)[label]
 
     def _key(self, arrays: Sequence[np.ndarray]) -> Key:
         """The shape of each array, or a TileError that names what is missing or of another type."""
@@ -173,8 +166,8 @@ def measure_interleaved(
     names = {}
     for label, function in functions.items():
         if isinstance(function, Function):
-            launch, queue = function.launcher(*arrays)
-            ways[label] = lambda launch=launch, queue=queue: timing.synchronise(launch(), queue)
+            launch, *_ = function._prepare(arrays)
+            ways[label] = lambda launch=launch, queue=function._queue: timing.synchronise(launch(), queue)
             names[label] = opencl.name(function.device)
         else:
             ways[label] = lambda function=function: function(*arrays)

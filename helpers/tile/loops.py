@@ -11,23 +11,21 @@ from helpers.tile.syntax import LARGEST, Program, Statement
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition for a point to count: the expression is not negative, or it is a multiple of the divisor."""
+    """A condition for a point to count: the expression is not negative, or it is 0."""
 
     expression: Affine
-    divisor: int | None = None  # the only multiple of 0 is 0
+    is_zero: bool = False
 
     def text(self, spelling: Callable[[str], str] = str) -> str:
         """Return it as a condition of C, without minus signs where that can be."""
-        if self.divisor:
-            return f"({self.expression.text(spelling)}) % {self.divisor} == 0"
         plus, minus = (
             Affine({name: sign * n for name, n in self.expression.terms.items() if sign * n > 0},
                    max(sign * self.expression.constant, 0))
             for sign in (1, -1)
         )  # fmt: skip
-        if self.divisor is None and not plus.terms:
+        if not self.is_zero and not plus.terms:
             return f"{minus.text(spelling)} <= {plus.text(spelling)}"
-        return f"{plus.text(spelling)} {'==' if self.divisor == 0 else '>='} {minus.text(spelling)}"
+        return f"{plus.text(spelling)} {'==' if self.is_zero else '>='} {minus.text(spelling)}"
 
     __str__ = text
 
@@ -79,14 +77,15 @@ def flatten(program: Program, ranges: Ranges) -> Flat:
     """Turn each statement into loops, and each access into an offset: a sum of strides times indices.
 
     Raises:
-        TileError: an assignment `=(...)` with more than one value for an element, or offsets beyond 32 bits.
+        TileError: an assignment `=(...)` with more than one value for an element, a factor on the left that would need
+            a division, or offsets beyond 32 bits.
     """
     return Flat(ranges.arrays, tuple(_nest(program, domain) for domain in ranges.domains))
 
 
 def _nest(program: Program, domain: Domain) -> Nest:
     """Work-items run over the elements of the output; the indices that remain become loops."""
-    outputs, solved, guards = _coordinates(domain)
+    outputs, solved, guards = _coordinates(program, domain)
     output = replace(domain.output, indices=tuple(Affine({name: 1}) for name in outputs))
     inputs = [replace(place, indices=tuple(e.replace(solved) for e in place.indices)) for place in domain.inputs]
     rest = domain.limits[len(outputs) :]  # those of the output hold for every work-item
@@ -96,12 +95,11 @@ def _nest(program: Program, domain: Domain) -> Nest:
     for e, size in rest:
         e = e.replace(solved)
         low, high = e.bounds(known)
-        e, divisor = e * e.divisor, e.divisor
-        guards += [Guard(e)] * (low < 0) + [Guard(Affine({}, (size - 1) * divisor) - e)] * (high >= size)
+        guards += [Guard(e)] * (low < 0) + [Guard(Affine({}, size - 1) - e)] * (high >= size)
     guards = [guard for number, guard in enumerate(guards) if guard not in guards[:number]]
     statement = domain.statement
     for e in [place.offset for place in (output, *inputs)] + [guard.expression for guard in guards]:
-        _check_counts(program, statement, e * e.divisor, known)
+        _check_counts(program, statement, e, known)
     for name, r in loops.items():
         _check_counts(program, statement, Affine({name: 1}), known)
         if statement.aggregate == "=" and len(r) > 1:
@@ -110,11 +108,11 @@ def _nest(program: Program, domain: Domain) -> Nest:
     return Nest(statement, outputs or {"_item": 1}, solved, loops, tuple(guards), output, tuple(inputs))
 
 
-def _coordinates(domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
+def _coordinates(program: Program, domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
     """Express indices by the coordinates of the output element.
 
     An index alone is itself the coordinate. `O[x + k: N]` makes a coordinate out0 = x + k, so x = out0 - k needs no
-    loop of its own. A factor, as in `O[2*i: N]`, leaves a division: i = out0 / 2, for even out0 alone.
+    loop of its own. PlaidML also solved `O[2 * i: N]`, for even elements alone; here it is refused.
 
     Returns:
         The coordinates with their sizes, what other indices are, and what is to be asked of each point therefore.
@@ -129,10 +127,13 @@ def _coordinates(domain: Domain) -> tuple[dict[str, int], dict[str, Affine], lis
         zero = Affine({coordinate: 1}) - e.replace(solved)
         free = [name for name in zero.terms if name not in coordinates]
         if free:
-            solved = solve(solved, zero, min(free, key=lambda n: (abs(zero.terms[n]) != 1, -len(domain.ranges[n]))))
+            name = min(free, key=lambda n: (abs(zero.terms[n]) != 1, -len(domain.ranges[n])))
+            if abs(zero.terms[name]) != 1:
+                what = f"on the left of `=`, the index {name} has a factor; this compiler cannot divide by it."
+                raise program.error(domain.statement.output, what, "Write the index alone there, as in O[i: N].")
+            solved = solve(solved, zero, name)
         elif zero != Affine():
-            guards.append(Guard(zero * zero.divisor, 0))
-    guards += [Guard(e * e.divisor, e.divisor) for e in solved.values() if e.divisor > 1]
+            guards.append(Guard(zero, is_zero=True))
     return dict(zip(coordinates, domain.output.array.shape, strict=True)), solved, guards
 
 

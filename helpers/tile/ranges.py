@@ -45,11 +45,6 @@ class Affine:
             total += values.get(name, Affine({name: 1})) * factor
         return total
 
-    @property
-    def divisor(self) -> int:
-        """The smallest number whose product with this has whole factors alone."""
-        return math.lcm(*(Fraction(n).denominator for n in (*self.terms.values(), self.constant)))
-
     def bounds(self, ranges: Mapping[str, range]) -> tuple[int, int]:
         """Return the smallest and the largest whole value while every index stays in its range."""
         low = high = self.constant
@@ -60,8 +55,6 @@ class Affine:
 
     def text(self, spelling: Callable[[str], str] = str) -> str:
         """Return it as an expression of C, each name as `spelling` writes it."""
-        if self.divisor > 1:
-            return f"({(self * self.divisor).text(spelling)}) / {self.divisor}"
         words = ""
         for name, factor in sorted([*self.terms.items(), ("", self.constant)], key=lambda term: term[1] < 0):
             factors = [str(abs(factor))] * (abs(factor) != 1 or not name) + [spelling(name)] * bool(name)

@@ -230,30 +230,8 @@ def _misfit(source: str, error: UnexpectedInput) -> TileError:
         hint = next((say for words, say in HINTS.items() if _allowed(f"function () -> () {{ {words}") == allowed), "")
         if word in COMPARISONS and "/" in allowed and not hint:
             hint = "Put brackets around the first comparison." if "?" in allowed else PLAIN
-        still_open = _open_bracket(source, at, allowed)
-        if still_open and word == ",":  # instead of * or +, or before a constraint
-            still_open = f"{hint} Or close first what is open: {still_open}".strip()
-        hint = still_open or hint
     marked = f"{source[:at]}^{source[at:]}"
     return TileError(source, at, what, next((say for habit, say in HABITS.items() if re.search(habit, marked)), hint))
-
-
-def _open_bracket(source: str, at: int, allowed: set[str]) -> str:
-    """Say which bracket is not closed, if the word at this place, or the end, cannot stand in a bracket."""
-    if source[at : at + 1] not in ("", ";", "}", "{", "=", ",") or not allowed & {")", "]"}:
-        return ""
-    still_open: list[int] = []
-    for place, sign in enumerate(re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), source)[:at]):
-        if sign in "([":
-            still_open.append(place)
-        elif sign in ")]" and still_open:
-            still_open.pop()
-    if not still_open:
-        return ""
-    first = still_open[-1]
-    line, column = source.count("\n", 0, first) + 1, first - source.rfind("\n", 0, first)
-    where = f"column {column}" if line == source.count("\n", 0, at) + 1 else f"line {line}, column {column}"
-    return f"The bracket `{source[first]}` in {where} is not closed."
 
 
 def _allowed(beginning: str) -> set[str]:
@@ -323,8 +301,7 @@ def _check(program: Program, outputs: Sequence[Node]) -> None:
             raise program.error(statement.output, f"the name {statement.name} is assigned twice.", hint)
         for access in statement.value.all("access"):
             if access.text not in tensors:
-                hint = listing("Tensors so far", tensors)
-                raise program.error(access, f"unknown tensor {access.text}.", hint)
+                raise program.error(access, f"unknown tensor {access.text}.", _listing("Tensors so far", tensors))
         for expression, place in statement.expressions():
             known = tensors | sizes if place == "element" else sizes
             _check_expression(program, expression, place, known)
@@ -342,8 +319,7 @@ def _check_expression(program: Program, expression: Node, place: str, known: set
     for name in expression.all("name"):
         what = "a tensor or a size" if place == "element" else "a size"
         if name.text[0].isupper() and name.text not in known:
-            hint = listing("Known here", known)
-            raise program.error(name, f"unknown name {name.text}: expected {what}.", hint)
+            raise program.error(name, f"unknown name {name.text}: expected {what}.", _listing("Known here", known))
         if name.text[0].islower() and place != "index":
             hint = "Indices (small letters) live in the brackets and constraints of one contraction."
             if place == "size":
@@ -361,6 +337,6 @@ def _check_expression(program: Program, expression: Node, place: str, known: set
             raise program.error(call, what)
 
 
-def listing(what: str, names: Iterable[str]) -> str:
-    """Return names as a hint: `Known here: K, M, N.`."""
+def _listing(what: str, names: Iterable[str]) -> str:
+    """Names as a hint: `Known here: K, M, N.`."""
     return f"{what}: {', '.join(sorted(names)) or 'none'}."
