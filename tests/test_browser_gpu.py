@@ -10,9 +10,8 @@ import pytest
 import sample_lesson
 
 from helpers.__main__ import main
-from helpers.commands import execute, lesson_rules, taster
+from helpers.commands import taster
 from helpers.compute import data, webgpu
-from helpers.lessons import lesson_14
 from helpers.lessons import lesson_14_web as web
 
 needs_an_adapter = pytest.mark.skipif(webgpu.pick_adapter() is None, reason="no WebGPU adapter in Python")
@@ -88,21 +87,6 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
     shape = np.array([36, 0, 0, 0], np.uint32)
     product = webgpu.run(device, web.kernel("product"), [a, b, np.zeros_like(a), shape], 2, [2, 2])
     assert np.allclose(product, a @ b, rtol=1e-5)
-
-
-def test_the_picture_of_the_page_says_that_it_is_stored_and_is_small_enough():
-    shown = lesson_14.drawn_digit()
-    assert shown.alt.startswith("Stored picture, not this run: ")
-    assert 5_000 < len(shown.data) < lesson_rules.FIGURE_BYTES
-
-
-def test_without_a_browser_a_cell_goes_on_at_once_and_shows_no_widget_and_no_verdict(tmp_path):
-    notebook = sample_lesson.of(LAB_CELLS, JAVASCRIPT, "print(added.verdict)")
-    assert execute.execute(notebook, tmp_path, "preview").failure is None
-    assert notebook.cells[1].outputs[0].data == {"text/plain": web.NO_PAGE}
-    assert execute.text(notebook.cells[2]).strip() == web.NONE_YET
-    kinds = {kind for cell in notebook.cells for output in cell.outputs for kind in output.get("data", {})}
-    assert kinds <= lesson_rules.KINDS and "widgets" not in lesson_rules.normalise(notebook).metadata
 
 
 # ---------------------------------------------------------------------------------------------- the taster

@@ -67,8 +67,6 @@ def todo(x):
     ("learner", "verdict"),
     [
         (double, "right"),
-        (lambda x: None, "not done yet"),
-        (lambda x: ..., "not done yet"),
         (todo, "not done yet"),
         (lambda x: 2 if x == 1 else None, "not yet"),  # it returns only sometimes
     ],
@@ -156,9 +154,8 @@ def test_a_prediction_stands_beside_what_was_measured(capsys):
     assert said(capsys) == "no prediction made; measured: 2 work-items"
     checks.compare_prediction(3, 2.5, "s")
     assert said(capsys).splitlines() == ["you predicted: 3 s", "measured:      2.5 s"]
-    for prediction, most, remark in (("many", 100, "a number"), (250, 100, "never larger"), (-3, 100, "measured")):
-        checks.compare_prediction(prediction, 2.5, "points", most=most)
-        assert remark in said(capsys).splitlines()[-1]
+    checks.compare_prediction(250, 2.5, "points", most=100)
+    assert "never larger" in said(capsys).splitlines()[-1]
     checks.compare_prediction("numpy", "jax")
     assert len(said(capsys).splitlines()) == 2
 
@@ -166,9 +163,9 @@ def test_a_prediction_stands_beside_what_was_measured(capsys):
 # ------------------------------------------------------------------------------------------------ kernels
 
 SCALE = """
-__kernel void scale(const float by, __global const float *x, __global float *out, const int n) {
+__kernel void scale(__global const float *x, __global float *out, const int n) {
     int i = get_global_id(0);
-    if (i < n) out[i] = by * x[i];
+    if (i < n) out[i] = 2 * x[i];
 }
 """
 SMOOTH = """
@@ -185,36 +182,35 @@ __kernel void smooth(__global const float *x, __global float *out, const int n) 
 
 
 def judge(capsys, source):
-    kernel(source, "scale", ("float", "float[]"), lambda by, x: by * x)
+    kernel(source, "scale", ("float[]",), lambda x: 2 * x)
     return said(capsys)
 
 
-@pytest.mark.parametrize("source", ["", "   ", None, ..., SCALE.replace("if (i < n) out[i] = by * x[i];", "")])
+@pytest.mark.parametrize("source", ["", "   ", None, ..., SCALE.replace("if (i < n) out[i] = 2 * x[i];", "")])
 def test_untouched_kernels_are_not_done_yet(capsys, source):
     assert judge(capsys, source).startswith("not done yet: ")
 
 
-BODY = "if (i < n) out[i] = by * x[i];"
+BODY = "if (i < n) out[i] = 2 * x[i];"
 
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ("out[i] = by * x[i];", "work-item 9 reads element 9 of x"),
-        ("if (i < n) out[i - 1] = by * x[i];", "work-item 0 writes element -1 of out"),
-        ("if (i < n - 1) out[i] = by * x[i];", "it was never written"),
-        ("float4 v = vload4(i, x); if (i < n) out[i] = by * x[i] + 0 * v.x;", "reads element 9 of x"),
-        ("if (i < n) out[i] = x[i - 1] * 0 + by * x[i];", "work-item 0 reads element -1 of x"),
-        ("if (i < n) out[i] = by + x[i];", "expected"),
-        ("if (i < n) { out[i] = by * x[i]; ((__global float *)x)[i] = 0; }", "changed its input x"),
-        ("short k = i; if (k < n) out[k] = by * x[k];", "element -32768 of the output"),
-        ("if (i < n) out[i] = by * x[i]; if (n > 9000 && i == 0) out[-60000] = 0;", "element -60000 of the output"),
-        ("if (i < n) out[i] = by * y[i];", "does not compile"),
-        ("for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-items 0 and 1 both write out[0]"),
-        ("if (i < n) out[i] += by * x[i];", "held before"),
-        ("while (i < n) out[i] = by * x[i];", "does not end"),
-        ("if (i == 0) for (int k = 0; k < n; k++) out[k] = by * x[k];", "work-item 0 does most of the work alone"),
-        ("size_t k = i; if (i < n) out[i] = by * x[k - 1 < 0 ? 0 : k - 1];", "no sign"),
+        ("out[i] = 2 * x[i];", "work-item 9 reads element 9 of x"),
+        ("if (i < n) out[i - 1] = 2 * x[i];", "work-item 0 writes element -1 of out"),
+        ("if (i < n - 1) out[i] = 2 * x[i];", "it was never written"),
+        ("float4 v = vload4(i, x); if (i < n) out[i] = 2 * x[i] + 0 * v.x;", "reads element 9 of x"),
+        ("if (i < n) out[i] = x[i - 1] * 0 + 2 * x[i];", "work-item 0 reads element -1 of x"),
+        ("if (i < n) out[i] = 2 + x[i];", "expected"),
+        ("if (i < n) { out[i] = 2 * x[i]; ((__global float *)x)[i] = 0; }", "changed its input x"),
+        ("short k = i; if (k < n) out[k] = 2 * x[k];", "element -32768 of the output"),
+        ("if (i < n) out[i] = 2 * x[i]; if (n > 9000 && i == 0) out[-60000] = 0;", "element -60000 of the output"),
+        ("if (i < n) out[i] = 2 * y[i];", "does not compile"),
+        ("for (int k = 0; k < n; k++) out[k] = 2 * x[k];", "work-items 0 and 1 both write out[0]"),
+        ("if (i < n) out[i] += 2 * x[i];", "held before"),
+        ("while (i < n) out[i] = 2 * x[i];", "does not end"),
+        ("if (i == 0) for (int k = 0; k < n; k++) out[k] = 2 * x[k];", "work-item 0 does most of the work alone"),
     ],
 )
 def test_wrong_kernels_are_refused(capsys, body, complaint):
@@ -223,21 +219,16 @@ def test_wrong_kernels_are_refused(capsys, body, complaint):
     assert complaint in verdict
 
 
-BY_X = "const float by, __global const float *x"
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         (("void scale", "void scala"), "'scale'"),
-        (("const float by, ", ""), "4 parameters"),
-        (("const float by", "const double by"), "`const double by`"),
-        ((BY_X, "__global const float *x, const float by"), "`__global const float *x`"),
+        (("const int n", "const int m, const int n"), "came one of 4"),
+        (("float *x", "int *x"), "`__global const int *x`"),
     ],
 )
 def test_wrong_signatures_are_refused(capsys, change, complaint):
-    source = SCALE.replace(*change)
-    verdict = judge(capsys, source if "by" in source.split(")")[0] else source.replace("by * ", ""))
+    verdict = judge(capsys, SCALE.replace(*change))
     assert verdict.startswith("not yet: ")
     assert complaint in verdict
 
@@ -245,14 +236,14 @@ def test_wrong_signatures_are_refused(capsys, change, complaint):
 @pytest.mark.parametrize(
     "body",
     [
-        "for (int k = i; k < n; k += get_global_size(0)) out[k] = by * x[k];",
-        "if (i < n) { __global float *p = out + i; p[0] = by * vload2(0, x + (i ? i - 1 : i)).s1; p[0] = by * x[i]; }",
-        "if (get_local_id(0) == 0) for (int k = i; k < min(n, i + (int)get_local_size(0)); k++) out[k] = by * x[k];",
+        "for (int k = i; k < n; k += get_global_size(0)) out[k] = 2 * x[k];",
+        "if (i < n) { __global float *p = out + i; p[0] = 2 * vload2(0, x + (i ? i - 1 : i)).s1; p[0] = 2 * x[i]; }",
+        "if (get_local_id(0) == 0) for (int k = i; k < min(n, i + (int)get_local_size(0)); k++) out[k] = 2 * x[k];",
     ],
 )
 def test_right_kernels_written_otherwise_pass(capsys, body):
     if "vload2" in body:
-        body = body.replace("if (i < n)", "if (i < n && n < 2) out[i] = by * x[i]; else if (i < n)")
+        body = body.replace("if (i < n)", "if (i < n && n < 2) out[i] = 2 * x[i]; else if (i < n)")
     assert judge(capsys, SCALE.replace(BODY, body)).startswith("right")
 
 
@@ -262,12 +253,10 @@ def test_a_right_kernel_that_hides_from_the_recorder_is_right_with_a_word_about_
 
 
 def test_a_wrong_value_comes_with_the_inputs_that_belong_to_it(capsys):
-    verdict = judge(capsys, SCALE.replace("by * x[i]", "by + x[i]"))
-    by, x, expected, came = map(
-        float, re.search(r"by = (\S+), x\[0\] = (\S+)\): expected (\S+), came (\S+)\.", verdict).groups()
-    )
-    assert by * x == pytest.approx(expected, rel=1e-4)
-    assert by + x == pytest.approx(came, rel=1e-4, abs=1e-5)
+    verdict = judge(capsys, SCALE.replace("2 * x[i]", "2 + x[i]"))
+    x, expected, came = map(float, re.search(r"x\[0\] = (\S+)\): expected (\S+), came (\S+)\.", verdict).groups())
+    assert 2 * x == pytest.approx(expected, rel=1e-4)
+    assert 2 + x == pytest.approx(came, rel=1e-4, abs=1e-5)
 
 
 def smoothed(x):
@@ -284,7 +273,7 @@ def test_one_verdict_takes_one_context_and_three_builds(monkeypatch, capsys):
     monkeypatch.setattr(cl, "Context", lambda *given: made.append("context") or context(*given))
     monkeypatch.setattr(cl.Program, "build", lambda *given, **how: made.append("build") or build(*given, **how))
     kernel = kernel_checks.build(SMOOTH, "smooth")
-    kernel_checks.judge_kernel(kernel, ("float[]",), smoothed, groups=(64, 16), traced=kernel_checks.WHOLE_GROUPS)
+    kernel_checks.judge_kernel(kernel, ("float[]",), smoothed, traced=kernel_checks.WHOLE_GROUPS)
     counted = kernel_checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups + 2)
     assert "accesses to global memory for 256 elements" in counted
     assert made == ["context", "build", "build", "build"]

@@ -31,14 +31,10 @@ BY_HAND = {
     "two pieces of one group": (READ.format(type="float", before="", x="x[i]"), "x[i]", 64, (2, 2, 2, 256, 64)),
     "every second float": (READ.format(type="float", before="", x="x[2 * i]"), "x[2 * i]", 32, (1, 2, 1, 128, 32)),
     "begins inside a line": (READ.format(type="float", before="", x="x[i + 1]"), "x[i + 1]", 32, (1, 2, 1, 128, 32)),
-    "backwards": (READ.format(type="float", before="", x="x[31 - i]"), "x[31 - i]", 32, (1, 1, 1, 128, 32)),
     "all the same": (READ.format(type="float", before="", x="x[7]"), "x[7]", 32, (1, 1, 1, 4, 32)),
     "bytes": (READ.format(type="uchar", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 32, 32)),
     "a vector of four is one access": (
         READ.format(type="float", before="", x="vload4(i, x).x"), "vload4(i, x)", 32, (1, 4, 4, 512, 32),
-    ),
-    "half of them": (
-        READ.format(type="float", before="if (i % 2) return;", x="x[i]"), "x[i]", 32, (1, 1, 1, 64, 16),
     ),
     "a loop: 4 + 3 + 2 + 1": (  # work-item i goes round i % 4 + 1 times; 8 work-items fewer each time
         READ.format(type="float", before="float s = 0; for (int k = 0; k <= i % 4; k++) s += x[32 * k + i];", x="s"),
@@ -47,7 +43,6 @@ BY_HAND = {
     "a row of local memory": (LOCAL.format(at="i"), "part[i]", 32, (1, 1, 1, 128, 32)),
     "a column of 32 floats a row": (LOCAL.format(at="32 * i"), "part[32 * i]", 32, (1, 32, 1, 128, 32)),
     "a column of 33 floats a row": (LOCAL.format(at="33 * i"), "part[33 * i]", 32, (1, 1, 1, 128, 32)),
-    "every second bank": (LOCAL.format(at="2 * i"), "part[2 * i]", 32, (1, 2, 1, 128, 32)),
 }  # fmt: skip
 
 
@@ -61,14 +56,12 @@ def test_the_counts_of_a_small_launch_are_those_by_hand(launch):
     assert one.lanes == one.requests * 32 and one.in_local == access.startswith("part")
 
 
-def test_lines_banks_and_pieces_have_the_size_that_is_asked_for():
+def test_lines_and_pieces_have_the_size_that_is_asked_for():
     source = READ.format(type="float", before="", x="x[2 * i]")
     given = [floats(128), floats(64)]
     assert counted(source, "k", 64, 64, given, line=64)["x[2 * i]"].needed == 8
     assert counted(source, "k", 64, 64, given, together=64)["x[2 * i]"].requests == 1
     assert counted(source, "k", 64, 8, given)["y[i]"].lanes == 64  # pieces of 8: the group is smaller
-    column = LOCAL.format(at="32 * i")
-    assert counted(column, "k", 32, 32, given, banks=64)["part[32 * i]"].needed == 16
 
 
 # ---------------------------------------------------------------------------------- index arithmetic, done in NumPy
@@ -121,10 +114,3 @@ def test_the_sums_are_counted_as_their_indices_say(order):
                 turns, asking, pieces = turns + np.bincount(busy % 32).max(), asking + len(busy), pieces + 1
     one = found["part[me + step]"]
     assert (one.needed, one.asking, one.requests) == (groups * turns, groups * asking, groups * pieces)
-
-
-def test_the_groups_that_fit_follow_from_what_they_declare():
-    padded = lesson_15.record("padded tile")
-    assert padded.local_bytes == 32 * 33 * 4
-    assert counters.groups_that_fit(padded, 64 * 1024) == 15
-    assert counters.groups_that_fit(lesson_15.record("naive"), 64 * 1024) is None

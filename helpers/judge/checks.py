@@ -70,15 +70,6 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
     return print_verdict
 
 
-def judge_changed(answer: str, starter: str) -> str:
-    """Judge an exercise that mends something: it is not done as long as it is what was handed out."""
-    if not isinstance(answer, str):
-        raise NotDone(f"expected the text of a kernel, came {short(answer)}.")
-    if answer.split() == starter.split():
-        raise NotDone("this is what you were given, and it has the fault.")
-    return "changed"
-
-
 def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
 
@@ -146,9 +137,7 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
         print(wrapped(f"no prediction made; measured: {actual}"))
     else:
         print(wrapped(f"you predicted: {predicted}\nmeasured:      {actual}"))
-        if isinstance(prediction, str) and isinstance(measured, int | float) and not isinstance(measured, bool):
-            print("(your prediction is a text; a number can be compared)")
-        elif isinstance(prediction, int | float) and abs(prediction) > most:
+        if isinstance(prediction, int | float) and abs(prediction) > most:
             print(f"(such a number is never larger than {most:g})")
 
 

@@ -66,15 +66,15 @@ def lines(request: Request, line: int = LINE) -> tuple[int, int]:
     return len(touched), -(-_used(request) // line)
 
 
-def turns(request: Request, banks: int = BANKS) -> tuple[int, int]:
+def turns(request: Request) -> tuple[int, int]:
     """Return how many turns local memory takes for a request, and the fewest.
 
-    Word k (4 bytes) lies in bank k % banks, and a bank hands out one word a turn, to all who want that word. Needed:
-    the most different words of one bank. Fewest: different words / banks, rounded up. Source: CUDA C++ Best Practices
+    Word k (4 bytes) lies in bank k % BANKS, and a bank hands out one word a turn, to all who want that word. Needed:
+    the most different words of one bank. Fewest: different words / BANKS, rounded up. Source: CUDA C++ Best Practices
     Guide (NVIDIA, 12.6, 2024), "Shared Memory and Memory Banks". Others have other banks, or do not tell.
     """
     words = {word for _, first, wide in request.asked for word in range(first // WORD, -(-(first + wide) // WORD))}
-    return max(collections.Counter(word % banks for word in words).values()), -(-len(words) // banks)
+    return max(collections.Counter(word % BANKS for word in words).values()), -(-len(words) // BANKS)
 
 
 def _used(request: Request) -> int:
@@ -82,19 +82,18 @@ def _used(request: Request) -> int:
     return sum(wide for _, wide in {(first, wide) for _, first, wide in request.asked})
 
 
-def count(recorded: Trace, line: int = LINE, together: int = TOGETHER, banks: int = BANKS) -> dict[str, Access]:
+def count(recorded: Trace, line: int = LINE, together: int = TOGETHER) -> dict[str, Access]:
     """Return for each access, by its text in the source, what it needs in all requests of the launch.
 
     Args:
         recorded: of the launch; local memory must be declared in the kernel.
         line: bytes of a cache line.
         together: work-items that ask at once.
-        banks: of local memory.
     """
     found: dict[str, Access] = {}
     for request in recorded.requests(together):
         in_local = request.array not in recorded.lengths
-        needed, fewest = turns(request, banks) if in_local else lines(request, line)
+        needed, fewest = turns(request) if in_local else lines(request, line)
         asking = len({item for item, *_ in request.asked})
         one = Access(in_local, request.writes, 1, needed, fewest, _used(request), asking, request.lanes, line)
         if before := found.get(request.access):
@@ -108,16 +107,3 @@ def ratio(accesses: dict[str, Access], in_local: bool = False) -> float:
     """Return lines (or, in local memory, turns) needed / fewest for all accesses together; 1 where there is none."""
     those = [one for one in accesses.values() if one.in_local == in_local]
     return sum(one.needed for one in those) / max(sum(one.fewest for one in those), 1) if those else 1.0
-
-
-def groups_that_fit(recorded: Trace, unit: int) -> int | None:
-    """Return how many work-groups fit a compute unit at once by their local memory; None if they declare none.
-
-    unit // bytes that the kernel declares. Registers and the scheduler may allow fewer. Source: CUDA C++ Best Practices
-    Guide (NVIDIA, 12.6, 2024), "Calculating Occupancy"; OpenCL tells what a *group* may have, not the unit's bytes.
-
-    Args:
-        recorded: of a launch.
-        unit: bytes of local memory of a compute unit, from its maker: 228 KiB on NVIDIA's H100, 64 KiB on AMD's CDNA 3.
-    """
-    return unit // recorded.local_bytes if recorded.local_bytes else None

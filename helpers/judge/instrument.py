@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from helpers.judge.recorder import ARRAY_INTS, ARRAYS, ATOMIC, DRY, READ, RECORDED, RECORDER, SITE, UNSIGNED, WRITE
+from helpers.judge.recorder import ARRAY_INTS, ARRAYS, ATOMIC, DRY, READ, RECORDED, RECORDER, SITE, WRITE
 
 if TYPE_CHECKING:
     from clang.cindex import Cursor, Type
@@ -287,8 +287,6 @@ class Rewriting:
             self._miss(cursor)
             return
         in_local = _memory(cursor.type) == LOCAL
-        if kind == Kind.ARRAY_SUBSCRIPT_EXPR and _without_sign(children[1]):
-            what |= UNSIGNED
         if kind == Kind.ARRAY_SUBSCRIPT_EXPR:
             before, after = self._at(cursor, in_local, pointer, what, "@").split("@")
             self._insert(self.source.index(b"[", self._range(base)[1]) + 1, before)
@@ -355,8 +353,3 @@ def _memory(kind: Type) -> int:
 
 def _is_array_type(kind: Type) -> bool:
     return kind.kind.name == "CONSTANTARRAY"
-
-
-def _without_sign(index: Cursor) -> bool:
-    """Whether an index has the type `uint` or `size_t`, before C makes it as long as a pointer."""
-    return index.type.get_canonical().kind.name in ("UINT", "ULONG")

@@ -6,7 +6,6 @@ The verdict itself is `checks.verdict`; lessons 01, 02, 12 and 15 have the kerne
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import itertools
 import math
@@ -67,7 +66,7 @@ def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]
 
     Args:
         kernel: the learner's kernel.
-        wanted: what each parameter takes: `float`, `int`, or, of a pointer, `float[]`, `int[]`.
+        wanted: what each parameter takes: `int`, or, of a pointer, `float[]`, `int[]`.
     """
     if len(kernel.parameters) != len(wanted):
         raise NotYet(f"expected a kernel of {len(wanted)} parameters, came one of {len(kernel.parameters)}.")
@@ -81,8 +80,7 @@ def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]
 
 def judge_kernel(
     kernel: opencl.Kernel, inputs: Sequence[str], reference: Callable[..., np.ndarray], radius: int = 0,
-    sizes: Sequence[int] = SIZES, groups: Sequence[int] = (LOCAL_SIZE,),
-    traced: Sequence[tuple[int, int]] = SMALL_GROUPS, elements: int = 1, exercise: str = "",
+    sizes: Sequence[int] = SIZES, traced: Sequence[tuple[int, int]] = SMALL_GROUPS, exercise: str = "",
 ) -> str:  # fmt: skip
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -92,43 +90,29 @@ def judge_kernel(
 
     Args:
         kernel: the learner's kernel.
-        inputs: what each input parameter takes: `float[]` or `int[]` (n elements of 4 bytes), `float` or `int` (one).
+        inputs: what each input parameter takes: `float[]` or `int[]`, n elements of 4 bytes.
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
         radius: how many neighbours on each side an output depends on; messages show them.
         sizes: the sizes n to try; two random ones are added.
-        groups: how many work-items a work-group has; every size is tried with each.
         traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
-        elements: how many elements a work-item computes; so many fewer work-items run.
         exercise: where its known mistakes stand, such as "01.3"; one that shows the same as the kernel is named.
 
     Returns:
         What was tried, for the verdict.
     """
-    try:
-        return _judge_launches(kernel, inputs, reference, radius, sizes, groups, traced, elements)
-    except NotYet as wrong:
-        same = mistakes.as_if(exercise, shows(kernel, inputs)) if exercise else ""
-        raise NotYet(f"{wrong} It is as if {same}." if same else str(wrong)) from None
-
-
-def _judge_launches(
-    kernel: opencl.Kernel, inputs: Sequence[str], reference: Callable[..., np.ndarray], radius: int,
-    sizes: Sequence[int], groups: Sequence[int], traced: Sequence[tuple[int, int]], elements: int,
-) -> str:  # fmt: skip
-    """Judge as `judge_kernel` says, without a name for the mistake."""
     rng = np.random.default_rng()
     whole_numbers = np.issubdtype(np.asarray(reference(*_random(inputs, rng, 2))).dtype, np.integer)
     names = expect_parameters(kernel, [*inputs, "int[]" if whole_numbers else "float[]", "int"])
-    unseen = [
-        missed
-        for n, group in traced
-        for missed in _judge_trace(kernel, _random(inputs, rng, n), reference, n, group, elements)
-    ]
     tried = sorted({*sizes, int(rng.integers(300, 3000)), int(rng.integers(SHORT + 64, SHORT + 4000))})
-    for n in tried:
-        for group in groups:
-            given = dict(zip(names, _random(inputs, rng, n), strict=False))
-            _judge_size(kernel, given, reference, n, radius, math.ceil(n / elements), group)
+    unseen: list[str] = []
+    try:
+        for n, group in traced:
+            unseen += _judge_trace(kernel, _random(inputs, rng, n), reference, n, group)
+        for n in tried:
+            _judge_size(kernel, dict(zip(names, _random(inputs, rng, n), strict=False)), reference, n, radius)
+    except NotYet as wrong:
+        same = mistakes.as_if(exercise, shows(kernel, inputs)) if exercise else ""
+        raise NotYet(f"{wrong} It is as if {same}." if same else str(wrong)) from None
     followed = "no race seen" if not unseen else f"not followed: {', '.join(dict.fromkeys(unseen))}"
     return f"{len(tried)} sizes from {min(tried)} to {max(tried):,}, {followed}, on {opencl.name(kernel.device)}"
 
@@ -142,15 +126,12 @@ def shows(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
 
     Args:
         kernel: takes the inputs, an output of floats, and `const int n`.
-        inputs: what each input parameter takes, as for `judge_kernel`.
+        inputs: what each input parameter takes: `float[]`.
     """
     seen: list[object] = []
-    for n, (fill, alpha) in itertools.product((9, 2, 1, 137), ((-6000.0, 2.75), (0.75, -1.5))):
-        given: list[np.ndarray | np.generic] = []
-        for kind, prime in zip(inputs, (7919, 7907, 7901), strict=False):
-            numbers = (np.arange(n) + 5) * prime % 199 - 99
-            values = {"float[]": np.float32(1.5) * numbers, "int[]": numbers, "float": alpha, "int": 3}
-            given.append(np.asarray(values[kind], np.float32 if "float" in kind else np.int32)[()])
+    for n, fill in itertools.product((9, 2, 1, 137), (-6000.0, 0.75)):
+        numbers = [(np.arange(n) + 5) * prime % 199 - 99 for prime in (7919, 7907, 7901)[: len(inputs)]]
+        given = [(np.float32(1.5) * each).astype(np.float32) for each in numbers]
         arguments = [*given, np.full(n, fill, np.float32), np.int32(n)]
         try:
             traced = trace.record(kernel, math.ceil(n / 4) * 4, 4, arguments)
@@ -184,23 +165,15 @@ def judge_accesses(kernel: opencl.Kernel, most: Callable[[int, int], int]) -> st
     return counted
 
 
-def _random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray | np.generic]:
-    """Random numbers for parameters of a kernel: each `float`, `int`, or n of them, `float[]`, `int[]`."""
-
-    def one(kind: str) -> np.ndarray | np.generic:
-        count = n if kind.endswith("[]") else None
-        if kind.startswith("float"):
-            # A single number stays away from 0 and 1, at which a wrong formula could be right.
-            single = rng.choice((-1, 1)) * rng.uniform(1.5, 3)
-            return rng.normal(size=count).astype(np.float32) if count else np.float32(single)
-        return rng.integers(-99, 100, count, np.int32) if count else np.int32(rng.integers(2, 100))
-
-    return [one(kind) for kind in kinds]
+def _random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray]:
+    """Random numbers for parameters of a kernel: n of them for each `float[]`, `int[]`."""
+    return [
+        rng.normal(size=n).astype(np.float32) if kind == "float[]" else rng.integers(-99, 100, n, np.int32)
+        for kind in kinds
+    ]
 
 
-def _judge_trace(
-    kernel: opencl.Kernel, given: list, reference: Callable, n: int, group: int, elements: int
-) -> list[str]:  # fmt: skip
+def _judge_trace(kernel: opencl.Kernel, given: list[np.ndarray], reference: Callable, n: int, group: int) -> list[str]:
     """Launch whole work-groups on n elements, and judge what each work-item touches; return what was not followed.
 
     Args:
@@ -209,34 +182,14 @@ def _judge_trace(
         reference: returns the output, for its type.
         n: the number of elements.
         group: work-items of a work-group.
-        elements: how many elements a work-item computes.
     """
-    needed = math.ceil(n / elements)  # so many work-items have something to do
     out = np.zeros_like(reference(*given))
-    items = math.ceil(needed / group) * group
+    items = math.ceil(n / group) * group
     launch = describe_launch(n, [items], [group])
     traced = record(kernel, launch, items, group, [*given, out, np.int32(n)])
     if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
         expect_writes(traced, launch, kernel)
-    for touch in traced.outside:
-        if touch.array not in traced.lengths:
-            raise NotYet(f"{launch}: {touch}, which does not exist.")
-        beyond = "It has no element of its own, and should touch nothing."
-        inside = "It has an element of its own, but not that one: ask whether it exists before you touch it."
-        unsigned = "Its index has no sign (`uint`, `size_t`): it is never below 0."
-        hint = (
-            beyond if touch.item >= needed else unsigned if touch.unsigned and not 0 <= touch.index < 2 * n else inside
-        )
-        raise NotYet(
-            f"{launch}: work-item {touch.item} {'writes' if touch.writes else 'reads'} element {touch.index} of "
-            f"{touch.array}, which has the elements 0 to {n - 1}. {hint}"
-        )
-    for race in traced.races() or traced.unwritten():
-        raise NotYet(f"{launch}: {race}.")
-    written = collections.Counter(touch.item for touch in traced.touches if touch.writes)
-    if 1 < elements < max(written.values(), default=0):
-        item, most = written.most_common(1)[0]
-        raise NotYet(f"{launch}: work-item {item} writes {most} elements; expected at most {elements}.")
+    refuse_faults(traced, launch, owners=n)
     busiest = int(traced.global_accesses.argmax())
     if n > 2 * group and traced.global_accesses[busiest] > traced.global_accesses.sum() / 2:
         raise NotYet(f"{launch}: the result may be right, but work-item {busiest} does most of the work alone.")
@@ -267,24 +220,33 @@ def record(
         raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
 
 
-def refuse_faults(traced: trace.Trace, launch: str) -> None:
-    """Refuse a recorded launch that reaches outside an array, races, or reads local memory that nobody wrote."""
+def refuse_faults(traced: trace.Trace, launch: str, owners: int | None = None) -> None:
+    """Refuse a recorded launch that reaches outside an array, races, or reads local memory that nobody wrote.
+
+    Args:
+        traced: the record.
+        launch: in words, for the message.
+        owners: so many work-items, the first ones, have an element of their own, if that is worth a hint.
+    """
     for touch in traced.outside:
-        length = traced.lengths.get(touch.array)
-        has = f"which has the elements 0 to {length - 1}" if length else "which does not exist"
-        raise NotYet(f"{launch}: {touch}, {has}.")
+        if touch.array not in traced.lengths:
+            raise NotYet(f"{launch}: {touch}, which does not exist.")
+        hint = " It has an element of its own, but not that one: ask whether it exists before you touch it."
+        if owners and touch.item >= owners:
+            hint = " It has no element of its own, and should touch nothing."
+        raise NotYet(
+            f"{launch}: work-item {touch.item} {'writes' if touch.writes else 'reads'} element {touch.index} of "
+            f"{touch.array}, which has the elements 0 to {traced.lengths[touch.array] - 1}.{hint if owners else ''}"
+        )
     for race in traced.races() or traced.unwritten():
         raise NotYet(f"{launch}: {race}.")
 
 
-def _judge_size(
-    kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, radius: int, items: int,
-    group: int,
-) -> None:  # fmt: skip
+def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, radius: int) -> None:
     """Run on n elements, several times and with two fills, and judge every output."""
     expected = np.asarray(reference(*given.values()))
     fills = (*FILLS, FILLS[0], FILLS[0])
-    runs = [run_guarded(kernel, given, n, n, items, group, fill) for fill in fills]
+    runs = [run_guarded(kernel, given, n, n, n, LOCAL_SIZE, fill) for fill in fills]
     unwritten = find_unwritten(runs[0], runs[1])
     outputs = [bits.view(expected.dtype) for bits in runs]
     floats = np.issubdtype(expected.dtype, np.floating)
@@ -293,12 +255,11 @@ def _judge_size(
         if right.all():
             continue
         i = int(np.flatnonzero(~right)[0])
-        where = (
-            f"n = {n}, groups of {group}, element {i} ({_around(given, i, radius)}): expected {_number(expected[i])}"
-        )
+        near = range(max(i - radius, 0), min(i + radius + 1, n))
+        inputs = ", ".join(f"{name}[{k}] = {_number(given[name][k])}" for name in given for k in near)
+        where = f"n = {n}, groups of {LOCAL_SIZE}, element {i} ({inputs}): expected {_number(expected[i])}"
         if unwritten[i]:
-            short = f" An index of 16 bits ends before {i}." if i in (SHORT // 2, SHORT) else ""
-            raise NotYet(f"{where}, came nothing: it was never written.{short}")
+            raise NotYet(f"{where}, came nothing: it was never written.")
         if not np.isclose([output[i] for output in outputs], outputs[0][i], equal_nan=True).all():
             same = np.isclose([output[i] for output in outputs[2:]], outputs[0][i], equal_nan=True).all()
             why = "it depends on what the output held before" if same else "it differs from run to run"
@@ -308,21 +269,6 @@ def _judge_size(
         if actual[i] == 0 and fraction:
             hint = f" In C `{fraction.group()}` divides whole numbers and drops the fraction; `1.0f / 3` keeps it."
         raise NotYet(f"{where}, came {_number(actual[i])}.{hint}")
-
-
-def _around(given: dict, i: int, radius: int) -> str:
-    """The inputs by name, of arrays those from i - radius to i + radius."""
-    around = {
-        name: range(max(i - radius, 0), min(i + radius + 1, len(value)))
-        for name, value in given.items()
-        if isinstance(value, np.ndarray)
-    }
-    return ", ".join(
-        ", ".join(f"{name}[{k}] = {_number(value[k])}" for k in around[name])
-        if name in around
-        else f"{name} = {_number(value)}"
-        for name, value in given.items()
-    )
 
 
 def _number(value: np.generic) -> str:
@@ -339,16 +285,12 @@ class Guarded:
         queue: whose device it is for.
         values: what it holds, of shape (n,), elements of 4 bytes.
         guard: the 32 bits of every canary.
-        pad: how many canaries lie on each side, at least.
+        pad: how many canaries lie on each side, at least; the device may need more.
     """
 
-    def __init__(
-        self, queue: cl.CommandQueue, values: np.ndarray, guard: int, pad: int = 2 * LOCAL_SIZE
-    ) -> None:  # fmt: skip
+    def __init__(self, queue: cl.CommandQueue, values: np.ndarray, guard: int, pad: int) -> None:
         import pyopencl as cl
 
-        if values.dtype.itemsize != 4:
-            raise WorkshopError(f"Only arrays of 4-byte elements lie between canaries, not {values.dtype}.")
         alignment = max(queue.device.mem_base_addr_align // 8 // 4, 1)  # of sub-buffers, in elements
         pad = math.ceil(pad / alignment) * alignment
         self._queue, self._guard, self._slice = queue, guard, slice(pad, pad + len(values))
@@ -369,7 +311,7 @@ class Guarded:
 
 
 def run_guarded(
-    kernel: opencl.Kernel, given: dict[str, np.ndarray | np.generic], n: int, length: int, items: int | Sequence[int],
+    kernel: opencl.Kernel, given: dict[str, np.ndarray], n: int, length: int, items: int | Sequence[int],
     group: int | Sequence[int], fill: int,
 ) -> np.ndarray:  # fmt: skip
     """Run a kernel (its inputs, its output, n) between canaries; refuse it if it writes anything but the output.
@@ -387,24 +329,21 @@ def run_guarded(
         The output, its bits as uint32 of shape (length,).
     """
     pad = SHORT + 2 * LOCAL_SIZE if n > SHORT else 2 * LOCAL_SIZE
-    inputs = {name: Guarded(kernel.queue, v, OUTSIDE, pad) for name, v in given.items() if isinstance(v, np.ndarray)}
+    inputs = {name: Guarded(kernel.queue, values, OUTSIDE, pad) for name, values in given.items()}
     output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
-    arguments = [inputs[name].inside if name in inputs else value for name, value in given.items()]
     groups = np.atleast_1d(group)
     started = -(-np.atleast_1d(items) // groups) * groups
     launch = describe_launch(n, started, groups)
     print(launch, flush=True)  # the last line of a process that ends early
-    kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *arguments, output.inside, np.int32(n))
+    buffers = [buffer.inside for buffer in (*inputs.values(), output)]
+    kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *buffers, np.int32(n))
     for name, buffer in {**inputs, "the output": output}.items():
         values, stray = buffer.read()
         if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
             raise NotYet(f"{launch}: the kernel changed its input {name}; it may only write the output.")
         if stray is not None:
-            short = " Is there an index of 16 bits?" if 0 <= stray + SHORT < len(values) else ""
-            raise NotYet(
-                f"{launch}: the kernel wrote to element {stray} of {name}, which has the elements 0 to "
-                f"{len(values) - 1}.{short}"
-            )
+            has = f"which has the elements 0 to {len(values) - 1}"
+            raise NotYet(f"{launch}: the kernel wrote to element {stray} of {name}, {has}.")
     return values
 
 

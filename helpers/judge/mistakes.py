@@ -79,12 +79,8 @@ def _replace(solution: str, pairs: list, name: str) -> str:
     code = solution
     for old, new in [pairs] if isinstance(pairs[0], str) else pairs:
         if old not in code:
-            raise WorkshopError(
-                f"The solution that begins with {solution.strip().splitlines()[0]!r} holds no {old!r}.",
-                f"The prepared answer {name!r} replaces text of the solution, which was changed since.",
-                f"Bring it up to date in {FOLDER.relative_to(ROOT).as_posix()}.",
-            )
+            raise WorkshopError(f"The solution holds no {old!r}, which the prepared answer {name!r} replaces.")
         code = code.replace(old, new)
     if code == solution:
-        raise WorkshopError(f"The prepared answer {name!r} is the solution itself.", "It replaces nothing.")
+        raise WorkshopError(f"The prepared answer {name!r} is the solution itself.")
     return code

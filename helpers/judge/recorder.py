@@ -12,9 +12,7 @@ MAX_STEPS = 1 << 20  # times that one work-item may go round loops
 # The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
 # (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
 # before).
-COUNTS = (
-    "global_accesses", "local_accesses", "global_bytes", "barriers", "fences", "steps", "endless", "touches", "order"
-)  # fmt: skip
+COUNTS = ("global_accesses", "local_accesses", "barriers", "fences", "steps", "endless", "touches", "order")
 SITES = len(COUNTS)
 IDS = SITES + MAX_SITES
 ARRAYS, ARRAY_INTS = IDS + 9, 4
@@ -23,8 +21,8 @@ TOUCH = 4
 ROW = HEADER + TOUCH * MAX_TOUCHES
 SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
 # The first int of a touch: these bits, ARRAY times the array's number, and SITE times that of the place in the source
-# where it is asked for. UNSIGNED: its index has a type without a sign. MORE: a vector's element after its first.
-READ, WRITE, ATOMIC, INSIDE, UNSIGNED, MORE, ARRAY = 1, 2, 4, 8, 16, 32, 64
+# where it is asked for. MORE: a vector's element after its first.
+READ, WRITE, ATOMIC, INSIDE, MORE, ARRAY = 1, 2, 4, 8, 16, 32
 SITE = ARRAY * MAX_ARRAYS
 BARRIER_LINE = 1 << 16  # a barrier is listed as its line, and so many times its number among all in the source
 LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
@@ -53,30 +51,30 @@ void trace_array(__global int *log, int number, ulong address, int bytes, int el
 }}
 void trace_barrier(__global int *log, int flags, int site) {{
     __global int *row = trace_row(log);
-    if (row[3] < {MAX_SITES}) {{
-        row[{SITES} + row[3]] = site;
+    if (row[2] < {MAX_SITES}) {{
+        row[{SITES} + row[2]] = site;
     }}
-    row[3]++;
-    row[8] = (int)((uint)row[8] * 31 + (uint)site);
-    row[4] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
+    row[2]++;
+    row[7] = (int)((uint)row[7] * 31 + (uint)site);
+    row[3] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
 }}
 int trace_step(__global int *log, int line) {{
     __global int *row = trace_row(log);
-    if (row[5] < {MAX_STEPS}) {{
-        row[5]++;
+    if (row[4] < {MAX_STEPS}) {{
+        row[4]++;
         return 0;
     }}
-    row[6] = row[6] ? row[6] : line;
+    row[5] = row[5] ? row[5] : line;
     return 1;
 }}
 void trace_list(__global int *row, int what, long index) {{
-    int n = row[7]++;
+    int n = row[6]++;
     if (n < {MAX_TOUCHES}) {{
         __global int *touch = row + {HEADER} + {TOUCH} * n;
         touch[0] = what;
         touch[1] = (int)(index & 0xffffffff);
         touch[2] = (int)(index >> 32);
-        touch[3] = row[4];
+        touch[3] = row[3];
     }}
 }}
 long trace_index(__global int *log, int is_local, int what, ulong pointer, int size, long index, int count) {{
@@ -104,7 +102,6 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
     long first = (long)(pointer - base) + index * size, bytes = array[2], element = array[3];
     int inside = 0 <= first && first + (long)count * size <= bytes;
     row[is_local ? 1 : 0]++;
-    row[2] += is_local ? 0 : size * count;
     long from = first >= 0 ? first / element : -((element - 1 - first) / element);
     long last = first + (long)count * size - 1;
     for (long k = from; k == from || k * element <= last; k++) {{

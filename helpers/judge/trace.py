@@ -23,7 +23,7 @@ import numpy as np
 from helpers.compute import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import instrument, recorder
-from helpers.judge.recorder import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, UNSIGNED, WRITE
+from helpers.judge.recorder import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, WRITE
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -45,7 +45,6 @@ class Touch:
     inside: bool  # whether the array has that element
     barriers: int  # how many barriers that order this memory the work-item had met before
     atomic: bool = False  # whether an atomic function did it
-    unsigned: bool = False  # whether the index has a type without a sign, such as `uint` or `size_t`
     rounds: int = 0  # how many barriers with a fence for local memory it had met before, whatever memory this is
 
     def __str__(self) -> str:
@@ -75,14 +74,12 @@ class Trace:
     group_ids: np.ndarray
     global_accesses: np.ndarray  # int, of shape (work-items,): to the given arrays; one of a vector counts once
     local_accesses: np.ndarray  # likewise, to arrays that the kernel declares in local memory
-    global_bytes: np.ndarray  # likewise, the bytes that the accesses to global memory asked for
     barriers: np.ndarray  # likewise, the barriers that each work-item met
     unseen: list[str]  # what the kernel does that the recorder cannot follow
     _arrays: list[str]
     _listed: np.ndarray  # int, of shape (touches, 1 + TOUCH): the work-item, then what the device recorded
     # Lesson 14's record of WGSL has none of the following.
     arrays: Sequence[np.ndarray] = ()  # those that were given, in their order, as the kernel left them
-    local_bytes: int = 0  # that the kernel declares in local memory, for each work-group
     # For `requests`:
     _element_bytes: Sequence[int] = ()  # of each array
     _sites: Sequence[str] = ()  # the text of each access in the source
@@ -99,11 +96,11 @@ class Trace:
 
     def _touch(self, item: int, what: int, low: int, high: int, fences: int) -> Touch:
         index = (high << 32) + (low & 0xFFFFFFFF)
-        reads, writes, atomic, inside, unsigned = (bool(what & b) for b in (READ, WRITE, ATOMIC, INSIDE, UNSIGNED))
+        reads, writes, atomic, inside = (bool(what & bit) for bit in (READ, WRITE, ATOMIC, INSIDE))
         array = self._arrays[what % SITE // ARRAY]
         of_global, of_local = divmod(fences, recorder.GLOBAL_FENCE)
         barriers = of_global if array in self.lengths else of_local
-        return Touch(item, array, index, reads, writes, inside, barriers, atomic, unsigned, of_local)
+        return Touch(item, array, index, reads, writes, inside, barriers, atomic, of_local)
 
     def _by_element(self) -> dict[tuple, list[Touch]]:
         """The touches of each element; each work-group has local memory of its own."""
@@ -313,10 +310,9 @@ def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
         items = np.flatnonzero((groups == group).all(axis=1))
         for item in items[(met[items] != met[items[0]]).any(axis=1)][:1]:
             first, second = (_met(kernel, met[number]) for number in (items[0], item))
-            other = " These are different barriers, though they stand in one line." if first == second else ""
             raise NotTraceable(
                 "Not all work-items of a work-group meet the same barriers.",
-                f"In one work-group, work-item {items[0]} meets {first}; work-item {item} meets {second}.{other}",
+                f"In one work-group, work-item {items[0]} meets {first}; work-item {item} meets {second}.",
                 "A barrier is for all of a group or for none: take it out of the branch or loop that only some take.",
             )
 
@@ -362,7 +358,7 @@ def _read(
     log: np.ndarray, lengths: dict[str, int], arrays: list[np.ndarray], instrumented: instrument.Instrumented,
     device: str,
 ) -> Trace:  # fmt: skip
-    counts = {count: _column(log, count) for count in ("global_accesses", "local_accesses", "global_bytes", "barriers")}
+    counts = {count: _column(log, count) for count in ("global_accesses", "local_accesses", "barriers")}
     touched = _column(log, "touches")
     listed = np.arange(MAX_TOUCHES) < touched[:, None]
     rows = log[:, recorder.HEADER :].reshape(len(log), MAX_TOUCHES, recorder.TOUCH)
@@ -372,9 +368,8 @@ def _read(
         unseen.append(f"what a work-item touches after its first {MAX_TOUCHES} accesses is only counted")
     all_ids = np.split(log[:, recorder.IDS : recorder.ARRAYS], 3, 1)
     ids = dict(zip(("global_ids", "local_ids", "group_ids"), all_ids, strict=True))
-    sizes, elements = (log[0, recorder.ARRAYS + k : recorder.HEADER : recorder.ARRAY_INTS] for k in (2, 3))
-    declared = int(sizes[len(arrays) :].sum())
+    elements = log[0, recorder.ARRAYS + 3 : recorder.HEADER : recorder.ARRAY_INTS].tolist()
     return Trace(
         device, lengths, **ids, **counts, unseen=unseen, arrays=arrays, _arrays=instrumented.arrays, _listed=touches,
-        local_bytes=declared, _element_bytes=elements.tolist(), _sites=instrumented.sites,
+        _element_bytes=elements, _sites=instrumented.sites,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from helpers.compute import opencl, processes
 from helpers.judge import checks, kernel_checks, trace
-from helpers.judge.checks import NotYet
+from helpers.judge.checks import NotDone, NotYet
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -343,7 +343,8 @@ def check_pairs(source: str, handed_out: str) -> Iterator[str]:
         source: what the learner made of the kernel.
         handed_out: the kernel as it was.
     """
-    yield checks.judge_changed(source, handed_out)
+    if isinstance(source, str) and source.split() == handed_out.split():
+        raise NotDone("this is what you were given, and it has the fault.")
     yield checks.judge_in_subprocess(judge_pairs, source=source)
 
 
