@@ -12,7 +12,6 @@ import pytest
 
 from helpers.commands import execute, lesson_files
 from helpers.compute import devices, processes
-from helpers.measure import workload
 
 
 def oclgrind_variables():
@@ -72,15 +71,9 @@ def test_a_real_device_is_preferred(tmp_path):
     assert picked == real[0]
 
 
-def test_the_tiny_workload_is_for_tests_and_offered_to_nobody(monkeypatch):
-    monkeypatch.setenv(workload.VARIABLE, workload.TINY)
-    assert workload.pick(preview=2, lab=3, full=4) == workload.budget(preview=2, lab=3) == 2
-    assert workload.TINY not in workload.WORKLOADS
-
-
 # ------------------------------------------------------------------------------------------------------- whole lessons
 
-# The tiny workload: numbers in the lessons' cells that become less, (old, new). One that is not there is no matter.
+# Numbers in the lessons' cells that become less than under `preview`, (old, new). One that is not there is no matter.
 LESS = {
     "01": [("50_000", "5_000"), ("50_048", "5_056")],
     "02": [("384", "48"), ("2**23", "2**12"), ("n, rows = 32", "n, rows = 16")],
@@ -107,10 +100,10 @@ def test_a_lesson_runs_from_top_to_bottom_on_a_gpu(number):
             cell.source = re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w)", new, cell.source)
     cells[0].source += LESS_IN_HELPERS.get(number, "")
     variables = VARIABLES | {"OCLGRIND_LOG": os.devnull}  # broken kernels are shown on purpose
-    outcome = execute.execute(notebook, path.parent, workload.TINY, cell_seconds=CELL_SECONDS, variables=variables)
+    outcome = execute.execute(notebook, path.parent, "preview", cell_seconds=CELL_SECONDS, variables=variables)
     assert outcome.failure is None
     assert execute.loud(notebook) == []
     facts = lesson_files.facts(notebook)
-    assert facts["profile"] == "tiny" and facts["device"].endswith(", OpenCL, simulator)")
+    assert facts["device"].endswith(", OpenCL, simulator)")
     shown = "\n".join(execute.text(cell) for cell in cells)
     assert not re.search(r"OpenCL, (GPU|CPU)", shown)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 0.1
 # Against hanging: lesson 05 trains ten minutes on JAX.
-CELL_SECONDS = {workload.TINY: 300, "preview": 300, "lab": 1800, "full": 3600}
+CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}
 OUTPUT_LIMIT = 10_000_000  # characters: the most that is kept of what one cell prints
 WIDGET = "application/vnd.jupyter.widget-view+json"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -14,7 +14,6 @@ WORKLOADS = {
     "lab": "the default: a laptop in a classroom",
     "full": "for a real GPU, only when asked",
 }
-TINY = "tiny"  # the tests' own, for a simulated device: as `preview`, and they cut it down further
 T = TypeVar("T")
 WHOLE = "ANYGPU_WHOLE"  # 1: train every epoch, however long it takes
 
@@ -30,7 +29,7 @@ def pick(*, preview: T, lab: T, full: T) -> T:
     Raises:
         WorkshopError: ANYGPU_PROFILE names a workload that does not exist.
     """
-    return {"preview": preview, "lab": lab, "full": full, TINY: preview}[current()]
+    return {"preview": preview, "lab": lab, "full": full}[current()]
 
 
 def budget(*, preview: float, lab: float) -> float:
@@ -56,7 +55,7 @@ def named(name: str) -> str:
     Raises:
         WorkshopError: there is none.
     """
-    if name not in (*WORKLOADS, TINY):
+    if name not in WORKLOADS:
         raise WorkshopError(
             f"There is no workload called {name!r}.",
             f"The workloads are {', '.join(WORKLOADS)}; {VARIABLE} or --profile chooses one.",
@@ -87,5 +86,5 @@ def banner(device: str, dataset: str = "") -> None:
     facts = {"device": device, "dataset": dataset, "profile": name}
     lines = [f"Device:   {device}"]
     lines += [f"Dataset:  {dataset}"] if dataset else []
-    lines += [f"Workload: {name} ({WORKLOADS.get(name, 'for tests on a simulated device')})"]
+    lines += [f"Workload: {name} ({WORKLOADS[name]})"]
     display({"text/plain": "\n".join(lines)}, raw=True, metadata={"anygpu": facts})

@@ -15,7 +15,8 @@ Five stages turn it into kernels, a file each, and each returns something that c
 `Function` runs all five and the kernels. The rules of the language are those of PlaidML 0.x: a contraction combines the
 values at all *valid points*. A point is one whole number for each index; it is valid if no access leaves its tensor and
 if every constraint `e < size` holds, which always means 0 <= e < size. An element that no valid point reaches is 0.
-Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do. All tensors are of float32 (PlaidML had more types).
+Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do. All tensors are of float32 (PlaidML had more types),
+and on the left an index has no factor that would need a division, as `O[2 * i: N]` does (PlaidML solved that, too).
 """
 
 from helpers.tile.blocks import Block, Tiles, choose_tile, default_tile
