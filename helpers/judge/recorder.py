@@ -12,7 +12,7 @@ MAX_STEPS = 1 << 20  # times that one work-item may go round loops
 # The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
 # (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
 # before).
-COUNTS = ("global_accesses", "local_accesses", "barriers", "fences", "steps", "endless", "touches", "order")
+COUNTS = ("global_accesses", "barriers", "fences", "steps", "endless", "touches", "order")
 SITES = len(COUNTS)
 IDS = SITES + MAX_SITES
 ARRAYS, ARRAY_INTS = IDS + 9, 4
@@ -51,30 +51,30 @@ void trace_array(__global int *log, int number, ulong address, int bytes, int el
 }}
 void trace_barrier(__global int *log, int flags, int site) {{
     __global int *row = trace_row(log);
-    if (row[2] < {MAX_SITES}) {{
-        row[{SITES} + row[2]] = site;
+    if (row[1] < {MAX_SITES}) {{
+        row[{SITES} + row[1]] = site;
     }}
-    row[2]++;
-    row[7] = (int)((uint)row[7] * 31 + (uint)site);
-    row[3] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
+    row[1]++;
+    row[6] = (int)((uint)row[6] * 31 + (uint)site);
+    row[2] += (flags & CLK_LOCAL_MEM_FENCE ? {LOCAL_FENCE} : 0) + (flags & CLK_GLOBAL_MEM_FENCE ? {GLOBAL_FENCE} : 0);
 }}
 int trace_step(__global int *log, int line) {{
     __global int *row = trace_row(log);
-    if (row[4] < {MAX_STEPS}) {{
-        row[4]++;
+    if (row[3] < {MAX_STEPS}) {{
+        row[3]++;
         return 0;
     }}
-    row[5] = row[5] ? row[5] : line;
+    row[4] = row[4] ? row[4] : line;
     return 1;
 }}
 void trace_list(__global int *row, int what, long index) {{
-    int n = row[6]++;
+    int n = row[5]++;
     if (n < {MAX_TOUCHES}) {{
         __global int *touch = row + {HEADER} + {TOUCH} * n;
         touch[0] = what;
         touch[1] = (int)(index & 0xffffffff);
         touch[2] = (int)(index >> 32);
-        touch[3] = row[3];
+        touch[3] = row[2];
     }}
 }}
 long trace_index(__global int *log, int is_local, int what, ulong pointer, int size, long index, int count) {{
@@ -101,7 +101,7 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
     ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
     long first = (long)(pointer - base) + index * size, bytes = array[2], element = array[3];
     int inside = 0 <= first && first + (long)count * size <= bytes;
-    row[is_local ? 1 : 0]++;
+    row[0] += !is_local;
     long from = first >= 0 ? first / element : -((element - 1 - first) / element);
     long last = first + (long)count * size - 1;
     for (long k = from; k == from || k * element <= last; k++) {{

@@ -73,7 +73,6 @@ class Trace:
     local_ids: np.ndarray
     group_ids: np.ndarray
     global_accesses: np.ndarray  # int, of shape (work-items,): to the given arrays; one of a vector counts once
-    local_accesses: np.ndarray  # likewise, to arrays that the kernel declares in local memory
     barriers: np.ndarray  # likewise, the barriers that each work-item met
     unseen: list[str]  # what the kernel does that the recorder cannot follow
     _arrays: list[str]
@@ -148,7 +147,7 @@ class Trace:
     def unwritten(self) -> list[str]:
         """Return a sentence for each element of local memory that is read before any work-item has written it."""
         found: list[str] = []
-        if self.unseen or (self.global_accesses + self.local_accesses > MAX_TOUCHES).any():  # a write may be missing
+        if self.unseen:  # a write may be missing
             return found
         for (array, index, owner), touches in self._by_element().items():
             writes = [touch for touch in touches if touch.writes and not touch.reads]
@@ -358,7 +357,7 @@ def _read(
     log: np.ndarray, lengths: dict[str, int], arrays: list[np.ndarray], instrumented: instrument.Instrumented,
     device: str,
 ) -> Trace:  # fmt: skip
-    counts = {count: _column(log, count) for count in ("global_accesses", "local_accesses", "barriers")}
+    counts = {count: _column(log, count) for count in ("global_accesses", "barriers")}
     touched = _column(log, "touches")
     listed = np.arange(MAX_TOUCHES) < touched[:, None]
     rows = log[:, recorder.HEADER :].reshape(len(log), MAX_TOUCHES, recorder.TOUCH)

@@ -273,7 +273,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
     ids = np.column_stack([np.arange(items), np.zeros((items, 2), int)])
     seen = trace.Trace(
         device="", lengths={arrays[-1]: 0}, global_ids=ids, local_ids=ids % GROUP, group_ids=ids // GROUP,
-        global_accesses=counts, local_accesses=0 * counts, barriers=sites, unseen=[],
+        global_accesses=counts, barriers=sites, unseen=["too many accesses"] * int((counts > MOST).any()),
         _arrays=arrays, _listed=np.array(listed, np.int64).reshape(-1, 5),
     )  # fmt: skip
     return seen, [run[case.output] for run in runs]
