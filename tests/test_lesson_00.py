@@ -10,7 +10,7 @@ import pytest
 from on_backend import BACKENDS, seen  # noqa: F401  (`seen` is a fixture)
 
 from helpers.compute import devices
-from helpers.doctor.monitor import Monitor, NoMonitor, ProcessShare, Reading
+from helpers.doctor.monitor import Monitor, NoMonitor, ProcessShare
 from helpers.lessons import lesson_00
 from helpers.measure import timing
 
@@ -92,7 +92,7 @@ class Counter(Monitor):
 
     def read(self):
         worked, self.worked = self.worked, False
-        return Reading(50.0 * worked)
+        return 50.0 * worked
 
     def work(self):
         self.worked = True

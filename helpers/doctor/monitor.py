@@ -16,13 +16,11 @@ from dataclasses import dataclass
 
 from helpers.compute.devices import Device
 from helpers.compute.host import usable_cpus
-from helpers.doctor.vendor_tools import Monitor, NoReading, Reading, TooSlow, candidates
+from helpers.doctor.vendor_tools import Monitor, NoReading, candidates
 
-FAILURES = 3  # so many in a row end the sampling
 ENOUGH = 3  # samples of each phase that a verdict needs
 SLOW_SECONDS = 12  # for a phase in which a slow tool has to say something; PowerShell takes a second or two each time
-LEAST_GAP = {"utilisation": 5.0, "power": 2.0}  # percentage points, watts: less is no load, whatever the spread
-UNITS = {"utilisation": "%", "power": "W"}
+LEAST_GAP = 5.0  # percentage points: less is no load, whatever the spread
 
 
 class NoMonitor(Monitor):
@@ -57,10 +55,10 @@ class ProcessShare(Monitor):
         self.description = f"this process' own share of the {count} that it may use; other programs do not count"
         self._last = (time.perf_counter(), time.process_time())
 
-    def read(self) -> Reading:
+    def read(self) -> float:
         """Return the share since the last look."""
         last, self._last = self._last, (time.perf_counter(), time.process_time())
-        return Reading(100 * (self._last[1] - last[1]) / (self._last[0] - last[0]) / self.cpus)
+        return 100 * (self._last[1] - last[1]) / (self._last[0] - last[0]) / self.cpus
 
 
 def find(device: Device) -> Monitor:
@@ -78,13 +76,13 @@ def find(device: Device) -> Monitor:
     for candidate in candidates(device):
         try:
             monitor = candidate(device)
-            reading = monitor.read()
+            known = monitor.read() is not None
         except Exception as error:  # what a tool of an unknown version writes must not break a lesson
             refused.append(str(error) if isinstance(error, NoReading) else f"{candidate.source}: {error!r}")
             continue
-        if reading.utilisation is not None or reading.power is not None:
+        if known:
             return monitor
-        refused.append(f"{monitor.source} tells neither utilisation nor power of this device")
+        refused.append(f"{monitor.source} does not tell the utilisation of this device")
     return NoMonitor("; ".join(refused) or f"no tool is known that watches {device.name}")
 
 
@@ -112,7 +110,6 @@ class Samples:
     times: tuple[float, ...] = ()  # seconds since the watching began
     phases: tuple[str, ...] = ()  # "idle" or "busy"
     utilisation: tuple[float | None, ...] = ()  # percent
-    power: tuple[float | None, ...] = ()  # watts
     lag: float = 0.0  # seconds by which the figures trail; the verdict leaves out as much of the start of each phase
     problem: str = ""  # why the sampling ended early or never began; empty if all went well
 
@@ -120,7 +117,7 @@ class Samples:
         """Return the values of one phase that count: known, and after the lag (at most half of the phase).
 
         Args:
-            quantity: "utilisation", "power" or "times".
+            quantity: "utilisation" or "times".
             phase: "idle" or "busy".
         """
         entries = zip(self.times, self.phases, getattr(self, quantity), strict=True)
@@ -132,35 +129,30 @@ class Samples:
         return [value for second, value in entries if value is not None and second >= start]
 
     def verdict(self) -> Verdict:
-        """Judge by utilisation, or by power where the tool tells no utilisation.
+        """Judge by utilisation.
 
         The device counts as used if three quarters of the busy samples lie above three quarters of the idle ones: the
-        lower quartile of the busy phase above the upper quartile of the idle one, by more than 5 percentage points or
-        2 W. Other programs that take part of the device widen the busy phase, and then hide nothing.
+        lower quartile of the busy phase above the upper quartile of the idle one, by more than 5 percentage points.
+        Other programs that take part of the device widen the busy phase, and then hide nothing.
         """
         if not self.times and self.problem:
             return Verdict(None, f"Cannot tell: {self.problem}.")
-        for quantity in UNITS:
-            idle, busy = self.settled(quantity, "idle"), self.settled(quantity, "busy")
-            if len(idle) >= ENOUGH and len(busy) >= ENOUGH:
-                return _judge(quantity, idle, busy, self.source)
-        count = f"{self.phases.count('idle')} idle and {self.phases.count('busy')} busy samples"
-        return Verdict(None, f"Cannot tell: {count} are too few{': ' + self.problem if self.problem else ''}.")
-
-
-def _judge(quantity: str, idle: list[float], busy: list[float], source: str) -> Verdict:
-    quartiles = [statistics.quantiles(values, n=4, method="inclusive") for values in (idle, busy)]
-    before, after = (
-        f"{middle:.0f} {UNITS[quantity]} (median of {len(values)} samples, the middle half {low:.0f} to {high:.0f})"
-        for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
-    )
-    if quartiles[1][0] - quartiles[0][2] > LEAST_GAP[quantity]:
-        return Verdict(True, f"Used: {quantity} rose from {before} to {after}, says {source}.")
-    return Verdict(
-        False,
-        f"Not shown: {quantity} was {before} idle and {after} under load, says {source}; "
-        "the two overlap, or lie too close together to mean anything.",
-    )
+        idle, busy = self.settled("utilisation", "idle"), self.settled("utilisation", "busy")
+        if min(len(idle), len(busy)) < ENOUGH:
+            count = f"{self.phases.count('idle')} idle and {self.phases.count('busy')} busy samples"
+            return Verdict(None, f"Cannot tell: {count} are too few{': ' + self.problem if self.problem else ''}.")
+        quartiles = [statistics.quantiles(values, n=4, method="inclusive") for values in (idle, busy)]
+        before, after = (
+            f"{middle:.0f} % (median of {len(values)} samples, the middle half {low:.0f} to {high:.0f})"
+            for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
+        )
+        if quartiles[1][0] - quartiles[0][2] > LEAST_GAP:
+            return Verdict(True, f"Used: utilisation rose from {before} to {after}, says {self.source}.")
+        return Verdict(
+            False,
+            f"Not shown: utilisation was {before} idle and {after} under load, says {self.source}; "
+            "the two overlap, or lie too close together to mean anything.",
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- sampling
@@ -171,7 +163,7 @@ class _Sampler:
 
     def __init__(self, monitor: Monitor, interval: float) -> None:
         self.monitor, self.interval, self.phase = monitor, interval, "idle"
-        self.found: list[tuple[float, str, Reading]] = []
+        self.found: list[tuple[float, str, float | None]] = []  # seconds, phase, percent
         self.problem = "" if monitor else monitor.description
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="anygpu-monitor", daemon=True)
@@ -188,21 +180,17 @@ class _Sampler:
             self._thread.join()  # ends: each call of a tool has its time-out
 
     def _sample(self) -> None:
-        failures, begun = 0, ""  # the phase in which a reading's period began: unknown for the first
+        begun = ""  # the phase in which a reading's period began: unknown for the first
         while not self._end.wait(self.interval):
-            reading = None
             try:
                 reading = self.monitor.read()
-                failures = 0
             except Exception as error:  # a sampling thread must not die silently, nor disturb the lesson
-                failures += 1
-                if failures >= FAILURES or isinstance(error, TooSlow):
-                    self.problem = f"{self.monitor.source} stopped answering: {error}"
-                    return
+                self.problem = f"{self.monitor.source} stopped answering: {error}"
+                return
             phase = self.phase
             if self._end.is_set():  # the load may have ended while the tool was answering
                 return
-            if reading and phase == begun:  # one that covers the end of one phase and the start of the next is void
+            if phase == begun:  # one that covers the end of one phase and the start of the next is void
                 self.found.append((time.perf_counter() - self._start, phase, reading))
             begun = phase
 
@@ -218,16 +206,9 @@ class _Sampler:
         return few and passed < max(SLOW_SECONDS, 4 * seconds)
 
     def samples(self) -> Samples:
-        times, phases, readings = zip(*self.found, strict=True) if self.found else ((), (), ())
+        columns = zip(*self.found, strict=True) if self.found else ((), (), ())
         return Samples(
-            self.monitor.source,
-            self.monitor.description,
-            times,
-            phases,
-            tuple(reading.utilisation for reading in readings),
-            tuple(reading.power for reading in readings),
-            lag=self.monitor.lag,
-            problem=self.problem,
+            self.monitor.source, self.monitor.description, *columns, lag=self.monitor.lag, problem=self.problem
         )
 
 

@@ -10,31 +10,17 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from helpers.compute import processes
 from helpers.compute.devices import Device
 
-POWER_FILES = ("power1_average", "power1_input")  # which of them there is depends on the card
 TIMEOUT = 5.0  # seconds for one call of a vendor's tool; the first call after a driver has slept takes about one
 
 
 class NoReading(Exception):
     """A tool failed or wrote something that cannot be read; learners never see it."""
-
-
-class TooSlow(NoReading):
-    """A tool did not answer in time; it would not the next time either."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One look at a device; None for what the tool does not tell."""
-
-    utilisation: float | None = None  # percent
-    power: float | None = None  # watts
 
 
 class Monitor:
@@ -44,13 +30,13 @@ class Monitor:
     description: str  # one sentence for people: what it watches, and how sure that is
     lag: float = 0.0  # seconds by which its figures trail what happens
 
-    def read(self) -> Reading:
-        """Look once. Raises NoReading."""
+    def read(self) -> float | None:
+        """Look once, and return the utilisation in percent; None where the tool does not tell it. Raises NoReading."""
         raise NotImplementedError
 
 
 class NvidiaSmi(Monitor):
-    """nvidia-smi: utilisation (share of the last sample period in which a kernel ran) and power.
+    """nvidia-smi: utilisation, the share of the last sample period in which a kernel ran.
 
     Fields: `nvidia-smi --help-query-gpu`. It averages over up to a second.
     """
@@ -62,48 +48,41 @@ class NvidiaSmi(Monitor):
         self._tool = _tool("nvidia-smi", "it comes with NVIDIA's driver", "/usr/lib/wsl/lib")
         rows = [row for row in self._query("index,pci.bus_id,name") if len(row) == 3 and row[0].isdigit()]
         gpus = [_Gpu(int(index), name, pci) for index, pci, name in rows]
-        self._index, self.description = _choose(device, gpus, "nvidia-smi: utilisation and power")
+        self._index, self.description = _choose(device, gpus, self.source)
 
     def _query(self, names: str, *more: str) -> list[list[str]]:
         text = _output([self._tool, f"--query-gpu={names}", "--format=csv,noheader,nounits", *more])
         return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
 
-    def read(self) -> Reading:
+    def read(self) -> float | None:
         """Look once."""
-        rows = self._query("utilization.gpu,power.draw", f"--id={self._index}")
-        if len(rows) != 1 or len(rows[0]) != 2:
-            raise NoReading("nvidia-smi answered something that is not one line of two values")
-        return Reading(*map(_number, rows[0]))
+        rows = self._query("utilization.gpu", f"--id={self._index}")
+        if len(rows) != 1 or len(rows[0]) != 1:
+            raise NoReading("nvidia-smi answered something that is not one value")
+        return _number(rows[0][0])
 
 
 class AmdKernel(Monitor):
-    """The files of the Linux kernel's driver amdgpu: utilisation and power, without any tool.
+    """A file of the Linux kernel's driver amdgpu: utilisation, without any tool.
 
-    https://docs.kernel.org/gpu/amdgpu/thermal.html: gpu_busy_percent, and hwmon's power in microwatts.
+    https://docs.kernel.org/gpu/amdgpu/thermal.html: gpu_busy_percent.
     """
 
     source = "the kernel's driver amdgpu"
     lag = 0.5
 
     def __init__(self, device: Device, root: Path = Path("/")) -> None:
-        folders = sorted(file.parent for file in (root / "sys/bus/pci/devices").glob("*/gpu_busy_percent"))
-        gpus = [_Gpu(number, "", folder.name) for number, folder in enumerate(folders)]
-        index, self.description = _choose(device, gpus, f"{self.source}: utilisation and power")
-        self._folder = folders[index]
+        files = sorted((root / "sys/bus/pci/devices").glob("*/gpu_busy_percent"))
+        gpus = [_Gpu(number, "", file.parent.name) for number, file in enumerate(files)]
+        index, self.description = _choose(device, gpus, self.source)
+        self._file = files[index]
 
-    def read(self) -> Reading:
-        """Look once."""
-        power = [_file_number(file) for file in self._folder.glob("hwmon/hwmon*/power1_*") if file.name in POWER_FILES]
-        watts = next((value / 1e6 for value in power if value is not None), None)
-        return Reading(_file_number(self._folder / "gpu_busy_percent"), watts)
-
-
-def _file_number(file: Path) -> float | None:
-    """Return the number in a file of the kernel; a card that sleeps refuses to be read."""
-    try:
-        return _number(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
+    def read(self) -> float | None:
+        """Look once; a card that sleeps refuses to be read."""
+        try:
+            return _number(self._file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
 
 
 class Ioreg(Monitor):
@@ -116,21 +95,13 @@ class Ioreg(Monitor):
     def __init__(self, device: Device) -> None:
         self._tool = _tool("ioreg", "it comes with macOS", "/usr/sbin")
 
-    def read(self) -> Reading:
-        """Look once."""
-        return ioreg_reading(_output([self._tool, "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"]))
-
-
-def ioreg_reading(text: str) -> Reading:
-    """Read PerformanceStatistics of `ioreg -r -d 1 -w 0 -c IOAccelerator`: of the first GPU that tells a utilisation.
-
-    Raises:
-        NoReading: no GPU has one.
-    """
-    found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
-    if not found:
-        raise NoReading("ioreg shows no accelerator with a utilisation")
-    return Reading(float(found[1]))
+    def read(self) -> float:
+        """Look once, at the first GPU that tells a utilisation among its PerformanceStatistics."""
+        text = _output([self._tool, "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"])
+        found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
+        if not found:
+            raise NoReading("ioreg shows no accelerator with a utilisation")
+        return float(found[1])
 
 
 class WindowsCounters(Monitor):
@@ -152,22 +123,14 @@ class WindowsCounters(Monitor):
     def __init__(self, device: Device) -> None:
         self._tool = _tool("powershell", "it comes with Windows")
 
-    def read(self) -> Reading:
-        """Look once."""
+    def read(self) -> float:
+        """Look once, and add up the engines; each has a line such as "12 pid_1_luid_0x0_0x1_eng_0_engtype_3D"."""
         script = self._SCRIPT.format(pid=os.getpid())
-        return windows_reading(_output([self._tool, "-NoProfile", "-NonInteractive", "-Command", script], patience=2))
-
-
-def windows_reading(text: str) -> Reading:
-    """Add up the engines; `text` has a line "12 pid_1_luid_0x0_0x1_phys_0_eng_0_engtype_3D" for each, then "end".
-
-    Raises:
-        NoReading: the last line is missing.
-    """
-    if not re.search(r"^end\s*$", text, re.M):
-        raise NoReading("the GPU Engine counters did not answer")
-    engines = re.findall(r"^\s*(\d+)\s+pid_\d+_.*engtype_(?:3D|Compute|Cuda)", text, re.M | re.I)
-    return Reading(min(100.0, sum(map(float, engines))))
+        text = _output([self._tool, "-NoProfile", "-NonInteractive", "-Command", script], patience=2)
+        if not re.search(r"^end\s*$", text, re.M):
+            raise NoReading("the GPU Engine counters did not answer")
+        engines = re.findall(r"^\s*(\d+)\s+pid_\d+_.*engtype_(?:3D|Compute|Cuda)", text, re.M | re.I)
+        return min(100.0, sum(map(float, engines)))
 
 
 # ---------------------------------------------------------------------------- which of them, and their common work
@@ -177,20 +140,12 @@ def candidates(device: Device) -> list[type[Monitor]]:
     """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
     if sys.platform == "darwin":
         return [Ioreg]
-    by_vendor = {"nvidia": [NvidiaSmi], "amd": [AmdKernel]}.get(_vendor(device), [])
-    return [*by_vendor, WindowsCounters] if sys.platform == "win32" else by_vendor
-
-
-def _vendor(device: Device) -> str:
-    """Who made the device: "nvidia", "amd", "apple", "intel", or an empty string."""
-    spellings = {
-        "nvidia": "nvidia|geforce|quadro|tesla",
-        "amd": "advanced micro devices|amd|radeon|gfx",
-        "apple": "apple",
-        "intel": "intel",
-    }
-    text = f"{device.vendor} {device.name}".lower()
-    return next((vendor for vendor, words in spellings.items() if re.search(words, text)), "")
+    maker = f"{device.vendor} {device.name}".lower()
+    if re.search("nvidia|geforce|quadro|tesla", maker):
+        by_maker = [NvidiaSmi]
+    else:
+        by_maker = [AmdKernel] if re.search("advanced micro devices|amd|radeon|gfx", maker) else []
+    return [*by_maker, WindowsCounters] if sys.platform == "win32" else by_maker
 
 
 def _tool(name: str, install: str, *folders: str) -> str:
@@ -217,7 +172,7 @@ def _output(command: Sequence[str], patience: float = 1.0) -> str:
     except OSError as error:
         raise NoReading(f"{name} cannot be started: {error.strerror}") from error
     if done.status is None:
-        raise TooSlow(f"{name} did not answer within {patience * TIMEOUT:g} s")
+        raise NoReading(f"{name} did not answer within {patience * TIMEOUT:g} s")
     if done.status != 0:
         complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise NoReading(f"{name} failed with status {done.status}: {complaint[:200]}")
@@ -237,13 +192,13 @@ class _Gpu(NamedTuple):
     pci: str
 
 
-def _choose(device: Device, gpus: Sequence[_Gpu], what: str) -> tuple[int, str]:
+def _choose(device: Device, gpus: Sequence[_Gpu], source: str) -> tuple[int, str]:
     """Find the device among the tool's GPUs: by its PCI address, else by its name.
 
     Args:
         device: what to find.
         gpus: what the tool lists.
-        what: the tool and what it tells.
+        source: the tool's name.
 
     Returns:
         The tool's number of the GPU, and a description that says how sure that is.
@@ -252,10 +207,10 @@ def _choose(device: Device, gpus: Sequence[_Gpu], what: str) -> tuple[int, str]:
         NoReading: the tool lists no GPU.
     """
     if not gpus:
-        raise NoReading(f"{what.partition(':')[0]} lists no GPU")
+        raise NoReading(f"{source} lists no GPU")
     address = device.pci.lower()  # 0000:2f:00.0, where nvidia-smi writes 00000000:2F:00.0
     alike = [gpu for gpu in gpus if address and gpu.pci.lower().endswith(address)]
     alike = alike or [gpu for gpu in gpus if gpu.name == device.name] or list(gpus)
     doubt = "" if len(alike) == 1 else f"; one of {len(gpus)} GPUs, it may not be the one that computes"
     index, name, _ = alike[0]
-    return index, f"{what} of GPU {index}{f' ({name})' if name else ''}{doubt}"
+    return index, f"{source}: utilisation of GPU {index}{f' ({name})' if name else ''}{doubt}"

@@ -215,7 +215,6 @@ def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: 
         times=seen.times + tuple(ended + second for second in afterwards.times),
         phases=seen.phases + (AFTER,) * len(afterwards.times),
         utilisation=seen.utilisation + afterwards.utilisation,
-        power=seen.power + afterwards.power,
     )
 
 

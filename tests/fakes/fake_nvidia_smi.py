@@ -9,43 +9,26 @@ import sys
 import time
 from pathlib import Path
 
-mode = os.environ.get("FAKE_MODE", "works")
+mode = os.environ["FAKE_MODE"]
 arguments = dict(argument.split("=", 1) for argument in sys.argv[1:] if "=" in argument)
 fields = arguments["--query-gpu"].split(",")
 only = arguments.get("--id")
+load = Path(os.environ["FAKE_LOAD"]).exists()
 
-if mode == "hangs" or (mode == "hangs later" and only and Path(os.environ["FAKE_LOAD"]).exists()):
+if mode == "hangs" or (mode == "hangs later" and only and load):
     child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()} {child.pid}")
     time.sleep(60)
-if mode == "fails" or (mode == "fails later" and only and Path(os.environ["FAKE_LOAD"]).exists()):
+if mode == "fails":
     sys.exit("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
 if mode == "garbage":
     sys.exit(print("\0\xff<<< not, a, table >>>\n\n,,,,") or 0)
 
-load = Path(os.environ["FAKE_LOAD"]).exists()
+names = ("index", "pci.bus_id", "name", "utilization.gpu")
 gpus = [
-    {
-        "index": "0",
-        "pci.bus_id": "00000000:01:00.0",
-        "name": "NVIDIA GeForce RTX 3060",
-        "utilization.gpu": "1",
-        "power.draw": "14.31",
-    },
-    {
-        "index": "1",
-        "pci.bus_id": "00000000:2F:00.0",
-        "name": "NVIDIA GeForce RTX 4090",
-        "utilization.gpu": "97" if load else "2",
-        "power.draw": "401.50" if load else "21.07",
-    },
+    ("0", "00000000:01:00.0", "NVIDIA GeForce RTX 4090" if mode == "twins" else "NVIDIA GeForce RTX 3060", "1"),
+    ("1", "00000000:2F:00.0", "NVIDIA GeForce RTX 4090", "[N/A]" if mode == "nothing" else "97" if load else "2"),
 ]
-if mode == "twins":
-    gpus[0]["name"] = gpus[1]["name"]
-if mode == "no utilisation":
-    gpus[1]["utilization.gpu"] = "[N/A]"
-if mode == "nothing":
-    gpus[1].update({"utilization.gpu": "[N/A]", "power.draw": "[N/A]"})
 for gpu in gpus:
-    if only in (None, gpu["index"]):
-        print(", ".join(gpu[field] for field in fields))
+    if only in (None, gpu[0]):
+        print(", ".join(dict(zip(names, gpu, strict=True))[field] for field in fields))
