@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import tomllib
-import venv
 from importlib import metadata
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from helpers import doctor
 from helpers.compute import host, processes
 from helpers.doctor import host as computer
 from helpers.doctor import letter, packages, settings
-from helpers.doctor.facts import Facts
+from helpers.doctor.facts import Facts, ToolOutput
 
 ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
@@ -94,7 +93,7 @@ sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connec
 from helpers import doctor
 findings = doctor.examine(quick=True)
 heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "sklearn", "requests"}
-families = {f"helpers.doctor.{name}" for name in ("nvidia", "amd", "apple", "windows", "opencl", "webgpu", "facts")}
+families = {f"helpers.doctor.{name}" for name in ("nvidia", "amd", "apple", "windows", "opencl", "devices", "facts")}
 print(sorted((heavy | families) & set(sys.modules)), used, len(findings.fine) >= 6)
 """
 
@@ -134,9 +133,10 @@ def test_a_judge_that_breaks_becomes_a_note_and_the_others_still_count(monkeypat
         raise KeyError("a format that nobody knew")
 
     monkeypatch.setattr(computer, "JUDGES", (broken,))
-    facts = Facts(dataclasses.replace(HERE, system="Linux"), packages={"jax-metal": "0.1.1"})
+    mac = dataclasses.replace(HERE, system="Darwin", machine="x86_64")
+    facts = Facts(mac, tools={"sysctl": ToolOutput("ok", "1\n")})
     ids = [item.id for item in doctor.judge(facts) if isinstance(item, doctor.Finding)]
-    assert ids[0] == "host-unfinished-check" and "apple-jax-metal" in ids
+    assert ids[0] == "host-unfinished-check" and "apple-rosetta" in ids
 
 
 def test_a_check_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatch):
@@ -223,11 +223,8 @@ def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, t
 
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 14)])
-@pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
-@pytest.mark.parametrize("installed_by", ["venv", "conda", "binder", "own"])
-def test_a_python_out_of_range_stops(version, system, installed_by):
-    this = host.Host(system, "x86_64", version, installed_by, False)
-    assert only_finding(computer.python, this).id == "host-python"
+def test_a_python_out_of_range_stops(version):
+    assert only_finding(computer.python, dataclasses.replace(HERE, python=version)).id == "host-python"
 
 
 def test_the_range_of_pythons_is_that_of_the_project():
@@ -274,18 +271,6 @@ def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
     assert lock("torch==2.14.0", "numpy==2.0.0rc1")[0] == []
 
 
-def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkeypatch):
-    own = dataclasses.replace(HERE, installed_by="own")
-    assert packages.another_python(own, tmp_path) is None  # there is no environment yet
-    (tmp_path / host.STAMP).touch()
-    assert packages.another_python(own, tmp_path) is None  # this Python has all that the lessons need
-    monkeypatch.setattr(packages, "MODULES", {**packages.MODULES, "no_such_module": "x"})
-    found = packages.another_python(own, tmp_path)
-    assert found.id == "packages-another-python" and sys.executable in found.what and "workshop.py doctor" in found.next
-    monkeypatch.setattr(packages, "another_python", lambda host: found)
-    assert list(doctor.examine()) == [found] and doctor.examine().fine == ()  # and nothing of the wrong environment
-
-
 def test_this_environment_is_the_one_that_its_lock_describes():
     findings, fine = look(packages.versions)
     assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])
@@ -316,11 +301,6 @@ def test_the_lock_is_the_one_that_the_environment_was_built_from(installed_by, f
     assert found is None or found.is_file()
 
 
-def test_the_stamps_name_is_the_one_that_the_bootstrap_writes():
-    text = (ROOT / "workshop.py").read_text(encoding="utf-8")
-    assert f'"{host.STAMP}"' in text and '"family": family' in text
-
-
 def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
     for name in ("ghost_all", "ghost_folder", "whole"):
         (tmp_path / f"{name}-1.0.dist-info").mkdir()
@@ -330,13 +310,13 @@ def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     modules = {name: name for name in ("ghost_all", "ghost_folder", "whole", "never_installed")}
     found = only_finding(lambda host: packages.files(host, modules))
-    assert (found.id, found.severity) == ("packages-files", "stops") and "ghost_all, ghost_folder" in found.what
+    assert (found.id, found.severity) == ("packages-missing", "stops") and "ghost_all, ghost_folder" in found.what
     assert "whole" not in found.what and "never_installed" not in found.what
 
 
-@pytest.mark.parametrize("kind", ["package", "module"])
+@pytest.mark.parametrize("kind", ["helpers.py", "helpers/__init__.py"])
 def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
-    file = tmp_path / "some folder" / ("helpers.py" if kind == "module" else "helpers/__init__.py")
+    file = tmp_path / "some folder" / kind
     file.parent.mkdir(parents=True)
     file.write_text("raise SystemExit('run by the doctor')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "some folder"))
@@ -345,23 +325,15 @@ def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
     assert f"    {host.unset_variable(HERE, 'PYTHONPATH')}" in lines(found)
 
 
-def test_a_python_without_our_helpers_or_with_others_stops(tmp_path, monkeypatch):
-    venv.create(tmp_path / "bare", with_pip=False, symlinks=os.name != "nt")
-    folder = tmp_path / "bare" / ("Scripts" if os.name == "nt" else "bin")
-    python = folder / ("python.exe" if os.name == "nt" else "python")
-    monkeypatch.setattr(sys, "executable", str(python))
-    assert only_finding(packages.our_helpers).id == "packages-no-helpers"
-    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    place = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
-    (place / "helpers").mkdir()
-    (place / "helpers" / "__init__.py").touch()
+@pytest.mark.parametrize(
+    ("place", "expected", "words"),
+    [("", "packages-no-helpers", "-e ."), ("site-packages/helpers/__init__.py", "packages-other-helpers", "uninstall")],
+)
+def test_a_kernel_that_finds_no_helpers_or_others_stops(place, expected, words, monkeypatch):
+    answer = processes.Finished(0, f"{place}\n", "", 0.1)
+    monkeypatch.setattr(processes, "run_command", lambda *_: answer)
     found = only_finding(packages.our_helpers)
-    assert str(place / "helpers") in found.what and "uninstall helpers" in found.next
-    monkeypatch.setattr(packages, "ROOT", tmp_path)
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks" / "helpers.py").touch()
-    found = only_finding(packages.our_helpers)
-    assert str(tmp_path / "notebooks") in found.why and "uninstall" not in found.next
+    assert found.id == expected and words in found.next
 
 
 @pytest.mark.parametrize("name", ["numpy.py", "random.py", "matplotlib/__init__.py"])
@@ -385,23 +357,10 @@ def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_profile_limits(monkeypatch):
-    monkeypatch.setenv("ANYGPU_PROFILE", "gigantic")
-    found = only_finding(settings.profile)
-    assert found.id == "host-profile" and "gigantic" in found.what
-    assert f"    {host.unset_variable(HERE, 'ANYGPU_PROFILE')}" in lines(found)
-    monkeypatch.setenv("ANYGPU_PROFILE", "preview")
-    assert look(settings.profile) == ([], [])
-
-
 def test_too_little_memory_limits(monkeypatch):
     assert look(computer.memory)[0] == [] or psutil.virtual_memory().available < 2 * computer.LEAST_MEMORY
     monkeypatch.setattr(computer, "LEAST_MEMORY", 1 << 60)
-    less_work = f"    {host.set_variable(HERE, 'ANYGPU_PROFILE', 'preview')}"
-    for profile in ("lab", "preview"):
-        monkeypatch.setenv("ANYGPU_PROFILE", profile)
-        found = only_finding(computer.memory)
-        assert found.id == "host-memory" and (less_work in lines(found)) == (profile == "lab")
+    assert only_finding(computer.memory).id == "host-memory"
 
 
 def test_too_little_disk_limits(monkeypatch):
@@ -418,7 +377,7 @@ def test_too_little_disk_limits(monkeypatch):
         ("nonsense", None, "keras-backend"),
         ("numpy", None, "keras-backend"),
         (None, '{"backend": "plaidml"}', "keras-backend"),
-        ("torch", None, "keras-not-installed"),
+        ("torch", None, "keras-backend"),
     ],
 )
 def test_a_backend_with_which_no_lesson_can_train_limits(variable, configured, expected, monkeypatch, tmp_path):

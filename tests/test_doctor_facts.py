@@ -1,7 +1,6 @@
 """What the doctor gathers: formats of tools, tools that hang, crash or rave, a busy machine."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from helpers.doctor import amd, facts, nvidia, opencl
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 ROOT = Path(__file__).parent.parent
-TOOLS = ("nvidia-smi", "rocminfo", "vulkaninfo")
+TOOLS = ("nvidia-smi", "rocminfo")
 RUBBISH = '\0\ufffd<<< not, a, table >>>\n\n,,,,\n{["gpu_data": \nAgent 7\n*** \n'
 
 
@@ -119,8 +118,8 @@ def silent(machine, name):
 def test_a_tool_that_crashes_or_raves_gives_no_finding_and_stops_nothing(fate, machine):
     for name in TOOLS:
         fate(machine, name)
-    machine.packages({"jax-metal": "0.1.1"})  # something real to find besides
-    assert [finding.id for finding in machine.findings()] == ["apple-jax-metal"]
+    machine.cards(["1002"])  # something real to find besides
+    assert [finding.id for finding in machine.findings()] == ["amd-no-kfd"]
     assert {name for name, command in facts.TOOLS.items() if command[0] in TOOLS} <= set(machine.facts().tools)
 
 
@@ -148,32 +147,6 @@ def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(mac
 
 
 # ------------------------------------------------------------ a busy machine
-
-SLOW = """  # fates.py of the fake PyTorch: its first GPU hangs
-import contextlib, time
-from helpers.compute.quiet import caught_stderr
-
-def product(device, a, b):
-    if device == "cuda:0":
-        with caught_stderr() if {compiles} else contextlib.nullcontext():
-            time.sleep(600)
-    return a @ b
-"""
-
-
-@pytest.mark.parametrize("compiles", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_device_that_is_late_has_not_failed(compiles, machine, tmp_path, monkeypatch):
-    """While a compiler's words are caught, those of the process that its time is up are caught with them."""
-    folder = tmp_path / "frameworks"
-    folder.mkdir()
-    shutil.copy(ROOT / "tests/fakes/fake_gpu_frameworks/torch.py", folder)
-    (folder / "fates.py").write_text(SLOW.format(compiles=compiles))
-    monkeypatch.syspath_prepend(folder)
-    for name, value in {"FRAMEWORKS": ("torch",), "TOOLS": {}, "FRAMEWORK_SECONDS": 8}.items():
-        monkeypatch.setattr(facts, name, value)
-    tried = facts.gather(machine.system, machine.root).tried()
-    assert [facts.late(device) or device.verdict for device in tried] == ["right", True]
-
 
 # The whole doctor as a learner runs it, in a process of its own, with every tool and every framework hanging.
 WHOLE = """
@@ -207,19 +180,6 @@ def test_the_whole_doctor_ends_in_time_with_one_note_while_everything_hangs(mach
 
 def test_the_whole_examination_has_time_for_all_answers():
     assert facts.FRAMEWORK_SECONDS + facts.SLACK < doctor.WHOLE_SECONDS
-
-
-# ------------------------------------------------------------ a learner whose backend fails gets the answer here
-
-
-def test_a_backend_that_does_not_start_is_explained_in_the_same_words(tmp_path, monkeypatch):
-    """`training.start` sends a learner to the doctor, which then has imported the same framework, and says more."""
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')")
-    monkeypatch.syspath_prepend(tmp_path)
-    answers = {"tensorflow": devices.ask("tensorflow", 60)}
-    gathered = facts.Facts(Host("Linux", "x86_64", (3, 12), "venv", False), tmp_path, answers=answers)
-    (found,) = [item for item in doctor.judge(gathered) if isinstance(item, doctor.Finding)]
-    assert found.id == "packages-import-fails" and "libcudnn.so.9: cannot open shared object file" in found.what
 
 
 # ------------------------------------------------------------ OpenCL for real

@@ -42,9 +42,9 @@ class Findings(list[Finding]):
 
 def judge(facts: Facts) -> Results:
     """Let every judge look at the facts, from the ground up: of equally bad findings the first is the deepest cause."""
-    from helpers.doctor import amd, apple, devices, frameworks, hosted, nvidia, opencl, webgpu, windows
+    from helpers.doctor import amd, apple, containers, devices, frameworks, nvidia, opencl, windows
 
-    for family in (host, windows, hosted, apple, nvidia, amd, frameworks, opencl, devices, webgpu):
+    for family in (host, windows, containers, apple, nvidia, amd, frameworks, opencl, devices):
         for each in family.JUDGES:
             try:
                 yield from each(facts)
@@ -72,8 +72,6 @@ def examine(quick: bool = False) -> Findings:
         quick: only this computer and its packages: less than a second, without a driver, a framework or the network.
     """
     here = Host.here()
-    if elsewhere := packages.another_python(here):
-        return Findings([elsewhere])
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(check, *_start(check, here)) for check in (QUICK if quick else FULL)]
     try:

@@ -1,4 +1,4 @@
-"""Findings about AMD GPUs: the kernel's driver, groups, gfx target, what hides them, frameworks and their libraries.
+"""Findings about AMD GPUs: the kernel's driver, groups, gfx target, what hides them, and frameworks.
 
 Not verified on hardware: tested with outputs of rocminfo that others have published.
 """
@@ -8,30 +8,28 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from helpers.compute.frameworks import FRAMEWORKS, looks_integrated
+from helpers.compute.frameworks import looks_integrated
 from helpers.doctor import nvidia
-from helpers.doctor.facts import Facts, numbers
-from helpers.doctor.findings import Results, found, listed, together
+from helpers.doctor.facts import Facts
+from helpers.doctor.findings import Results, found, listed
 
 VENDOR = "1002"  # on the PCI bus: https://pci-ids.ucw.cz
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-LIBRARIES = r"lib(?:hip\w*|roc\w*|amd\w*|hsa-runtime64|MIOpen|rccl)\.so[\d.]*"
 
 # What AMD says of each gfx target. supported: the list of ROCm 10.1's AI documentation (docs/data/gpus.yaml, commit
 # 16069a6). unofficial: not in that list, but TheRock builds packages and marks them as tested
-# (https://github.com/ROCm/TheRock/blob/main/SUPPORTED_GPUS.md, 2026-08-22). built: packages that nobody has tested.
+# (https://github.com/ROCm/TheRock/blob/main/SUPPORTED_GPUS.md, 2026-08-22).
 TARGETS = {
     "supported": (
         "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
         "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201",
     ),
     "unofficial": ("gfx1010", "gfx1011", "gfx1012", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
-    "built": ("gfx900", "gfx906"),
 }  # fmt: skip
 STATUS = {target: status for status, targets in TARGETS.items() for target in targets}
-# The version that a GPU may claim to be, where packages hold no code for it but for its sibling; never official, Linux
-# alone (https://github.com/ROCm/legacy-rocm-build/issues/2654, 2024-05-17; https://github.com/ROCm/Tensile/issues/1907).
-OVERRIDES = dict.fromkeys(("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"), "10.3.0")
+# The RX 6000, gfx103x, may claim to be one of them, where packages hold no code for it but for its sibling; never
+# official, Linux alone (https://github.com/ROCm/legacy-rocm-build/issues/2654, 2024-05-17).
+SIBLINGS, CLAIM = "gfx103", "10.3.0"
 # The gfx target of each Radeon card by its number: all that Windows tells is the name. The docs' table has the same
 # (https://rocm.docs.amd.com/projects/install-on-windows/en/docs-7.2/reference/system-requirements.html, 2026-07-31;
 # RX 5000: https://llvm.org/docs/AMDGPUUsage.html). Those of laptops (RX 6600M, 6700S) have other chips at times.
@@ -127,7 +125,7 @@ def no_access(facts: Facts) -> Results:
 
 def hidden(facts: Facts) -> Results:
     """Does a variable hide every GPU; rocminfo shows what ROCR_VISIBLE_DEVICES left."""
-    many = len(by_kernel(facts)) or (len(gpus(facts)) if VARIABLES[0] not in facts.variables else 0)
+    many = len(by_kernel(facts) or gpus(facts))
     names = [name for name in VARIABLES if name in facts.variables and nvidia.hides_all(facts.variables[name], many)]
     if many and names and on_amd(facts):
         yield nvidia.hidden_by(facts, names, "every AMD GPU")
@@ -143,56 +141,16 @@ def target(facts: Facts) -> Results:
     if not (rocm_builds(facts) or facts.stdout("rocminfo")):
         return
     for gpu in {gpu.target: gpu for gpu in cards(facts)}.values():
-        status = STATUS.get(gpu.target)
-        if status in (None, "built"):
-            yield found("amd-target-unsupported", facts.host, gpu=gpu.name, target=gpu.target)
-        elif status == "unofficial" and not _has_kernels(facts, gpu.target):
-            override = OVERRIDES.get(gpu.target, "")  # RX 5000 has no sibling to pass for
-            words = [] if override else ["alone"]
-            yield found(
-                "amd-target-unofficial", facts.host, words=words, gpu=gpu.name, target=gpu.target, override=override
-            )
+        status = STATUS.get(gpu.target, "none")
+        if status != "supported" and not _has_kernels(facts, gpu.target):
+            words = [status] + ["sibling"] * gpu.target.startswith(SIBLINGS)  # RX 5000 has no sibling to pass for
+            yield found("amd-target", facts.host, words=words, gpu=gpu.name, target=gpu.target, override=CLAIM)
 
 
 def _has_kernels(facts: Facts, target: str) -> bool:
     """Whether packages with code for this target are installed, or the GPU passes for one that has."""
-    return bool(facts.has(*(f"{part}-device-{target}" for part in ("amd-torch", "rocm-sdk")))) or (
-        facts.variables.get(OVERRIDE) == OVERRIDES.get(target, "-")
-    )
-
-
-def override(facts: Facts) -> Results:
-    """Does HSA_OVERRIDE_GFX_VERSION fit every GPU here; on Windows nothing reads it."""
-    value = facts.variables.get(OVERRIDE)
-    if not value or facts.host.system == "Windows":
-        return
-    claimed = cards(facts)
-    real = [gpu for gpu in by_kernel(facts) if gpu.target not in INTEGRATED] or claimed  # rocminfo shows the claim
-    for number, gpu in enumerate(real):
-        name = claimed[number].name if len(claimed) == len(real) else gpu.name
-        digits = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", gpu.target)
-        if digits and (int(digits[1]), int(digits[2], 16)) != numbers(value)[:2]:
-            yield found("amd-override", facts.host, value=value, gpu=name, target=gpu.target)
-            return
-
-
-def in_wsl(facts: Facts) -> Results:
-    """Does a framework built for AMD see no GPU in WSL, while ROCm was not told to look at Windows' driver."""
-    if not facts.host.wsl or facts.variables.get("HSA_ENABLE_DXG_DETECTION") == "1":
-        return
-    blind = [name for name in rocm_builds(facts) if facts.sees_gpu(name) is False]
-    if blind:
-        yield found("amd-wsl", facts.host, framework=FRAMEWORKS[blind[0]].title)
-
-
-def libraries(facts: Facts) -> Results:
-    """Does a framework's import fail for a library of ROCm."""
-    for name in rocm_builds(facts):
-        answer = facts.answers.get(name)
-        missing = re.search(LIBRARIES, answer.message) if answer and answer.state == "failed" else None
-        if missing:
-            yield found("amd-libraries", facts.host, framework=FRAMEWORKS[name].title, library=missing[0])
-            return
+    packages = facts.has(*(f"{part}-device-{target}" for part in ("amd-torch", "rocm-sdk")))
+    return bool(packages) or (target.startswith(SIBLINGS) and facts.variables.get(OVERRIDE) == CLAIM)
 
 
 def integrated_first(facts: Facts) -> Results:
@@ -218,24 +176,18 @@ def cpu_build(facts: Facts) -> Results:
     """Does Keras compute with a framework built for processors, though an AMD GPU with packages works here."""
     if not works(facts) or nvidia.works(facts) or facts.host.wsl:
         return
-    builds, backend = rocm_builds(facts), facts.backend()
     own_packages = [gpu for gpu in cards(facts) if STATUS.get(gpu.target) == "supported"]
-    good = own_packages or [gpu for gpu in cards(facts) if gpu.target in OVERRIDES and gpu.target not in INTEGRATED]
-    here = {"tensorflow": facts.has("tensorflow", "tensorflow-cpu"), "jax": facts.has("jax"), "torch": facts.torch}
-    if good and here.get(backend) and backend not in builds and not facts.sees_gpu(backend):
-        without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
-        values = {"gpu": good[0].name, "target": good[0].target, "frameworks": together(without)}
-        yield found("amd-cpu-build", facts.host, **values)
+    passing = [gpu for gpu in cards(facts) if gpu.target.startswith(SIBLINGS) and gpu.target not in INTEGRATED]
+    if good := own_packages or passing:
+        yield from nvidia.for_processors(facts, rocm_builds(facts), "AMD", f"{good[0].name}, {good[0].target}")
 
 
 def not_listed(facts: Facts) -> Results:
     """Does a framework that was built for the GPU list none, and no other finding says why."""
-    causes = (no_access, hidden, in_wsl, libraries, override)
+    causes = (no_access, hidden)
     if not works(facts) or any(list(cause(facts)) for cause in causes):
         return
     yield from nvidia.lists_none(facts, rocm_builds(facts), "AMD")
 
 
-JUDGES = (
-    no_access, no_kfd, hidden, target, override, in_wsl, libraries, integrated_first, not_listed, cpu_build,
-)  # fmt: skip
+JUDGES = (no_access, no_kfd, hidden, target, integrated_first, not_listed, cpu_build)

@@ -1,4 +1,4 @@
-"""Findings about Macs: a Python for the other processor, Apple's TensorFlow plug-in, JAX, and the GPU that nobody uses.
+"""Findings about Macs: a Python for the other processor, Apple's TensorFlow plug-in, and the GPU that nobody uses.
 
 Not verified on hardware.
 """
@@ -11,9 +11,8 @@ from helpers.compute.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, found
 
-# Which TensorFlow each tensorflow-metal fits. 1.2.0: 2.18 and 2.19; from 2.20 on `import tensorflow` itself fails
+# tensorflow-metal 1.2.0 fits TensorFlow 2.18 and 2.19; from 2.20 on `import tensorflow` itself fails
 # (https://github.com/tensorflow/tensorflow/pull/126360, 2026-08-28). 1.1.0 breaks with 2.18 (issues 81987, 84167).
-METAL_FITS = {(1, 2): ((2, 18), (2, 19)), (1, 1): ((2, 0), (2, 17))}
 PLUGIN_WORDS = r"libmetal_plugin|_pywrap_tensorflow_internal|symbol not found"
 
 
@@ -24,23 +23,14 @@ def rosetta(facts: Facts) -> Results:
 
 
 def metal_breaks(facts: Facts) -> Results:
-    """Do tensorflow-metal and TensorFlow fit each other: by the versions, or by what the import says."""
-    if not facts.has("tensorflow-metal"):
-        return
-    name = facts.has("tensorflow", "tensorflow-macos")
-    bounds = METAL_FITS.get(facts.version("tensorflow-metal")[:2])
-    version = facts.version(name)[:2]
+    """Do tensorflow-metal and TensorFlow fit each other: by what the import says."""
     answer = facts.answers.get("tensorflow")
-    fails = answer is not None and answer.state == "failed" and re.search(PLUGIN_WORDS, answer.message, re.IGNORECASE)
-    if fails or (bounds and version and not bounds[0] <= version <= bounds[1]):
-        metal, tensorflow = facts.packages["tensorflow-metal"], facts.packages.get(name, "")
+    if not facts.has("tensorflow-metal") or answer is None or answer.state != "failed":
+        return
+    if re.search(PLUGIN_WORDS, answer.message, re.IGNORECASE):
+        tensorflow = facts.packages.get(facts.has("tensorflow", "tensorflow-macos"), "")
+        metal = facts.packages["tensorflow-metal"]
         yield found("apple-metal-breaks-tensorflow", facts.host, metal=metal, tensorflow=tensorflow)
-
-
-def jax_metal(facts: Facts) -> Results:
-    """Is the dead plug-in installed, with a JAX that it does not fit."""
-    if facts.has("jax-metal") and facts.version("jax") != (0, 5, 0):
-        yield found("apple-jax-metal", facts.host, jax=facts.packages.get("jax", "(none)"))
 
 
 def not_used(facts: Facts) -> Results:
@@ -57,4 +47,4 @@ def not_used(facts: Facts) -> Results:
         yield found("apple-cpu-build", facts.host, framework=FRAMEWORKS[backend].title, reason=reasons[backend])
 
 
-JUDGES = (rosetta, metal_breaks, jax_metal, not_used)
+JUDGES = (rosetta, metal_breaks, not_used)

@@ -14,17 +14,17 @@ from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, found
 
-SIDE = ("onnxruntime",)  # frameworks of a lesson's part; what fails there is a note
+SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
 WORDS: tuple[tuple[str, str, tuple[Callable[[Facts], Results], ...]], ...] = (
     # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory", ()),
-    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "devices-driver", (nvidia.driver_too_old,)),
-    (r"HIP error|hipError|invalid device function", "devices-no-amd-code", (amd.override,)),
-    (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code", (nvidia.capability, nvidia.rtx_50)),
-    (r"^it fell back", "devices-fell-back", ()),
+    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "nvidia-driver-too-old", (nvidia.driver_too_old,)),
+    (r"HIP error|hipError|invalid device function", "devices-no-amd-code", ()),
+    (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code", (nvidia.rtx_50,)),
     ("", "devices-fails", ()),
 )
-OWN = (("webgpu", ""), ("opencl", products.CANNOT_COMPILE))  # told by the family of that name, where the words stand
+# Not told here: what the family "opencl" tells, and what breaks nothing (`devices` shows it).
+ELSEWHERE = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
 
 
 def products_of_devices(facts: Facts) -> Results:
@@ -33,7 +33,7 @@ def products_of_devices(facts: Facts) -> Results:
     if right := sum(device.verdict == "right" for device in tried):
         yield f"small products: {right} of {len(tried)} devices compute right"
     for device in tried:
-        if late(device) or any(device.framework == family and words in device.reason for family, words in OWN):
+        if late(device) or any(device.framework == name and words in device.reason for name, words in ELSEWHERE):
             continue
         if device.verdict == "wrong":
             yield _finding("devices-wrong", facts, device)
@@ -45,8 +45,10 @@ def products_of_devices(facts: Facts) -> Results:
 
 def _finding(failure: str, facts: Facts, device: Device) -> Finding:
     targets = [gpu.target for gpu in amd.gpus(facts)] or [amd.target_of(str(device))]
-    words = [] if device.kind == "gpu" else ["processor", device.framework]
+    words = ["side" if device.framework in SIDE else device.framework] + ["processor"] * (device.kind != "gpu")
     words += ["backend"] if device.framework in backends.BACKENDS else []
+    words += ["overridden"] if facts.variables.get(amd.OVERRIDE) else []
+    reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
     return found(
         failure,
         facts.host,
@@ -54,11 +56,23 @@ def _finding(failure: str, facts: Facts, device: Device) -> Finding:
         words,
         device=device,
         framework=FRAMEWORKS[device.framework].title,
-        reason=device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason",
+        reason=reason,
+        driver=nvidia.driver(facts) or "of an unknown version",
+        says=f"{device} cannot compute with {FRAMEWORKS[device.framework].title} ({reason})",
         other="tensorflow" if device.framework == "jax" else "jax",
-        hide="HIP_VISIBLE_DEVICES" if re.search("AMD|Radeon", str(device)) else "CUDA_VISIBLE_DEVICES",
         target=next(filter(None, targets), amd.UNKNOWN),
     )
 
 
-JUDGES = (products_of_devices,)
+def webgpu(facts: Facts) -> Results:
+    """Is there a WebGPU adapter; one that is missing as a package, or was late, is told as that."""
+    answer = facts.answers.get("webgpu")
+    if answer is None or answer.state in ("not installed", "timed out"):
+        return
+    if not answer.devices:
+        yield found("webgpu-no-adapter", facts.host, message=answer.message or "no driver has any")
+    if right := sorted({str(device) for device in answer.devices if device.usable}):
+        yield f"WebGPU: {', '.join(right)}"
+
+
+JUDGES = (products_of_devices, webgpu)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.compute.host import Host, binder_link, command, python_command, set_variable, unset_variable
@@ -34,30 +34,11 @@ class Failure:
     """A failure that the doctor knows, as failures.toml has it."""
 
     id: str
-    what: str
-    why: str
+    what: Text
+    why: Text
     next: Text
     severity: str = "limits"
-    error: str = ""  # what the learner's program says: the heading on the page, where there is one
-    source: str = ""  # where the facts come from; docs/failures.md has those that have one and an error
-    example: Mapping[str, str] = field(default_factory=dict)  # values for tests of the words
-
-    def found(self, host: Host, severity: str = "", words: Collection[str] = (), **values: object) -> Finding:
-        """Return the finding on a machine.
-
-        Args:
-            host: the machine that the advice is for.
-            severity: instead of the failure's own.
-            words: what the judge adds to the words of a case.
-            values: what its templates name.
-        """
-        texts = (render(text, host, words, values).rstrip() for text in (self.what, self.why, self.next))
-        return Finding(self.id, severity or self.severity, *texts)
-
-    def shown(self, host: Host) -> Finding:
-        """Return the finding with example values."""
-        example = {name: render(value, host, (), self.example) for name, value in self.example.items()}
-        return self.found(host, **example)
+    error: str = ""  # what the learner's program says: the heading on docs/failures.md, where there is one
 
 
 def _read() -> tuple[dict[str, Failure], dict[str, Text]]:
@@ -71,20 +52,29 @@ KNOWN, ADVICE = _read()
 
 
 def found(failure: str, host: Host, severity: str = "", words: Collection[str] = (), **values: object) -> Finding:
-    """Return the finding of a failure on a machine; see `Failure.found`."""
-    return KNOWN[failure].found(host, severity, words, **values)
+    """Return the finding of a failure on a machine.
+
+    Args:
+        failure: its id.
+        host: the machine that the advice is for.
+        severity: instead of the failure's own.
+        words: what the judge adds to the words of a case.
+        values: what its templates name.
+    """
+    known = KNOWN[failure]
+    texts = (render(text, host, words, values).rstrip() for text in (known.what, known.why, known.next))
+    return Finding(failure, severity or known.severity, *texts)
 
 
-def advise(name: str, host: Host, words: Collection[str] = (), **values: object) -> str:
+def advise(name: str, host: Host, /, **values: object) -> str:
     """Return an entry of [advice] for a machine.
 
     Args:
         name: of the entry.
         host: the machine that it is for.
-        words: what the judge adds to the words of a case.
         values: what its templates name.
     """
-    return render(ADVICE[name], host, words, values)
+    return render(ADVICE[name], host, (), values)
 
 
 def render(text: Text, host: Host, words: Collection[str], values: Mapping[str, object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helpers.compute.frameworks import FRAMEWORKS
-from helpers.doctor import amd, apple, host, packages, windows
+from helpers.doctor import apple, host, packages, windows
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
 from helpers.doctor.findings import Results, found, listed
 
@@ -29,10 +29,9 @@ def imports(facts: Facts) -> Results:
     """Can each framework be imported; where another finding knows the cause, that one tells it."""
     explained = {
         "tensorflow": any(apple.metal_breaks(facts)) or any(windows.runtime(facts)),
-        "jax": any(apple.jax_metal(facts)),
         "torch": any(windows.runtime(facts)),
     }
-    if any(amd.libraries(facts)) or any(host.no_avx(facts)):
+    if any(host.no_avx(facts)):
         return
     for name in ("tensorflow", "jax", "torch", "onnxruntime"):  # OpenCL and WebGPU are told by their own families
         if facts.state(name) == "failed" and not explained.get(name):

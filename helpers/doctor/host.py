@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 from helpers import ROOT
 from helpers.compute.host import LESSON_FOLDERS, Host, cgroup_room
 from helpers.doctor.findings import Results, found
-from helpers.measure import workload
 
 if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
@@ -51,8 +49,7 @@ def memory(host: Host) -> Results:
     if free >= LEAST_MEMORY:
         yield f"memory: {free / GIB:.1f} GiB available"
         return
-    profile = os.environ.get(workload.VARIABLE, "")
-    yield found("host-memory", host, words=[profile], free=f"{free / GIB:.1f}", least=f"{LEAST_MEMORY / GIB:.1f}")
+    yield found("host-memory", host, free=f"{free / GIB:.1f}", least=f"{LEAST_MEMORY / GIB:.1f}")
 
 
 def disk(host: Host) -> Results:

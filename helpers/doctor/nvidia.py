@@ -6,7 +6,7 @@ Run on one H100; otherwise tested with outputs of nvidia-smi that others have pu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from helpers.compute.frameworks import FRAMEWORKS
@@ -19,18 +19,8 @@ LISTED = "It lists the GPUs that a program may see, from 0; a number that does n
 # The oldest driver for each CUDA generation: (Linux, Windows and WSL).
 # CUDA 12: https://www.tensorflow.org/install/pip (2026-03-11). CUDA 13: JAX's docs/installation.md (2026-08-08).
 DRIVERS = {12: ("525.60.13", "528.33"), 13: ("580", "580")}
-# The lowest compute capability of each package: JAX's docs/installation.md (2026-08-08); TensorFlow's wheels have none
-# for 5.x since 2.17 (https://github.com/tensorflow/tensorflow/releases/tag/v2.17.0).
-JAX_PLUGINS = {"jax-cuda12-plugin": (12, (5, 2)), "jax-cuda13-plugin": (13, (7, 5))}
-TENSORFLOW_LEAST = (6, 0)
-# PyTorch: the lowest and the highest compute capability of its builds, by CUDA's version. 12.6, 12.8 and 13.0 as
-# https://github.com/Comfy-Org/ComfyUI/pull/16438 (2026-09) lists them; 12.9 as 12.8; CUDA 13 knows nothing before 7.5.
-TORCH_BUILDS = {(12, 6): ((5, 0), (9, 0)), (12, 8): ((7, 0), (12, 0)), (13,): ((7, 5), (99, 0))}
-TORCH_BUILDS[12, 9] = TORCH_BUILDS[12, 8]
+JAX_PLUGINS = {"jax-cuda12-plugin": 12, "jax-cuda13-plugin": 13}  # the CUDA generation of each
 RTX_50 = (12, 0)  # Blackwell of workstations; https://github.com/tensorflow/tensorflow/issues/89272
-RTX_50_DRIVER = (
-    "570"  # the oldest driver, with NVIDIA's open kernel modules on Linux: NVIDIA's driver installation guide
-)
 TENSORFLOW_WITHOUT_RTX_50 = (2, 21)  # the newest TensorFlow that was seen to fail there; 2.22 is unconfirmed
 
 
@@ -92,7 +82,7 @@ def cuda_builds(facts: Facts) -> dict[str, int]:
     libraries_here = facts.has("nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12") or facts.sees_gpu("tensorflow")
     if facts.host.system == "Linux" and facts.has("tensorflow") and libraries_here:
         builds["tensorflow"] = 12
-    for plugin, (generation, _) in JAX_PLUGINS.items():
+    for plugin, generation in JAX_PLUGINS.items():
         if facts.has(plugin):
             builds["jax"] = generation
     if facts.torch.startswith("cuda"):
@@ -104,10 +94,17 @@ def cuda_builds(facts: Facts) -> dict[str, int]:
 
 
 def no_driver(facts: Facts) -> Results:
-    """Is there a card without its driver; in WSL and in a container the driver is elsewhere, and told elsewhere."""
+    """Is there a card without its driver; a container's is that of the machine outside.
+
+    WSL has Windows' driver. That of NVIDIA is missed only where its packages are installed: any GPU may be behind WSL.
+    """
+    if facts.host.wsl:
+        if facts.exists("dev/dxg") and cuda_builds(facts) and not facts.exists("usr/lib/wsl/lib/libcuda.so.1"):
+            yield found("nvidia-no-driver", facts.host)
+        return
     table = facts.tools.get("nvidia-smi")
     missing = not facts.host.nvidia and (table is None or table.state == "missing") and not driver(facts)
-    if on_the_bus(facts) and missing and not (facts.host.wsl or facts.host.container):
+    if on_the_bus(facts) and missing and not facts.host.container:
         yield found("nvidia-no-driver", facts.host)
 
 
@@ -131,37 +128,10 @@ def driver_too_old(facts: Facts) -> Results:
         floor = DRIVERS.get(generation, ("", ""))[windows]
         if floor and numbers(version) < numbers(floor):
             who = FRAMEWORKS[framework].title if framework else "every package for NVIDIA GPUs"
-            needs.append(f"{floor}, which {who} needs (CUDA {generation})")
+            needs.append(f"{who} needs {floor} (CUDA {generation})")
     if needs and works(facts):
         severity = "" if builds else "note"
-        yield found("nvidia-driver-too-old", facts.host, severity, driver=version, needs=" and ".join(needs))
-
-
-def capability(facts: Facts) -> Results:
-    """Does each framework's build hold code for this GPU's compute capability."""
-    for gpu in {gpu.capability: gpu for gpu in gpus(facts)}.values():
-        for package, least, most in _ranges(facts):
-            if least <= gpu.capability and gpu.capability[0] <= most[0]:  # code for 12.0 runs on 12.1, too
-                continue
-            low = gpu.capability < least
-            wants = "needs {}.{} or more".format(*least) if low else "ends at {}.{}".format(*most)
-            has = "{}.{}".format(*gpu.capability)
-            yield found("nvidia-capability", facts.host, package=package, gpu=gpu.name, has=has, wants=wants)
-
-
-def _ranges(facts: Facts) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]]]:
-    """Each installed package with the lowest and the highest compute capability that it has code for."""
-    builds, no_end = cuda_builds(facts), (99, 0)
-    if "tensorflow" in builds and facts.version("tensorflow") >= (2, 17):
-        yield f"TensorFlow {facts.packages['tensorflow']}", TENSORFLOW_LEAST, no_end
-    for plugin, (generation, least) in JAX_PLUGINS.items():
-        if facts.has(plugin):
-            yield f"JAX for CUDA {generation}", least, no_end
-    if "torch" in builds:
-        has = numbers(facts.torch.split()[1])
-        bounds = TORCH_BUILDS.get(has[:2]) or TORCH_BUILDS.get(has[:1])
-        if bounds:
-            yield f"PyTorch for CUDA {facts.torch.split()[1]}", *bounds
+        yield found("nvidia-driver-too-old", facts.host, severity, driver=version, says=", ".join(needs))
 
 
 def rtx_50(facts: Facts) -> Results:
@@ -207,15 +177,27 @@ def cpu_build(facts: Facts) -> Results:
     """Does Keras compute with a framework that was built for processors, though an NVIDIA GPU works here."""
     if not works(facts) or facts.host.system == "Windows":  # there told by the family "windows"
         return
-    builds, backend = cuda_builds(facts), facts.backend()
-    here = {"tensorflow": facts.has("tensorflow", "tensorflow-cpu"), "jax": facts.has("jax"), "torch": facts.torch}
-    without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
-    if not here.get(backend) or backend in builds or facts.sees_gpu(backend):
-        return
-    if any(driver_too_old(facts)) or (backend == "tensorflow" and any(libraries(facts))):
+    if any(driver_too_old(facts)) or (facts.backend() == "tensorflow" and any(libraries(facts))):
         return  # told with its cause, or not before the driver is updated
     name = gpus(facts)[0].name if gpus(facts) else f"driver {driver(facts)}"
-    yield found("nvidia-cpu-build", facts.host, gpu=name, frameworks=together(without))
+    yield from for_processors(facts, cuda_builds(facts), "NVIDIA", name)
+
+
+def for_processors(facts: Facts, builds: Collection[str], maker: str, gpu: str) -> Results:
+    """Tell that Keras computes with a framework for processors, and which others are for processors, too.
+
+    Args:
+        facts: of the machine.
+        builds: the frameworks that were built for the maker's GPUs.
+        maker: of the GPU.
+        gpu: its name.
+    """
+    here = {"tensorflow": facts.has("tensorflow", "tensorflow-cpu"), "jax": facts.has("jax"), "torch": facts.torch}
+    without = [FRAMEWORKS[name].title for name, installed in here.items() if installed and name not in builds]
+    backend = facts.backend()
+    if here.get(backend) and backend not in builds and not facts.sees_gpu(backend):
+        names = together(without)
+        yield found("devices-cpu-build", facts.host, words=[maker], maker=maker, gpu=gpu, frameworks=names)
 
 
 def not_listed(facts: Facts) -> Results:
@@ -235,4 +217,4 @@ def lists_none(facts: Facts, built: Iterable[str], maker: str) -> Results:
             yield found("devices-not-listed", facts.host, **values)
 
 
-JUDGES = (no_driver, driver_fails, driver_too_old, hidden, capability, rtx_50, libraries, not_listed, cpu_build)
+JUDGES = (no_driver, driver_fails, driver_too_old, hidden, rtx_50, libraries, not_listed, cpu_build)

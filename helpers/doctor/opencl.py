@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from helpers.compute import products
 from helpers.compute.devices import Device
 from helpers.doctor import amd, nvidia, windows
@@ -11,6 +9,7 @@ from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, advise, found, listed
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
+DRIVERS = "etc/OpenCL/vendors"  # where they are installed
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
@@ -47,7 +46,7 @@ def _refusals(refused: list[Device]) -> str:
 
 
 def gpu_missing(facts: Facts) -> Results:
-    """Is there a GPU that OpenCL does not see, and that Vulkan, the PCI bus or Windows shows."""
+    """Is there a GPU that OpenCL does not see, and that the PCI bus, NVIDIA's driver or Windows shows."""
     if facts.sees_gpu("opencl") is not False or facts.host.hosted:
         return
     if facts.host.system == "Windows" and facts.answers["opencl"].devices and (cards := windows.cards(facts)):
@@ -57,18 +56,14 @@ def gpu_missing(facts: Facts) -> Results:
     if any(amd.no_access(facts)):
         return
     makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
-    makers |= {nvidia.VENDOR: "NVIDIA"} if nvidia.works(facts) and not facts.host.wsl else {}
     here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
-    named = re.findall(
-        r"deviceType\s*= \w*(?:DISCRETE|INTEGRATED)_GPU\s+deviceName\s*= (.+)", facts.stdout("vulkaninfo")
-    )
-    if here and _elsewhere(facts):
+    here += ["NVIDIA"] if nvidia.works(facts) else []
+    if here and _elsewhere(facts) and any((facts.root / DRIVERS).glob("*.icd")):
         if facts.answers["opencl"].devices:  # without any it is told as that
             yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({listed(here)})")
     elif here:
-        gpu = listed([name.strip() for name in named] or here)
         ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in here)
-        yield found("opencl-gpu-missing", facts.host, gpu=gpu, ways=ways)
+        yield found("opencl-gpu-missing", facts.host, gpu=listed(here), ways=ways)
 
 
 JUDGES = (drivers, gpu_missing)

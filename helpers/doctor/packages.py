@@ -14,20 +14,13 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.compute import processes
 from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
-from helpers.doctor.findings import Finding, Results, count, found, listed
+from helpers.doctor.findings import Results, count, found, listed
 
 # What the lessons import, and the distribution that brings it.
 _NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")
 _SAME_NAME = ("jupyterlab", "ipykernel", "pooch", "tabulate", *_NUMBERS)
 MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
 SECONDS = 8.0  # for another Python to say where it finds a package
-
-
-def another_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | None:
-    """Was the doctor started by a Python without the packages, though the workshop's own environment is beside it."""
-    if host.installed_by != "own" or not (environment / STAMP).is_file() or all(map(has_module, MODULES)):
-        return None
-    return found("packages-another-python", host, here=sys.executable, environment=environment.name)
 
 
 def versions(host: Host) -> Results:
@@ -91,7 +84,7 @@ def files(host: Host, modules: dict[str, str] = MODULES) -> Results:
     gone = [module for module, package in modules.items() if _version(package) and not has_module(module)]
     if gone:
         what = f"{count(gone, 'package')} missing, though listed as installed: {listed(gone)}"
-        yield found("packages-files", host, packages=what)
+        yield found("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
 
 
 def our_helpers(host: Host) -> Results:
@@ -111,8 +104,7 @@ def our_helpers(host: Host) -> Results:
     elif place.resolve() != ROOT / "helpers" / "__init__.py":
         package = place.parent if place.name == "__init__.py" else place
         named = [Path(part).resolve() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-        words = ["pythonpath"] if package.parent.resolve() in named else []
-        words += ["notebooks"] if package.parent.resolve() in folders else []
+        words = ["pythonpath"] * (package.parent.resolve() in named)
         yield found("packages-other-helpers", host, words=words, package=package, folder=package.parent)
     else:
         yield "lessons find the workshop's own package"
@@ -140,21 +132,6 @@ CHECKS = (versions, files, our_helpers, shadows)
 # ------------------------------------------------------------------------------- packages that overwrite each other
 
 
-def files_of(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """Return for each installed package the files that its RECORD lists.
-
-    Args:
-        folder: where the packages lie; None for this environment.
-        names: of the packages that are asked for; all of them if empty.
-    """
-    files = {}
-    for package in metadata.distributions(path=[str(folder)]) if folder else metadata.distributions():
-        name = package.metadata["Name"]
-        if name and (not names or name in names) and (record := package.read_text("RECORD")):
-            files[name] = [line.rsplit(",", 2)[0] for line in record.splitlines() if line.strip()]
-    return files
-
-
 def owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Return for each file of code the packages whose RECORD lists it; lesson 13b shows it.
 
@@ -163,8 +140,12 @@ def owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dic
         names: of the packages that are asked for; all of them if empty.
     """
     packages: dict[str, list[str]] = {}
-    for package, files in files_of(folder, names).items():
-        for file in files:
+    for package in metadata.distributions(path=[str(folder)]) if folder else metadata.distributions():
+        name = package.metadata["Name"]
+        if not name or (names and name not in names):
+            continue
+        for line in (package.read_text("RECORD") or "").splitlines():
+            file = line.rsplit(",", 2)[0]
             if re.search(r"\.(py|so[.\d]*|pyd|dll)$", file):
-                packages.setdefault(file, []).append(package)
+                packages.setdefault(file, []).append(name)
     return packages

@@ -1,4 +1,4 @@
-"""Findings about what a learner has set: the workload, the file of the dataset, the backend of Keras."""
+"""Findings about what a learner has set: the file of the dataset, the backend of Keras."""
 
 from __future__ import annotations
 
@@ -11,18 +11,8 @@ from helpers import ROOT
 from helpers.compute import backends
 from helpers.compute.host import Host, has_module
 from helpers.doctor.findings import Results, found
-from helpers.errors import WorkshopError
-from helpers.measure import workload
 
 DATASET = "ANYGPU_MNIST"
-
-
-def profile(host: Host) -> Results:
-    """Is ANYGPU_PROFILE one of the profiles."""
-    try:
-        workload.current()
-    except WorkshopError as error:
-        yield found("host-profile", host, what=error.what, why=error.why)
 
 
 def dataset_file(host: Host) -> Results:
@@ -51,20 +41,20 @@ def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
 def backend(host: Host) -> Results:
     """Is the backend that Keras will take one that exists, is installed, and can train."""
     name, file = chosen_backend(os.environ)
-    words, source = [name], f"The variable {backends.VARIABLE} asks"
+    source = f"The variable {backends.VARIABLE} asks"
     if file and file.is_file():
-        words, source = [name, "file"], f"Keras' own settings, {file}, ask"
+        source = f"Keras' own settings, {file}, ask"
     elif file:
         source = "Where nothing is set, Keras asks"
     installed = next(filter(has_module, backends.BACKENDS), "tensorflow")
-    values = {"source": source, "name": name, "installed": installed}
-    if name not in backends.BACKENDS:
-        why = backends.OTHERS.get(name, "it does not exist")
-        yield found("keras-backend", host, words=words, why=why, backends=", ".join(backends.BACKENDS), **values)
-    elif not has_module(name):
-        yield found("keras-not-installed", host, words=words, **values)
-    else:
+    if name in backends.BACKENDS and has_module(name):
         yield f"Keras backend: {name}"
+        return
+    why = backends.OTHERS.get(
+        name, "that package is not installed" if name in backends.BACKENDS else "it does not exist"
+    )
+    values = {"source": source, "name": name, "why": why, "backends": ", ".join(backends.BACKENDS)}
+    yield found("keras-backend", host, words=[name], installed=installed, **values)
 
 
-CHECKS = (profile, backend, dataset_file)
+CHECKS = (backend, dataset_file)

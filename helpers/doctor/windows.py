@@ -1,7 +1,4 @@
-"""Findings about Windows and about Linux inside it (WSL): frameworks without a GPU, missing libraries.
-
-Not verified on such machines.
-"""
+"""Findings about Windows: frameworks without a GPU, missing libraries. Not verified on such machines."""
 
 from __future__ import annotations
 
@@ -16,21 +13,6 @@ LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorfl
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
 MAKERS = {"nvidia": "NVIDIA", "amd": "AMD|Radeon", "intel": "Intel"}
-
-
-def wsl_driver(facts: Facts) -> Results:
-    """Does WSL 2 hand a GPU through without NVIDIA's library; only told where packages for NVIDIA are installed."""
-    library = "usr/lib/wsl/lib/libcuda.so.1"
-    wanted = nvidia.cuda_builds(facts) or facts.host.nvidia
-    if facts.host.wsl and facts.exists("dev/dxg") and wanted and not facts.exists(library):
-        severity = "limits" if nvidia.cuda_builds(facts) else ""
-        yield found("windows-wsl-driver", facts.host, severity, missing=f"/{library}")
-
-
-def wsl_opencl(facts: Facts) -> Results:
-    """Does the NVIDIA GPU work in WSL, so that someone will look for it in OpenCL."""
-    if facts.host.wsl and nvidia.works(facts) and facts.sees_gpu("opencl") is False:
-        yield found("windows-wsl-opencl", facts.host)
 
 
 def runtime(facts: Facts) -> Results:
@@ -62,4 +44,4 @@ def no_gpu(facts: Facts) -> Results:
     yield found("windows-tensorflow", facts.host, gpu=listed(here), ways=ways, framework=FRAMEWORKS[backend].title)
 
 
-JUDGES = (wsl_driver, runtime, no_gpu, wsl_opencl)
+JUDGES = (runtime, no_gpu)

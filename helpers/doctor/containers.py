@@ -1,4 +1,4 @@
-"""Findings about machines of others: Colab, Kaggle, and containers that were started without the GPU."""
+"""Findings about containers that were started without the GPU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from helpers.doctor.findings import Results, found
 
 NODES = {nvidia.VENDOR: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"), amd.VENDOR: ("dev/kfd",)}
 MAKERS = {nvidia.VENDOR: "NVIDIA", amd.VENDOR: "AMD"}
-TPU = ("dev/accel0", "dev/vfio/0")  # Colab's and Kaggle's other accelerator
-
-
-def colab_or_kaggle(facts: Facts) -> Results:
-    """Is this a session of Colab or Kaggle on a processor."""
-    if facts.host.hosted and not nvidia.works(facts) and not facts.exists(*TPU, *NODES[nvidia.VENDOR]):
-        yield found("hosted-cpu", facts.host, words=[facts.host.hosted])
 
 
 def container(facts: Facts) -> Results:
@@ -26,7 +19,7 @@ def container(facts: Facts) -> Results:
     if without:
         files = ", ".join(f"/{NODES[maker][0]}" for maker in without)
         makers = " and ".join(MAKERS[maker] for maker in without)
-        yield found("hosted-container", facts.host, makers=makers, files=files)
+        yield found("containers-without-gpu", facts.host, makers=makers, files=files)
 
 
-JUDGES = (colab_or_kaggle, container)
+JUDGES = (container,)
