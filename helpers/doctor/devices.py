@@ -44,7 +44,7 @@ def products_of_devices(facts: Facts) -> Results:
 
 
 def _finding(failure: str, facts: Facts, device: Device) -> Finding:
-    targets = [gpu.target for gpu in amd.gpus(facts)] or [amd.target_of(str(device))]
+    targets = amd.gpus(facts) or [amd.target_of(str(device))]
     words = ["side" if device.framework in SIDE else device.framework] + ["processor"] * (device.kind != "gpu")
     words += ["backend"] if device.framework in backends.BACKENDS else []
     words += ["overridden"] if facts.variables.get(amd.OVERRIDE) else []

@@ -31,7 +31,6 @@ FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
 TOOLS = {  # what is asked of each tool; missing ones are no fault
     "nvidia-smi": ["nvidia-smi"],  # its table, which every driver can print
     "nvidia-smi gpus": ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"],
-    "rocminfo": ["rocminfo"],
     "sysctl": ["sysctl", "-n", "sysctl.proc_translated"],  # macOS: 1 where Rosetta translates this process
     "powershell": [  # Windows: the graphics cards, one in a line
         "powershell", "-NoProfile", "-NonInteractive", "-Command",

@@ -28,7 +28,7 @@ def versions(host: Host) -> Results:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    lock = lock_file(host)
+    lock = lock_file()
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", lock.read_text(encoding="utf-8"), re.M) if lock else ours
     wanted = [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]
@@ -60,21 +60,13 @@ def _version(package: str) -> str:
         return ""
 
 
-def lock_file(host: Host) -> Path | None:
-    """Return the lock that this environment was built from; None where it was built from none, as for ROCm."""
-    folder = ROOT / "requirements"
-    if host.installed_by == "binder":
-        return folder / "binder.txt"
-    if host.installed_by == "conda":
-        from_conda = any(Path(sys.prefix, "conda-meta").glob("pyopencl-*.json"))
-        return folder / ("conda-opencl.txt" if from_conda else "cpu.txt")
-    if host.installed_by == "own":
-        return None
+def lock_file() -> Path | None:
+    """Return the lock from which workshop.py built this environment; None where it did not, or from none (ROCm)."""
     try:
         family = json.loads(Path(sys.prefix, STAMP).read_text(encoding="utf-8"))["family"]
-        lock = folder / f"{Path(family).name}.txt"
+        lock = ROOT / "requirements" / f"{Path(family).name}.txt"
     except (OSError, ValueError, KeyError, TypeError):
-        lock = folder / "cpu.txt"
+        return None
     return lock if lock.is_file() else None
 
 

@@ -29,16 +29,6 @@ def text_of(text):
     return OUTPUTS[text[1:]] if text.startswith("@") else text
 
 
-def rocminfo(gpus):
-    """Return what rocminfo prints on a machine with these GPUs: (gfx target, name)."""
-    agents = [("AMD Ryzen 7", "AMD Ryzen 7", "CPU"), *((target, name, "GPU") for target, name in gpus)]
-    blocks = [
-        OUTPUTS["ROCM_AGENT"].format(number=number, target=target, name=name, kind=kind)
-        for number, (target, name, kind) in enumerate(agents, 1)
-    ]
-    return "ROCk module is loaded\n" + "".join(blocks) + "*** Done ***\n"
-
-
 class Machine:
     """Linux on x86-64, set up by workshop.py with the family cpu, without a GPU; a test changes what it needs."""
 
@@ -111,10 +101,6 @@ class Machine:
             script += f"printf '%s\\n' {shlex.quote(text_of(told.get('stdout', '')))}\n"
             script += f"printf '%s' {shlex.quote(text_of(told.get('stderr', '')))} >&2\n"
             self.program(name, f"{script}exit {told.get('status', 0)}")
-
-    def no_tools(self, names):
-        for name in names:
-            (self.bin / name).unlink()
 
     def packages(self, versions):
         self.installed |= versions
@@ -217,29 +203,26 @@ class Machine:
         name = name or "NVIDIA GeForce RTX 3060"
         self.lists({"tensorflow": [name], "jax": [name]})
 
-    def amd(self, gpus):
-        """A Linux machine whose kernel offers these AMD GPUs: (gfx target, name)."""
-        gpus = gpus or [("gfx1100", "AMD Radeon RX 7900 XTX")]
+    def amd(self, targets):
+        """A Linux machine whose kernel offers AMD GPUs with these gfx targets."""
         self.cards(["1002"])
         self.files({"dev/kfd": "", "dev/dri/renderD128": ""})
         nodes = "sys/class/kfd/kfd/topology/nodes"
         self.files({f"{nodes}/0/properties": "cpu_cores_count 16\ngfx_target_version 0\n"})
-        for number, (target, _) in enumerate(gpus, 1):
+        for number, target in enumerate(targets or ["gfx1100"], 1):
             digits = target.removeprefix("gfx")
             version = int(digits[:-2]) * 10_000 + int(digits[-2], 16) * 100 + int(digits[-1], 16)
             self.files({f"{nodes}/{number}/properties": f"simd_count 96\ngfx_target_version {version}\n"})
-        self.tools({"rocminfo": rocminfo(gpus)})
-        self.lists({"opencl": [name for _, name in gpus]})
+        self.lists({"opencl": ["AMD Radeon"]})
 
-    def rocm_torch(self, gpu):
-        """AMD's PyTorch with the part for one gfx target, as Keras' backend."""
-        target, name = gpu or ("gfx1100", "AMD Radeon RX 7900 XTX")
+    def rocm_torch(self, gpus):
+        """AMD's PyTorch as Keras' backend, which lists these GPUs."""
         self.without(["tensorflow-cpu"])
         self.answers.pop("tensorflow", None)
         self.torch_build = "hip 7.2"
-        self.installed |= {"torch": "2.14.0+rocm10.1.0", f"amd-torch-device-{target}": "2.14.0+rocm10.1.0"}
+        self.installed |= {"torch": "2.14.0+rocm10.1.0"}
         self.variables({"KERAS_BACKEND": "torch"})
-        self.lists({"torch": [name]})
+        self.lists({"torch": gpus or ["AMD Radeon RX 7900 XTX"]})
 
     def wsl(self, _):
         self.host({"wsl": True})
