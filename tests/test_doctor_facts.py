@@ -30,7 +30,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("table", "version"), [("NVIDIA_SMI_470", "470.129.06"), ("NVIDIA_SMI_610", "610.57.04")])
 def test_the_drivers_version_is_read_from_every_table(table, version, machine):
-    machine.tools({"nvidia-smi": {"stdout": f"@{table}", "queries": [("query", "unknown option", 1)]}})
+    machine.tools({"nvidia-smi": {"stdout": f"@{table}", "query": "unknown option"}})
     assert nvidia.driver(machine.facts()) == version
 
 

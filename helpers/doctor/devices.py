@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from helpers.compute import backends, products
 from helpers.compute.frameworks import FRAMEWORKS, Device
@@ -15,13 +14,12 @@ from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, found
 
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
-WORDS: tuple[tuple[str, str, tuple[Callable[[Facts], Results], ...]], ...] = (
-    # what the framework says (the first row that fits), the failure, the findings that tell the same with more detail
-    (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory", ()),
-    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "nvidia-driver-too-old", (nvidia.driver_too_old,)),
-    (r"HIP error|hipError|invalid device function", "devices-no-amd-code", ()),
-    (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code", (nvidia.rtx_50,)),
-    ("", "devices-fails", ()),
+WORDS = (  # what the framework says (the first row that fits), the failure
+    (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory"),
+    (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "nvidia-driver-too-old"),
+    (r"HIP error|hipError|invalid device function", "devices-no-amd-code"),
+    (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code"),
+    ("", "devices-fails"),
 )
 # Not told here: what the family "opencl" tells, and what breaks nothing (`devices` shows it).
 ELSEWHERE = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
@@ -38,8 +36,10 @@ def products_of_devices(facts: Facts) -> Results:
         if device.verdict == "wrong":
             yield _finding("devices-wrong", facts, device)
         elif device.verdict == "failed":
-            _, failure, causes = next(row for row in WORDS if re.search(row[0], device.reason, re.IGNORECASE))
-            if not any(any(cause(facts)) for cause in causes):
+            failure = next(failure for words, failure in WORDS if re.search(words, device.reason, re.IGNORECASE))
+            old_driver = failure == "nvidia-driver-too-old" and any(nvidia.driver_too_old(facts))
+            rtx_50 = failure == "devices-no-code" and device.framework == "tensorflow" and any(nvidia.rtx_50(facts))
+            if not (old_driver or rtx_50):
                 yield _finding(failure, facts, device)
 
 
@@ -47,7 +47,7 @@ def _finding(failure: str, facts: Facts, device: Device) -> Finding:
     targets = amd.gpus(facts) or [amd.target_of(str(device))]
     words = ["side" if device.framework in SIDE else device.framework] + ["processor"] * (device.kind != "gpu")
     words += ["backend"] if device.framework in backends.BACKENDS else []
-    words += ["overridden"] if facts.variables.get(amd.OVERRIDE) else []
+    words += ["overridden"] if device.kind == "gpu" and facts.variables.get(amd.OVERRIDE) else []
     reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
     return found(
         failure,

@@ -34,8 +34,8 @@ class Failure:
     """A failure that the doctor knows, as failures.toml has it."""
 
     id: str
-    what: Text
-    why: Text
+    what: str
+    why: str
     next: Text
     severity: str = "limits"
     error: str = ""  # what the learner's program says: the heading on docs/failures.md, where there is one

@@ -68,7 +68,7 @@ def no_avx(facts: Facts) -> Results:
     flags = re.search(r"^flags\s*:(.*)$", facts.text("proc/cpuinfo"), re.MULTILINE)
     ended = [name for name, answer in facts.answers.items() if re.search(ILLEGAL, answer.message)]
     if (flags and "avx" not in flags[1].split()) or (not flags and ended):
-        yield found("host-no-avx", facts.host, frameworks="TensorFlow and JAX")
+        yield found("host-no-avx", facts.host)
 
 
 CHECKS = (python, folder, memory, disk)

@@ -90,16 +90,13 @@ class Machine:
         (self.bin / name).chmod(0o755)
 
     def tools(self, prints):
-        """Fake programs; `query` is what one answers to a query instead, `queries` (part of it, text, status)."""
+        """Fake programs; `query` is what one answers to a query instead."""
         for name, fate in prints.items():
             told = {"stdout": fate} if isinstance(fate, str) else fate
-            queries = told.get("queries", [("query", told["query"], 0)] if "query" in told else [])
-            script = "".join(
-                f"case \"$*\" in *{part}*) printf '%s' {shlex.quote(text)}; exit {status};; esac\n"
-                for part, text, status in queries
-            )
-            script += f"printf '%s\\n' {shlex.quote(text_of(told.get('stdout', '')))}\n"
+            script = f"printf '%s\\n' {shlex.quote(text_of(told.get('stdout', '')))}\n"
             script += f"printf '%s' {shlex.quote(text_of(told.get('stderr', '')))} >&2\n"
+            if "query" in told:
+                script = f"case \"$*\" in *query*) printf '%s' {shlex.quote(told['query'])}; exit;; esac\n{script}"
             self.program(name, f"{script}exit {told.get('status', 0)}")
 
     def packages(self, versions):
@@ -149,10 +146,6 @@ class Machine:
         for framework, text in words.items():
             self.answers[framework] = Answer(framework, "failed", message=text)
 
-    def hangs(self, frameworks):
-        for framework in frameworks:
-            self.answers[framework] = Answer(framework, "timed out", message="no answer within 30 s")
-
     def opencl(self, verdicts):
         """OpenCL with one PoCL for each verdict."""
         found = [
@@ -187,10 +180,9 @@ class Machine:
         module = OUTPUTS["NVIDIA_PROC"].format(driver=driver)
         self.files({"proc/driver/nvidia/version": module, "dev/nvidiactl": "", "dev/nvidia0": ""})
         self.host({"nvidia": True})
-        row = f"{name}, {driver}"
-        known = (f"{row}, {capability}\n" * many, 0) if capability else (OUTPUTS["NO_SUCH_FIELD"], 2)
+        rows = f"{name}, {driver}, {capability}\n" * many
         table = OUTPUTS["NVIDIA_SMI_470"].replace("470.129.06", driver)
-        self.tools({"nvidia-smi": {"stdout": table, "queries": [("query-gpu", *known)]}})
+        self.tools({"nvidia-smi": {"stdout": table, "query": rows}})
         self.lists({"opencl": [name]})
 
     def cuda(self, name):
