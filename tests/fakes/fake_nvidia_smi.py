@@ -4,7 +4,6 @@ Two GPUs. The second is busy while the file FAKE_LOAD exists, so that a test can
 """
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,9 +14,7 @@ fields = arguments["--query-gpu"].split(",")
 only = arguments.get("--id")
 load = Path(os.environ["FAKE_LOAD"]).exists()
 
-if mode == "hangs" or (mode == "hangs later" and only and load):
-    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-    Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()} {child.pid}")
+if mode == "hangs later" and only and load:
     time.sleep(60)
 if mode == "fails":
     sys.exit("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
