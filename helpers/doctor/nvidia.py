@@ -55,11 +55,6 @@ def driver(facts: Facts) -> str:
     return rows[0].driver if rows else (table or kernel or [""] * 2)[1]
 
 
-def on_the_bus(facts: Facts) -> bool:
-    """Whether an NVIDIA graphics card is in this machine, driver or not; known of Linux alone."""
-    return VENDOR in facts.graphics_cards()
-
-
 def works(facts: Facts) -> bool:
     """Whether an NVIDIA GPU can be expected to compute here: its driver answers.
 
@@ -104,7 +99,7 @@ def no_driver(facts: Facts) -> Results:
         return
     table = facts.tools.get("nvidia-smi")
     missing = not facts.host.nvidia and (table is None or table.state == "missing") and not driver(facts)
-    if on_the_bus(facts) and missing and not facts.host.container:
+    if VENDOR in facts.graphics_cards() and missing and not facts.host.container:
         yield found("nvidia-no-driver", facts.host)
 
 

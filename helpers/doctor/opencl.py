@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from helpers.compute import products
 from helpers.compute.devices import Device
 from helpers.doctor import amd, nvidia, windows
@@ -9,7 +11,7 @@ from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, advise, found, listed
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
-DRIVERS = "etc/OpenCL/vendors"  # where they are installed
+DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
@@ -22,18 +24,22 @@ def drivers(facts: Facts) -> Results:
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
     if refused and not here and not any(late(device) for device in answer.devices):
         yield found("opencl-cannot-compile", host, message=_refusals(refused))
-    elif not answer.devices and _elsewhere(facts):
+    elif not answer.devices and any(not _installed(Path(facts.variables[name])) for name in _elsewhere(facts)):
         yield _hidden(facts, "limits", "every OpenCL device")
     elif not answer.devices:
-        message = answer.message or "no driver has any"
-        yield found("opencl-no-device", host, words=["rusticl"] if "rusticl" in message else [], message=message)
+        yield found("opencl-no-device", host, message=answer.message or "no driver has any")
     if here:
         yield f"OpenCL: {', '.join(here)}"
 
 
 def _elsewhere(facts: Facts) -> list[str]:
     """The variables that lead OpenCL's loader away from where drivers are installed."""
-    return [name for name in LOADER_VARIABLES if facts.variables.get(name)]
+    return [name for name in LOADER_VARIABLES if (facts.variables.get(name) or DRIVERS).rstrip("/") != DRIVERS]
+
+
+def _installed(folder: Path) -> bool:
+    """Whether drivers are registered in a folder; one whose library is gone is."""
+    return any(folder.glob("*.icd"))
 
 
 def _hidden(facts: Facts, severity: str, which: str) -> Finding:
@@ -58,7 +64,7 @@ def gpu_missing(facts: Facts) -> Results:
     makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
     here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
     here += ["NVIDIA"] if nvidia.works(facts) else []
-    if here and _elsewhere(facts) and any((facts.root / DRIVERS).glob("*.icd")):
+    if here and _elsewhere(facts) and _installed(facts.root / DRIVERS[1:]):
         if facts.answers["opencl"].devices:  # without any it is told as that
             yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({listed(here)})")
     elif here:
