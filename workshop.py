@@ -26,7 +26,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 NEW, OLD = VENV + ".new", VENV + ".old"  # a new .venv is built beside the old one, and takes its place when it is whole
-STAMP = "workshop.json"  # in .venv: the family, the extras and the Python that it was built for
+STAMP = "workshop.json"  # in .venv: the family and the extras that it was built for
 UNFINISHED = os.path.join(ROOT, ".venv.unfinished")  # the next stamp, there while packages are being added to .venv
 MACHINE = f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
 FETCHED = os.path.join(ROOT, ".uv", MACHINE)  # uv, and a Python that it fetched
@@ -57,8 +57,7 @@ EXTRAS = {
     "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
     "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
 }
-NEED_TEST_TOOLS = ("test", "store", "lint", "format")
-NEED_BOOK_TOOLS = ("test", "book")
+NEED_TOOLS = ("test", "store", "lint", "format", "book")  # of those who change the course: pytest, ruff, Sphinx
 
 
 class Family(NamedTuple):
@@ -80,16 +79,17 @@ FAMILIES = {
 
 NETWORK = "Check the network (behind a proxy set HTTPS_PROXY)"
 CHANGED = "A download differs from the lock: look for a proxy that changes files"
+MEND = "Mend what it says"
 FROM_WHEELS = (
-    "A file in the folder wheels is missing or damaged: copy that folder from the stick again, then repeat the command "
-    "(where a network is, you can delete the folder instead)."
+    "The folder wheels lacks a package, or has a damaged one: copy that folder from the stick again, or, where a "
+    "network is, delete it; then repeat the command."
 )
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
     ("hash mismatch|not match the hashes", CHANGED),
     ("access is denied|used by another process", "Stop what runs from .venv (JupyterLab?)"),
     ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
-    ("", "Mend what it says"),
+    ("", MEND),
 )
 
 
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
             WorkshopError(
                 "The set-up cannot work in this folder.",
                 str(error),
-                "Make room on its disk, or copy the folder to a place of your own; then repeat the command.",
+                "Stop what runs here (JupyterLab?), make room on the disk, or copy the folder elsewhere; then repeat.",
             ),
             file=sys.stderr,
         )
@@ -137,13 +137,7 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
     parser.add_argument("--accel", choices=["cpu", "cuda", "metal", "rocm"], help="packages for this accelerator")
     extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
-    parser.add_argument("--python", metavar="PATH", type=full_path, help="build .venv with this Python")
     return parser
-
-
-def full_path(python: str) -> str:
-    """Return where the Python of this name or path is."""
-    return os.path.abspath(shutil.which(python) or python)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,21 +152,20 @@ def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
     with only_one():
         if os.path.exists(UNFINISHED) and last_change() <= os.stat(UNFINISHED).st_mtime_ns:
             os.remove(UNFINISHED)  # it ended while it downloaded, and .venv is as it was
-        wanted = desired_state(options)
+        wanted, stood = desired_state(options), read_stamp()
         if is_there(wanted, command):  # another call has done it while this one waited
             return wanted
         began = time.monotonic()
         size = FAMILIES[wanted["family"]].download
-        check_wheels(wanted, command)
+        check_wheels()
         source = "asks no network: the folder wheels has the packages" if made_for() else f"downloads about {size}"
-        stood = read_stamp()
         first = f"Setting up: this takes some minutes once, and {source}."
         print("Setting up." if stood else first, flush=True)
         bring_uv()
         held = [name for name in wanted["extras"] if name in stood.get("extras", [])]
-        build({**wanted, "extras": held}, command, options)
+        build({**wanted, "extras": held}, command)
         try:
-            build(wanted, command, options)
+            build(wanted, command)
         except WorkshopError as problem:
             raise WorkshopError(f"{problem}\n      The lessons open without it, too: {CALL} lab") from None
         print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
@@ -193,16 +186,12 @@ def desired_state(options: argparse.Namespace) -> Dict[str, Any]:
     extras = sorted({*options.extras, *stamp.get("extras", [])})
     if "intel-opencl" in extras:
         check_intel_opencl()
-    return {
-        "family": family_for(options.accel or stamp.get("family", "cpu")),
-        "extras": extras,
-        "python": options.python or stamp.get("python"),
-    }
+    return {"family": family_for(options.accel or stamp.get("family", "cpu")), "extras": extras}
 
 
 def is_there(wanted: Dict[str, Any], command: str) -> bool:
     """Say whether .venv holds all that is wanted; changes nothing, needs no network and no folder to write to."""
-    if os.path.exists(UNFINISHED) or read_stamp() != wanted or not uv_is_there():
+    if os.path.exists(UNFINISHED) or not (wanted.items() <= read_stamp().items() and uv_is_there()):
         return False
     for _, arguments in installs(wanted, command, VENV):
         if b"Would make no changes" not in ask([*arguments, "--dry-run", "--offline", "--no-cache"]).stderr:
@@ -232,18 +221,13 @@ def from_wheels() -> List[str]:
     return ["--no-index", "--find-links", WHEELS] if made_for() else []
 
 
-def check_wheels(wanted: Dict[str, Any], command: str) -> None:
-    """Refuse if the folder wheels is for another kind of computer, or lacks packages that are asked for."""
+def check_wheels() -> None:
+    """Refuse if the folder wheels is for another kind of computer."""
     held = made_for()
-    if not held:
-        return
-    here = (held["system"], held["machine"]) == (platform.system(), platform.machine())
-    asked = [wanted["family"], *wanted["extras"], *tools_for(command)]
-    missing = [name for name in asked if name not in held["packages"]] if here else ["this computer"]
-    if missing:
+    if held and (held["system"], held["machine"]) != (platform.system(), platform.machine()):
         raise WorkshopError(
-            f"The folder wheels has no packages for {', '.join(missing)}.",
-            f"It has {', '.join(held['packages'])} for: {held['words']}. While it is here, nothing else is asked.",
+            "The folder wheels has packages for another computer.",
+            f"They are for: {held['words']}.",
             "Copy this computer's folder from the stick, or, where a network is, delete the folder wheels; repeat.",
         )
 
@@ -281,7 +265,7 @@ def bring_uv() -> None:
     shutil.copy(UV_LOCK, UV_HERE)
 
 
-def build(wanted: Dict[str, Any], command: str, options: argparse.Namespace) -> None:
+def build(wanted: Dict[str, Any], command: str) -> None:
     """Install what is wanted: add it to .venv, or build a new one that takes its place; so a failure leaves what stood.
 
     Only adding can leave .venv half done, if it is killed or breaks off. The file UNFINISHED is there as long as that
@@ -290,17 +274,11 @@ def build(wanted: Dict[str, Any], command: str, options: argparse.Namespace) -> 
     if is_there(wanted, command):
         return
     stamp = read_stamp()
-    same = all(stamp.get(name) == wanted[name] for name in ("family", "python"))
+    same = stamp.get("family") == wanted["family"]
     if same and not os.path.exists(UNFINISHED) and version_of(python_in(VENV)):
         add(wanted, command)
         return
-    python = find_python(options, wanted)
-    if os.path.isdir(VENV) and os.listdir(VENV) and not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
-        raise WorkshopError(
-            f"{VENV} is no virtual environment.",
-            "The set-up would have to delete what is in it.",
-            "Move .venv away, then repeat the command.",
-        )
+    python = find_python(wanted["family"])
     try:
         run("Making .venv", [UV, "venv", "--clear", "--relocatable", "--prompt", "workshop", "--python", python, NEW])
         add_this_folder(NEW)
@@ -353,15 +331,10 @@ def last_change() -> int:
     return os.stat(site_packages(VENV)).st_mtime_ns if site_packages(VENV) else 0
 
 
-def tools_for(command: str) -> List[str]:
-    """Return the locks that a command needs beside the lessons' own."""
-    return ["test"] * (command in NEED_TEST_TOOLS) + ["book"] * (command in NEED_BOOK_TOOLS)
-
-
 def installs(wanted: Dict[str, Any], command: str, venv: str) -> List[Tuple[str, List[str]]]:
     """Return the calls of uv, with their titles, that bring into `venv` what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
-    names = ["uv", family, *tools_for(command)] + [name for name in extras if name != "torch"]
+    names = ["uv", family] + ["test", "book"] * (command in NEED_TOOLS) + [name for name in extras if name != "torch"]
     locks = [os.path.join("requirements", name + ".txt") for name in names]
     # Compiled once, here: a process that compiles TensorFlow anew, as where .venv may not be written to, imports it in
     # 9 s instead of 3.5, and lessons start many processes.
@@ -493,7 +466,7 @@ def run(title: str, command: Sequence[str]) -> None:
     if status:
         step = next(step for pattern, step in STEPS if re.search(pattern, "".join(said), re.IGNORECASE))
         again = ", then repeat the same command; what was downloaded is kept."
-        if made_for() and step in (NETWORK, CHANGED):
+        if made_for() and step in (NETWORK, CHANGED, MEND):
             step, again = FROM_WHEELS, ""
         raise WorkshopError(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
 
@@ -545,33 +518,27 @@ def suggest_gpu(family: str, asked: bool, command: str) -> None:
 # A Python that fits
 
 
-def find_python(options: argparse.Namespace, wanted: Dict[str, Any]) -> str:
+def find_python(family: str) -> str:
     """Return a Python that fits the family: a path, or a version for uv; refuse if there is none."""
-    newest, held = FAMILIES[wanted["family"]].newest, made_for().get("pythons", [])
-    needs = f"The {wanted['family']} lessons need Python 3.11 to {newest[0]}.{newest[1]}."
+    newest, held = FAMILIES[family].newest, made_for().get("pythons", [])
+    needs = f"The {family} lessons need Python 3.11 to {newest[0]}.{newest[1]}."
     if held:
         needs = f"The packages in the folder wheels need Python {' or '.join(held)}."
     this_one = sys.executable if sys.maxsize > 2**32 else None  # there are no packages for 32 bits
     ranges = [f"cpython{version}" for version in held] or [f"cpython>=3.11,<3.{newest[1] + 1}"]
-    requests = [options.python] if options.python else [wanted["python"], this_one, *ranges]
-    for request in filter(None, requests):
+    for request in filter(None, [this_one, *ranges]):
         version = version_of(request)
         fits = "{}.{}".format(*version) in held if version and held else OLDEST <= version[:2] <= newest
         if version and fits:
             return request
-    if options.python:
-        found = "it is Python " + ".".join(map(str, version)) if version else "it was not found, or does not start"
-        raise WorkshopError(f"{options.python} does not fit: {found}.", needs, f"Name another one, or none: {CALL} lab")
     found = f"No fitting Python was found; this one is {platform.python_version()}."
     if held:
         installer = "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command."
         raise WorkshopError(found, needs, installer)
     print(f"{found} {needs}")
+    install = [UV, "python", "install", "--no-bin", "--no-registry", "3.12"]
     try:
-        run(
-            "Fetching Python 3.12 into this folder (30 MB)",
-            [UV, "python", "install", "--no-bin", "--no-registry", "3.12"],
-        )
+        run("Fetching Python 3.12 into this folder (30 MB)", install)
     except WorkshopError as error:
         raise WorkshopError(f"{found} Fetching one failed.", f"{needs}\n      {error.why}", how_to_install()) from None
     return "3.12"

@@ -236,7 +236,7 @@ def test_what_is_new_or_gone_is_added_and_the_rest_is_left(ready):
     assert "Set-up finished" in call(ready)[1]
     assert "Set-up finished" in call(ready, "lint")[1]  # the test tools
     after = times(ready)
-    assert sorted(name.split("-")[0] for name in after) == ["iniconfig", "pip", "tabulate", "tqdm", "uv"]
+    assert sorted(name.split("-")[0] for name in after) == ["imagesize", "iniconfig", "pip", "tabulate", "tqdm", "uv"]
     assert before.items() <= after.items()
     assert "Setting up" not in call(ready)[1] and times(ready) == after
     gone = next((ready / ".venv").rglob("tabulate-*.dist-info"))
@@ -341,13 +341,13 @@ def test_an_interrupted_set_up_leaves_no_process_and_goes_on(slow, number):
 
 
 @posix
-def test_a_download_for_an_extra_that_is_interrupted_leaves_lessons_that_open_without_a_network(slow, built, tmp_path):
+def test_a_window_that_is_closed_leaves_lessons_that_open_without_a_network(slow, built, tmp_path):
     folder, _, at_gate = slow
     shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
     before = times(folder)
     first = start(folder, "lock", "--with", "tinygrad", start_new_session=True)
     until(at_gate.exists)
-    os.killpg(first.pid, signal.SIGKILL)  # as a window that is closed
+    os.killpg(first.pid, signal.SIGKILL)
     first.communicate(timeout=LIMIT)
     assert call(folder, env=offline(tmp_path)) == HANDED_OVER and times(folder) == before
 
@@ -373,15 +373,6 @@ def test_a_broken_python_in_venv_is_replaced(ready):
     assert call(ready)[0] == 0 and inner(ready, "import tabulate; print('whole')") == "whole\n"
 
 
-def test_a_folder_that_is_no_environment_is_not_deleted(fresh):
-    (fresh / ".venv").mkdir()
-    (fresh / ".venv/thesis.txt").write_text("mine", encoding="utf-8")
-    for _ in range(2):
-        status, said = call(fresh, "lab")
-        assert status == 2 and "Move .venv away" in said
-        assert (fresh / ".venv/thesis.txt").read_text(encoding="utf-8") == "mine"
-
-
 @posix
 def test_an_old_python_looks_for_a_fitting_one_fetches_one_or_says_what_to_install(fresh, tmp_path):
     old = other_python("3.8", "3.9", "3.10")
@@ -398,20 +389,9 @@ def test_an_old_python_looks_for_a_fitting_one_fetches_one_or_says_what_to_insta
 
 
 @posix
-@pytest.mark.parametrize("version", ["3.6", "3.7"])
-def test_a_very_old_python_is_told_what_to_install(bare, version):
-    status, said = call(bare, "lab", python=other_python(version))
-    assert status == 2 and f"this one is {version}." in said and "3.11 to 3.13" in said and "Install Python" in said
-
-
-def test_a_python_that_is_asked_for_is_taken_and_kept_or_refused_by_name(ready):
-    old = other_python("3.8", "3.9", "3.10")
-    status, said = call(ready, "lab", "--python", str(old))
-    assert status == 2 and str(old) in said and "it is Python 3." in said
-    assert "Setting up" not in call(ready)[1]  # nothing was changed
-    assert "Set-up finished" in call(ready, "lock", "--python", PYTHON)[1]
-    assert "Setting up" not in call(ready)[1]
-    assert json.loads((ready / ".venv/workshop.json").read_text())["python"] == PYTHON
+def test_a_very_old_python_is_told_what_to_install(bare):
+    status, said = call(bare, "lab", python=other_python("3.6", "3.7"))
+    assert status == 2 and "this one is 3." in said and "3.11 to 3.13" in said and "Install Python" in said
 
 
 @posix
@@ -467,10 +447,7 @@ def test_a_gpu_is_offered_and_never_installed_unasked(fresh, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the fake tool is a shell script")
-@pytest.mark.parametrize(
-    ("told", "build"),
-    [("12.0", "cu129"), ("8.6\\n12.0", "cu129"), ("8.6", "cu126"), ("6.0", "cu126"), ("", "cu126"), ("[N/A]", "cu126")],
-)
+@pytest.mark.parametrize(("told", "build"), [("8.6\\n12.0", "cu129"), ("8.6", "cu126"), ("[N/A]", "cu126")])
 def test_pytorchs_build_holds_code_for_the_gpu(told, build, tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("workshop_file", ROOT / "workshop.py")
     workshop = importlib.util.module_from_spec(spec)
