@@ -208,6 +208,7 @@ def test_a_lesson_from_the_template_keeps_the_rules_and_passes_its_tests(tmp_pat
     listed, _, _ = python("-m", "helpers", "new-lesson", "99", "Add the squares").partition("\nNext")
     written = [tmp_path / line for line in listed.splitlines()]
     assert len(written) > 2 and all(path.is_file() for path in written)
+    python("-m", "helpers", "store", "99")
     assert found(tmp_path, sample_lesson.load(written[0])) == []
     code = [str(path) for path in written if path.suffix in (".py", ".ipynb")]
     python("-m", "ruff", "check", *code)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.commands import lesson_files
+from helpers.commands import lesson_files, lesson_rules
 from helpers.commands.files import short, write
 from helpers.errors import WorkshopError
 from helpers.judge import mistakes
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 TEMPLATE = Path(__file__).parent / "template"
 TITLE = "Verb the noun"  # what the template holds in its place
@@ -20,7 +23,7 @@ PLACE_OF_NUMBER = re.compile(r"(?<=lesson[_ ])NN\b|(?<=mistakes/)NN\b|(?<=\n\[)N
 NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
   2. Link it after the recap of the lessons beside it, and list it in README.md.
-  3. python3 workshop.py format, then store {number}: until then the outputs are the template's.
+  3. python3 workshop.py format, then store {number}: until then it has no outputs.
   4. python3 workshop.py lint {number}, then test {number}.
 docs/write-a-lesson.md has more."""
 
@@ -52,7 +55,7 @@ def begin(number: str, title: str) -> list[Path]:
             'Type, for example: python3 workshop.py new-lesson 99 "Add the squares"',
         )
     places = {
-        "lesson.ipynb": lesson_files.FOLDER / f"{name}.ipynb",
+        "lesson.md": lesson_files.FOLDER / f"{name}.ipynb",
         "lesson.py": ROOT / "helpers" / "lessons" / f"lesson_{number}.py",
         "mistakes.toml": mistakes.FOLDER / f"{number}.toml",
         "answers.toml": ROOT / "tests" / "answers" / f"{number}.toml",
@@ -61,11 +64,24 @@ def begin(number: str, title: str) -> list[Path]:
     if taken := [path for path in [*others, *places.values()] if path.exists()]:
         raise WorkshopError(f"The number {number} is taken: there is {short(taken[0])}.", next="Take another number.")
     for source, place in places.items():
-        text = (TEMPLATE / source).read_text(encoding="utf-8")
-        for words, shown in ((TITLE, title), (LINKS, _links(f"{name}.ipynb"))):
-            text = text.replace(words, json.dumps(shown, ensure_ascii=False)[1:-1])
-        write(place, PLACE_OF_NUMBER.sub(number, text))
+        text = PLACE_OF_NUMBER.sub(number, (TEMPLATE / source).read_text(encoding="utf-8")).replace(TITLE, title)
+        if place.suffix == ".ipynb":
+            text = lesson_rules.dump(notebook(text.replace(LINKS, _links(place.name))))
+        write(place, text)
     return list(places.values())
+
+
+def notebook(text: str) -> NotebookNode:
+    """Return the notebook of a text in which each cell begins with a line such as `%% code exercise`: kind and tags."""
+    from nbformat import v4
+
+    make = {"markdown": v4.new_markdown_cell, "code": v4.new_code_cell}
+    cells = []
+    for cell in re.split(r"^%% ", text, flags=re.MULTILINE)[1:]:
+        head, _, source = cell.partition("\n")
+        kind, *tags = head.split()
+        cells.append(make[kind](source.rstrip(), metadata={"tags": tags}))
+    return lesson_rules.normalise(v4.new_notebook(cells=cells))
 
 
 def _links(name: str) -> str:

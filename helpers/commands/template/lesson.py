@@ -21,17 +21,3 @@ def check_squares(squares: Callable[[list[float]], float]) -> Iterator[str]:
         return [([2.0, -1.0, 3.0],), ([],), ([4.0],), *drawn]
 
     yield checks.judge_function(squares, right, lists)
-
-
-@checks.verdict
-def check_times_as_fast(times_as_fast: Callable[[list[float], list[float]], float]) -> Iterator[str]:
-    """Lesson NN, exercise 2: how many times as fast the second way is, by the medians of its seconds."""
-
-    def right(before: list[float], after: list[float]) -> float:
-        return float(np.median(before) / np.median(after))
-
-    def runs(rng: np.random.Generator) -> list[tuple]:
-        drawn = [tuple((2 + rng.exponential(size=count)).tolist() for count in (15, 9)) for _ in range(6)]
-        return [([1.0, 2.0, 9.0], [0.5, 0.25, 4.0]), ([1.0, 3.0], [4.0, 4.0]), *drawn]
-
-    yield checks.judge_function(times_as_fast, right, runs)
