@@ -12,7 +12,6 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +38,7 @@ class Laptop(NamedTuple):
     machine: str  # platform.machine()
     sys_platform: str
     tags: tuple[str, ...]  # of wheels, as pip's --platform takes them
+    lock: str = "cpu"  # what it installs
 
     def markers(self, python: str) -> dict[str, str]:
         """Return what requirements are judged by there (PyPA's dependency specifiers), for a Python such as 3.12.4."""
@@ -69,18 +69,21 @@ LAPTOPS = {
     "linux": Laptop("Linux, Intel or AMD processor", "Linux", "x86_64", "linux", manylinux("x86_64")),
     "linux-arm": Laptop("Linux, Arm processor", "Linux", "aarch64", "linux", manylinux("aarch64")),
     "intel-mac": Laptop(
-        "Mac with Intel processor, macOS 13 or newer", "Darwin", "x86_64", "darwin", ("macosx_13_0_x86_64",)
+        "Mac with Intel processor, macOS 13 or newer",
+        "Darwin",
+        "x86_64",
+        "darwin",
+        ("macosx_13_0_x86_64",),
+        "intel-mac",
     ),
 }
 PYTHONS = ("3.11", "3.12", "3.13")
 STARTERS = ("3.8", "3.9", "3.10", *PYTHONS)  # workshop.py starts with these, and brings uv with the pip for each
-PACKAGES = ("cpu", "cuda", "metal", "intel-mac", "openvino", "tinygrad", "intel-opencl")
-
 INSTALL = Path(__file__).with_name("stick.txt")  # the note for the room; {table} stands for its lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's own arguments. --accel, --with and --python are workshop.py's: they set up this machine."""
+    """Add the command's own arguments. --accel and --with are workshop.py's: they set up this machine."""
     usual = next((name for name, laptop in LAPTOPS.items() if laptop.system == Host.here().system), "windows")
     parser.add_argument("folder", type=Path, help="where to put it: a USB stick, a shared drive, a new folder")
     parser.add_argument(
@@ -88,9 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--python-version", nargs="+", choices=PYTHONS, default=["3.12"], help="the laptops' Pythons (default: 3.12)"
-    )
-    parser.add_argument(
-        "--packages", nargs="+", choices=PACKAGES, default=["cpu"], help="what they install (default: cpu)"
     )
 
 
@@ -104,18 +104,9 @@ def run(args: argparse.Namespace) -> int:
             f"Name a folder elsewhere: {command(Host.here(), 'stick')} FOLDER",
         )
     places = {name: root / name for name in args.platform}
-    for place in places.values():
-        if place.exists() and not (place / MADE_FOR).exists():
-            raise WorkshopError(
-                f"{place} is there already, and not from this command.",
-                "It would be mixed with the workshop's files.",
-                "Move it away, or name another folder.",
-            )
-    for name in args.platform:
-        check(name, args.python_version, packages_for(name, args.packages))
     mnist = dataset()
     for name, place in places.items():
-        fill(place, LAPTOPS[name], args.python_version, packages_for(name, args.packages), mnist)
+        fill(place, LAPTOPS[name], args.python_version, mnist)
     files.write(root / "INSTALL.txt", note(root))
     size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) / 1e9
     print(
@@ -126,27 +117,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def packages_for(name: str, asked: list[str]) -> list[str]:
-    """Return the locks for one kind of laptop: an Intel Mac has its own for the processor."""
-    return ["intel-mac" if name == "intel-mac" and lock == "cpu" else lock for lock in asked]
-
-
-def check(name: str, pythons: list[str], packages: list[str]) -> None:
-    """Refuse what has no packages at all, before anything is fetched.
-
-    Raises:
-        WorkshopError: such as CUDA's for Windows.
-    """
-    for version in pythons:
-        for lock in packages:
-            if not needed([REQUIREMENTS / f"{lock}.txt"], LAPTOPS[name].markers(f"{version}.99")):
-                raise WorkshopError(
-                    f"The packages {lock} are not made for {name} with Python {version}.",
-                    f"requirements/{lock}.txt names none for it.",
-                    "Ask for others, or make the sticks in several calls: each adds to the folder.",
-                )
-
-
 def note(root: Path) -> str:
     """Return the text for the room: a line for each kind of laptop that the folder serves."""
     rows = []
@@ -154,10 +124,8 @@ def note(root: Path) -> str:
         if not (root / name / MADE_FOR).exists():
             continue
         held = json.loads((root / name / MADE_FOR).read_text(encoding="utf-8"))
-        typed = ["py" if laptop.system == "Windows" else "python3", "workshop.py lab"]
-        typed += [f"--accel {lock}" for lock in held["packages"] if lock in ("cuda", "metal")]
-        typed += [f"--with {lock}" for lock in held["packages"] if lock in ("openvino", "tinygrad", "intel-opencl")]
-        rows.append([name, laptop.words, " or ".join(held["pythons"]), " ".join(typed)])
+        typed = "py workshop.py lab" if laptop.system == "Windows" else "python3 workshop.py lab"
+        rows.append([name, laptop.words, " or ".join(held["pythons"]), typed])
     table = tabulate(rows, ["folder", "your computer", "Python", "type in the folder"], "simple", disable_numparse=True)
     return INSTALL.read_text(encoding="utf-8").format(table=textwrap.indent(table, "     "))
 
@@ -178,19 +146,18 @@ def dataset() -> dict[str, np.ndarray]:
     return {name: getattr(found, name) for name in data.EXPECTED}
 
 
-def fill(place: Path, laptop: Laptop, pythons: list[str], packages: list[str], mnist: dict[str, np.ndarray]) -> None:
+def fill(place: Path, laptop: Laptop, pythons: list[str], mnist: dict[str, np.ndarray]) -> None:
     """Put the course, MNIST and the packages for one kind of laptop into a folder."""
-    held = {"words": laptop.words, "system": laptop.system, "machine": laptop.machine}
-    held |= {"pythons": pythons, "packages": packages}
+    held = {"words": laptop.words, "system": laptop.system, "machine": laptop.machine, "pythons": pythons}
     files.write(place / MADE_FOR, json.dumps(held) + "\n")
     copy_course(place)
     (place / "data" / "cache").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(place / "data" / "cache" / "mnist.npz", **mnist)
     for version in STARTERS:
-        download([REQUIREMENTS / "uv.txt"], laptop, version, place / "wheels")
+        download(REQUIREMENTS / "uv.txt", laptop, version, place / "wheels")
     for version in pythons:
-        print(f"{place.name}, Python {version}: {', '.join(packages)} ...", flush=True)
-        download([REQUIREMENTS / f"{lock}.txt" for lock in packages], laptop, version, place / "wheels")
+        print(f"{place.name}, Python {version} ...", flush=True)
+        download(REQUIREMENTS / f"{laptop.lock}.txt", laptop, version, place / "wheels")
 
 
 def copy_course(place: Path) -> None:
@@ -204,24 +171,28 @@ def copy_course(place: Path) -> None:
                 shutil.copyfile(Path(folder, name), target / name)
 
 
-def download(locks: list[Path], laptop: Laptop, version: str, wheels: Path) -> None:
-    """Let pip fetch the wheels of locks for another computer, each held to its hash.
+def download(lock: Path, laptop: Laptop, version: str, wheels: Path) -> None:
+    """Let pip fetch the wheels of a lock for another computer, each held to its hash.
 
     Raises:
-        WorkshopError: pip could not.
+        WorkshopError: pip could not, or the lock has nothing for that computer, such as an Intel Mac with Python 3.13.
     """
     fetched = ""
     for patch in (0, 99):  # some packages tell a Python's first patch releases from its later ones
         full = f"{version}.{patch}"
-        lines = "".join(needed(locks, laptop.markers(full)))
+        lines = "".join(needed(lock, laptop.markers(full)))
+        if not lines:
+            raise WorkshopError(
+                f"There are no packages for {laptop.words}, Python {version}.", next="Name another Python."
+            )
         if lines == fetched:
             continue
         fetched = lines
         with tempfile.TemporaryDirectory() as scratch:
-            lock = Path(scratch, "lock.txt")
-            lock.write_text(lines, encoding="utf-8")
+            kept = Path(scratch, "lock.txt")
+            kept.write_text(lines, encoding="utf-8")
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-            exact = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels, "--requirement", lock]
+            exact = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels, "--requirement", kept]
             there = ["--python-version", full, *(word for tag in laptop.tags for word in ("--platform", tag))]
             done = subprocess.run([*pip, *exact, *there], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -233,16 +204,15 @@ def download(locks: list[Path], laptop: Laptop, version: str, wheels: Path) -> N
             )
 
 
-def needed(locks: Iterable[Path], markers: dict[str, str]) -> list[str]:
-    """Return the entries of locks that hold where `markers` do, without their conditions.
+def needed(lock: Path, markers: dict[str, str]) -> list[str]:
+    """Return the entries of a lock that hold where `markers` do, without their conditions.
 
     pip would judge these by the computer that it runs on, whatever --platform says.
     """
-    kept = {}
-    for lock in locks:
-        for entry in re.split(r"^(?=[a-z0-9])", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
-            first, _, hashes = entry.partition(" \\\n")
-            requirement = Requirement(first)
-            if requirement.marker is None or requirement.marker.evaluate(markers):
-                kept[requirement.name] = f"{first.partition(' ;')[0]} \\\n{hashes}"
-    return list(kept.values())
+    kept = []
+    for entry in re.split(r"^(?=[a-z0-9])", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        first, _, hashes = entry.partition(" \\\n")
+        marker = Requirement(first).marker
+        if marker is None or marker.evaluate(markers):
+            kept.append(f"{first.partition(' ;')[0]} \\\n{hashes}")
+    return kept
