@@ -1,7 +1,6 @@
 """The book: its pages, made of the lessons and of docs/, and the site, looked at in Chromium without a network."""
 
 import importlib.util
-import json
 import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -99,21 +98,9 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
                 assert after.metadata["mystnb"]["image"]["alt"] == figure.metadata["image/png"]["alt"]
 
 
-def test_outputs_of_the_last_run_are_taken_where_they_are(monkeypatch, tmp_path):
-    first = lesson_files.every()[0]
-    monkeypatch.setattr(lesson_files, "every", lambda: [first])
-    notebook = lesson_files.read(first)
-    notebook.cells[0].source += "\n\nexecuted here"
-    (tmp_path / "ran").mkdir()
-    (tmp_path / "ran" / first.name).write_text(json.dumps(notebook), encoding="utf-8")
-    book.prepare(tmp_path / "pages", tmp_path / "ran")
-    (page,) = (tmp_path / "pages" / "notebooks").iterdir()
-    assert page.name == first.name and "executed here" in page.read_text(encoding="utf-8")
-
-
 @needs_sphinx
 def test_a_dead_link_ends_the_build_with_its_place_and_leaves_the_old_site(monkeypatch, tmp_path):
-    def prepare(folder, executed, for_learners):
+    def prepare(folder, for_learners):
         folder.mkdir()
         (folder / "index.md").write_text("# Title\n\n[gone](gone.md)\n", encoding="utf-8")
         return []

@@ -35,11 +35,6 @@ _TO_TEACHERS = re.compile(r"\[([^][]+)\]\([^()\s]*teaching[/.][^()\s]*\)")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument(
-        "--executed",
-        action="store_true",
-        help="with the outputs that `run` left in build/notebooks, where there are some",
-    )
-    parser.add_argument(
         "--for-learners", action="store_true", help="without the pages for teachers: the exam's answers, the scripts"
     )
 
@@ -48,19 +43,18 @@ def run(args: argparse.Namespace) -> int:
     """Build the site into build/book, where it replaces an earlier one, and return 0."""
     uv.need("book", "book", "sphinx", "myst_nb", "pydata_sphinx_theme")
     began = time.monotonic()
-    build(SITE, BUILD / "notebooks" if args.executed else None, args.for_learners)
+    build(SITE, args.for_learners)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
     print(f"{short(SITE)}: {size:.1f} MB, built in {time.monotonic() - began:.0f} s.")
     print(f"Open {short(SITE / 'index.html')} in a browser: a double click will do.")
     return 0
 
 
-def build(site: Path, executed: Path | None = None, for_learners: bool = False) -> None:
+def build(site: Path, for_learners: bool = False) -> None:
     """Build the site.
 
     Args:
         site: the folder for it; replaced as a whole, and only if all went well.
-        executed: a folder with lessons to take in place of the stored ones, where it has them.
         for_learners: leave out the pages for teachers.
 
     Raises:
@@ -69,7 +63,7 @@ def build(site: Path, executed: Path | None = None, for_learners: bool = False) 
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="workshop-book-", dir=site.parent) as scratch:
         sources, html = Path(scratch) / "sources", Path(scratch) / "html"
-        shipped = prepare(sources, executed, for_learners)
+        shipped = prepare(sources, for_learners)
         options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
         done = subprocess.run(
             [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
@@ -87,7 +81,7 @@ def build(site: Path, executed: Path | None = None, for_learners: bool = False) 
         html.replace(site)
 
 
-def prepare(folder: Path, executed: Path | None = None, for_learners: bool = False) -> list[Path]:
+def prepare(folder: Path, for_learners: bool = False) -> list[Path]:
     """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
 
     Pages keep their places, so that most links hold as they are; the front page stands where README does. For learners
@@ -95,9 +89,7 @@ def prepare(folder: Path, executed: Path | None = None, for_learners: bool = Fal
     """
     import nbformat
 
-    stored = lesson_files.every()
-    found = [executed / path.name if executed and (executed / path.name).exists() else path for path in stored]
-    lessons = dict(zip(stored, map(lesson_files.read, found), strict=True))
+    lessons = {path: lesson_files.read(path) for path in lesson_files.every()}
     places = ("docs/*.md", "docs/*/*.md", "[a-z]*/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
     if for_learners:
