@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import errno
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
-from helpers import ROOT, commands
-from helpers.commands import files
+from helpers import commands
 from helpers.compute import backends, workarounds
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
@@ -30,52 +24,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        keep_caches_elsewhere()
         workarounds.ask_for_large_pages()
         workarounds.keep_pocl_on_its_cores()
         workarounds.leave_out_iri_grammar()
         if arguments and arguments[0] not in ("-h", "--help"):
-            status = _run(arguments[0], arguments[1:])
-        else:
-            print(f"usage: {_call()} COMMAND [...]\n\n{commands.overview()}")
-            status = 0 if arguments else 2
-        sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
-        return status
+            return _run(arguments[0], arguments[1:])
+        print(f"usage: {_call()} COMMAND [...]\n\n{commands.overview()}")
+        return 0 if arguments else 2
     except WorkshopError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read the output, such as `head`, has enough
-        _forget_output()
-        return 1
     except (OSError, ImportError) as error:
         message = in_words(error)
         if message is None:
             raise
-        _forget_output()
         print(message, file=sys.stderr)
         return 2
-
-
-def keep_caches_elsewhere() -> None:
-    """Give compilers and libraries another place for their caches where the home folder cannot be written to.
-
-    PoCL without such a place has no platform at all, and IPython and Matplotlib complain in every lesson. The place is
-    beside the packages if those are the workshop's own, or else a folder that lasts as long as this process.
-    """
-    usual = os.path.expanduser("~" if os.name == "nt" else "~/.cache")  # noqa: PTH111  (stays as it is without a home)
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or usual)
-    if usual.is_absolute() and files.can_write(usual):
-        return
-    folder = Path(sys.prefix, "var", "cache")
-    if not (folder.resolve().is_relative_to(ROOT) and files.can_write(folder)):
-        folder = Path(tempfile.mkdtemp(prefix="workshop-cache-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["XDG_CACHE_HOME"] = str(folder)  # unset, or of no use
-    for variable, name in (("POCL_CACHE_DIR", "pocl"), ("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
-        (folder / name).mkdir(exist_ok=True)
-        os.environ.setdefault(variable, str(folder / name))
 
 
 def in_words(error: OSError | ImportError) -> WorkshopError | None:
@@ -103,16 +69,6 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
         what = "A place that is needed cannot be written to or read."
         return WorkshopError(what, why, advise("copy-elsewhere", host))
     return None
-
-
-def _forget_output() -> None:
-    """Lead standard output nowhere if it takes nothing more, so that Python can end without another complaint."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 class _Parser(argparse.ArgumentParser):

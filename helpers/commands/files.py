@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from helpers import ROOT
@@ -18,16 +17,6 @@ def write(path: Path, text: str) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def can_write(folder: Path) -> bool:
-    """Say whether files can be made in a folder, by making one; the folder is made if it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
 
 
 def printable(text: str, most: int = 2000) -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import tempfile
 import webbrowser
@@ -62,8 +61,6 @@ def run(args: argparse.Namespace) -> int:
             f"{lesson} is somewhere else.",
             "Copy the notebook into the folder notebooks, then repeat the command.",
         )
-    if args.port is not None:
-        check(args.port)
     findings = doctor.examine(quick=True)
     print(doctor.report(findings), flush=True)
     if status := doctor.status(findings):
@@ -86,19 +83,6 @@ def own_copy(lesson: Path) -> Path:
         print(f"No copies of your own can be made here ({error.strerror}): this opens the lessons themselves.")
         return lesson
     return my_lessons.FOLDER / lesson.name
-
-
-def check(port: int) -> None:
-    """Refuse a port on which no server can listen.
-
-    Raises:
-        WorkshopError: it is in use, not allowed, or there is no such port.
-    """
-    try:
-        socket.create_server((ADDRESS, port)).close()
-    except (OSError, OverflowError) as error:
-        advice = "Leave --port out to take the next free one, or name another port from 1024 to 65535."
-        raise WorkshopError(f"Port {port} cannot be used.", f"This machine says: {error}", advice) from None
 
 
 def serve(root: Path, lesson: str, port: int | None = None, browser: bool = False) -> None:
@@ -180,9 +164,11 @@ def isolate(scratch: Path) -> None:
     run live in `scratch`, and go with it.
     """
     kept = Path(sys.prefix) / "var" / "workshop"
-    if not files.can_write(kept):  # packages that belong to someone else
+    try:
+        files.write(kept / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
+    except OSError:  # packages that belong to someone else
         kept = scratch
-    files.write(kept / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
+        files.write(kept / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
     folders = {"CONFIG": kept / "config", "DATA": kept / "data", "RUNTIME": scratch / "runtime"}
     os.environ |= {f"JUPYTER_{name}_DIR": str(folder) for name, folder in folders.items()}
 
