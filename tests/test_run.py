@@ -98,9 +98,6 @@ def ran(tmp_path_factory):
     for name, sources in SAMPLES.items():
         sample_lesson.save(folder, sources and sample_lesson.of(*sources), name)
     (folder / "05-break-file.ipynb").write_text('{"cells": [')
-    quiet = sample_lesson.of("print('said nothing')")
-    quiet.cells[0].metadata["tags"] = ["raises-exception"]
-    sample_lesson.save(folder, quiet, "07-raise-nothing")
     build = folder / "build"
     (build / "notebooks").mkdir(parents=True)
     (build / "notebooks" / "05-break-file.ipynb").write_text("of an earlier run")
@@ -117,7 +114,6 @@ def test_a_failure_gives_status_1_and_stops_no_other_lesson(ran):
         "04-die-early": "failed",
         "05-break-file": "failed",
         "06-write-noise": "passed",
-        "07-raise-nothing": "failed",
     }
 
 
@@ -150,7 +146,6 @@ def test_the_report_names_the_cell_and_its_message(ran):
     assert rows["04-die-early"]["where"].startswith("cell 2") and "killed" in rows["04-die-early"]["message"]
     assert "05-break-file.ipynb cannot be read" in rows["05-break-file"]["message"]
     assert "standard error: cell 1" in rows["06-write-noise"]["message"]
-    assert "raised nothing" in rows["07-raise-nothing"]["message"]
 
 
 def test_the_report_reads_well_and_says_how_it_was_measured(ran):
@@ -164,7 +159,7 @@ def test_executed_notebooks_hold_outputs_even_of_a_lesson_that_failed(ran):
     assert cells[0].outputs[0].data["text/plain"] == "2"
     assert execute.errors(cells[1])[0].ename == "ZeroDivisionError"
     assert cells[2].outputs == []
-    assert {file.stem for file in (ran[2] / "notebooks").iterdir()} == {*SAMPLES, "07-raise-nothing"}  # nothing else
+    assert {file.stem for file in (ran[2] / "notebooks").iterdir()} == {*SAMPLES}  # nothing else
 
 
 def test_memory_of_children_counts(tmp_path):

@@ -138,7 +138,7 @@ def _report(rows: list[dict[str, Any]], build: Path) -> None:
     lines = [
         f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
         f"Peak memory is that of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: a shorter "
-        "peak can be missed. What they share counts once on Linux, elsewhere once for each.",
+        "peak can be missed. What they share counts for each.",
         "Seconds run from the start of the kernel to its end.",
         "Passed means that every cell ran. A wrong or untouched exercise fails its lesson only under `run --grade`.",
     ]
