@@ -91,11 +91,8 @@ def test_a_link_to_what_is_not_handed_out_becomes_its_words(tmp_path):
     assert len(inside) > 20 and "which lesson" in pages[students / "docs" / "platforms.md"].lower()
 
 
-def test_a_lesson_says_by_a_tag_that_a_check_gives_more_points_and_a_solution_without_its_tag_is_refused():
+def test_a_solution_without_its_tag_is_refused():
     cells = sample_lesson.cells()
-    next(cell for cell in cells if "check" in lesson_files.tags(cell)).metadata["tags"].append("points-3")
-    made = classroom.without_solutions(sample_lesson.notebook(cells))
-    assert [cell.metadata.nbgrader.points for cell in made.cells if "check" in lesson_files.tags(cell)] == [3, 1]
     next(cell for cell in cells if "solution" in lesson_files.tags(cell)).metadata["tags"] = []
     with pytest.raises(WorkshopError, match="Exercise 1"):
         classroom.without_solutions(sample_lesson.notebook(cells))

@@ -34,7 +34,6 @@ LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teach
 LEFT_OUT += ("mistakes", "answers")
 # A link to another page: its words, the file. No code of a lesson looks like it.
 LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
-POINTS = "points-"  # a check with the tag points-2 gives two points
 
 TEXTS = ROOT / "classroom" / "bundle"  # what the bundle's own pages say
 
@@ -122,10 +121,7 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
     for exercise in lesson_files.exercises(notebook):
         answer, check = notebook.cells[exercise.cell], notebook.cells[exercise.check]
         answer.metadata["nbgrader"] = _metadata(f"exercise-{exercise.number}", solution=True)
-        points = [int(tag.removeprefix(POINTS)) for tag in lesson_files.tags(check) if tag.startswith(POINTS)]
-        check.metadata["nbgrader"] = _metadata(
-            f"check-{exercise.number}", grade=True, locked=True, points=sum(points) or 1
-        )
+        check.metadata["nbgrader"] = _metadata(f"check-{exercise.number}", grade=True, locked=True, points=1)
     for step in (TagRemovePreprocessor(remove_cell_tags={"solution"}), ClearOutputPreprocessor()):
         notebook, _ = step.preprocess(notebook, {})
     return notebook
