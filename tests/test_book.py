@@ -73,13 +73,6 @@ def test_each_path_of_the_readme_leads_to_its_lessons_and_there_is_a_door_for_ea
     assert all(f"]({door})" in front for door in ("docs/taster.html", "docs/start.md", "docs/teaching.md"))
 
 
-def test_a_book_for_learners_has_no_page_for_teachers_and_no_link_to_one(tmp_path):
-    book.prepare(tmp_path, for_learners=True)
-    assert not list(tmp_path.glob("docs/teaching*"))
-    texts = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.suffix in (".md", ".ipynb")}
-    assert [path.name for path, text in texts.items() if re.search(r"\]\([^)]*teaching[/.]", text)] == []
-
-
 def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_it_is_published(monkeypatch, tmp_path):
     book.prepare(tmp_path / "without")
     monkeypatch.setattr(book, "binder_link", lambda lesson="": BINDER.format(lesson))
@@ -100,7 +93,7 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
 
 @needs_sphinx
 def test_a_dead_link_ends_the_build_with_its_place_and_leaves_the_old_site(monkeypatch, tmp_path):
-    def prepare(folder, for_learners):
+    def prepare(folder):
         folder.mkdir()
         (folder / "index.md").write_text("# Title\n\n[gone](gone.md)\n", encoding="utf-8")
         return []

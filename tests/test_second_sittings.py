@@ -22,13 +22,6 @@ def folder(tmp_path, monkeypatch):
     return notebooks
 
 
-def test_they_follow_their_first_sitting_and_are_found_by_number(folder):
-    assert [path.stem for path in lesson_files.every()] == list(NAMES)
-    assert [lesson_files.number(path) for path in lesson_files.every()] == ["01", "01b", "02", "02b"]
-    for names, expected in ((["1"], NAMES[:1]), (["1b"], NAMES[1:2]), (["02b", "01"], (NAMES[0], NAMES[3]))):
-        assert [path.stem for path in lesson_files.find(names)] == list(expected)
-
-
 def test_the_rules_take_them_as_lessons_and_as_neighbours(folder):
     (path,) = lesson_files.find(["01b"])
     problems = [problem.what for problem in lesson_rules.problems(path)]
@@ -43,5 +36,5 @@ def test_the_class_and_the_book_get_them(folder, tmp_path):
         assert (tmp_path / "class" / "course" / "source" / name / f"{name}.ipynb").is_file()
     page = book.lesson(folder / f"{NAMES[1]}.ipynb", sample_lesson.notebook(), [])
     assert "lab 01b`" in page.cells[0].source
-    front = book.front_page({path: lesson_files.read(path) for path in lesson_files.every()}, False)
+    front = book.front_page({path: lesson_files.read(path) for path in lesson_files.every()})
     assert "\n01b Add the numbers <notebooks/01b-find-limits>\n" in front

@@ -28,34 +28,28 @@ SITE = BUILD / "book"
 SETTINGS = ROOT / "book"  # of Sphinx
 README, FRONT = ROOT / "README.md", SETTINGS / "front.md"
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
-FOR_TEACHERS = ("teaching.md", "teaching/*")  # pages: the guide and its parts
-_TO_TEACHERS = re.compile(r"\[([^][]+)\]\([^()\s]*teaching[/.][^()\s]*\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to `parser`."""
-    parser.add_argument(
-        "--for-learners", action="store_true", help="without the pages for teachers: the exam's answers, the scripts"
-    )
+    """Add nothing: there is one book."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Build the site into build/book, where it replaces an earlier one, and return 0."""
     uv.need("book", "book", "sphinx", "myst_nb", "pydata_sphinx_theme")
     began = time.monotonic()
-    build(SITE, args.for_learners)
+    build(SITE)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
     print(f"{short(SITE)}: {size:.1f} MB, built in {time.monotonic() - began:.0f} s.")
     print(f"Open {short(SITE / 'index.html')} in a browser: a double click will do.")
     return 0
 
 
-def build(site: Path, for_learners: bool = False) -> None:
+def build(site: Path) -> None:
     """Build the site.
 
     Args:
         site: the folder for it; replaced as a whole, and only if all went well.
-        for_learners: leave out the pages for teachers.
 
     Raises:
         WorkshopError: Sphinx warned of something, such as a link that leads nowhere.
@@ -63,7 +57,7 @@ def build(site: Path, for_learners: bool = False) -> None:
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="workshop-book-", dir=site.parent) as scratch:
         sources, html = Path(scratch) / "sources", Path(scratch) / "html"
-        shipped = prepare(sources, for_learners)
+        shipped = prepare(sources)
         options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
         done = subprocess.run(
             [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
@@ -81,30 +75,23 @@ def build(site: Path, for_learners: bool = False) -> None:
         html.replace(site)
 
 
-def prepare(folder: Path, for_learners: bool = False) -> list[Path]:
+def prepare(folder: Path) -> list[Path]:
     """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
 
-    Pages keep their places, so that most links hold as they are; the front page stands where README does. For learners
-    the pages for teachers stay out, and of links to them the words alone remain.
+    Pages keep their places, so that most links hold as they are; the front page stands where README does.
     """
     import nbformat
 
     lessons = {path: lesson_files.read(path) for path in lesson_files.every()}
     places = ("docs/*.md", "docs/*/*.md", "[a-z]*/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
-    if for_learners:
-        pages = [path for path in pages if not any(path.match(f"docs/{place}") for place in FOR_TEACHERS)]
     shipped: list[Path] = []
-
-    def text_of(path: Path) -> str:
-        text = path.read_text(encoding="utf-8")
-        return _TO_TEACHERS.sub(r"\1", text) if for_learners else text
 
     for path, notebook in lessons.items():
         write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
     for path in pages:
-        write(folder / path.relative_to(ROOT), with_links(text_of(path), path, shipped))
-    write(folder / "index.md", with_links(front_page(lessons, for_learners), README, shipped))
+        write(folder / path.relative_to(ROOT), with_links(path.read_text(encoding="utf-8"), path, shipped))
+    write(folder / "index.md", with_links(front_page(lessons), README, shipped))
     for file in dict.fromkeys(shipped):
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / file.relative_to(ROOT))
@@ -162,14 +149,9 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
     return notebook
 
 
-def front_page(lessons: Mapping[Path, NotebookNode], for_learners: bool) -> str:
-    """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes.
-
-    For learners it has neither the teachers' door nor their pages.
-    """
+def front_page(lessons: Mapping[Path, NotebookNode]) -> str:
+    """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes."""
     text = FRONT.read_text(encoding="utf-8")
-    if for_learners:
-        text = re.sub(rf"^(- {_TO_TEACHERS.pattern}|docs/teaching).*\n", "", text, flags=re.MULTILINE)
     titles = {path: f"{lesson_files.number(path)} {lesson_files.title(notebook)}" for path, notebook in lessons.items()}
     links = {lesson_files.number(path): f"[{title}](notebooks/{path.name})" for path, title in titles.items()}
     paths = re.findall(r"^- \*\*(.+):\*\* ([\db ]+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
