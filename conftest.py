@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import hypothesis
@@ -213,24 +213,10 @@ def open_folder():
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say what was left out; after `test --browser` also what was proved, in how many seconds, by test function."""
+    """Say what was left out."""
     if left_out := config.stash.get(LEFT_OUT, ""):
         terminalreporter.section("a quick run")
         terminalreporter.line(f"Left out: {left_out}. Everything: python3 workshop.py test --all")
-    if config.option.markexpr != "browser":
-        return
-    proved = defaultdict(Counter)
-    for kind, reports in terminalreporter.stats.items():
-        for report in (each for each in reports if isinstance(each, pytest.TestReport)):
-            file, _, function = report.location
-            row = proved[Path(file).stem, function.partition("[")[0].partition("test_")[2].replace("_", " ")]
-            row["seconds"] += report.duration
-            row.update([kind] if kind else [])  # set-up and end have none
-    terminalreporter.section("proved in the browser")
-    for (file, name), row in sorted(proved.items()):
-        counts = ", ".join(f"{count} {kind}" for kind, count in row.items() if kind != "seconds")
-        terminalreporter.line(f"{row['seconds']:6.0f} s  {file}: {name} ({counts})")
-    terminalreporter.line("The pictures are in build/screenshots.")
 
 
 class ByLesson(LoadScopeScheduling):

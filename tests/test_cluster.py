@@ -142,9 +142,8 @@ def test_the_losses_are_those_of_one_process_and_go_on_from_a_checkpoint(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_who_waits_for_a_process_that_never_comes_ends(rank):
-    (status, _, errors), *_ = ends(pair("--wait", "1", ranks=[rank]))
+def test_who_waits_for_a_process_that_never_comes_ends():
+    (status, _, errors), *_ = ends(pair("--wait", "1", ranks=[0]))
     assert status and "RegisterTask" in errors  # JAX's own words
 
 

@@ -37,9 +37,9 @@ def test_a_command_has_all_that_the_frame_uses(name):
     assert done.returncode == 0 and host.command(host.Host.here(), name) in done.stdout
 
 
-def test_help_lists_every_command():
-    done = helpers("--help")
-    assert done.returncode == 0
+def test_without_a_command_every_one_is_listed():
+    done = helpers()
+    assert done.returncode == 2
     assert [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")] == list(commands.COMMANDS)
 
 
@@ -150,9 +150,8 @@ def test_large_pages_are_asked_for_on_linux_alone(monkeypatch):
         assert tunables(monkeypatch, other) is None
 
 
-@pytest.mark.parametrize("own", ["glibc.malloc.hugetlb=0", "glibc.malloc.check=3"])
-def test_the_user_s_own_tunables_are_left_alone(monkeypatch, own):
-    assert tunables(monkeypatch, "linux", own) == own
+def test_the_user_s_own_tunables_are_left_alone(monkeypatch):
+    assert tunables(monkeypatch, "linux", "glibc.malloc.check=3") == "glibc.malloc.check=3"
 
 
 # --- PoCL's threads

@@ -75,7 +75,6 @@ def test_the_good_lesson_has_no_problem(tmp_path):
     [
         (cell(0, "Add the numbers\n\n| a |\n|---|\n| b |"), "not a title"),
         (cell(0, "# Add the numbers"), "no table of one row"),
-        (cell(0, "# Add\n\n| a |\n|---|\n| b |\n| c |"), "no table of one row"),
         (cell(-1, WORDS), "Recap"),
         (lambda n: n.cells[5].update(execution_count=None), "outputs are missing"),
         (lambda n: n.cells[5].update(execution_count=9), "several runs"),
@@ -84,8 +83,8 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (shown("application/vnd.jupyter.widget-view+json", {}), "widget-view"),
         (output(output_type="stream", name="stderr", text="oops"), "standard error is stored ('oops')"),
         (stdout("saved in /home/someone/x.npz"), "a path of one machine (/home/someone/x.npz)"),
-        (stdout("/opt/venv/lib/python3.12/site-packages/jax"), "a path of one machine"),
         (stdout("saved in C:\\Users\\someone"), "a path of one machine"),
+        (stdout("/opt/venv/lib/python3.12/site-packages/jax"), "a path of one machine"),
         (stdout("I0000 00:00:1700000000.123 1 cpu.cc:1] hello"), "a log line"),
         (stdout("WARNING:tensorflow:hello"), "a log line"),
         (stdout("x.py:3: DeprecationWarning: old"), "a log line"),
@@ -129,7 +128,7 @@ def test_sizes_are_notes_that_name_the_number(tmp_path):
         return [str(note) for note in lesson_rules.size_notes(sample_lesson.save(tmp_path, notebook))]
 
     def lengthen(notebook):
-        notebook.cells[EXERCISE - 1].source += " word" * 2000 + "<details>For the author</details>"
+        notebook.cells[EXERCISE - 1].source += " word" * 2000
         notebook.cells[5].source = "x = 1\n" * 140
         notebook.cells += [markdown("x") for _ in range(20)]
 
@@ -137,11 +136,11 @@ def test_sizes_are_notes_that_name_the_number(tmp_path):
     long = notes(changed(lengthen))
     assert all(": note: " in note for note in long)
     facts = (r"[23]\d\d\d words", "41 cells", r"1\d\d lines of code, and 130", "140 lines of code in a cell")
-    facts += ("after a third of the words", "for the author")
+    facts += ("after a third of the words",)
     assert [fact for fact in facts if not re.search(fact, "\n".join(long))] == []
 
 
-@pytest.mark.parametrize("name", ["6-add-numbers", "06_add_numbers", "06-Add-numbers", "06-add", "06c-add-numbers"])
+@pytest.mark.parametrize("name", ["6-add-numbers", "06-Add-numbers", "06-add", "06c-add-numbers"])
 def test_a_wrong_name_is_found(tmp_path, name):
     assert any("NN-verb-object" in problem for problem in found(tmp_path, GOOD, name))
 

@@ -1,13 +1,10 @@
 """The learner's own copies: without outputs, brought up to date, and nothing that was written there is ever lost."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import sample_lesson
 
-from helpers import ROOT
 from helpers.commands import lab, lesson_files, my_lessons
 
 
@@ -73,14 +70,6 @@ def test_what_was_not_touched_follows_the_lesson_and_what_is_no_copy_is_left_alo
     assert "better = 1" in everything(own)["01-add-numbers.ipynb"] and everything(own).items() > foreign.items()
     (own / "01-add-numbers.ipynb").unlink()  # the way to begin again
     assert my_lessons.update(lessons, own) == [] and "better = 1" in everything(own)["01-add-numbers.ipynb"]
-
-
-def test_a_copy_finds_the_helpers_and_its_links_lead_somewhere(tmp_path):
-    """The folder lies beside notebooks/, so a link that is right there is right here."""
-    assert my_lessons.FOLDER.parent == lesson_files.FOLDER.parent == ROOT
-    code = "import helpers; print(helpers.ROOT)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(ROOT)
 
 
 def test_where_nothing_can_be_written_the_lesson_itself_opens(monkeypatch, capsys):

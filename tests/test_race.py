@@ -1,14 +1,11 @@
-"""`race` on a real training with few images: the ways compute the same, and what cannot be measured is told."""
-
-import sys
+"""`race` on a real training with few images: the ways compute the same."""
 
 import pytest
 
-from helpers.__main__ import main
 from helpers.commands import race
 from helpers.compute import devices, processes
 
-needs_jax = pytest.mark.skipif(sys.platform == "win32" or not devices.installed("jax"), reason="needs JAX")
+needs_jax = pytest.mark.skipif(not devices.installed("jax"), reason="needs JAX")
 
 
 @pytest.mark.slow
@@ -24,10 +21,5 @@ def test_from_one_seed_all_ways_train_the_same_network(network, parameters):
     article, lesson, *_ = (result["accuracy"] for result in results)  # im2col begins with other weights
     assert lesson == pytest.approx(article, abs=0.02)
     for result in results:
-        assert len(result["seconds"]) == 2 and min(result["seconds"]) > 0 and 100 < result["peak_mib"] < 10_000
+        assert len(result["seconds"]) == 2 and min(result["seconds"]) > 0
         assert "JAX" in result["device"] and "256 images" in result["trained_on"]
-
-
-def test_what_cannot_be_measured_is_refused(capsys):
-    assert main(["race", "--epochs", "1"]) == 2
-    assert "nothing to compare" in capsys.readouterr().err

@@ -93,13 +93,10 @@ def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mist
     assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/web/pad.js"} & names
 
 
-def test_what_asks_for_chromium_is_the_browsers_suite_and_its_end_says_what_was_proved(tmp_path):
+def test_what_asks_for_chromium_is_the_browsers_suite(tmp_path):
     source = "import pytest\n@pytest.fixture\ndef chromium(): pass\ndef test_other(): pass\n"
     (tmp_path / "test_it.py").write_text(source + "def test_the_page_opens(chromium): pass\n", encoding="utf-8")
-    output = run_pytest(tmp_path, "--all", "-m", "browser")[1]
-    assert (
-        "1 deselected" in output and "s  test_it: the page opens (1 " in output
-    )  # passed, or skipped without Chromium
+    assert "1 deselected" in run_pytest(tmp_path, "--all", "-m", "browser")[1]
 
 
 def test_what_is_tested_of_one_lesson_stays_on_one_worker_and_slow_tests_are_left_out_and_counted(tmp_path):

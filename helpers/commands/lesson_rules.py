@@ -163,8 +163,6 @@ def size_notes(path: Path) -> list[Problem]:
     found += [(index, f"{count} lines of code in a cell") for index, count in code.items() if count > CELL_LINES]
     if exercises and count_words(notebook, exercises[0].cell) > words / 3:
         found.append((exercises[0].cell, "the first exercise comes after a third of the words"))
-    if any("For the author" in cell.source for cell in notebook.cells):
-        found.append((None, "a note for the author is left; follow it, then delete it"))
     return [_problem(notebook, (index, f"note: {what}"), path.name) for index, what in found]
 
 

@@ -1,7 +1,7 @@
 """Time the lessons' training against the articles' code, each training in a fresh process, the ways in turn.
 
 The articles' way is their code run as it is: float32 arrays and one-hot labels into `fit`. The lessons' way hands over
-bytes and numbers, 16 steps at once; im2col also computes lesson 05's two layers. On Linux or macOS.
+bytes and numbers, 16 steps at once; im2col also computes lesson 05's two layers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import statistics
 from typing import Any
 
 from helpers.compute import backends, devices, processes
-from helpers.errors import WorkshopError
 from helpers.measure import timing
 from helpers.measure.tables import Table
 
 WAYS = {"mlp": ("article", "lesson"), "cnn": ("article", "lesson", "im2col")}
 SECONDS = 3600  # against hanging, for each training
-COLUMNS = ("backend, network", "way", "s an epoch", "middle half", "peak MiB", "accuracy", "trained on", "device")
+COLUMNS = ("backend, network", "way", "s an epoch", "middle half", "accuracy", "trained on", "device")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", action="append", choices=there, help="repeat it for several")
     parser.add_argument("--network", action="append", choices=WAYS, help="both by default")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes for each way (3)")
-    parser.add_argument("--epochs", type=int, default=3, metavar="N", help="of each training; the first compiles (3)")
+    parser.add_argument(
+        "--epochs", type=int, default=3, metavar="N", help="of each training, 2 or more: the first compiles (3)"
+    )
     parser.add_argument("--images", type=int, metavar="N", help="train and test with so many at most; for trying out")
 
 
@@ -36,8 +37,6 @@ def run(args: argparse.Namespace) -> int:
     from helpers.compute import data
 
     data.load_mnist()  # a download happens before anything is measured, and a wrong ANYGPU_MNIST stops it all
-    if args.epochs < 2:
-        raise WorkshopError("There is nothing to compare.", "The first epoch compiles.", "Ask for --epochs 2 or more.")
     backends_asked = args.backend or [name for name in ("tensorflow", "jax") if devices.installed(name)]
     results: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for backend, network in itertools.product(backends_asked, args.network or WAYS):
@@ -60,8 +59,8 @@ def report(results: dict[tuple[str, str, str], list[dict[str, Any]]]) -> None:
         seconds = tuple(second for run in runs for second in run["seconds"][1:])
         measured[backend, network, way] = timing.Measurement(way, runs[0]["device"], seconds)
         low, high = measured[backend, network, way].quartiles
-        accuracy, peak = (statistics.median(run[name] for run in runs) for name in ("accuracy", "peak_mib"))
-        figures = (f"{statistics.median(seconds):.3g}", f"{low:.3g} to {high:.3g}", f"{peak:,.0f}", f"{accuracy:.2%}")
+        accuracy = statistics.median(run["accuracy"] for run in runs)
+        figures = (f"{statistics.median(seconds):.3g}", f"{low:.3g} to {high:.3g}", f"{accuracy:.2%}")
         rows.append((f"{backend} {network}", way, *figures, runs[0]["trained_on"], runs[0]["device"]))
     print(f"\n{Table(rows, COLUMNS)}\n")
     for (backend, network, way), measurement in measured.items():
@@ -75,8 +74,6 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
     import contextlib
     import io
     import itertools
-    import resource
-    import sys
     import time
 
     from helpers.compute import data, devices, models, training
@@ -113,11 +110,9 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
             x_train, y_train, batch_size=128, epochs=epochs, validation_data=(x_test, y_test), callbacks=[clock],
             verbose=int(way == "article"),
         )  # fmt: skip
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     return {
         "seconds": [end - start for start, end in itertools.pairwise(ends)],
         "accuracy": float(history.history["val_accuracy"][-1]),
-        "peak_mib": peak,
         "trained_on": f"{epochs} epochs of {len(x_train):,} images, {mnist.name}",
         "device": str(devices.in_this_process(keras.backend.backend())),
         "parameters": model.count_params(),

@@ -86,8 +86,6 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
     """
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            if output.output_type == "stream":
-                output.text = output.text.replace("\r\n", "\n")  # as the terminal behind `!command` ends its lines
             if output.output_type == "error":
                 output.traceback = [_plain(line) for line in output.traceback]
     return notebook
