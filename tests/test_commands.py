@@ -12,10 +12,8 @@ import pytest
 from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
-from helpers.commands import uv
 from helpers.compute import host, workarounds
 from helpers.doctor import findings
-from helpers.errors import WorkshopError
 
 LONG = 300  # seconds: against hanging alone
 
@@ -68,13 +66,8 @@ def test_arguments_go_to_pytest_and_its_status_comes_back(tmp_path):
 def test_a_lessons_number_chooses_its_tests(monkeypatch):
     given = []
     monkeypatch.setattr(pytest, "main", lambda arguments: given.extend(arguments) or 0)
-    test_command.run(argparse.Namespace(all=False, browser=False, rest=["04", "01b", "-q"]))
+    test_command.run(argparse.Namespace(all=False, rest=["04", "01b", "-q"]))
     assert given[-3:] == ["-q", "-k", "04- or lesson_04 or 01b- or lesson_01"]
-
-
-def test_what_one_command_alone_needs_is_told_where_it_is_missing():
-    with pytest.raises(WorkshopError, match=r"nowhere[^,]*\n.*\n.* -r requirements/book.txt"):
-        uv.need("book", "book", "json", "nowhere")
 
 
 @pytest.mark.parametrize(

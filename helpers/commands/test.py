@@ -7,7 +7,7 @@ import os
 import re
 
 from helpers import ROOT
-from helpers.commands import lesson_files, uv
+from helpers.commands import lesson_files
 from helpers.measure import workload
 
 PASSES_ON = True
@@ -24,16 +24,11 @@ SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--max-worker-restart=0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--all` and `--browser`; every other argument goes to pytest."""
+    """Add `--all`; every other argument goes to pytest."""
     parser.add_argument(
         "--all",
         action="store_true",
         help="everything: every prepared answer, each lesson in a browser, lessons that no change has reached",
-    )
-    parser.add_argument(
-        "--browser",
-        action="store_true",
-        help="only what a browser shows: each lesson in JupyterLab, its exercises answered; the book; the taster",
     )
 
 
@@ -43,7 +38,6 @@ def run(args: argparse.Namespace) -> int:
     A lesson's number, such as 04 or 01b, names its cells, its exercises, its module and its rules.
     Without `--all` conftest.py leaves out the slow tests, and lessons that no change has reached since they passed.
     """
-    uv.need("test", "test", "pytest", "nbval", "xdist")
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")
@@ -53,5 +47,4 @@ def run(args: argparse.Namespace) -> int:
         rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in lessons)]
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
-    chosen = ["--all", "-m", "browser"] if args.browser else ["--all"] if args.all else []
-    return int(pytest.main([*LESSONS, *chosen, *everything, *rest]))
+    return int(pytest.main([*LESSONS, *["--all"] * args.all, *everything, *rest]))

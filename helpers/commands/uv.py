@@ -1,8 +1,7 @@
-"""The packages that one command alone needs; and uv, which compiles the locks and builds environments."""
+"""uv, which compiles the locks and builds environments."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,25 +10,6 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.errors import WorkshopError
-
-
-def need(command: str, lock: str, *modules: str) -> None:
-    """Refuse if packages that only one command needs are not here.
-
-    Args:
-        command: its name.
-        lock: the list in requirements/ that has them.
-        modules: what it imports.
-
-    Raises:
-        WorkshopError: one of them is missing; workshop.py installs them, conda does not.
-    """
-    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
-        raise WorkshopError(
-            f"What `{command}` needs is not installed: {', '.join(missing)}.",
-            "Only few commands need it, so the lessons' own set-up leaves it out.",
-            f"Type: python3 workshop.py {command}   (in conda: pip install -r requirements/{lock}.txt)",
-        )
 
 
 def find() -> str:
