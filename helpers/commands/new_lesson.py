@@ -24,7 +24,7 @@ NEXT = """Next:
   1. Put your own text and code into the notebook, a cell at a time; delete the notes for the author.
   2. Link it after the recap of the lessons beside it, and list it in README.md.
   3. python3 workshop.py format, then store {number}: until then it has no outputs.
-  4. python3 workshop.py lint {number}, then test {number}.
+  4. python3 workshop.py lint {number}, then test {number}, as often as you change something.
 docs/write-a-lesson.md has more."""
 
 
@@ -48,6 +48,12 @@ def begin(number: str, title: str) -> list[Path]:
         WorkshopError: the number or the title cannot be that of a lesson, or the number is taken.
     """
     name = f"{number}-{'-'.join(re.findall('[a-z0-9]+', title.lower()))}"
+    if number.endswith("b"):
+        raise WorkshopError(
+            f"{number} is a second sitting.",
+            "It is a notebook alone: its checks, mistakes and answers stand in the first sitting's files.",
+            f"Copy a notebook as notebooks/{name}.ipynb.",
+        )
     if not lesson_files.NAME.fullmatch(name):
         raise WorkshopError(
             f"{number!r} and {title!r} make no lesson's name.",
