@@ -49,7 +49,7 @@ def clean(monkeypatch):
     yield
     left = {child for child in set(psutil.Process().children(recursive=True)) - before if alive(child)}
     for child in left:
-        processes.kill_tree(child)
+        child.kill()
     assert not left
 
 

@@ -325,7 +325,7 @@ def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
     [("", "packages-no-helpers", "-e ."), ("site-packages/helpers/__init__.py", "packages-other-helpers", "uninstall")],
 )
 def test_a_kernel_that_finds_no_helpers_or_others_stops(place, expected, words, monkeypatch):
-    answer = processes.Finished(0, f"{place}\n", "", 0.1)
+    answer = processes.Finished(0, f"{place}\n", "")
     monkeypatch.setattr(processes, "run_command", lambda *_: answer)
     found = only_finding(packages.our_helpers)
     assert found.id == expected and words in found.next

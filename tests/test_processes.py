@@ -129,48 +129,20 @@ def test_what_is_handed_over_lies_in_a_folder_for_this_account_alone():
     assert safe_path  # no module is taken from the folder in which a learner works
 
 
-def test_plain_data_comes_back_as_it_went():
-    plain = [None, True, 2**80, 1.5, 2 - 1j, "é\n", b"\0", (1, [2]), {"a": {1, 2}, 3: ()}, bytearray(b"x")]
-    arrays = [
-        np.arange(6, dtype=np.int8).reshape(2, 3).T, np.zeros((0, 2), ">f4"), np.array("ü"), np.array([b"a", b"bc"]),
-        np.array([(1, 2.0)], [("n", "i4"), ("x", "f2")]), np.array(["2020-01-01"], "M8[D]"), np.array(1 + 2j),
-    ]  # fmt: skip
-    scalars = [np.float16(2), np.datetime64("2020-01-01"), np.str_("x"), np.bool_(True), np.dtype("f4")]
-    result = run(echo, arguments={"value": [plain, arrays, scalars]}).result
-    assert result[0] == plain and [*map(type, result[0])] == [*map(type, plain)]
-    for actual, expected in zip(result[1] + result[2], arrays + scalars, strict=True):
-        assert type(actual) is type(expected)
-        assert np.array_equal(actual, expected) and np.asarray(actual).dtype == np.asarray(expected).dtype
-    result[1][0][0] = 7  # it can be written to
+def test_what_cannot_be_pickled_or_read_again_is_refused():
+    def open_file():
+        return open(0)
 
+    def own_class():
+        class Own:
+            pass
 
-def give(kind):
-    import os
-    import pathlib
+        globals()["Own"], Own.__qualname__ = Own, "Own"
+        return Own()
 
-    import numpy as np
-
-    class Evaluated:
-        def __reduce__(self):
-            return eval, ("__import__('os').getpid()",)
-
-    others = {"path": pathlib.Path("x"), "evaluated": Evaluated()}
-    if kind == "bfloat16":
-        import ml_dtypes  # JAX's and Keras' short floats
-
-        return np.ones(2, ml_dtypes.bfloat16)
-    return [os.getpid(), others[kind]]
-
-
-@pytest.mark.parametrize("kind", ["path", "evaluated", "bfloat16"])
-def test_a_result_that_is_no_plain_data_is_refused(kind):
-    words = {"path": "pathlib.", "evaluated": "builtins.eval", "bfloat16": "ml_dtypes.bfloat16"}[kind]
-    refused(give, "what give returned", words, "asarray", arguments={"kind": kind})
-
-
-def test_an_argument_that_is_no_plain_data_is_refused():
+    refused(open_file, "open_file failed", "TypeError")
+    refused(own_class, "what own_class returned", "__script__")
     refused(echo, "generator", arguments={"value": (x for x in ())})
-    refused(echo, "pathlib", arguments={"value": Path("x")})
 
 
 # ---------------------------------------------------------------------------------------------- where it runs
@@ -230,8 +202,7 @@ def test_annotations_may_use_names_of_the_caller_and_line_numbers_are_the_functi
 def test_what_has_no_source_or_is_not_written_with_def_is_refused():
     names = {}
     exec(compile("def made():\n    return 1", "<made>", "exec"), names)  # Python 3.13 finds what `python -c` was given
-    refused(names["made"], "source of made")
-    for function in (lambda: 1, len, Path, None):
+    for function in (names["made"], lambda: 1, len, Path):
         refused(function, "written with def")
 
 
@@ -436,7 +407,7 @@ def both_hold(folder):
     return all((folder / f"holds-{number}").exists() for number in range(2))
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT", "SIGINT twice"])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
 def test_no_process_outlives_the_caller(how, tmp_path, temporary):
     (tmp_path / "script.py").write_text(f"import signal\nsignal.signal(2, signal.default_int_handler)\n{HOLD}")
     caller = subprocess.Popen(
@@ -446,9 +417,8 @@ def test_no_process_outlives_the_caller(how, tmp_path, temporary):
         assert in_the_end(lambda: both_hold(tmp_path))
         workers, everybody = psutil.Process(caller.pid).children(), family(caller.pid)
         assert (len(workers), len(everybody)) == (2, 4)  # each has a child
-        for word in [how.split()[0]] * (2 if "twice" in how else 1):
-            caller.send_signal(signal.Signals[word])
-        if "INT" in how:
+        caller.send_signal(signal.Signals[how])
+        if how == "SIGINT":
             assert "KeyboardInterrupt" in caller.communicate(timeout=LONG)[1]
             assert in_the_end(lambda: not any(map(alive, everybody)))
         assert in_the_end(lambda: not any(map(alive, workers)))
@@ -458,7 +428,7 @@ def test_no_process_outlives_the_caller(how, tmp_path, temporary):
         for process in everybody:  # a kill of the caller alone does not reach what the workers had started
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        if "INT" not in how:
+        if how == "SIGKILL":
             shutil.rmtree(next(temporary.iterdir()))
 
 
@@ -520,7 +490,7 @@ def gone(pid_file):
 def test_a_command_that_ends_says_how():
     code = "import os, sys; print('é'); os.write(2, b'\\xff'); sys.exit(3)"
     done = processes.run_command([sys.executable, "-X", "utf8", "-c", code], LONG)
-    assert (done.status, done.stdout, done.stderr) == (3, "é\n", "\ufffd") and 0 < done.seconds < LONG
+    assert (done.status, done.stdout, done.stderr) == (3, "é\n", "\ufffd")
     with pytest.raises(OSError):
         processes.run_command(["/no/such/program"], LONG)
 
@@ -530,7 +500,7 @@ def test_a_command_is_killed_with_its_child_when_its_time_is_up(tmp_path):
         done = processes.run_command([sys.executable, "-c", PARENT, str(tmp_path / "pid")], seconds)
         if done.stdout:
             break
-    assert (done.status, done.stdout) == (None, "begun\n") and seconds <= done.seconds
+    assert (done.status, done.stdout) == (None, "begun\n")
     assert gone(tmp_path / "pid")
 
 

@@ -1,30 +1,25 @@
 """What can compute here: OpenCL, TensorFlow, JAX, PyTorch, ONNX Runtime and WebGPU, each asked in a subprocess.
 
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
-or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out:
-
-    python -m helpers.compute.frameworks jax 60
-
-That process (`compute.frameworks`) imports the one framework, lists its devices, lets each of them multiply two
-small matrices, and writes what came as JSON. A device that ends the process, or hangs, has failed, and those behind it
-are not tried. Whatever the framework prints is kept apart from the answer. Lesson 00 shows the table.
+or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out.
+That process (`compute.frameworks.answer`) imports the one framework, lists its devices, and lets each of them multiply
+two small matrices. A device that ends the process, or hangs, has failed, and those behind it are not tried. Lesson 00
+shows the table.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
 import os
 import re
-import signal
-import sys
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from helpers.compute import processes
 from helpers.compute.device import KINDS, Device, preference
-from helpers.compute.frameworks import FRAMEWORKS, verdict
+from helpers.compute.frameworks import FRAMEWORKS, MARK, verdict
 from helpers.compute.host import Host, command, has_module
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
@@ -48,7 +43,6 @@ class Answer:
     version: str = ""  # of the framework's Python package; empty if it did not answer
     devices: tuple[Device, ...] = ()  # in its own order
     message: str = ""  # why there is no device, or what the learner should know of those there are
-    seconds: float = 0.0  # how long it took
 
 
 # ---------------------------------------------------------------------------------------------------------- asking
@@ -66,48 +60,42 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    command = [sys.executable, "-P", "-m", "helpers.compute.frameworks", framework, str(timeout)]
     # JAX and TensorFlow take most of a GPU's memory otherwise, beside the lesson that asks.
     gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    done = processes.run_command(command, timeout, env=processes.environment(gentle))
-    found, verdicts = _read(done.stdout)
-    answered = functools.partial(Answer, framework, seconds=done.seconds)
-    state = "timed out" if done.status is None else "failed"
+    given = {"framework": framework}
+    done = processes.run(_answer_here, seconds=timeout, variables=gentle, check=False, arguments=given)
+    found, *verdicts = _parts(done.stdout[0]) or [{}]
+    late = bool(done.failures[0]) and done.seconds > timeout
+    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0].partition("; it was in line")[0]
+    last = _last_line(done.stderr[0])
+    ended += f"; its last words: {last}" if last else ""
     if "error" in found:
-        return answered("failed", message=found["error"])
+        return Answer(framework, "failed", message=found["error"])
     if not found:  # the process ended, or was ended, before it could answer
-        return answered(state, message=_how_it_ended(done, timeout))
-    hints = [line for line in done.stderr.splitlines() if _HINTS.search(line)]
+        return Answer(framework, "timed out" if late else "failed", message=ended)
+    hints = [line for line in done.stderr[0].splitlines() if _HINTS.search(line)]
     message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
     devices = [Device(**device) for device in found["devices"]]
     if len(verdicts) < len(devices):  # it ended while the next of them computed; those after that one were not tried
-        verdicts.append(f"failed: {'timed out, ' if done.status is None else ''}{_how_it_ended(done, timeout)}")
+        verdicts.append(f"failed: {'timed out, ' if late else ''}{ended}")
     tried = [replace(device, computes=verdict) for device, verdict in zip(devices, verdicts, strict=False)]
-    return answered("ok", found["version"], (*tried, *devices[len(tried) :]), message)
+    return Answer(framework, "ok", found["version"], (*tried, *devices[len(tried) :]), message)
 
 
-def _read(text: str) -> tuple[dict, list[str]]:
-    """Read what the process wrote: what it told of the framework, and the verdicts on its devices, in their order."""
-    found, verdicts = {}, []
-    for line in text.splitlines():
-        try:
-            answer = json.loads(line)
-        except ValueError:  # half a line: the process was ended
-            continue
-        if isinstance(answer, dict):
-            found = answer
-        else:
-            verdicts.append(answer)
-    return found, verdicts
+def _answer_here(framework: str) -> None:
+    """The script of the process that is asked: it imports what it uses."""
+    from helpers.compute import frameworks
+
+    frameworks.answer(framework)
 
 
-def _how_it_ended(done: processes.Finished, timeout: float) -> str:
-    """Say how a process ended that should have answered."""
-    last = _last_line(done.stderr)
-    if done.status is None:
-        return f"no answer within {timeout:.3g} s" + (last and f"; its last words: {last}")
-    how = f"was ended by {signal.Signals(-done.status).name}" if done.status < 0 else f"ended with status {done.status}"
-    return f"the process {how}, without an answer" + (last and f": {last}")
+def _parts(text: str) -> list:
+    """What `frameworks.answer` told amid all that was printed: what it knows of the framework, then verdicts."""
+    parts = []
+    for part in text.split(MARK)[1:]:
+        with contextlib.suppress(ValueError):  # half a line: the process was ended
+            parts.append(json.loads(part.partition("\n")[0]))
+    return parts
 
 
 def find(frameworks: Iterable[str] | None = None, timeout: float = 60.0) -> list[Answer]:
@@ -166,10 +154,8 @@ def not_installed(module: str, title: str = "", extra: str = "") -> str:
 
 def _last_line(text: str) -> str:
     """The last line that means something: no log line, no bare punctuation, at most 300 characters."""
-    noise = ("WARNING: All log messages", "File ", "Extension mod")
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w{3}", line) and not _LOG_PREFIX.match(line)]
-    fatal = [line for line in lines if line.startswith("Fatal Python error")]
-    return (fatal or [line for line in lines if not line.startswith(noise)] or [""])[-1][:300]
+    return ([line for line in lines if not line.startswith("WARNING: All log messages")] or [""])[-1][:300]
 
 
 # ------------------------------------------------------------------------------------------- showing and choosing

@@ -1,10 +1,7 @@
 """The frameworks that the workshop knows, and how each is asked for its devices; `helpers.compute.devices` asks.
 
 To add one, write a function that imports it and returns its version, its devices and a remark, one that multiplies on a
-device (`compute.products`), and name both in FRAMEWORKS. They run in a subprocess, whose answer is JSON on standard
-output: a line with the devices, then a line for each device as soon as it is known whether it computes.
-
-    python -m helpers.compute.frameworks jax 60
+device (`compute.products`), and name both in FRAMEWORKS. They run in a subprocess (`answer`).
 """
 
 from __future__ import annotations
@@ -242,6 +239,7 @@ _ASKED = {  # for each framework the module, how to get it, who asks it, and who
     "webgpu": ("wgpu", _BY_LAB, _ask_webgpu, _by_webgpu),
 }
 FRAMEWORKS = {name: Framework(title, *_ASKED[name]) for name, title in TITLES.items()}
+MARK = "\x1e"  # ASCII's record separator: no framework writes it
 # TensorFlow loads Keras (and with it scikit-learn and matplotlib), TensorFlow Lite loads JAX: half of the 7 s, and none
 # of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries and device
 # plug-ins among it, is loaded as in a lesson, so that a broken plug-in shows here too.
@@ -258,33 +256,25 @@ def verdict(device: Device) -> str:
     return products.verdict(lambda: FRAMEWORKS[device.framework].multiply(device.identifier), size)
 
 
-def answer(framework: str, timeout: float) -> None:
-    """Answer for one framework on standard output as JSON, and end; what the framework prints goes to standard error.
+def answer(framework: str) -> None:
+    """Answer for one framework on standard output, beside whatever else writes there; for a process of its own.
+
+    Each part is a line of JSON after MARK: the devices, then for each device, as soon as it is known, its verdict.
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: seconds after which nobody waits any longer.
     """
-    import faulthandler
     import json
 
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    stack = os.fdopen(os.dup(2), "w")  # leads there while a compiler's words are caught (helpers.compute.quiet)
-    faulthandler.enable(stack)
-    # If whoever asked is gone, nobody kills this process: it then ends by itself, even while a library hangs.
-    faulthandler.dump_traceback_later(timeout + 2, exit=True, file=stack)
+    def tell(part: object) -> None:
+        print(f"{MARK}{json.dumps(part)}", flush=True)
+
     sys.modules.update(dict.fromkeys(_NOT_LOADED.get(framework, ())))
     try:
         version, devices, message = FRAMEWORKS[framework].ask()
-        found = {"version": str(version), "devices": [asdict(device) for device in devices], "message": message}
     except Exception as error:
-        devices, found = [], {"error": f"{type(error).__name__}: {products.in_one_line(error)}"}
-    print(json.dumps(found), file=channel, flush=True)
+        tell({"error": f"{type(error).__name__}: {products.in_one_line(error)}"})
+        return
+    tell({"version": str(version), "devices": [asdict(device) for device in devices], "message": message})
     for device in devices:
-        print(json.dumps(verdict(device)), file=channel, flush=True)
-    os._exit(0)  # the answer is out: skip the frameworks' own tidying up, which is slow and may crash
-
-
-if __name__ == "__main__":
-    answer(sys.argv[1], float(sys.argv[2]))
+        tell(verdict(device))

@@ -36,15 +36,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from helpers import ROOT
-from helpers.compute.worker import PlainUnpickler, Script, cannot_travel
+from helpers.compute.worker import Script, Unpickler
 from helpers.errors import WorkshopError
 from helpers.measure.tables import SideBySide
-
-if TYPE_CHECKING:
-    import psutil
 
 KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
 SHOWN_LINES = 8  # of each stream in a message
@@ -66,21 +63,26 @@ def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, st
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def kill_tree(process: int | subprocess.Popen | psutil.Process) -> None:
-    """Kill a process with all that it started, and do not wait for their end.
+_running: set[subprocess.Popen] = set()
 
-    Args:
-        process: it, or its number. One that has ended already is left in peace.
-    """
+
+def kill_tree(process: subprocess.Popen) -> None:
+    """Kill a process with all that it started, and do not wait for their end; one that has ended is left in peace."""
     import psutil
 
-    if isinstance(process, subprocess.Popen) and process.poll() is not None:
+    if process.poll() is not None:
         return  # its number may be another's by now
     with contextlib.suppress(psutil.NoSuchProcess):
-        root = process if isinstance(process, psutil.Process) else psutil.Process(getattr(process, "pid", process))
+        root = psutil.Process(process.pid)
         for member in [root, *root.children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
                 member.kill()
+
+
+def kill_all() -> None:
+    """Kill every process that `run_command` and `run` started and that still runs, with all that it started itself."""
+    for process in list(_running):
+        kill_tree(process)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -94,10 +96,6 @@ class Finished:
     status: int | None  # its exit status, negative for a signal; None if it was killed because its time was up
     stdout: str  # what it wrote, undecodable bytes replaced
     stderr: str
-    seconds: float  # how long it ran
-
-
-_running: set[subprocess.Popen[str]] = set()
 
 
 def run_command(
@@ -115,7 +113,6 @@ def run_command(
         OSError: the program cannot be started.
     """
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    start = time.perf_counter()
     with subprocess.Popen(command, env=env, cwd=folder, encoding="utf-8", errors="replace", **pipes) as process:
         _running.add(process)
         status, out, err = None, "", ""
@@ -131,13 +128,7 @@ def run_command(
             raise
         finally:
             _running.discard(process)
-    return Finished(status, out, err, time.perf_counter() - start)
-
-
-def kill_all() -> None:
-    """Kill every command that `run_command` started and that still runs, with all that it started itself."""
-    for process in list(_running):
-        kill_tree(process)
+    return Finished(status, out, err)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -204,9 +195,9 @@ def run(
         check: whether the first failure ends all and raises. Without it the other processes go on, and the failures
             are in the result.
         python: the Python that runs it, 3.11 or newer, from another environment, whose packages alone it then has
-            (lesson 03); this one if None.
-        arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
-            lists, tuples, dictionaries, sets, NumPy arrays.
+            (lesson 06b); this one if None.
+        arguments: for the function, by name. They are pickled, as what it returns is: numbers, text, lists,
+            dictionaries, NumPy arrays.
         private_network: whether they get a network of their own, which nobody else can reach; on Linux, where
             `private_network.available()`.
 
@@ -266,20 +257,18 @@ def _script(function: Callable[..., Any]) -> Script:
     import textwrap
 
     name = getattr(function, "__name__", repr(function))
-    if not inspect.isfunction(function) or name == "<lambda>":
-        raise WorkshopError(
-            f"{name} is not a function written with def.",
-            "The fresh process gets the function's source.",
-            "Write a function with def, and call from it what you want to run.",
-        )
     try:
-        return Script(name, textwrap.dedent(inspect.getsource(function)))
+        source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
+        source = ""
+    if not source.startswith(("def ", "@")):
         raise WorkshopError(
             f"The source of {name} cannot be found.",
-            "It was typed into python -c, or stands in a cell with a magic such as %%time.",
+            "The fresh process gets the source of a function written with def, not of one typed into python -c, or in "
+            "a cell with a magic such as %%time.",
             "Define it in a cell of its own, or in a file.",
-        ) from None
+        )
+    return Script(name, source)
 
 
 def _write_job(folder: Path, script: Script, processes: int, seconds: float, arguments: Mapping[str, Any]) -> None:
@@ -290,9 +279,9 @@ def _write_job(folder: Path, script: Script, processes: int, seconds: float, arg
             pickle.dump(dict(arguments), file, protocol=5)
         except Exception as error:
             raise WorkshopError(
-                f"The arguments of {script.name} cannot travel: {error}.",
-                "Plain data travels between processes: numbers, text, lists, dictionaries, NumPy arrays.",
-                "Pass float(x) or numpy.asarray(x), and build the rest inside the function.",
+                f"The arguments of {script.name} cannot be sent to another process.",
+                str(error),
+                "Pass numbers, text, lists and NumPy arrays, and build the rest inside the function.",
             ) from None
 
 
@@ -345,6 +334,7 @@ class _Worker:
         except (OSError, ValueError, TypeError) as error:  # no such program, a variable that is no text
             advice = f'Look whether {python} is there. Variables are text: {{"NAME": "1"}}.'
             raise WorkshopError(f"Process {number} could not be started.", str(error), advice) from None
+        _running.add(self.process)
         self.stdout, self.stderr = _Output(self.process.stdout), _Output(self.process.stderr)
 
     def look(self) -> None:
@@ -354,9 +344,9 @@ class _Worker:
             self.over = True
             try:
                 with self.answer.open("rb") as file:
-                    self.result, self.failure = PlainUnpickler(file).load()
-            except Exception as error:
-                self.failure = cannot_travel(self.script.name, error)
+                    self.result, self.failure = Unpickler(file).load()
+            except Exception as error:  # such as an object of a class that the function defines
+                self.failure = f"what {self.script.name} returned cannot be read: {error}; return numbers and arrays"
         elif status is not None:
             self.over, self.failure = True, f"the process {_fate(status)}{self.place()}"
 
@@ -392,6 +382,7 @@ def _end(workers: list[_Worker]) -> None:
     """Kill every process, and leave no pipe and no zombie."""
     for worker in workers:
         kill_tree(worker.process)
+        _running.discard(worker.process)
     for worker in workers:
         worker.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold a dead process for a while
@@ -400,21 +391,16 @@ def _end(workers: list[_Worker]) -> None:
         worker.stderr.join(1)
 
 
-_SIGNALS = {
-    "SIGKILL": "the system does that when memory runs out",
-    "SIGSEGV": "compiled code crashed",
-    "SIGBUS": "compiled code crashed",
-    "SIGILL": "compiled code uses an instruction that this processor lacks",
-    "SIGFPE": "compiled code divided by zero",
-    "SIGABRT": "compiled code gave up",
-}
-
-
 def _fate(status: int) -> str:
     if status >= 0:
         return f"ended with status {status} before the function returned"
     name = {int(known): known.name for known in signal.Signals}.get(-status, f"signal {-status}")
-    return f"was ended by {name}" + (f" ({_SIGNALS[name]})" if name in _SIGNALS else "")
+    why = {
+        "SIGKILL": " (the system does that when memory runs out)",
+        "SIGILL": " (compiled code uses an instruction that this processor lacks)",
+        **dict.fromkeys(("SIGSEGV", "SIGBUS", "SIGFPE", "SIGABRT"), " (compiled code crashed)"),
+    }
+    return f"was ended by {name}{why.get(name, '')}"
 
 
 def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:

@@ -50,33 +50,15 @@ class Script:
         return getattr(module, self.name)
 
 
-def cannot_travel(name: str, error: Exception) -> str:
-    """Say for a learner that what the function returned is no plain data."""
-    return f'what {name} returned cannot travel: {error}\nReturn float(x), or numpy.asarray(x, "float32").'
-
-
-# What rebuilds plain data: of Python, and of NumPy's arrays, their elements and their types.
-REBUILT = {
-    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
-    "numpy": {"dtype", "ndarray"},
-    "numpy.core.multiarray": {"_reconstruct", "scalar"},
-    "numpy.core.numeric": {"_frombuffer"},
-}
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Reads plain data alone, and names what else is in it."""
+class Unpickler(pickle.Unpickler):
+    """Reads arrays of another NumPy: PlaidML's, version 1, and ours call the module that rebuilds them differently."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        """Return what rebuilds a value that is more than numbers, text and containers."""
-        if name not in REBUILT.get(module.replace("._core", ".core"), ()):
-            raise pickle.UnpicklingError(f"it holds something of {module.partition('.')[0]} ({module}.{name})")
-        if module.startswith(("numpy.core.", "numpy._core.")):  # PlaidML's NumPy 1 and ours call it differently
-            import numpy
-
-            core = "core" if numpy.__version__.startswith("1.") else "_core"
-            module = f"numpy.{core}.{module.rpartition('.')[2]}"
-        return super().find_class(module, name)
+        """Return what rebuilds a value."""
+        try:
+            return super().find_class(module, name)
+        except ModuleNotFoundError:
+            return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 
 
 def _end_with_the_caller() -> threading.Thread:
@@ -104,10 +86,9 @@ def _failure(error: BaseException, script: Script) -> str:
 
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if frame.filename == script.file]
-    lines = [script.line(frame.lineno) for frame in ours]
-    lines = lines if len(lines) <= 3 else [lines[0], "...", lines[-1]]
+    lines = [script.line(frame.lineno) for frame in ours[-2:]]
     if ours and frames[-1] is not ours[-1]:
-        folders = frames[-1].filename.replace("\\", "/").rpartition("site-packages/")[2].split("/")
+        folders = frames[-1].filename.replace("\\", "/").split("/")
         lines.append(f"in {'/'.join(folders[-3:])}, line {frames[-1].lineno}, {frames[-1].name}")
     if isinstance(error, WorkshopError):
         lines.append(str(error))
@@ -124,19 +105,13 @@ def _answer(script: Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
     import inspect
 
     try:
-        arguments = PlainUnpickler(job).load()
-    except Exception as error:
-        return pickle.dumps((None, f"an argument of {script.name} cannot travel: {error}\nPass numpy.asarray(x)."))
-    try:
+        arguments = Unpickler(job).load()
         function = script.define()
         wanted = inspect.signature(function).parameters
         result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
+        return pickle.dumps((result, ""), protocol=5)
     except BaseException as error:
         return pickle.dumps((None, _failure(error, script)))
-    try:
-        return pickle.dumps((result, ""), protocol=5)
-    except Exception as error:
-        return pickle.dumps((None, cannot_travel(script.name, error)))
 
 
 def _main(folder: Path, number: int) -> None:
