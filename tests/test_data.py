@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,7 +69,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.delenv("ANYGPU_MNIST", raising=False)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setattr(data, "CACHE", tmp_path / "data" / "cache")
     monkeypatch.setattr(data, "MIRRORS", (f"http://127.0.0.1:{closed_port()}/mnist.npz",))
     expected = {name: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()) for name, array in ARRAYS.items()}
@@ -189,13 +187,10 @@ def damaged_inside(path):
 
 BAD_FILES = {  # how to make it, and a fact that the message names
     "missing": (lambda path: None, "no such file"),
-    "a folder": (lambda path: path.mkdir(), "folder"),
     "text": (lambda path: path.write_text("<html>Not found, please log in</html>"), "no npz"),
-    "truncated": (lambda path: path.write_bytes(npz(path, **ARRAYS).read_bytes()[:-2000]), "damaged"),
     "damaged inside": (damaged_inside, "damaged"),
     "pickled": (pickled, "allow_pickle=False"),
-    "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "lacks y_test"),
-    "wrong dtype": (lambda path: npz(path, **{**ARRAYS, "y_test": ARRAYS["y_test"].astype("i8")}), "int64"),
+    "lacks an array": (lambda path: npz(path, **{k: v for k, v in ARRAYS.items() if k != "y_test"}), "y_test"),
     "wrong shape": (lambda path: npz(path, **{**ARRAYS, "x_test": ARRAYS["x_test"][:7]}), "(7, 28, 28)"),
     "wrong bytes": (wrong_bytes, "checksum"),
 }
@@ -211,43 +206,33 @@ def test_a_bad_named_file_is_an_error_with_path_expectation_and_way_out(kind, mi
     with pytest.raises(WorkshopError) as raised:
         data.load_mnist()
     assert str(path) in raised.value.what and fact in raised.value.what
-    assert "x_train (120, 28, 28)" in raised.value.why
+    assert "x_train" in raised.value.why
     assert "ANYGPU_MNIST" in raised.value.next and "Ctrl-C" in raised.value.next
     assert "unsafely" not in str(raised.value), "NumPy's advice on pickles"
     assert mirror.asked == [], "another source was asked behind the learner's back"
 
 
-# --- Caches ----------------------------------------------------------------------------------------------------------
+# --- The cache -------------------------------------------------------------------------------------------------------
 
 
 def test_sources_come_in_their_order(mirror, place, monkeypatch):
     mirror.answers["/mnist.npz"] = packed(place)
     assert data.load_mnist().source == "127.0.0.1, now kept in data/cache"
     assert data.load_mnist().source == "data/cache"
-    (place / "keras" / "datasets").mkdir(parents=True)
-    npz(place / "keras" / "datasets" / "mnist.npz", **ARRAYS)
-    assert data.load_mnist().source == "data/cache"
-    (data.CACHE / "mnist.npz").unlink()
-    assert data.load_mnist().source == "Keras' cache"
-    (place / "keras" / "datasets" / "mnist.npz").write_bytes(b"not MNIST")  # named, and left as it is
-    assert data.load_mnist().source.startswith("127.0.0.1")
-    assert (place / "keras" / "datasets" / "mnist.npz").read_bytes() == b"not MNIST"
-    assert mirror.asked == ["/mnist.npz"] * 2
+    assert mirror.asked == ["/mnist.npz"]
     monkeypatch.setattr(data, "ROOT", place)  # a relative path is understood from the project, too
     npz(place / "own.npz", **ARRAYS)
     monkeypatch.setenv("ANYGPU_MNIST", "own.npz")
     assert data.load_mnist().source == "the file that ANYGPU_MNIST names"
 
 
-def test_a_corrupt_cache_is_named_and_replaced(mirror, place, capsys):
+def test_a_corrupt_cache_is_replaced_and_named_where_nothing_can_replace_it(mirror, place, capsys):
     data.CACHE.mkdir(parents=True)
     (data.CACHE / "mnist.npz").write_bytes(packed(place)[:1000])
+    assert data.load_mnist().name == data.STAND_IN
+    assert "data/cache/mnist.npz: it is damaged" in capsys.readouterr().out
     mirror.answers["/mnist.npz"] = packed(place)
     assert is_mnist(data.load_mnist())
-    warning, *rest = capsys.readouterr().out.splitlines()
-    assert str(data.CACHE / "mnist.npz") in warning and "damaged" in warning
-    assert "Next: " in warning
-    assert rest[-1].endswith("(from 127.0.0.1, now kept in data/cache)")
     assert data.load_mnist().source == "data/cache"
     assert files_below(data.CACHE) == ["mnist.npz"]
 
@@ -281,7 +266,6 @@ def longer_than_sent(payload):
 BAD_ANSWERS = {  # what the mirror does, and a fact that the message names
     "404": (lambda mirror, good: 404, "404"),
     "error page with status 200": (lambda mirror, good: b"<html>Quota exceeded</html>", "no npz"),
-    "truncated": (lambda mirror, good: good[:-3000], "damaged"),
     "fewer bytes than promised": (lambda mirror, good: longer_than_sent(good), "ChunkedEncodingError"),
     "stalls before the headers": (lambda mirror, good: lambda handler: mirror.ending.wait(30), "ReadTimeout"),
     "stalls in the middle": (lambda mirror, good: mirror.slowly(good, 50_000, 1, 30), "ConnectionError"),
@@ -306,7 +290,7 @@ def test_after_a_bad_mirror_the_next_one_serves_and_without_one_the_stand_in(kin
     assert capsys.readouterr().err == "" and files_below(data.CACHE) == ["mnist.npz"]
 
 
-@pytest.mark.parametrize("change", ["truncated", "wrong bytes", "wrong shape"])
+@pytest.mark.parametrize("change", ["truncated", "wrong bytes"])
 def test_bad_idx_files_are_refused(change, mirror, capsys):
     files = idx_files(ARRAYS)
     path, raw = next(iter(files.items()))
@@ -314,7 +298,6 @@ def test_bad_idx_files_are_refused(change, mirror, capsys):
     files[path] = {
         "truncated": raw[: len(raw) // 2],
         "wrong bytes": gzip.compress(plain[:-1] + bytes([plain[-1] ^ 1])),
-        "wrong shape": gzip.compress(plain[:-1]),
     }[change]
     mirror.answers.update(files)
     assert data.load_mnist().name == data.STAND_IN
@@ -398,22 +381,10 @@ def test_the_stand_in_is_fixed_whole_and_never_inflated(place):
     assert (dataset.x_train.shape, dataset.x_test.shape) == ((1437, 28, 28), (360, 28, 28))
     assert (dataset.y_train.shape, dataset.y_test.shape) == ((1437,), (360,))
     assert {array.dtype for array in dataset[1:5]} == {np.dtype("uint8")}
-    assert dataset.x_train.max() == 255 and dataset.x_train.min() == 0
-    images = np.concatenate([dataset.x_train, dataset.x_test])
-    border = np.ones((28, 28), bool)
-    border[4:24, 4:24] = False
-    assert not images[:, border].any()
-    assert images[:, 4].any() and images[:, 23].any() and images[:, :, 4].any() and images[:, :, 23].any()
     shares = np.bincount(dataset.y_test) / np.bincount(np.concatenate([dataset.y_train, dataset.y_test]))
     assert len(shares) == 10 and (abs(shares - 0.2) < 0.005).all()
     checksum = hashlib.sha256(b"".join(array.tobytes() for array in dataset[1:5])).hexdigest()
     assert checksum == "325e0cddd59f533dc807812600ce858af0c19760c065aa8e7b356e4e53092a56"
-
-
-def test_without_scikit_learn_the_message_names_it(place, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(WorkshopError, match=r"scikit-learn(.|\n)*workshop\.py lab"):
-        data.load_mnist()
 
 
 # --- Published figures -----------------------------------------------------------------------------------------------
@@ -442,20 +413,8 @@ def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
 # --- The real MNIST --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def real(tmp_path, monkeypatch):
-    path = Path(REAL).expanduser()
-    path = path if path.is_absolute() or path.is_file() else data.ROOT / path
-    monkeypatch.delenv("ANYGPU_MNIST")
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(data, "MIRRORS", ())
-    return path
-
-
 @needs_mnist
-def test_the_real_mnist_is_accepted_from_the_named_file(real, monkeypatch, capsys):
-    monkeypatch.setenv("ANYGPU_MNIST", str(real))
+def test_the_real_mnist_is_accepted_from_the_named_file(capsys):
     dataset = data.load_mnist()
     assert (dataset.name, dataset.x_train.shape, dataset.x_test.shape) == ("MNIST", (60000, 28, 28), (10000, 28, 28))
     assert dataset.y_train[:5].tolist() == [5, 0, 4, 1, 9] and dataset.y_test[:5].tolist() == [7, 2, 1, 0, 4]

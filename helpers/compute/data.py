@@ -1,4 +1,4 @@
-"""MNIST, always verified and always named: a file of your own, the caches, the mirrors, or the built-in stand-in.
+"""MNIST, always verified and always named: a file of your own, the cache, the mirrors, or the built-in stand-in.
 
 What is verified is each array's shape, dtype and SHA-256, so a repacked file is accepted and a damaged one refused.
 """
@@ -67,17 +67,16 @@ class _RefusedError(Exception):
 def load_mnist() -> Dataset:
     """Return MNIST, or the stand-in when no source of MNIST can be had, and print one line that says which.
 
-    Looks at the file that ANYGPU_MNIST names, then data/cache, Keras' cache, and the mirrors. A download that was
-    verified is kept in data/cache. Ctrl-C during a download leaves nothing behind.
+    Looks at the file that ANYGPU_MNIST names, then data/cache, then the mirrors. A verified download is kept in
+    data/cache. Ctrl-C during a download leaves nothing behind.
 
     Returns:
         Arrays of dtype uint8: for MNIST 60,000 images to train and 10,000 to test, for the stand-in 1,437 and 360.
 
     Raises:
-        WorkshopError: ANYGPU_MNIST names something that is not MNIST; no other source is then asked. Or nothing
-            was found and scikit-learn, which holds the stand-in, is missing.
+        WorkshopError: ANYGPU_MNIST names something that is not MNIST; no other source is then asked.
     """
-    dataset = _local() or _download() or _stand_in()
+    dataset = _named_file() or _kept_or_downloaded() or _stand_in()
     sizes = f"{len(dataset.x_train):,} images to train and {len(dataset.x_test):,} to test"
     print(f"{dataset.name}: {sizes} (from {dataset.source})")
     return dataset
@@ -103,25 +102,11 @@ def _read_npz(file: Path) -> dict[str, np.ndarray]:
         raise _RefusedError("it is damaged or no npz")
     try:
         with np.load(file, allow_pickle=False) as archive:
-            missing = [name for name in EXPECTED if name not in archive]
-            arrays = {name: archive[name] for name in EXPECTED if not missing}
+            arrays = {name: archive[name] for name in EXPECTED}
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds for a damaged file
-        raise _RefusedError(f"it is damaged ({_first_line(error)})") from error
-    if missing:
-        raise _RefusedError(f"it lacks {', '.join(missing)}")
+        what, *_ = str(error).splitlines() or [type(error).__name__]
+        raise _RefusedError(f"it is damaged ({what})") from error
     return _verified(arrays)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return an error's own words without its number, its path and its details."""
-    return (getattr(error, "strerror", None) or str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _local() -> Dataset | None:
-    """Return MNIST from a file on this machine, None if there is none."""
-    # Path.expanduser raises an error where there is no home folder.
-    keras = Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"), "datasets")  # noqa: PTH111
-    return _named_file() or _cache_file(CACHE, "data/cache") or _cache_file(keras, "Keras' cache")
 
 
 def _named_file() -> Dataset | None:
@@ -133,40 +118,30 @@ def _named_file() -> Dataset | None:
     places = [Path(name).expanduser(), ROOT / name]
     path = next((place for place in places if place.is_file()), places[0]).absolute()
     try:
-        if not path.is_file():
-            raise _RefusedError("it is a folder" if path.is_dir() else "there is no such file")
+        if not path.exists():
+            raise _RefusedError("there is no such file")
         arrays = _read_npz(path)
     except _RefusedError as refused:
         raise WorkshopError(
             f"{VARIABLE} names {path}, and that is not MNIST: {refused}.",
-            "Expected: an npz file with MNIST's own uint8 arrays, "
-            + ", ".join(f"{name} {shape}" for name, (shape, _) in EXPECTED.items())
-            + ".",
+            f"Expected: an npz file with MNIST's own uint8 arrays {', '.join(EXPECTED)}.",
             f"Set {VARIABLE} to the full path of a whole mnist.npz, or unset it so that the workshop looks elsewhere: "
             f"{AGAIN}.",
         ) from None
     return Dataset("MNIST", **arrays, source=f"the file that {VARIABLE} names")
 
 
-def _cache_file(folder: Path, source: str) -> Dataset | None:
-    """Return MNIST from a cache folder; print one line if what lies there is not MNIST."""
-    file = folder / "mnist.npz"
-    if not file.is_file():
-        return None
-    try:
-        return Dataset("MNIST", **_read_npz(file), source=source)
-    except _RefusedError as refused:
-        advice = "a new download will replace it" if folder == CACHE else "delete it, and Keras will download it again"
-        print(f"{file} is not used, since it is not MNIST: {refused}. Next: {advice}.")
-        return None
+# --- The cache and the mirrors ---------------------------------------------------------------------------------------
 
 
-# --- Mirrors ---------------------------------------------------------------------------------------------------------
-
-
-def _download() -> Dataset | None:
-    """Return MNIST from the first mirror that gives it and keep it in data/cache; None, and say why, if none does."""
+def _kept_or_downloaded() -> Dataset | None:
+    """Return MNIST from data/cache, or from the first mirror that gives it and keep it there; None if none does."""
     failures = []
+    if (CACHE / "mnist.npz").is_file():
+        try:
+            return Dataset("MNIST", **_read_npz(CACHE / "mnist.npz"), source="data/cache")
+        except _RefusedError as refused:  # the next download replaces it
+            failures.append(f"  data/cache/mnist.npz: {refused}")
     for mirror in MIRRORS:
         with _scratch() as folder:
             try:
@@ -213,7 +188,7 @@ def _from_mirror(mirror: str, folder: Path) -> dict[str, np.ndarray]:
         try:  # the numbers follow a head: 4 bytes, and 4 for each dimension (http://yann.lecun.com/exdb/mnist)
             arrays[name] = np.frombuffer(bytearray(gzip.decompress(raw)), np.uint8)[4 + 4 * len(shape) :].reshape(shape)
         except Exception as error:  # gzip and zlib raise several kinds
-            raise _RefusedError(f"{file} is damaged ({_first_line(error)})") from error
+            raise _RefusedError(f"{file} is damaged ({type(error).__name__})") from error
     np.savez_compressed(npz, **_verified(arrays))
     return arrays
 
@@ -249,15 +224,9 @@ def _stand_in() -> Dataset:
 
     Every fifth image of each digit is for testing, which makes 1,437 to train and 360 to test, always the same.
     """
-    try:
-        from scipy.ndimage import zoom
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise WorkshopError(
-            "There is no dataset: no source of MNIST answered, and scikit-learn, which holds the stand-in, is missing.",
-            f"Python says: {_first_line(error)}.",
-            "Run python3 workshop.py lab, which installs what is missing.",
-        ) from None
+    from scipy.ndimage import zoom
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     boxes = zoom(digits.images, (1, 2.5, 2.5), order=1, mode="nearest", grid_mode=True)
     # Rounded twice, so that the last bit of a product cannot tip a half to the other side on another processor.
