@@ -30,7 +30,7 @@ def answer(page, facts=None, *arrays):
 def test_python_says_go_after_the_pages_hello_and_the_verdict_is_the_judges():
     a, b = np.arange(20, dtype=np.float32).reshape(2, 10)
     received = []
-    page = web.compute("", webgpu.VECTOR_ADD, [a, b], 1, lambda c: received.append(c) or "right: all")
+    page = web.compute("", web.kernel("add"), [a, b], 1, lambda c: received.append(c) or "right: all")
     assert not page.widget.go
     page._hear(page.widget, {"hello": True}, [])
     assert page.widget.go and page.verdict == web.NONE_YET and page.answer is None
@@ -264,7 +264,7 @@ export function dispatch(device, wgsl, buffers, groups) {
 }
 """
 a, b = np.random.default_rng(0).random((2, 1000), dtype=np.float32)
-added = web.compute(JAVASCRIPT, webgpu.VECTOR_ADD, [a, b], 16, lambda c: f"equal: {np.array_equal(c, a + b)}")
+added = web.compute(JAVASCRIPT, web.kernel("add"), [a, b], 16, lambda c: f"equal: {np.array_equal(c, a + b)}")
 added
 '''.strip()
 OWN = "web.own_kernels['dense'] = web.kernel('dense') + '// mine'"

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from helpers.compute import opencl, processes
+from helpers.compute import frameworks, opencl, processes
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.judge.checks import CheckFailed
@@ -123,7 +123,7 @@ def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsy
     assert "a CPU, because your device is a GPU" in where
     monkeypatch.setenv("PYOPENCL_CTX", variables["PYOPENCL_CTX"])
     assert opencl.pick_device().type & 2  # a CPU
-    monkeypatch.setattr(opencl, "platforms", list)
+    monkeypatch.setattr(frameworks, "opencl_devices", dict)
     run = lesson_12.apart(gpu)
     assert "is not run" in capsys.readouterr().out
     assert run("a kernel", 1, 1, []) == lesson_12.NOT_RUN

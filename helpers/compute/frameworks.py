@@ -25,6 +25,25 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------- OpenCL, device by device
 
 
+def opencl_platforms() -> list[cl.Platform]:
+    """Return the OpenCL platforms, an empty list where the loader finds none."""
+    import pyopencl as cl
+
+    try:
+        return cl.get_platforms()
+    except cl.Error:  # PLATFORM_NOT_FOUND_KHR: the loader found no ICD
+        return []
+
+
+def opencl_devices() -> dict[str, cl.Device]:
+    """Return the OpenCL devices of all platforms by their place, "platform:device"."""
+    found = {}
+    for number, platform in enumerate(opencl_platforms()):
+        there = _try(platform.get_devices) or []  # rusticl hides its devices until RUSTICL_ENABLE is set
+        found |= {f"{number}:{place}": device for place, device in enumerate(there)}
+    return found
+
+
 def opencl_verdict(device: cl.Device) -> str:
     """Let a PyOpenCL device multiply, in this process: "right", "wrong: REASON" or "failed: REASON"."""
     size = products.FEW if describe_opencl(device).kind == "simulator" else products.SIZE
@@ -86,25 +105,19 @@ Answered = tuple[str, list[Device], str]  # version, devices, remark
 def _ask_opencl() -> Answered:
     import pyopencl as cl
 
-    try:
-        platforms, error = cl.get_platforms(), ""
-    except cl.Error as raised:
-        platforms, error = [], f" ({raised})"
-    devices: list[Device] = []
-    notes: list[str] = []
     named = bool(os.environ.get("PYOPENCL_CTX"))
     chosen = (_try(lambda: cl.choose_devices(interactive=False)) if named else None) or []
-    for number, platform in enumerate(platforms):
-        there = _try(platform.get_devices) or []
-        if not there:
-            notes.append(f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device")
-        for n, device in enumerate(there):
-            described = describe_opencl(device, f"{number}:{n}")
-            devices.append(replace(described, chosen=device in chosen))
+    found, platforms = opencl_devices(), opencl_platforms()
+    devices = [replace(describe_opencl(device, place), chosen=device in chosen) for place, device in found.items()]
+    notes = [
+        f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device"
+        for number, platform in enumerate(platforms)
+        if f"{number}:0" not in found
+    ]
     if not platforms:
         folder = os.environ.get("OCL_ICD_VENDORS")
         where = f"OCL_ICD_VENDORS is set to {folder}" if folder else "no driver is registered"
-        notes.append(f"no OpenCL platform found, {where}{error}")
+        notes.append(f"no OpenCL platform found, {where}")
     return cl.VERSION_TEXT, devices, "; ".join(notes)
 
 
@@ -207,10 +220,7 @@ def _ask_webgpu() -> Answered:
 
 
 def _by_opencl(identifier: str) -> Multiply:
-    import pyopencl as cl
-
-    platform, number = map(int, identifier.split(":"))
-    return products.by_opencl(cl.get_platforms()[platform].get_devices()[number])
+    return products.by_opencl(opencl_devices()[identifier])
 
 
 def _by_webgpu(identifier: str) -> Multiply:

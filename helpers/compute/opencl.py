@@ -77,27 +77,9 @@ def _candidates() -> list[cl.Device]:
                 _last_line(error),
                 "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
             ) from None
-    found = [device for platform in platforms() for device in _devices_of(platform)]
-    return sorted(found, key=lambda device: preference(frameworks.describe_opencl(device)))
-
-
-def platforms() -> list[cl.Platform]:
-    """Return the OpenCL platforms, an empty list where the loader finds none."""
-    import pyopencl as cl
-
-    try:
-        return cl.get_platforms()
-    except cl.Error:  # PLATFORM_NOT_FOUND_KHR: the loader found no ICD
-        return []
-
-
-def _devices_of(platform: cl.Platform) -> list[cl.Device]:
-    import pyopencl as cl
-
-    try:
-        return platform.get_devices()
-    except cl.Error:  # rusticl shows its platform and hides its devices until RUSTICL_ENABLE is set
-        return []
+    return sorted(
+        frameworks.opencl_devices().values(), key=lambda device: preference(frameworks.describe_opencl(device))
+    )
 
 
 def name(device: cl.Device) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from helpers import ROOT
 from helpers.compute import products, workarounds
 from helpers.compute.device import Device
 from helpers.compute.host import cpu_name, tidy
@@ -27,38 +28,8 @@ SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "Swif
 ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
-VECTOR_ADD = """
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<f32>;
-@group(0) @binding(2) var<storage, read_write> c: array<f32>;
-
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    if (id.x < arrayLength(&c)) {
-        c[id.x] = a[id.x] + b[id.x];
-    }
-}
-"""
-MATRIX_PRODUCT = """
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<f32>;
-@group(0) @binding(2) var<storage, read_write> c: array<f32>;
-@group(0) @binding(3) var<uniform> size: vec4<u32>;  // m, n, k, nothing
-
-@compute @workgroup_size(16, 16)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let row = id.y;
-    let column = id.x;
-    if (row >= size.x || column >= size.y) {
-        return;
-    }
-    var sum = 0.0;
-    for (var i = 0u; i < size.z; i++) {
-        sum += a[row * size.z + i] * b[i * size.y + column];
-    }
-    c[row * size.y + column] = sum;
-}
-"""
+# c = a . b of square matrices whose size is a multiple of 4; a workgroup computes 32 x 32 elements of c.
+MATRIX_PRODUCT = ROOT / "helpers" / "web" / "product.wgsl"
 
 
 class KernelError(WorkshopError):
@@ -126,14 +97,14 @@ def name(adapter: wgpu.GPUAdapter) -> str:
 
 
 def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
-    """Return a function that multiplies two float32 matrices, n x n, on an adapter."""
+    """Return a function that multiplies two float32 matrices on an adapter, n x n, n a multiple of 4."""
     import numpy as np
 
-    device = request_device(adapter)
+    device, source = request_device(adapter), MATRIX_PRODUCT.read_text(encoding="utf-8")
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         matrices = [a, b, np.full_like(a, np.nan), np.full(4, len(a), np.uint32)]
-        return run(device, MATRIX_PRODUCT, matrices, output=2, workgroups=[-(-len(a) // 16)] * 2)
+        return run(device, source, matrices, output=2, workgroups=[-(-len(a) // 32)] * 2)
 
     return multiply
 

@@ -320,9 +320,9 @@ def _product(device: Device, size: int) -> Callable[[], object]:
     from helpers.compute import webgpu
 
     opened = webgpu.request_device(webgpu.adapters()[int(there)])
-    kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT)
+    kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT.read_text(encoding="utf-8"))
     matrices = [ones] * 3 + [np.full(4, size, np.uint32)]
     group = kernel.bind({number: webgpu.buffer(opened, matrix) for number, matrix in enumerate(matrices)})
 
-    groups = -(-size // 16)
+    groups = -(-size // 32)
     return lambda: (kernel.submit(group, (groups, groups)), webgpu.wait(opened))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import re
 import textwrap
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import opencl, processes
+from helpers.compute import frameworks, opencl, processes
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure.tables import Table
@@ -121,18 +120,13 @@ def attempt(source: str, items: int, group: int, arguments: Sequence[object]) ->
 
 def _safer(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, str]:
     """Return the variables of a process in which a kernel may hang, None where none should run; and that in words."""
-    import pyopencl as cl
 
     if dare_gpu or opencl.kind(device) == "cpu":
         return {}, f"What may crash or hang runs on: {opencl.name(device)}"
-    for number, platform in enumerate(opencl.platforms()):
-        found: list[cl.Device] = []
-        with contextlib.suppress(cl.Error):  # rusticl hides its devices until RUSTICL_ENABLE is set
-            found = platform.get_devices()
-        for place, one in enumerate(found):
-            if opencl.kind(one) == "cpu" and not opencl.problem(one):
-                where = f"What may crash or hang runs on: {opencl.name(one)}, because your device is a GPU"
-                return {"PYOPENCL_CTX": f"{number}:{place}"}, where
+    for place, one in frameworks.opencl_devices().items():
+        if opencl.kind(one) == "cpu" and not opencl.problem(one):
+            where = f"What may crash or hang runs on: {opencl.name(one)}, because your device is a GPU"
+            return {"PYOPENCL_CTX": place}, where
     return None, "What may crash or hang is not run: your only device is a GPU, and dare_gpu is False."
 
 
