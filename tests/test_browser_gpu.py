@@ -236,7 +236,6 @@ def test_a_browser_without_webgpu_is_told_what_helps_and_reads_digits_all_the_sa
 
 IMPORTS = """
 import numpy as np
-from helpers.compute import webgpu
 from helpers.commands import taster
 from helpers.lessons import lesson_14_web as web
 """

@@ -34,8 +34,6 @@ def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_pat
     [
         ('NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n', "debian"),
         ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "fedora"),
-        ("ID=endeavouros\nID_LIKE=arch\n", "arch"),
-        ("ID=nixos\n", ""),
         ("", ""),
     ],
 )
@@ -127,7 +125,6 @@ def other_machine(monkeypatch):
     ("cpuinfo", "name"),
     [
         ("processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz\n", "Intel Core i7-8550U"),
-        ("model name\t: AMD Ryzen 9 5950X 16-Core Processor\n", "AMD Ryzen 9 5950X"),
         ("processor: 0\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n", "Raspberry Pi 5 Model B Rev 1.0"),
         ("processor\t: 0\nmodel\t\t: 142\nCPU part\t: 0xd08\n", "Neoverse-V2"),  # as lscpu names it
     ],

@@ -166,11 +166,8 @@ def table(answers: Iterable[Answer]) -> Table:
     rows: list[tuple[str, ...]] = []
     below: list[str] = []
     for answer in answers:
-        title = f"{FRAMEWORKS[answer.framework].title} {answer.version}".strip()
-        if answer.framework == "opencl" and answer.version:
-            title = f"OpenCL (PyOpenCL {answer.version})"
-        if answer.framework == "webgpu" and answer.version:
-            title = f"WebGPU (wgpu {answer.version})"
+        package = {"opencl": "(PyOpenCL {})", "webgpu": "(wgpu {})"}.get(answer.framework, "{}").format(answer.version)
+        title = FRAMEWORKS[answer.framework].title + (f" {package}" if answer.version else "")
         for device in answer.devices:
             name = f"{device.name}, {device.runtime}" if device.runtime else device.name
             memory = f"{device.memory_bytes / 2**30:.1f} GiB" if device.memory_bytes else ""

@@ -185,13 +185,11 @@ def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
 # https://onnxruntime.ai/docs/execution-providers (November 2026); OpenVINO's is on the processor unless told otherwise.
 PROVIDERS = {
     "CUDAExecutionProvider": ("NVIDIA GPUs", "gpu"),
-    "TensorrtExecutionProvider": ("NVIDIA GPUs, compiled first", "gpu"),
     "MIGraphXExecutionProvider": ("AMD GPUs", "gpu"),
     "OpenVINOExecutionProvider": ("Intel CPUs, GPUs, NPUs", "cpu"),
     "CoreMLExecutionProvider": ("Apple's GPUs and Neural Engine", "accelerator"),
     "DmlExecutionProvider": ("any GPU on Windows", "gpu"),
     "WebGpuExecutionProvider": ("any GPU", "gpu"),
-    "QNNExecutionProvider": ("Qualcomm's NPUs", "accelerator"),
     products.CPU_PROVIDER: ("every processor", "cpu"),
 }
 

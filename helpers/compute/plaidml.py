@@ -15,12 +15,12 @@ import platform
 from pathlib import Path
 
 from helpers import ROOT
+from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 
 ENVIRONMENT = ROOT / ".plaidml"
 LOCK = ROOT / "requirements" / "plaidml.txt"
 RECORDED = ROOT / "data" / "results" / "plaidml.json"
-COMMAND = "py workshop.py plaidml" if os.name == "nt" else "python3 workshop.py plaidml"
 # For Keras 2.2.4, which is beside it; and what plaidml-setup would store in the home folder: which devices to list,
 # which one to take, no reports of usage.
 KERAS = {
@@ -50,7 +50,7 @@ def python() -> str:
     raise WorkshopError(
         "PlaidML is not ready here.",
         "It lives in an environment of its own, which has not been built to its end, or from another list of packages.",
-        f"Type in the workshop's folder: {COMMAND}",
+        f"Type in the workshop's folder: {command(Host.here(), 'plaidml')}",
     )
 
 

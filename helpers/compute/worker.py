@@ -56,7 +56,7 @@ class Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
         """Return what rebuilds a value."""
         try:
-            return super().find_class(module, name)
+            return super().find_class(module.replace("numpy.core", "numpy._core"), name)
         except ModuleNotFoundError:
             return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 
