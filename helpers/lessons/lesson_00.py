@@ -5,11 +5,11 @@ from __future__ import annotations
 import _thread
 import contextlib
 import functools
+import inspect
 import io
 import numbers
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -21,7 +21,6 @@ from helpers.compute.quiet import caught_stderr
 from helpers.doctor import monitor
 from helpers.doctor.monitor import Monitor, Samples
 from helpers.judge import checks
-from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, figure, show
 
 AFTER = "after"  # the third phase of a watching: idle again
@@ -31,7 +30,6 @@ SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: to
 # Seconds and sizes to try: a number of products that fits the first by luck does not fit the second.
 TRIED = ((0.1, SIZE), (0.4, 96))
 FEW = 10  # products; an honest load computes thousands in a tenth of a second
-NEIGHBOURS = 0.1  # of all cores: what other programs may use before a lower utilisation needs an explanation
 # What a learner's `fool` must do without.
 LIBRARIES = {"numpy", "scipy", "jaxlib", "keras", "helpers", *(one.module for one in devices.FRAMEWORKS.values())}
 MATRIX = 1536  # the same of the work for a device: 9 MiB, and 3.6 billion multiply-adds for a product
@@ -65,11 +63,8 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
                 raise checks.NotDone(f"{call} is as it was handed out.")
             if products < FEW:
                 raise checks.NotYet(f"{call} computed {products} products with `matrix`; expected many.")
-            if not isinstance(returned, numbers.Real) or isinstance(returned, bool):
-                what = type(returned).__name__.replace("_Counted", "matrix")
-                raise checks.NotYet(f"{call} returned one {what}; expected the number of products, {products:,}.")
-            if returned != products:
-                raise checks.NotYet(f"{call} computed {products:,} products and returned {returned:,}.")
+            if not isinstance(returned, numbers.Real) or returned != products:
+                raise checks.NotYet(f"{call} computed {products} products and returned {checks.short(returned)}.")
             if products == earlier:
                 raise checks.NotYet(f"{call} computed {products:,} products, as in {TRIED[0][0]} s; expected others.")
             if not 0.9 * seconds <= took <= seconds + LONGEST:
@@ -160,25 +155,12 @@ def _judged(function: Callable, wanted: str) -> Iterator[str]:
 
 
 def libraries_behind(function: Callable) -> set[str]:
-    """Return which of LIBRARIES a function uses, by itself or in functions beside it."""
-    function = getattr(function, "func", function)  # of a functools.partial
-    if not isinstance(function, types.FunctionType | types.MethodType):
-        return set()
-    names = _names(function.__code__)
-    found = LIBRARIES & names  # also what it imports itself
-    values = [function.__globals__[name] for name in names if name in function.__globals__]
-    for value in (*values, *(cell.cell_contents for cell in function.__closure__ or ())):
-        homes = (getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__)
-        found |= LIBRARIES & {str(home).partition(".")[0] for home in homes}
-        if getattr(value, "__module__", "") == function.__module__ and value is not function:
-            found |= libraries_behind(value)
-    return found
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """The names that a function's code reads, and those of the functions and comprehensions in it."""
-    inside = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return set(code.co_names).union(*map(_names, inside))
+    """Return which of LIBRARIES a function uses: by their names, or by what the cells made with them."""
+    used = inspect.getclosurevars(function)
+    homes = set(used.unbound)  # also what it imports itself
+    for value in used.globals.values():
+        homes |= {getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__}
+    return LIBRARIES & {str(home).partition(".")[0] for home in homes}
 
 
 # ------------------------------------------------------------------------------------- watching, and its figures
@@ -189,20 +171,13 @@ def watch(
 ) -> dict[str, Samples]:
     """Watch a device that rests, then while a work runs again and again, then at rest again, for each of the works.
 
-    Where other programs had part of the processor that is watched, it prints so: the percentages are lower then.
-
     Args:
         watcher: what `monitor.find` returned; its tool's lag is added.
         works: functions by name; each waits until the device is done.
         rest: seconds before, and as many after.
         busy: seconds of work.
     """
-    with timing.Load() as load:
-        seen = {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
-    if isinstance(watcher, monitor.ProcessShare) and load.others > NEIGHBOURS:
-        others = f"Other programs had {load.others:.0%} of this computer's cores meanwhile"
-        print(f"{others}: the percentages may be too low.")
-    return seen
+    return {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
 
 
 def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: float) -> Samples:
@@ -284,14 +259,15 @@ def _multiply_adds(device: Device) -> Callable[[int], object]:
 
 
 def _products(device: Device) -> Callable[[int], object]:
-    """Return a function that computes so many products of large matrices, and waits."""
-    # A software adapter of WebGPU would take 20 s for MATRIX.
-    once = _product(device, 256 if (device.framework, device.kind) == ("webgpu", "cpu") else MATRIX)
+    """Return a function that multiplies a large matrix so many times with itself, and waits."""
+    once = _product(device)
     return lambda rounds: [once() for _ in range(rounds)]
 
 
-def _product(device: Device, size: int) -> Callable[[], object]:
+def _product(device: Device) -> Callable[[], object]:
     """Return a function that multiplies a matrix with itself on a device, and waits until it is done."""
+    # A software adapter of WebGPU would take 20 s for MATRIX.
+    size = 256 if (device.framework, device.kind) == ("webgpu", "cpu") else MATRIX
     there, ones = device.identifier, np.ones((size, size), np.float32)
     if device.framework == "tensorflow":
         import tensorflow as tf
