@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.compute import opencl
-from helpers.errors import WorkshopError
-from helpers.judge import checks, trace
+from helpers.judge import checks
 from helpers.lessons import lesson_01
 from helpers.measure.timing import Measurement
 
@@ -58,13 +56,6 @@ def test_what_is_touched_far_outside_is_told(monkeypatch, capsys):
     assert len(recorded.outside) == 1
     assert capsys.readouterr().out == "not drawn: work-item 0 touches x[4294967295], far outside\n"
     assert drawn[0].get_size_inches()[0] < 12
-
-
-def test_too_many_to_draw_are_refused():
-    x = np.zeros(6, np.float32)
-    source = "__kernel void k(__global float *x) { if (get_global_id(0) < 6) x[get_global_id(0)] = 1.0f; }"
-    with pytest.raises(WorkshopError, match="64 work-items or elements are too many to draw"):
-        lesson_01.work_items(trace.record(opencl.Kernel(source, "k"), (64,), (4,), [x]), "many")
 
 
 def test_a_slow_queue_is_busy_for_as_long_as_it_says():
@@ -124,8 +115,8 @@ def test_a_third_of_whole_numbers_is_explained():
 
 def test_what_the_output_held_before_is_no_result():
     head = "__kernel void add(__global const float *a, __global const float *b, __global float *c) {"
-    for assignment, said in (("c[i] +=", "depends on what the output held before"), ("if (i) c[i] =", "never written")):
-        with pytest.raises(checks.NotYet, match=said):
+    for assignment in ("c[i] +=", "if (i) c[i] ="):
+        with pytest.raises(checks.NotYet, match="nothing, or what depends on what c held before"):
             lesson_01.judge_add(f"{head} int i = get_global_id(0); {assignment} a[i] + b[i]; }}")
 
 

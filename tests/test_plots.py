@@ -43,8 +43,7 @@ def draw_digits():
 
 def draw_work_items():
     floats = np.zeros(10, np.float32)
-    recorded = trace.record(opencl.Kernel(ADD, "add"), (12,), (4,), [floats, floats])
-    lesson_01.work_items(recorded, "two too many")
+    lesson_01.draw_launch(ADD, "add", 12, 4, [floats, floats])
 
 
 def draw_time_against_size():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers.compute import opencl
-from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 GROUP_COLOURS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
 NEARBY = 3  # so many elements beyond either end are drawn
-MOST_DRAWN = 40  # work-items, and elements of an array
 
 # The solutions of exercise 2 of 01 and of exercise 3 of 01b: other cells launch them, whatever the learner wrote.
 ADD = """
@@ -67,21 +66,15 @@ def judge_add(source: str) -> str:
         a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
         traced = kernel_checks.record(kernel, launch, n, group, [a, b, np.full(n, np.nan, np.float32)])
         kernel_checks.expect_writes(traced, launch, kernel)
-        outside = [f"{touch}, which does not exist" for touch in traced.outside]
-        for wrong in outside or traced.races():
-            raise NotYet(f"{launch}: {wrong}.")
+        kernel_checks.refuse_faults(traced, launch)
         for given, before, after in zip("ab", (a, b), traced.arrays, strict=False):
             if not np.array_equal(before, after):
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")
         for i in np.flatnonzero(~np.isclose(traced.arrays[2], a + b, rtol=1e-5, atol=1e-5))[:1]:
-            at = [touch for touch in traced.touches if touch.array == list(traced.lengths)[2] and touch.index == i]
-            came = f"came {traced.arrays[2][i]:.6g}"
-            if not any(touch.writes for touch in at):
-                came = "came nothing: it was never written"
-            elif np.isnan(traced.arrays[2][i]) and any(touch.reads for touch in at):
-                came = "and what came depends on what the output held before"
+            value = traced.arrays[2][i]  # not a number: c's own before the launch
+            came = "nothing, or what depends on what c held before" if np.isnan(value) else f"{value:.6g}"
             given = f"a[{i}] = {a[i]:.6g}, b[{i}] = {b[i]:.6g}"
-            raise NotYet(f"{launch}, element {i} ({given}): expected {a[i] + b[i]:.6g}, {came}.")
+            raise NotYet(f"{launch}, element {i} ({given}): expected {a[i] + b[i]:.6g}, came {came}.")
     return f"{len(launches)} launches of as many work-items as elements, on {opencl.name(kernel.device)}"
 
 
@@ -99,53 +92,42 @@ def judge_guard(source: str) -> str:
 
 @checks.verdict
 def check_launch(launch: Callable[..., object]) -> Iterator[str]:
-    """Lesson 01, exercise 3: the launch of a kernel for any number of elements and any size of groups."""
+    """Lesson 01, exercise 3: the launch of a kernel for any number of elements and any size of groups; none is run."""
     sizes = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (50_000, 64)]
+    buffers = ("a_buffer", "b_buffer", "c_buffer")  # what stands for the three
     for number, (n, group) in enumerate(sizes):
-        kernel = WatchedKernel(n, group)
+        launches: list[tuple] = []
+
+        def kernel(*arguments: object, launches: list[tuple] = launches) -> object:
+            launches.append(arguments)
+            return types.SimpleNamespace(wait=lambda: None)  # for its event
+
         where = f"for {n:,} elements in groups of {group}"
-        checks.answer(launch, kernel, *WatchedKernel.BUFFERS, n, group, who=f"{where} your code")
-        if not kernel.launched:
+        checks.answer(launch, kernel, *buffers, n, group, who=f"{where} your code")
+        if not launches:
             raise (NotYet if number else NotDone)(f"{where} your code never calls `kernel`.")
+        for arguments in launches:
+            if len(arguments) != 7:
+                raise NotYet(f"{where}: expected the queue, two sizes and 4 arguments of the kernel's own.")
+            queue, items, local, *given, count = arguments
+            if given[:2] == ["b_buffer", "a_buffer"]:  # a + b is b + a
+                given[:2] = buffers[:2]
+            for what, came, expected in (
+                ("first argument", type(queue).__name__, "CommandQueue"),
+                ("work-items", _whole_numbers(items), (-(-n // group) * group,)),
+                ("size of a group", _whole_numbers(local), (group,)),
+                ("last argument", f"{type(count).__name__}({count})", f"int32({n})"),
+                ("buffers", tuple(given), buffers),
+            ):
+                if came != expected:
+                    raise NotYet(f"{where}: {what} in your launch: expected {expected}, came {came}.")
     yield f"{len(sizes)} sizes"
 
 
-class WatchedKernel:
-    """Stands for the kernel `add` that a learner's code launches: what does not fit is a verdict; nothing is run.
-
-    Args:
-        n: so many elements are given.
-        group: work-items of a work-group.
-    """
-
-    BUFFERS = ("a_buffer", "b_buffer", "c_buffer")  # what stands for the three
-
-    def __init__(self, n: int, group: int) -> None:
-        self._n, self.launched = n, False
-        self._items, self._group = (-(-n // group) * group,), (group,)
-        self._where = f"for {n:,} elements in groups of {group}"
-
-    def __call__(self, queue: object, items: object, group: object, *arguments: object) -> WatchedKernel:
-        """Judge a launch; return what stands for its event."""
-        self._expect("first argument", type(queue).__name__, "CommandQueue")
-        for what, came, expected in (("work-items", items, self._items), ("size of a group", group, self._group)):
-            sizes = tuple(came) if isinstance(came, list) else came
-            whole = isinstance(sizes, tuple) and all(isinstance(size, int | np.integer) for size in sizes)
-            self._expect(what, sizes if whole else repr(came), expected)
-        self._expect("number of the kernel's own arguments", len(arguments), 4)
-        *buffers, n = arguments
-        self._expect("last argument", f"{type(n).__name__}({n})", f"int32({self._n})")
-        if buffers != ["b_buffer", "a_buffer", "c_buffer"]:  # a + b is b + a
-            self._expect("buffers", tuple(buffers), self.BUFFERS)
-        self.launched = True
-        return self
-
-    def wait(self) -> None:
-        """An event can be waited for."""
-
-    def _expect(self, what: str, came: object, expected: object) -> None:
-        if came != expected:
-            raise NotYet(f"{self._where}: {what} in your launch: expected {expected}, came {came}.")
+def _whole_numbers(sizes: object) -> object:
+    """A tuple or list of whole numbers as a tuple; anything else as text, for 12.0 equals 12."""
+    whole = isinstance(sizes, tuple | list) and all(isinstance(size, int | np.integer) for size in sizes)
+    return tuple(sizes) if whole else repr(sizes)
 
 
 @checks.verdict
@@ -180,19 +162,10 @@ def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
     if not isinstance(seconds, list | tuple | np.ndarray) or len(seconds) != repeats:
         hint = " Is there a `return` at the end?" if seconds is None else ""
         raise NotYet(f"expected a list of {repeats} times, came {seconds!r}.{hint}")
-    busy = [end - start for start, end in queue.runs[-repeats:]]
-
-    def fits(came: float, known: float) -> bool:
-        return 0.99 * known <= came <= 1.5 * known
-
-    for number, (came, known) in enumerate(zip(seconds, busy, strict=True), 1):
-        if not fits(came, known):
-            in_order = all(map(fits, sorted(seconds), sorted(busy)))
-            asked = (
-                "These are the right times in another order." if in_order else "When does your clock start, and stop?"
-            )
-            spent = f"this queue was busy with it for {timing.duration(known)}, came {timing.duration(came)}"
-            raise NotYet(f"run {number}: {spent}. {asked}")
+    for number, (came, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
+        if not 0.99 * (end - start) <= came <= 1.5 * (end - start):
+            spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(came)}"
+            raise NotYet(f"run {number}: {spent}. When does your clock start, and stop?")
     yield f"{repeats} runs of a queue whose times are known"
 
 
@@ -282,38 +255,22 @@ def draw_launch(
 ) -> trace.Trace:
     """Run a kernel with the recorder, draw which work-item touched which element, and return what was recorded.
 
+    Arrays that are read stand above the work-items, arrays that are written below.
+
     Args:
         source: OpenCL C.
         name: the kernel's name in it.
-        items: so many work-items are started.
+        items: so many work-items are started; about 20 are legible.
         group: work-items of a work-group.
         arguments: for each parameter of the kernel an array, or a number of NumPy's such as `np.int32(10)`.
     """
     recorded = trace.record(opencl.Kernel(source, name), items, group, arguments)
-    work_items(recorded, f"{items} work-items of the kernel {name}: what each reads and writes")
-    return recorded
-
-
-def work_items(recorded: trace.Trace, title: str) -> None:
-    """Draw which work-item touched which element: arrays that are read above, arrays that are written below.
-
-    Args:
-        recorded: what `helpers.judge.trace.record` saw of a one-dimensional launch; about 20 work-items are legible.
-        title: the message of the figure.
-
-    Raises:
-        WorkshopError: more than MOST_DRAWN work-items or elements.
-    """
-    if (most := max([len(recorded.global_ids), *recorded.lengths.values()])) > MOST_DRAWN:
-        raise WorkshopError(
-            f"{most:,} work-items or elements are too many to draw; {MOST_DRAWN} is the most.",
-            next="Trace a launch of 12 work-items on arrays of 10 elements.",
-        )
-    touches = [touch for touch in recorded.touches if touch.array in recorded.lengths]  # not those of local memory
+    title = f"{items} work-items of the kernel {name}: what each reads and writes"
+    touches = recorded.touches
     written = {touch.array for touch in touches if touch.writes}
     above = [array for array in recorded.lengths if array not in written]
     rows = {array: row for row, array in enumerate([*above, None, *(a for a in recorded.lengths if a in written)])}
-    middle, items = rows[None], len(recorded.global_ids)
+    middle = rows[None]
     end = max(items, *recorded.lengths.values()) + NEARBY
     near = [touch for touch in touches if -NEARBY <= touch.index < end]
     indices = [0, items - 1, *(touch.index for touch in near), *(n - 1 for n in recorded.lengths.values())]
@@ -348,6 +305,7 @@ def work_items(recorded: trace.Trace, title: str) -> None:
     far = [f"{touch}, far outside" for touch in touches if touch not in near]
     for one in [*recorded.unseen, *far[:3]]:
         print("not drawn:", one)
+    return recorded
 
 
 def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "") -> None:
