@@ -38,11 +38,9 @@ def test_pairs_are_told_with_what_luck_alone_would_do():
     ("returned", "expected"),
     [
         (None, "not done yet"),
-        (..., "not done yet"),
-        ((np.zeros((5, 3)), np.zeros(3)), "three things"),
-        ((np.zeros((5, 3)), np.zeros(3), ["a loss"] * 4), "must hold numbers"),
-        ((np.zeros((5, 3)), np.zeros(3), 2.0), "a list of 4 losses"),
-        ((np.zeros((3, 5)), np.zeros(3), [1.0] * 4), "w of shape (5, 3), came (3, 5)"),
+        ((np.zeros((784, 10)), np.zeros(10)), "three things"),
+        ((np.zeros((784, 10)), np.zeros(10), []), "not done yet"),
+        ((np.zeros((3, 2)), np.zeros(3), [1.0] * 2), "not yet: for the new w of train("),
     ],
 )
 def test_whatever_a_training_returns_gets_a_verdict(returned, expected, capsys):
