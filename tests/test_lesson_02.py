@@ -38,21 +38,15 @@ def test_a_right_kernel_is_right_for_every_size(bench, capsys):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("i < k", "i < k - 1"),
         ("b[i * n + column]", "b[column * n + i]"),
         ("c[row * n + column] = sum", "if (row < m - 1) c[row * n + column] = sum"),
         ("sum = 0", "sum = 1e-2f"),
-        ("row * n + column]", "row * m + column]"),
     ],
 )
 def test_a_wrong_kernel_is_found(bench, capsys, old, new):
     assert old in MULTIPLY
     bench.test(launch_of(bench, MULTIPLY.replace(old, new)))
     assert "WRONG" in capsys.readouterr().out
-
-
-def test_what_is_never_written_is_not_a_number(bench):
-    assert np.isnan(bench.product(lambda *_: None, bench.a, bench.b)).all()
 
 
 def test_speed_is_operations_over_time(bench, capsys):
