@@ -2,13 +2,11 @@
 
 import functools
 import statistics
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)
 
-from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
 from helpers.measure import timing
 
@@ -21,12 +19,6 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
     assert moved.shape == images.shape and moved.sum() == images.sum()
     sums, moved_sums = (lesson_05.convolve(one[0], weights) for one in (images, moved))
     assert sums.shape == (26, 26) and np.array_equal(moved_sums[:, 3:], sums[:, :-3])
-
-
-@pytest.mark.parametrize("place", [{"y": 26, "x": 0}, {"y": 0, "x": -1}])
-def test_a_place_that_is_not_there_is_named(place):
-    with pytest.raises(WorkshopError, match=rf"(?s)y={place['y']}, x={place['x']}\b.*0 to 25"):
-        lesson_05.one_place(np.zeros((28, 28)), np.ones((3, 3)), **place)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +41,6 @@ def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
     by_course = lesson_05.false_claims(times, 5, lambda one, other: lesson_05.decide(one, other) != "no claim")
     by_gap = lesson_05.false_claims(times, 5, lambda one, other: np.median(one) != np.median(other))
     assert by_course < 0.04 and by_gap > 0.95
-
-
-@pytest.mark.parametrize(("size", "told"), [(9, "17 x 17 pixels"), (3, "Which layer still knows places?")])
-def test_filters_that_reach_the_border_are_not_taken_for_a_layer_that_knows_places(size, told):
-    layer = SimpleNamespace(kernel_size=(size, size), dilation_rate=(1, 1))
-    assert told in lesson_05._why_it_notices(SimpleNamespace(layers=[layer, layer]))
 
 
 # ------------------------------------------------------------------------------------------------------- its network
