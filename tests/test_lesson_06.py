@@ -56,11 +56,6 @@ def test_a_backend_that_keras_does_not_know_is_told_in_a_line():
     assert told.startswith("ValueError: Unable to import backend")
 
 
-def test_of_an_error_that_keras_wraps_its_reason_is_told():
-    wrapped = "ValueError: Exception encountered when calling Pad.call().\n\n\x1b[1mno such mode\x1b[0m\n\nArguments: x"
-    assert lesson_06._in_a_line(wrapped) == "ValueError: no such mode"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "lines",
