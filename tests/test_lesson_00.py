@@ -61,7 +61,7 @@ def test_what_does_not_stop_a_learner_is_passed_on():
         lesson_00.check_fool(fool)
 
 
-@pytest.mark.parametrize("multiply", [np.matmul, np.dot, np.ndarray.dot, lambda a, b: np.einsum("ij,jk", a, b)])
+@pytest.mark.parametrize("multiply", [np.matmul, np.dot, lambda a, b: a.dot(b), lambda a, b: np.einsum("ij,jk", a, b)])
 def test_every_way_to_write_a_product_is_counted(multiply):
     matrix = np.eye(3, dtype=np.float32).view(lesson_00._Counted)
     before = lesson_00._Counted.products

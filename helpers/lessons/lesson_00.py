@@ -5,11 +5,11 @@ from __future__ import annotations
 import _thread
 import contextlib
 import functools
-import inspect
 import io
 import numbers
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -154,13 +154,19 @@ def _judged(function: Callable, wanted: str) -> Iterator[str]:
         timer.cancel()
 
 
-def libraries_behind(function: Callable) -> set[str]:
+def libraries_behind(function: types.FunctionType) -> set[str]:
     """Return which of LIBRARIES a function uses: by their names, or by what the cells made with them."""
-    used = inspect.getclosurevars(function)
-    homes = set(used.unbound)  # also what it imports itself
-    for value in used.globals.values():
+    names = _names(function.__code__)
+    homes = set(names)  # also what it imports itself
+    for value in (function.__globals__[name] for name in names if name in function.__globals__):
         homes |= {getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__}
     return LIBRARIES & {str(home).partition(".")[0] for home in homes}
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The names that a function's code reads, and those of the functions and comprehensions in it."""
+    inside = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return set(code.co_names).union(*map(_names, inside))
 
 
 # ------------------------------------------------------------------------------------- watching, and its figures
