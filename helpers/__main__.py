@@ -91,7 +91,8 @@ def _run(name: str, rest: list[str]) -> int:
     if name in USE_KERAS:
         backends.check()
     module = commands.load(name)
-    parser = _Parser(prog=_call(name), description=commands.COMMANDS[name], allow_abbrev=False)
+    packages = f"--accel and --with add packages: {_call()} --help" if "workshop.py" in _call() else None
+    parser = _Parser(prog=_call(name), description=commands.COMMANDS[name], epilog=packages, allow_abbrev=False)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

@@ -23,9 +23,11 @@ def outdated() -> dict[Path, str]:
 def written(text: str) -> str:
     """Return a page's text with the address in it; without it where the course is not published."""
     repository = host.addresses().get("Repository", "")
-    folder = f"The folder: on [the course's page]({repository}) choose *Code*, then *Download ZIP*.\n"
+    folder = "The folder: from whoever gave you these pages.\n"
+    if repository:
+        folder = f"The folder: on [the course's page]({repository}) choose *Code*, then *Download ZIP*.\n"
     text = WAYS_IN.sub(lambda _: ways_in(), text)
-    text = FOLDER.sub(lambda _: folder if repository else "", text)
+    text = FOLDER.sub(lambda _: folder, text)
     return CELL.sub(lambda _: repository, text)
 
 

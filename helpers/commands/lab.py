@@ -163,12 +163,20 @@ def isolate(scratch: Path) -> None:
     Settings that the learner makes here (a dark theme) live beside the packages, and stay; files that belong to one
     run live in `scratch`, and go with it.
     """
-    kept = Path(sys.prefix) / "var" / "workshop"
+    from ipykernel.kernelspec import get_kernel_dict
+
+    # A Ctrl-C that meets a kernel between two cells would otherwise leave the kernel's words in the terminal.
+    silent = get_kernel_dict(["--log-level=CRITICAL"])
+
+    def write(folder: Path) -> Path:
+        files.write(folder / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
+        files.write(folder / "data" / "kernels" / "python3" / "kernel.json", json.dumps(silent))
+        return folder
+
     try:
-        files.write(kept / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
+        kept = write(Path(sys.prefix) / "var" / "workshop")
     except OSError:  # packages that belong to someone else
-        kept = scratch
-        files.write(kept / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
+        kept = write(scratch)
     folders = {"CONFIG": kept / "config", "DATA": kept / "data", "RUNTIME": scratch / "runtime"}
     os.environ |= {f"JUPYTER_{name}_DIR": str(folder) for name, folder in folders.items()}
 

@@ -53,7 +53,7 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         WorkshopError: a name fits no lesson and no file, or more than one lesson, or there is no lesson at all.
     """
     there = every(folder)
-    exist = "The lessons are " + ", ".join(path.stem for path in there) + "."
+    exist = f"The lessons are {', '.join(map(number, there))}."
     if not there:
         raise WorkshopError(
             "There are no lessons here.",

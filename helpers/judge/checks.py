@@ -164,7 +164,7 @@ def judge_diagnosis(
         judge: takes a letter, what stands for it in `every`, and the parts; it raises NotYet.
     """
     if not isinstance(diagnosis, Mapping):
-        raise NotYet(f"expected a dictionary with the letters A to F, came {type(diagnosis).__name__}.")
+        raise NotYet(f"expected a dictionary with the letters {', '.join(every)}, came {type(diagnosis).__name__}.")
     answers = {str(letter).strip().upper(): entry for letter, entry in diagnosis.items()}
     for letter in every:
         if letter not in answers:

@@ -13,7 +13,6 @@ import numpy as np
 from helpers.tile.syntax import LARGEST, Node, Program, Statement
 
 Limit = tuple["Affine", int]  # an expression and a size: 0 <= expression < size
-Narrow = Callable[[str, Mapping[str, int], int, Mapping[str, range]], range]  # as `narrow`
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class Ranges:
     __repr__ = __str__
 
 
-def infer(program: Program, shapes: Sequence[tuple[int, ...]], narrowing: Narrow | None = None) -> Ranges:
+def infer(program: Program, shapes: Sequence[tuple[int, ...]]) -> Ranges:
     """Find every size, the shape of every tensor, and the range of every index.
 
     Each access and each constraint says 0 <= expression < size. From these limits alone follow the ranges: see `bound`
@@ -147,7 +146,6 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], narrowing: Narrow
     Args:
         program: what `parse` returned.
         shapes: the shape of each input, in their order.
-        narrowing: takes the place of `narrow`; a learner's, for example.
 
     Raises:
         TileError: shapes that do not fit the function or each other, an output size that is not positive, an index
@@ -159,10 +157,7 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]], narrowing: Narrow
         _bind(program, one, tuple(shape), found.sizes)
         _add(program, found, one, Array(tuple(shape)))
     for statement in program.statements:
-        if statement.aggregate:
-            domain = _points(program, statement, found, narrowing or narrow)
-        else:
-            domain = _elements(program, statement, found)
+        domain = _points(program, statement, found) if statement.aggregate else _elements(program, statement, found)
         found = replace(found, domains=(*found.domains, domain))
     return found
 
@@ -199,7 +194,7 @@ def _add(program: Program, found: Ranges, node: Node, array: Array) -> Array:
     return array
 
 
-def _points(program: Program, statement: Statement, found: Ranges, narrowing: Narrow) -> Domain:
+def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     """The points of a contraction."""
     output, inputs = statement.output, statement.value.all("access")
     if len(output.parts) != len(statement.sizes):
@@ -236,7 +231,7 @@ def _points(program: Program, statement: Statement, found: Ranges, narrowing: Na
                                     f"Nothing says how far {name} goes. Is it a mistake for another index? Or add "
                                     f"a constraint such as {name} < 10: each element then counts once for every {name}."
                                     )  # fmt: skip
-    return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges, narrowing))
+    return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
 
 
 def affine(program: Program, node: Node, sizes: Mapping[str, int]) -> Affine:
@@ -290,7 +285,7 @@ def bound(limits: Sequence[Limit]) -> dict[str, range]:
     return {name: range(low, high + 1) for name, (low, high) in ends.items()}
 
 
-def tighten(limits: Sequence[Limit], bounds: Mapping[str, range], narrowing: Narrow) -> dict[str, range]:
+def tighten(limits: Sequence[Limit], bounds: Mapping[str, range]) -> dict[str, range]:
     """Narrow the ranges: what the other indices leave of a limit bounds each of its indices in turn."""
     ranges = dict(bounds)
     for _ in range(100):
@@ -299,7 +294,7 @@ def tighten(limits: Sequence[Limit], bounds: Mapping[str, range], narrowing: Nar
             terms = {**e.terms, "": e.constant} if e.constant else e.terms  # the factor of an index that is always 1
             for name in e.terms:
                 others = {other: ranges.get(other, range(1, 2)) for other in terms if other != name}
-                allowed = narrowing(name, terms, size, others)
+                allowed = narrow(name, terms, size, others)
                 ranges[name] = range(max(ranges[name].start, allowed.start), min(ranges[name].stop, allowed.stop))
                 if not ranges[name]:
                     return dict.fromkeys(ranges, range(0))
