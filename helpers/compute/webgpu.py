@@ -29,7 +29,7 @@ ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
 # c = a . b of square matrices whose size is a multiple of 4; a workgroup computes 32 x 32 elements of c.
-MATRIX_PRODUCT = ROOT / "helpers" / "web" / "product.wgsl"
+MATRIX_PRODUCT = ROOT / "helpers/web/product.wgsl"
 
 
 class KernelError(WorkshopError):
