@@ -279,6 +279,12 @@ def build(wanted: Dict[str, Any], command: str) -> None:
         add(wanted, command)
         return
     python = find_python(wanted["family"])
+    if os.path.isdir(VENV) and os.listdir(VENV) and not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
+        raise WorkshopError(
+            f"{VENV} is no virtual environment.",
+            "The set-up would have to delete what is in it.",
+            "Move .venv away, then repeat the command.",
+        )
     try:
         run("Making .venv", [UV, "venv", "--clear", "--relocatable", "--prompt", "workshop", "--python", python, NEW])
         add_this_folder(NEW)

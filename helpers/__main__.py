@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -28,18 +29,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         workarounds.keep_pocl_on_its_cores()
         workarounds.leave_out_iri_grammar()
         if arguments and arguments[0] not in ("-h", "--help"):
-            return _run(arguments[0], arguments[1:])
-        print(f"usage: {_call()} COMMAND [...]\n\n{commands.overview()}")
-        return 0 if arguments else 2
+            status = _run(arguments[0], arguments[1:])
+        else:
+            print(f"usage: {_call()} COMMAND [...]\n\n{commands.overview()}")
+            status = 0 if arguments else 2
+        sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
+        return status
     except WorkshopError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read the output, such as `head`, has enough
+        _forget_output()
+        return 1
     except (OSError, ImportError) as error:
         message = in_words(error)
         if message is None:
             raise
+        _forget_output()
         print(message, file=sys.stderr)
         return 2
 
@@ -69,6 +77,16 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
         what = "A place that is needed cannot be written to or read."
         return WorkshopError(what, why, advise("copy-elsewhere", host))
     return None
+
+
+def _forget_output() -> None:
+    """Lead standard output nowhere if it takes nothing more, so that Python can end without another complaint."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class _Parser(argparse.ArgumentParser):

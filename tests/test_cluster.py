@@ -89,6 +89,7 @@ def test_every_launcher_is_recognized(monkeypatch, variables, expected):
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, "srun"),  # in an allocation, not started with srun
         (OWN | {"ANYGPU_RANK": "one"}, "'one'"),
         (OMPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "ANYGPU_COORDINATOR"),  # several machines
+        (OWN | {"ANYGPU_COORDINATOR": "node1"}, "'node1'"),  # the port is forgotten
     ],
 )
 def test_variables_that_do_not_fit_are_refused(monkeypatch, variables, fact):
@@ -182,4 +183,4 @@ def test_the_files_for_slurm_and_kubernetes_start_the_command_as_it_is(monkeypat
     words = script.replace("\\\n", " ").split("helpers train", 1)[1].split()
     for arguments in (container["args"], words):  # every other argument is known
         refused = processes.run_command([*TRAIN, *arguments, "--steps=none"], LONG, processes.environment())
-        assert "invalid int value: 'none'" in refused.stderr
+        assert "'none' is not a whole number" in refused.stderr

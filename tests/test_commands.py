@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,28 @@ def test_a_mistake_in_the_arguments_says_what_why_and_next(arguments, what, caps
     said = capsys.readouterr().err
     assert said.startswith(f"{what}\nWhy:  It is typed as: {host.command(host.Host.here(), arguments[0])} [-h] [")
     assert f"{arguments[0]} --help" in said.splitlines()[-1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_one_message():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "helpers", "--help"],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LONG, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("The disk is full.\nWhy:  ")
+    assert "Next: Free some space" in done.stderr and "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipe that breaks like this")
+def test_a_reader_that_has_enough_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "helpers", "--help"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=LONG, check=False)
+    os.close(writer)
+    assert done.returncode == 1 and done.stderr == b""
 
 
 def test_a_full_disk_that_takes_no_temporary_file_is_one_message(monkeypatch, capsys):

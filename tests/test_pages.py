@@ -181,7 +181,8 @@ def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
     assert text.count("](https://github.com/some-one/course)") == 1  # the folder's page
     assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
     monkeypatch.setattr(host, "addresses", dict)
-    assert address.written(text) == page
+    left = address.written(text)
+    assert "](" not in left and 'REPOSITORY = ""' in left and "\nThe folder: from whoever" in left
 
 
 # ------------------------------------------------------------------------------------------------ Colab's first cell

@@ -110,11 +110,16 @@ def test_what_the_folder_lacks_is_named(laptop, harm, fact):
     assert status == 2 and fact in printed and "Check the network" not in printed, printed
 
 
-def test_a_stick_is_not_made_into_the_course_or_without_packages_or_mnist(tmp_path, monkeypatch):
+def test_a_stick_is_not_made_into_the_course_over_other_files_or_without_packages_or_mnist(tmp_path, monkeypatch):
     with pytest.raises(WorkshopError, match="in the workshop's own folder"):
         stick.run(argparse.Namespace(folder=ROOT / "stick"))
+    asked = argparse.Namespace(folder=tmp_path, platform=["windows", "intel-mac"], python_version=["3.13"])
     with pytest.raises(WorkshopError, match=r"no packages for Mac with Intel.* Python 3\.13"):
-        stick.download(ROOT / "requirements/intel-mac.txt", stick.LAPTOPS["intel-mac"], "3.13", tmp_path)
+        stick.run(asked)
+    assert not list(tmp_path.iterdir())  # nothing was fetched
+    (tmp_path / "windows").mkdir()
+    with pytest.raises(WorkshopError, match="not from this command"):
+        stick.run(asked)
     monkeypatch.setattr(data, "load_mnist", data._stand_in)
     with pytest.raises(WorkshopError, match="MNIST is missing"):
         stick.dataset()

@@ -461,3 +461,24 @@ def test_pytorchs_build_holds_code_for_the_gpu(told, build, tmp_path, monkeypatc
     assert workshop.installs({**wanted, "family": "cpu"}, "lab", "venv")[-1][1][-1] == "cpu"
     tool.unlink()
     assert workshop.torch_build("cuda") == "cu126"  # no driver, or an image that is built elsewhere
+
+
+def test_a_folder_that_is_no_environment_is_not_deleted(fresh):
+    (fresh / ".venv").mkdir()
+    (fresh / ".venv/thesis.txt").write_text("mine", encoding="utf-8")
+    for _ in range(2):
+        status, said = call(fresh, "lab")
+        assert status == 2 and "Move .venv away" in said
+        assert (fresh / ".venv/thesis.txt").read_text(encoding="utf-8") == "mine"
+
+
+@posix
+def test_a_download_for_an_extra_that_is_interrupted_leaves_lessons_that_open_without_a_network(slow, built, tmp_path):
+    folder, _, at_gate = slow
+    shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
+    before = times(folder)
+    first = start(folder, "lock", "--with", "tinygrad", start_new_session=True)
+    until(at_gate.exists)
+    os.killpg(first.pid, signal.SIGKILL)  # as a window that is closed
+    first.communicate(timeout=LIMIT)
+    assert call(folder, env=offline(tmp_path)) == HANDED_OVER and times(folder) == before

@@ -41,10 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lesson", nargs="?", help="a lesson's number or name (default: the first)")
     parser.add_argument("--profile", choices=list(workload.WORKLOADS), help="how much work the lessons do")
     parser.add_argument(
-        "--port", type=int, help=f"the port to listen on, 0 for any (default: {FIRST_PORT}, or the next free one)"
+        "--port", type=_port, help=f"the port to listen on, 0 for any (default: {FIRST_PORT}, or the next free one)"
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--originals", action="store_true", help="for authors: open notebooks/ itself, not your copies")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a whole number from 0 to 65535")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

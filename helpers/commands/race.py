@@ -12,6 +12,7 @@ import statistics
 from typing import Any
 
 from helpers.compute import backends, devices, processes
+from helpers.errors import WorkshopError
 from helpers.measure import timing
 from helpers.measure.tables import Table
 
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     from helpers.compute import data
 
     data.load_mnist()  # a download happens before anything is measured, and a wrong ANYGPU_MNIST stops it all
+    if args.epochs < 2:
+        raise WorkshopError("There is nothing to compare.", "The first epoch compiles.", "Ask for --epochs 2 or more.")
     backends_asked = args.backend or [name for name in ("tensorflow", "jax") if devices.installed(name)]
     results: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for backend, network in itertools.product(backends_asked, args.network or WAYS):

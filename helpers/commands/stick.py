@@ -104,6 +104,18 @@ def run(args: argparse.Namespace) -> int:
             f"Name a folder elsewhere: {command(Host.here(), 'stick')} FOLDER",
         )
     places = {name: root / name for name in args.platform}
+    for name, place in places.items():
+        if place.exists() and not (place / MADE_FOR).exists():
+            raise WorkshopError(
+                f"{place} is there already, and not from this command.",
+                "It would be mixed with the workshop's files.",
+                "Move it away, or name another folder.",
+            )
+        lock = REQUIREMENTS / f"{LAPTOPS[name].lock}.txt"
+        for version in args.python_version:
+            if not needed(lock, LAPTOPS[name].markers(f"{version}.99")):
+                what = f"There are no packages for {LAPTOPS[name].words}, Python {version}."
+                raise WorkshopError(what, next="Make the sticks in several calls: each adds to the folder.")
     mnist = dataset()
     for name, place in places.items():
         fill(place, LAPTOPS[name], args.python_version, mnist)
@@ -175,16 +187,12 @@ def download(lock: Path, laptop: Laptop, version: str, wheels: Path) -> None:
     """Let pip fetch the wheels of a lock for another computer, each held to its hash.
 
     Raises:
-        WorkshopError: pip could not, or the lock has nothing for that computer, such as an Intel Mac with Python 3.13.
+        WorkshopError: pip could not.
     """
     fetched = ""
     for patch in (0, 99):  # some packages tell a Python's first patch releases from its later ones
         full = f"{version}.{patch}"
         lines = "".join(needed(lock, laptop.markers(full)))
-        if not lines:
-            raise WorkshopError(
-                f"There are no packages for {laptop.words}, Python {version}.", next="Name another Python."
-            )
         if lines == fetched:
             continue
         fetched = lines

@@ -11,6 +11,7 @@ import argparse
 import functools
 import json
 import os
+import re
 import socket
 import statistics
 import sys
@@ -42,16 +43,22 @@ LAUNCHERS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    parser.add_argument("--steps", type=int, help="how many steps in all (default: one epoch)")
-    parser.add_argument("--epochs", type=int, help="how many epochs, instead of --steps")
-    parser.add_argument("--batch", type=int, default=128, help="images a step, of all processes together (128)")
+    parser.add_argument("--steps", type=_positive, help="how many steps in all (default: one epoch)")
+    parser.add_argument("--epochs", type=_positive, help="how many epochs, instead of --steps")
+    parser.add_argument("--batch", type=_positive, default=128, help="images a step, of all processes together (128)")
     parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="go on from its checkpoint; keep one there")
-    parser.add_argument("--every", type=int, default=100, help="steps from one checkpoint to the next (100)")
+    parser.add_argument("--every", type=_positive, default=100, help="steps from one checkpoint to the next (100)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the result as JSON (rank 0 does)")
     parser.add_argument("--wait", type=int, default=60, help="seconds to wait for the others (60)")
     parser.add_argument(
         "--lost-after", type=int, default=10, help="silent seconds after which a process counts as lost (10)"
     )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,17 +122,17 @@ def _number(name: str) -> int:
 
 def _coordinator(size: int) -> str:
     """Return HOST:PORT, on which all processes agree without talking."""
-    have = os.environ
-    if "ANYGPU_COORDINATOR" in have:
-        return have["ANYGPU_COORDINATOR"]
-    if "MASTER_ADDR" in have:
+    have, address = os.environ, os.environ.get("ANYGPU_COORDINATOR", "")
+    if re.fullmatch(r".+:[1-9]\d{1,4}", address):
+        return address
+    if not address and "MASTER_ADDR" in have:
         taken = have.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's own store
         return f"{have['MASTER_ADDR']}:{_number('MASTER_PORT') + taken}"
-    if have.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):  # all are on this machine
+    if not address and have.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):  # all are on this machine
         job = have.get("PMIX_NAMESPACE", "").encode()
         return f"127.0.0.1:{61440 + zlib.crc32(job) % 4096}"  # two jobs rarely share a port
     raise WorkshopError(
-        "The variable ANYGPU_COORDINATOR is not set.",
+        f"The variable ANYGPU_COORDINATOR is {address!r}.",
         "The processes may be on several machines, and have to know at which address of rank 0 they meet.",
         "Set it for every process to rank 0's HOST:PORT, such as 10.0.0.1:29500. Complete examples: docs/scaling.md.",
     )
