@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import io
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from jupyter_client.manager import start_new_kernel
 
 from helpers.compute import processes
 from helpers.compute.processes import Run
+from helpers.compute.worker import PlainUnpickler
 from helpers.errors import WorkshopError
 from helpers.measure import tables
 
@@ -129,20 +131,61 @@ def test_what_is_handed_over_lies_in_a_folder_for_this_account_alone():
     assert safe_path  # no module is taken from the folder in which a learner works
 
 
-def test_what_cannot_be_pickled_or_read_again_is_refused():
-    def open_file():
-        return open(0)
+def test_plain_data_comes_back_as_it_went():
+    plain = [None, True, 2**80, 1.5, 2 - 1j, "é", b"\0", (1, [2]), {"a": {1, 2}, 3: ()}, bytearray(b"x")]
+    arrays = [
+        np.arange(6, dtype=np.int8).reshape(2, 3).T, np.zeros((0, 2), ">f4"), np.array("ü"), np.array(1 + 2j),
+        np.array([(1, 2.0)], [("n", "i4"), ("x", "f2")]), np.float16(2), np.datetime64("2020-01-01"), np.bool_(True),
+    ]  # fmt: skip
+    result = run(echo, arguments={"value": [plain, arrays, np.dtype("f4")]}).result
+    assert result[0] == plain and [*map(type, result[0])] == [*map(type, plain)]
+    for actual, expected in zip(result[1], arrays, strict=True):
+        assert type(actual) is type(expected)
+        assert np.array_equal(actual, expected) and np.asarray(actual).dtype == np.asarray(expected).dtype
+    assert result[2] == np.dtype("f4")
 
-    def own_class():
-        class Own:
-            pass
 
-        globals()["Own"], Own.__qualname__ = Own, "Own"
-        return Own()
+def test_what_rebuilds_arrays_is_found_by_numpy_1s_names_and_by_ours():
+    reader = PlainUnpickler(io.BytesIO())
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer")):
+        old, ours = reader.find_class(f"numpy.core.{module}", name), reader.find_class(f"numpy._core.{module}", name)
+        assert old is ours and ours.__name__ == name
 
-    refused(open_file, "open_file failed", "TypeError")
-    refused(own_class, "what own_class returned", "__script__")
+
+def give(kind):
+    import sys
+
+    import framework
+    import ml_dtypes  # JAX's and Keras' short floats
+    import numpy as np
+
+    class Evaluated:
+        def __reduce__(self):
+            return eval, ("1 + 1",)
+
+    short = np.ones(2, ml_dtypes.bfloat16)
+    return {"tensor": [framework.Tensor()], "short": short, "evaluated": Evaluated(), "file": sys.stdin}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("tensor", "something of framework (framework.Tensor)"),
+        ("short", "ml_dtypes.bfloat16"),
+        ("evaluated", "builtins.eval"),
+        ("file", "TextIOWrapper"),
+    ],
+)
+def test_a_result_that_is_no_plain_data_is_refused_and_imports_nothing_here(kind, words, tmp_path, monkeypatch):
+    (tmp_path / "framework.py").write_text("class Tensor:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    refused(give, "what give returned", words, "float(x), or numpy.asarray(x", arguments={"kind": kind})
+    assert "framework" not in sys.modules
+
+
+def test_an_argument_that_is_no_plain_data_is_refused():
     refused(echo, "generator", arguments={"value": (x for x in ())})
+    refused(echo, "an argument of echo", "pathlib", "numpy.asarray(x", arguments={"value": [Path("x")]})
 
 
 # ---------------------------------------------------------------------------------------------- where it runs

@@ -13,7 +13,8 @@ processes of their own. A lesson shows their script as a function and runs it he
 
 The function's source travels, nothing of the notebook's state: what it needs, it imports or receives. It is called with
 the given arguments and, if it has parameters of these names, with `process` (its number from 0) and `addresses` (one
-free "127.0.0.1:PORT" for each process). What it returns comes back as data.
+free "127.0.0.1:PORT" for each process). What it returns comes back, and must be plain data: an object
+of a framework would import that framework here.
 
 Nothing outlives a run. At its end, however it comes, the processes are killed with all that they started. They stay in
 the caller's process group, so what Jupyter does to a kernel (interrupt, restart, kill) reaches all of them. If the
@@ -39,7 +40,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from helpers import ROOT
-from helpers.compute.worker import Script, Unpickler
+from helpers.compute.worker import PlainUnpickler, Script, not_plain
 from helpers.errors import WorkshopError
 from helpers.measure.tables import SideBySide
 
@@ -196,8 +197,8 @@ def run(
             are in the result.
         python: the Python that runs it, 3.11 or newer, from another environment, whose packages alone it then has
             (lesson 06b); this one if None.
-        arguments: for the function, by name. They are pickled, as what it returns is: numbers, text, lists,
-            dictionaries, NumPy arrays.
+        arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
+            lists, tuples, dictionaries, sets, NumPy arrays. Objects of a framework are refused.
         private_network: whether they get a network of their own, which nobody else can reach; on Linux, where
             `private_network.available()`.
 
@@ -344,9 +345,9 @@ class _Worker:
             self.over = True
             try:
                 with self.answer.open("rb") as file:
-                    self.result, self.failure = Unpickler(file).load()
-            except Exception as error:  # such as an object of a class that the function defines
-                self.failure = f"what {self.script.name} returned cannot be read: {error}; return numbers and arrays"
+                    self.result, self.failure = PlainUnpickler(file).load()
+            except Exception as error:
+                self.failure = not_plain(f"what {self.script.name} returned", error)
         elif status is not None:
             self.over, self.failure = True, f"the process {_fate(status)}{self.place()}"
 

@@ -50,15 +50,32 @@ class Script:
         return getattr(module, self.name)
 
 
-class Unpickler(pickle.Unpickler):
-    """Reads arrays of another NumPy: PlaidML's, version 1, and ours call the module that rebuilds them differently."""
+def not_plain(what: str, error: Exception) -> str:
+    """Say for a learner that an argument or a result is no plain data, and what is."""
+    return f'{what} is not plain data: {error}\nPlain data are such as float(x), or numpy.asarray(x, "float32").'
+
+
+# What rebuilds plain data: of Python, and of NumPy's arrays, their elements and their types.
+REBUILT = {
+    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy.core.numeric": {"_frombuffer"},
+}
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Reads plain data alone: an object of a framework would import the framework into the process that reads it."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        """Return what rebuilds a value."""
+        """Return what rebuilds a value that is more than numbers, text and containers."""
+        known = module.replace("numpy._core", "numpy.core")  # PlaidML's NumPy 1 and ours call it differently
+        if name not in REBUILT.get(known, ()):
+            raise pickle.UnpicklingError(f"it holds something of {module.partition('.')[0]} ({module}.{name})")
         try:
-            return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+            return super().find_class(known.replace("numpy.core", "numpy._core"), name)
         except ModuleNotFoundError:
-            return super().find_class(module.replace("numpy._core", "numpy.core"), name)
+            return super().find_class(known, name)
 
 
 def _end_with_the_caller() -> threading.Thread:
@@ -105,13 +122,19 @@ def _answer(script: Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
     import inspect
 
     try:
-        arguments = Unpickler(job).load()
+        arguments = PlainUnpickler(job).load()
+    except Exception as error:
+        return pickle.dumps((None, not_plain(f"an argument of {script.name}", error)))
+    try:
         function = script.define()
         wanted = inspect.signature(function).parameters
         result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
-        return pickle.dumps((result, ""), protocol=5)
     except BaseException as error:
         return pickle.dumps((None, _failure(error, script)))
+    try:
+        return pickle.dumps((result, ""), protocol=5)
+    except Exception as error:
+        return pickle.dumps((None, not_plain(f"what {script.name} returned", error)))
 
 
 def _main(folder: Path, number: int) -> None:
