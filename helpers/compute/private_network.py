@@ -43,7 +43,7 @@ def enter(folder: Path, number: int) -> None:
         number: of this process.
 
     Raises:
-        OSError: the system forbids it.
+        OSError: the system forbids it, or process 0 has not made it.
     """
     made = folder / "network"  # holds the number of the process that made it
     if number == 0:
@@ -52,7 +52,10 @@ def enter(folder: Path, number: int) -> None:
         new.write_text(str(os.getpid()))
         new.replace(made)
         return
-    while not made.exists():  # should process 0 fail, the run ends, and this process with it
+    end = time.monotonic() + 60
+    while not made.exists():
+        if time.monotonic() > end:
+            raise TimeoutError("process 0 made no private network within 60 s")
         time.sleep(0.01)
     for kind in ("user", "net"):
         with Path("/proc", made.read_text(), "ns", kind).open() as namespace:
