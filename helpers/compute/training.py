@@ -220,13 +220,13 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
             self.epoch = epoch
 
         def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-            steps = self.params["steps"]
-            self._measure(self.epoch + min((batch + 1) / steps, 1))
+            steps = self.params["steps"]  # None where the data come from a generator
+            self._measure(self.epoch + min((batch + 1) / steps, 1) if steps else self.epoch)
             if self.seconds > budget and self.epochs < self.params["epochs"]:
                 self._stop()
             elif self.began + self.seconds - self.drawn > REDRAW:
                 self.drawn = self.began + self.seconds
-                self._show(f", step {batch + 1} of {steps}")
+                self._show(f", step {batch + 1}{f' of {steps}' if steps else ''}")
 
         def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
             if not self.model.stop_training:
