@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from on_backend import seen  # noqa: F401  (a fixture)
 
+from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
 from helpers.measure import timing
 
@@ -19,6 +20,12 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
     assert moved.shape == images.shape and moved.sum() == images.sum()
     sums, moved_sums = (lesson_05.convolve(one[0], weights) for one in (images, moved))
     assert sums.shape == (26, 26) and np.array_equal(moved_sums[:, 3:], sums[:, :-3])
+
+
+@pytest.mark.parametrize("place", [{"y": 26, "x": 0}, {"y": 0, "x": -1}])
+def test_a_place_that_is_not_there_is_named(place):
+    with pytest.raises(WorkshopError, match=rf"(?s)y={place['y']}, x={place['x']}\b.*0 to 25"):
+        lesson_05.one_place(np.zeros((28, 28)), np.ones((3, 3)), **place)
 
 
 @pytest.mark.parametrize(

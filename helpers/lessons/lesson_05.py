@@ -10,6 +10,7 @@ import numpy as np
 
 from helpers.compute import processes
 from helpers.compute.quiet import caught_stderr
+from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
@@ -138,11 +139,18 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     Args:
         image: the pixels, from 0 to 1; two axes.
         weights: a filter of 3 x 3 numbers.
-        y: row of the place, from 0 to the rows of the image less 3.
-        x: its column, likewise.
+        y: row of the place, from 0.
+        x: column of the place, from 0.
     """
     from matplotlib.patches import Rectangle
 
+    rows, columns = (size - 2 for size in image.shape)
+    if not (0 <= y < rows and 0 <= x < columns):
+        raise WorkshopError(
+            f"There is no place y={y}, x={x}.",
+            f"The filter lies wholly on the image at {rows} x {columns} places.",
+            f"Choose y from 0 to {rows - 1} and x from 0 to {columns - 1}.",
+        )
     pixels = image[y : y + 3, x : x + 3]
     pictures = (image, pixels, weights, pixels * weights + 0.0)  # no -0
     size = f"{image.shape[0]} x {image.shape[1]} pixels"
