@@ -41,6 +41,29 @@ def test_the_operation_is_judged_on_what_is_here_and_the_rest_is_named(monkeypat
     assert told == "right (JAX; PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)"
 
 
+@pytest.mark.parametrize(
+    "source", ["def wrap(x, border=ops):\n    return x", "def wrap(x, border):\n    return ops.x(x)"]
+)
+def test_a_name_that_the_fresh_process_lacks_is_told_with_its_remedy(source):
+    if lesson_06.missing("jax"):
+        pytest.skip("JAX is not installed here")
+
+    def judge(source):
+        from helpers.lessons import lesson_06 as lesson
+
+        return lesson.wrap_problem(source, "wrap")
+
+    told = processes.run(judge, variables=lesson_06.settings("jax"), arguments={"source": source}).result
+    assert told.endswith("'ops' is not defined. It runs in a fresh process: import inside the function.")
+
+
+def test_a_function_whose_source_is_not_there_is_told(capsys):
+    names = {}
+    exec("def wrap(x, border):\n    return x", names)  # as %%time does it
+    lesson_06.check_wrap(names["wrap"])
+    assert capsys.readouterr().out.startswith("not yet: the source of your function cannot be found")
+
+
 def computes_with(programs, process):
     import os
 
