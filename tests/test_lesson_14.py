@@ -49,6 +49,14 @@ def test_a_barrier_that_some_do_not_reach_is_told_and_never_run(device, body):
         judge.record(device, HEAD + body + "\n}", CASE, dry=True)
 
 
+@pytest.mark.parametrize("body", ["if (me < 64u) {", "let all = &near; let mine = me / 3u; if (mine < 1u) {"])
+def test_a_barrier_under_a_condition_of_the_invocation_is_refused_whoever_reaches_it(device, body):
+    with pytest.raises(checks.NotYet, match=r"a barrier stands inside of `if \(\w+ < \d+u\)`"):
+        lesson.judge_sums(f"{HEAD}{body} workgroupBarrier(); }} }}")
+    for uniform in REACHED.values():
+        judge._expect_uniform_barriers(HEAD + uniform + "\n}")
+
+
 # ---- loops
 
 

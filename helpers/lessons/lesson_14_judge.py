@@ -107,6 +107,7 @@ def judge_kernel(
     kernel = compiled(webgpu.request_device(adapter), source, wanted)
     seen = "who touches what was recorded"
     try:
+        _expect_uniform_barriers(source)
         for case in cases:
             if case.groups <= RECORDED:
                 _expect_good_record(kernel.device, source, case, look)
@@ -116,6 +117,23 @@ def judge_kernel(
         _expect_results(case, [launched(kernel, case, fill)[case.output] for fill in FILLS])
     launches, most = f"launch{'es' * (len(cases) > 1)}", max(case.expected.size for case in cases)
     return f"{len(cases)} {launches} of up to {most:,} results, {seen}, on {webgpu.name(adapter)}"
+
+
+def _expect_uniform_barriers(source: str) -> None:
+    """Refuse a barrier in a block whose condition depends on the invocation: WGSL forbids it, wgpu does not look."""
+    plain = webgpu.without_comments(source)
+    own = set(re.findall(r"@builtin\(\s*(?:global_invocation_id|local_invocation_\w+)\s*\)\s*(\w+)", plain))
+    for name, value in re.findall(r"\b(?:let|var)\s+(\w+)[^=;]*=([^;]*);", plain):
+        if own & set(re.findall(r"\w+", value)):
+            own.add(name)
+    for barrier in re.finditer(r"\b(?:workgroup|storage)Barrier\s*\(", plain):
+        for found in re.finditer(r"\b(?:if|while|for)\b([^{}]*)\{", plain[: barrier.start()]):
+            around = opencl.closing_bracket(plain, found.end() - 1) > barrier.start()
+            if around and own & set(re.findall(r"\w+", found[1])):
+                raise checks.NotYet(
+                    f"a barrier stands inside of `{' '.join(found[0][:-1].split())}`, which depends on the invocation. "
+                    "WGSL forbids that, also where all come there, and browsers refuse such a kernel."
+                )
 
 
 def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> webgpu.Kernel:
