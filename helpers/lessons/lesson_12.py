@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
-NOT_RUN = "not run here; the outputs stored in notebooks/ show what PoCL did"
+NOT_RUN = "not run here: it may crash or hang a GPU"
 
 # ----------------------------------------------------------------------------------------- running what may go wrong
 
