@@ -1,6 +1,7 @@
 """monitor: this process' own load for real; the vendors' tools by fakes, since their hardware is not here."""
 
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from helpers.compute.devices import Device
 from helpers.doctor import monitor, vendor_tools
-from helpers.doctor.monitor import Monitor, NoMonitor, Samples, find, sample, watch
+from helpers.doctor.monitor import Monitor, NoMonitor, NoReading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
 CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version="OpenCL 3.0 PoCL 3.1")
@@ -210,6 +211,22 @@ def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools,
     assert "did not answer" in seen.problem and "did not answer" in str(seen.verdict())
     assert seen.verdict().used is None
     assert not threads()
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_few_failures_do_not_end_the_sampling_three_in_a_row_do(failures):
+    class Hiccups(Monitor):
+        source = description = "a fake monitor"
+        readings = itertools.count()
+
+        def read(self):
+            if 0 < next(self.readings) % 5 <= failures:
+                raise NoReading("a hiccup")
+            return 50.0
+
+    seen = sample(Hiccups(), seconds=0.5, interval=0.01)
+    assert seen.problem == ("a fake monitor stopped answering: a hiccup" if failures == 3 else "")
+    assert (len(seen.times) > 3) is (failures == 2)
 
 
 @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="they have a tool for every GPU")

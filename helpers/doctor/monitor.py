@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from helpers.compute.devices import Device
 from helpers.compute.host import usable_cpus
-from helpers.doctor.vendor_tools import Monitor, NoReading, candidates
+from helpers.doctor.vendor_tools import Monitor, NoReading, TooSlow, candidates
 
 ENOUGH = 3  # samples of each phase that a verdict needs
+FAILURES = 3  # so many in a row end the sampling
 SLOW_SECONDS = 12  # for a phase in which a slow tool has to say something; PowerShell takes a second or two each time
 LEAST_GAP = 5.0  # percentage points: less is no load, whatever the spread
 
@@ -180,14 +181,17 @@ class _Sampler:
             self._thread.join()  # ends: each call of a tool has its time-out
 
     def _sample(self) -> None:
-        begun = ""  # the phase in which a reading's period began: unknown for the first
+        failures, begun = 0, ""  # the phase in which a reading's period began: unknown for the first
         while not self._end.wait(self.interval):
             try:
                 reading = self.monitor.read()
             except Exception as error:  # a sampling thread must not die silently, nor disturb the lesson
-                self.problem = f"{self.monitor.source} stopped answering: {error}"
-                return
-            phase = self.phase
+                failures += 1
+                if failures >= FAILURES or isinstance(error, TooSlow):
+                    self.problem = f"{self.monitor.source} stopped answering: {error}"
+                    return
+                continue
+            failures, phase = 0, self.phase
             if self._end.is_set():  # the load may have ended while the tool was answering
                 return
             if phase == begun:  # one that covers the end of one phase and the start of the next is void

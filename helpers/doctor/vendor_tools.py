@@ -23,6 +23,10 @@ class NoReading(Exception):
     """A tool failed or wrote something that cannot be read; learners never see it."""
 
 
+class TooSlow(NoReading):
+    """A tool did not answer in time; it would not the next time either."""
+
+
 class Monitor:
     """What watches one device."""
 
@@ -172,7 +176,7 @@ def _output(command: Sequence[str], patience: float = 1.0) -> str:
     except OSError as error:
         raise NoReading(f"{name} cannot be started: {error.strerror}") from error
     if done.status is None:
-        raise NoReading(f"{name} did not answer within {patience * TIMEOUT:g} s")
+        raise TooSlow(f"{name} did not answer within {patience * TIMEOUT:g} s")
     if done.status != 0:
         complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise NoReading(f"{name} failed with status {done.status}: {complaint[:200]}")
