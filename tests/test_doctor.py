@@ -271,6 +271,18 @@ def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
     assert lock("torch==2.14.0", "numpy==2.0.0rc1")[0] == []
 
 
+def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkeypatch):
+    own = dataclasses.replace(HERE, installed_by="own")
+    assert packages.another_python(own, tmp_path) is None  # there is no environment yet
+    (tmp_path / host.STAMP).touch()
+    assert packages.another_python(own, tmp_path) is None  # this Python has all that the lessons need
+    monkeypatch.setattr(packages, "MODULES", {**packages.MODULES, "no_such_module": "x"})
+    found = packages.another_python(own, tmp_path)
+    assert found.id == "packages-another-python" and sys.executable in found.what and "workshop.py lab" in found.next
+    monkeypatch.setattr(packages, "another_python", lambda host: found)
+    assert list(doctor.examine()) == [found] and doctor.examine().fine == ()  # and nothing of the wrong environment
+
+
 def test_this_environment_is_the_one_that_its_lock_describes():
     findings, fine = look(packages.versions)
     assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])

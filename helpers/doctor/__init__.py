@@ -72,6 +72,8 @@ def examine(quick: bool = False) -> Findings:
         quick: only this computer and its packages: less than a second, without a driver, a framework or the network.
     """
     here = Host.here()
+    if elsewhere := packages.another_python(here):
+        return Findings([elsewhere])
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(check, *_start(check, here)) for check in (QUICK if quick else FULL)]
     try:

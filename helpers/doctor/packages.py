@@ -14,13 +14,20 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.compute import processes
 from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
-from helpers.doctor.findings import Results, count, found, listed
+from helpers.doctor.findings import Finding, Results, count, found, listed
 
 # What the lessons import, and the distribution that brings it.
 _NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")
 _SAME_NAME = ("jupyterlab", "ipykernel", "pooch", "tabulate", *_NUMBERS)
 MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
 SECONDS = 8.0  # for another Python to say where it finds a package
+
+
+def another_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | None:
+    """Was the doctor started by a Python without the packages, though the workshop's own environment is beside it."""
+    if host.installed_by != "own" or not (environment / STAMP).is_file() or all(map(has_module, MODULES)):
+        return None
+    return found("packages-another-python", host, here=sys.executable)
 
 
 def versions(host: Host) -> Results:
