@@ -13,6 +13,7 @@ import pytest
 from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
+from helpers.commands import uv
 from helpers.compute import host, workarounds
 from helpers.doctor import findings
 
@@ -62,6 +63,14 @@ def test_arguments_go_to_pytest_and_its_status_comes_back(tmp_path):
     test.write_text("def test_right(): pass\ndef test_wrong(): assert False\n", encoding="utf-8")
     done = helpers("test", str(test), "-q", "-p", "no:cacheprovider", "-k", "wrong")
     assert done.returncode == 1 and "1 failed, 1 deselected" in done.stdout
+
+
+@pytest.mark.parametrize(("command", "module"), [("test", "pytest"), ("lint", "ruff"), ("book", "sphinx")])
+def test_what_few_commands_need_is_told_where_it_is_missing(command, module, monkeypatch, capsys):
+    monkeypatch.setattr(uv, "has_module", lambda name: name != module)
+    assert frame.main([command]) == 2
+    told = capsys.readouterr().err
+    assert f"not installed: {module}.\n" in told and "pip install -r requirements/test.txt" in told
 
 
 def test_a_lessons_number_chooses_its_tests(monkeypatch):

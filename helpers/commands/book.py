@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.commands import lesson_files, taster
+from helpers.commands import lesson_files, taster, uv
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
 from helpers.compute.host import binder_link
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the site into build/book, where it replaces an earlier one, and return 0."""
+    uv.need("sphinx", "myst_nb", "pydata_sphinx_theme")
     began = time.monotonic()
     build(SITE)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6

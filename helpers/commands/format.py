@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.commands import address, lesson_files, lesson_rules
+from helpers.commands import address, lesson_files, lesson_rules, uv
 from helpers.commands.files import write
 
 PLACES = ("helpers", "tests", "notebooks", "workshop.py", "conftest.py")
@@ -45,5 +45,6 @@ def normalise_file(path: Path) -> bool:
 
 def ruff(*arguments: str) -> int:
     """Run ruff over the project's code and notebooks, and return its status."""
+    uv.need("ruff")
     places = [str(ROOT / place) for place in PLACES if (ROOT / place).exists()]
     return subprocess.run([sys.executable, "-m", "ruff", *arguments, *places], cwd=ROOT, check=False).returncode

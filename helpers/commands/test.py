@@ -7,7 +7,7 @@ import os
 import re
 
 from helpers import ROOT
-from helpers.commands import lesson_files
+from helpers.commands import lesson_files, uv
 from helpers.measure import workload
 
 PASSES_ON = True
@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     A lesson's number, such as 04 or 01b, names its cells, its exercises, its module and its rules.
     Without `--all` conftest.py leaves out the slow tests, and lessons that no change has reached since they passed.
     """
+    uv.need("pytest", "nbval", "xdist")
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")

@@ -1,4 +1,4 @@
-"""uv, which compiles the locks and builds environments."""
+"""The packages that few commands need; and uv, which compiles the locks and builds environments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,25 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
+from helpers.compute.host import Host, has_module, python_command
 from helpers.errors import WorkshopError
+
+
+def need(*modules: str) -> None:
+    """Refuse if a package that only the course's authors need is not here.
+
+    Args:
+        modules: what is imported of it.
+
+    Raises:
+        WorkshopError: one of them is missing; workshop.py installs them, conda does not.
+    """
+    if missing := [name for name in modules if not has_module(name)]:
+        raise WorkshopError(
+            f"What this command needs is not installed: {', '.join(missing)}.",
+            "Only few commands need it, so the lessons' own set-up leaves it out.",
+            f"{python_command(Host.here())} -m pip install -r requirements/test.txt -r requirements/book.txt",
+        )
 
 
 def find() -> str:
