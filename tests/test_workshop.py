@@ -470,15 +470,3 @@ def test_a_folder_that_is_no_environment_is_not_deleted(fresh):
         status, said = call(fresh, "lab")
         assert status == 2 and "Move .venv away" in said
         assert (fresh / ".venv/thesis.txt").read_text(encoding="utf-8") == "mine"
-
-
-@posix
-def test_a_download_for_an_extra_that_is_interrupted_leaves_lessons_that_open_without_a_network(slow, built, tmp_path):
-    folder, _, at_gate = slow
-    shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
-    before = times(folder)
-    first = start(folder, "lock", "--with", "tinygrad", start_new_session=True)
-    until(at_gate.exists)
-    os.killpg(first.pid, signal.SIGKILL)  # as a window that is closed
-    first.communicate(timeout=LIMIT)
-    assert call(folder, env=offline(tmp_path)) == HANDED_OVER and times(folder) == before
