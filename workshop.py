@@ -27,13 +27,10 @@ ROOT = os.path.dirname(os.path.realpath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 NEW, OLD = VENV + ".new", VENV + ".old"  # a new .venv is built beside the old one, and takes its place when it is whole
 STAMP = "workshop.json"  # in .venv: the family and the extras that it was built for
-UNFINISHED = os.path.join(ROOT, ".venv.unfinished")  # the next stamp, there while packages are being added to .venv
 MACHINE = f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
 FETCHED = os.path.join(ROOT, ".uv", MACHINE)  # uv, and a Python that it fetched
 UV = os.path.join(FETCHED, "bin", "uv")
 UV_LOCK, UV_HERE = os.path.join(ROOT, "requirements", "uv.txt"), os.path.join(FETCHED, "uv.txt")  # wanted, installed
-WHEELS = "wheels"  # in ROOT: packages for a room without a network, from `workshop.py stick`
-MADE_FOR = os.path.join(ROOT, WHEELS, "made-for.json")
 WINDOWS = os.name == "nt"
 if WINDOWS:
     import msvcrt
@@ -44,6 +41,7 @@ if sys.version_info >= (3, 8):
         if ROOT not in sys.path:
             sys.path.insert(0, ROOT)  # a Python that is told to be safe leaves this folder out
         from helpers import commands
+        from helpers.commands import wheels
         from helpers.errors import WorkshopError
     except ImportError as problem:
         print(
@@ -57,33 +55,28 @@ EXTRAS = {
     "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
     "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
 }
-NEED_TOOLS = ("test", "store", "lint", "format", "book")  # of those who change the course: pytest, ruff, Sphinx
+TOOLS = ("test", "book")  # pytest, ruff, Sphinx: extras that nobody asks for by name
+NEED_TOOLS = ("test", "store", "lint", "format", "book")  # of those who change the course
 
 
 class Family(NamedTuple):
     """One kind of accelerator, and what its lock is made for."""
 
-    newest: Tuple[int, int]  # Python
-    backend: str  # Keras' default
+    pythons: Tuple[str, ...]  # the one to choose first comes first
     download: str
     torch: Optional[str] = None  # the build of PyTorch, as uv names it
 
 
-OLDEST = (3, 11)
 FAMILIES = {
-    "cpu": Family((3, 13), "tensorflow", "0.6 GB", "cpu"),
-    "cuda": Family((3, 13), "jax", "4.2 GB", "cu126"),  # the sum of the wheels in requirements/cuda.txt
-    "metal": Family((3, 12), "torch", "0.6 GB"),
-    "intel-mac": Family((3, 12), "tensorflow", "0.6 GB"),
+    "cpu": Family(("3.13", "3.12", "3.11"), "0.6 GB", "cpu"),
+    "cuda": Family(("3.13", "3.12", "3.11"), "4.2 GB", "cu126"),  # the sum of the wheels in requirements/cuda.txt
+    "metal": Family(("3.12", "3.11"), "0.6 GB"),
+    "intel-mac": Family(("3.12", "3.11"), "0.6 GB"),
 }
 
 NETWORK = "Check the network (behind a proxy set HTTPS_PROXY)"
 CHANGED = "A download differs from the lock: look for a proxy that changes files"
 MEND = "Mend what it says"
-FROM_WHEELS = (
-    "The folder wheels lacks a package, or has a damaged one: copy that folder from the stick again, or, where a "
-    "network is, delete it; then repeat the command."
-)
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
     ("hash mismatch|not match the hashes", CHANGED),
@@ -106,19 +99,14 @@ def main(arguments: Sequence[str]) -> int:
             print(own_options(commands.overview()).format_help(), end="")
             return 0 if rest else 2
         commands.check(rest[0], CALL)
-        return hand_over(rest, set_up(options, rest[0]))
+        set_up(options, rest[0])
+        return hand_over(rest)
     except WorkshopError as problem:
         print(problem, file=sys.stderr)
         return 2
     except OSError as error:
-        print(
-            WorkshopError(
-                "The set-up cannot work in this folder.",
-                str(error),
-                "Stop what runs here (JupyterLab?), make room on the disk, or copy the folder elsewhere; then repeat.",
-            ),
-            file=sys.stderr,
-        )
+        step = "Stop what runs here (JupyterLab?), make room on the disk, or copy the folder elsewhere; then repeat."
+        print(WorkshopError("The set-up cannot work in this folder.", str(error), step), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
@@ -140,37 +128,31 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
     return parser
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The set-up
-
-
-def set_up(options: argparse.Namespace, command: str) -> Dict[str, Any]:
-    """Bring .venv to what this call needs, if it is not there already, and return its stamp."""
-    wanted = desired_state(options)
-    if is_there(wanted, command):
-        return wanted
+def set_up(options: argparse.Namespace, command: str) -> None:
+    """Bring .venv to what this call needs, if it is not there already."""
+    if is_there(desired_state(options, command)):
+        return
     with only_one():
-        if os.path.exists(UNFINISHED) and last_change() <= os.stat(UNFINISHED).st_mtime_ns:
-            os.remove(UNFINISHED)  # it ended while it downloaded, and .venv is as it was
-        wanted, stood = desired_state(options), read_stamp()
-        if is_there(wanted, command):  # another call has done it while this one waited
-            return wanted
+        if os.path.isdir(OLD) and not os.path.exists(VENV):  # a call was killed between two renames
+            os.rename(OLD, VENV)
+        stood, wanted = read_stamp(), desired_state(options, command)
+        if is_there(wanted):  # another call has done it while this one waited
+            return
         began = time.monotonic()
-        size = FAMILIES[wanted["family"]].download
-        check_wheels()
-        source = "asks no network: the folder wheels has the packages" if made_for() else f"downloads about {size}"
+        wheels.check()
+        size = f"downloads about {FAMILIES[wanted['family']].download}"
+        source = "asks no network: the folder wheels has the packages" if wheels.made_for() else size
         first = f"Setting up: this takes some minutes once, and {source}."
         print("Setting up." if stood else first, flush=True)
         bring_uv()
         held = [name for name in wanted["extras"] if name in stood.get("extras", [])]
-        build({**wanted, "extras": held}, command)
+        build({**wanted, "extras": held})
         try:
-            build(wanted, command)
+            build(wanted)
         except WorkshopError as problem:
             raise WorkshopError(f"{problem}\n      The lessons open without it, too: {CALL} lab") from None
         print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
     suggest_gpu(wanted["family"], bool(options.accel), command)
-    return wanted
 
 
 def read_stamp() -> Dict[str, Any]:
@@ -180,20 +162,20 @@ def read_stamp() -> Dict[str, Any]:
     return {}
 
 
-def desired_state(options: argparse.Namespace) -> Dict[str, Any]:
+def desired_state(options: argparse.Namespace, command: str) -> Dict[str, Any]:
     """Return the stamp that .venv should have: what is asked for now, or was before."""
     stamp = read_stamp()
-    extras = sorted({*options.extras, *stamp.get("extras", [])})
+    extras = sorted({*options.extras, *stamp.get("extras", []), *(TOOLS if command in NEED_TOOLS else ())})
     if "intel-opencl" in extras:
         check_intel_opencl()
     return {"family": family_for(options.accel or stamp.get("family", "cpu")), "extras": extras}
 
 
-def is_there(wanted: Dict[str, Any], command: str) -> bool:
+def is_there(wanted: Dict[str, Any]) -> bool:
     """Say whether .venv holds all that is wanted; changes nothing, needs no network and no folder to write to."""
-    if os.path.exists(UNFINISHED) or not (wanted.items() <= read_stamp().items() and uv_is_there()):
+    if not (wanted.items() <= read_stamp().items() and uv_is_there()):
         return False
-    for _, arguments in installs(wanted, command, VENV):
+    for _, arguments in installs(wanted, VENV):
         if b"Would make no changes" not in ask([*arguments, "--dry-run", "--offline", "--no-cache"]).stderr:
             return False
     return True
@@ -209,29 +191,6 @@ def ask(command: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
     return done
 
 
-def made_for() -> Dict[str, Any]:
-    """Return what the packages in the folder wheels are for; empty where there are none, and the network serves."""
-    with contextlib.suppress(OSError, ValueError), open(MADE_FOR, encoding="utf-8") as file:
-        return json.load(file)
-    return {}
-
-
-def from_wheels() -> List[str]:
-    """Return what lets pip and uv, both called in ROOT, take packages from the folder wheels alone, if it is there."""
-    return ["--no-index", "--find-links", WHEELS] if made_for() else []
-
-
-def check_wheels() -> None:
-    """Refuse if the folder wheels is for another kind of computer."""
-    held = made_for()
-    if held and (held["system"], held["machine"]) != (platform.system(), platform.machine()):
-        raise WorkshopError(
-            "The folder wheels has packages for another computer.",
-            f"They are for: {held['words']}.",
-            "Copy this computer's folder from the stick, or, where a network is, delete the folder wheels; repeat.",
-        )
-
-
 def uv_is_there() -> bool:
     """Say whether .uv holds the uv of the lock."""
     return os.path.exists(UV_HERE) and filecmp.cmp(UV_LOCK, UV_HERE, shallow=False)
@@ -241,12 +200,9 @@ def bring_uv() -> None:
     """Let pip install uv into .uv, for uv does everything else; refuse a Python that has no pip and makes none."""
     if uv_is_there():
         return
-    python = sys.executable
-    pip = [python, "-m", "pip"]
-    # pip's wheel can be run as it is. The oldest here runs on every Python that starts this file.
-    wheels = sorted(glob.glob(os.path.join(glob.escape(ROOT), WHEELS, "pip-*.whl")))
-    if not importlib.util.find_spec("pip") and made_for() and wheels:
-        pip = [python, os.path.join(wheels[0], "pip")]
+    pip = [sys.executable, "-m", "pip"]
+    if not importlib.util.find_spec("pip") and wheels.pip():
+        pip = [sys.executable, wheels.pip()]
     elif not importlib.util.find_spec("pip"):
         if not importlib.util.find_spec("ensurepip"):
             sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
@@ -257,38 +213,38 @@ def bring_uv() -> None:
                 f"{sudo}apt install {package}   then repeat the command.",
             )
         folder = os.path.join(FETCHED, "venv")
-        run("Making room for pip", [python, "-m", "venv", "--clear", folder])
+        run("Making room for pip", [sys.executable, "-m", "venv", "--clear", folder])
         pip[0] = python_in(folder)
-    pip += ["install", "--quiet", "--no-input", "--disable-pip-version-check", *from_wheels()]
+    pip += ["install", "--quiet", "--no-input", "--disable-pip-version-check", *wheels.options()]
     lock = ["--require-hashes", "--only-binary", ":all:", "-r", UV_LOCK]
     run("Installing uv", [*pip, "--upgrade", "--target", FETCHED, *lock])
     shutil.copy(UV_LOCK, UV_HERE)
 
 
-def build(wanted: Dict[str, Any], command: str) -> None:
-    """Install what is wanted: add it to .venv, or build a new one that takes its place; so a failure leaves what stood.
+def build(wanted: Dict[str, Any]) -> None:
+    """Build a .venv with what is wanted beside the one that stands, which it then replaces.
 
-    Only adding can leave .venv half done, if it is killed or breaks off. The file UNFINISHED is there as long as that
-    takes, and the next call then builds a new one.
+    So .venv is whole at every moment: whatever interrupts or fails leaves what stood.
     """
-    if is_there(wanted, command):
+    if is_there(wanted):
         return
-    stamp = read_stamp()
-    same = stamp.get("family") == wanted["family"]
-    if same and not os.path.exists(UNFINISHED) and version_of(python_in(VENV)):
-        add(wanted, command)
-        return
-    python = find_python(wanted["family"])
     if os.path.isdir(VENV) and os.listdir(VENV) and not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
         raise WorkshopError(
             f"{VENV} is no virtual environment.",
             "The set-up would have to delete what is in it.",
             "Move .venv away, then repeat the command.",
         )
+    shutil.rmtree(NEW, ignore_errors=True)
     try:
-        run("Making .venv", [UV, "venv", "--clear", "--relocatable", "--prompt", "workshop", "--python", python, NEW])
-        add_this_folder(NEW)
-        for title, arguments in installs(wanted, command, NEW):
+        if read_stamp().get("family") == wanted["family"] and version_of(python_in(VENV)):
+            # As hard links, which cost no space; with all that somebody has installed there by hand.
+            shutil.copytree(VENV, NEW, symlinks=True, copy_function=link)
+            os.remove(os.path.join(NEW, STAMP))  # else it would be written in both
+        else:
+            python = find_python(wanted["family"])
+            run("Making .venv", [UV, "venv", "--relocatable", "--prompt", "workshop", "--python", python, NEW])
+            add_this_folder(NEW)
+        for title, arguments in installs(wanted, NEW):
             run(title, arguments)
         with open(os.path.join(NEW, STAMP), "w", encoding="utf-8") as file:
             json.dump(wanted, file)
@@ -296,30 +252,17 @@ def build(wanted: Dict[str, Any], command: str) -> None:
         if os.path.isdir(VENV):
             os.rename(VENV, OLD)
         os.rename(NEW, VENV)
-    except BaseException:
-        if os.path.isdir(OLD) and not os.path.exists(VENV):
-            os.rename(OLD, VENV)
-        raise
     finally:
         shutil.rmtree(NEW, ignore_errors=True)
     shutil.rmtree(OLD, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(UNFINISHED)
 
 
-def add(wanted: Dict[str, Any], command: str) -> None:
-    """Add to .venv what is wanted and not there."""
-    before = last_change()
-    with open(UNFINISHED, "w", encoding="utf-8") as file:
-        json.dump(wanted, file)
+def link(source: str, target: str) -> None:
+    """Make a hard link, or a copy where the disk knows no links."""
     try:
-        for title, arguments in installs(wanted, command, VENV):
-            run(title, arguments)
-    except WorkshopError:
-        if last_change() == before:
-            os.remove(UNFINISHED)
-        raise
-    os.replace(UNFINISHED, os.path.join(VENV, STAMP))
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def add_this_folder(venv: str) -> None:
@@ -328,23 +271,19 @@ def add_this_folder(venv: str) -> None:
     An editable install would write the whole path, in UTF-8: Python reads it in the locale's encoding, and would not
     find a folder called Jörg in the locale C. A relative one also stays right when the folder is moved.
     """
-    with open(os.path.join(site_packages(venv), "any_gpu_workshop.pth"), "w", encoding="utf-8") as file:
-        file.write(os.path.relpath(ROOT, site_packages(venv)) + "\n")
+    inner = "Lib" if WINDOWS else os.path.join("lib", "python3.*")
+    (packages,) = glob.glob(os.path.join(glob.escape(venv), inner, "site-packages"))
+    with open(os.path.join(packages, "any_gpu_workshop.pth"), "w", encoding="utf-8") as file:
+        file.write(os.path.relpath(ROOT, packages) + "\n")
 
 
-def last_change() -> int:
-    """Return when a package was last added to .venv or taken away, in nanoseconds; 0 if there is none."""
-    return os.stat(site_packages(VENV)).st_mtime_ns if site_packages(VENV) else 0
-
-
-def installs(wanted: Dict[str, Any], command: str, venv: str) -> List[Tuple[str, List[str]]]:
+def installs(wanted: Dict[str, Any], venv: str) -> List[Tuple[str, List[str]]]:
     """Return the calls of uv, with their titles, that bring into `venv` what is wanted and is not there."""
     family, extras = wanted["family"], wanted["extras"]
-    names = ["uv", family] + ["test", "book"] * (command in NEED_TOOLS) + [name for name in extras if name != "torch"]
-    locks = [os.path.join("requirements", name + ".txt") for name in names]
+    locks = [os.path.join("requirements", name + ".txt") for name in ("uv", family, *extras) if name != "torch"]
     # Compiled once, here: a process that compiles TensorFlow anew, as where .venv may not be written to, imports it in
     # 9 s instead of 3.5, and lessons start many processes.
-    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(venv), *from_wheels()]
+    install = [UV, "pip", "install", "--compile-bytecode", "--python", python_in(venv), *wheels.options()]
     locked = [*install, "--require-hashes", *("--requirements=" + lock for lock in locks)]
     # PyTorch's builds for CPU and CUDA share a version, so no lock names it: the pin of pyproject.toml, and elsewhere
     # than on CUDA the locks as limits. There it names its own CUDA libraries, of the same generation.
@@ -403,26 +342,9 @@ def family_for(asked: str) -> str:
     return "intel-mac" if asked == "cpu" and (system, machine) == ("Darwin", "x86_64") else asked
 
 
-def register_intel_opencl() -> None:
-    """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place."""
-    path = os.path.join(site_packages(VENV), "pyopencl", ".libs", "intel.icd")
-    driver = os.path.join(VENV, "lib", "libintelocl.so") + "\n"
-    with open(path, "a+", encoding="utf-8") as file:
-        file.seek(0)
-        if file.read() != driver:  # new, or the folder was moved
-            file.truncate(0)
-            file.write(driver)
-
-
 def python_in(venv: str) -> str:
     """Return the path of the Python in a virtual environment."""
     return os.path.join(venv, "Scripts", "python.exe") if WINDOWS else os.path.join(venv, "bin", "python")
-
-
-def site_packages(venv: str) -> str:
-    """Return the folder of the packages in a virtual environment; empty if there is none."""
-    inner = "Lib" if WINDOWS else os.path.join("lib", "python3.*")
-    return "".join(glob.glob(os.path.join(glob.escape(venv), inner, "site-packages"))[:1])
 
 
 @contextlib.contextmanager
@@ -454,9 +376,9 @@ def run(title: str, command: Sequence[str]) -> None:
         command, cwd=ROOT, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", close_fds=False,
     )  # fmt: skip
-    reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
-    reader.start()
     try:
+        reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
+        reader.start()
         while reader.is_alive():
             reader.join(0.2)
             if moving:
@@ -472,8 +394,8 @@ def run(title: str, command: Sequence[str]) -> None:
     if status:
         step = next(step for pattern, step in STEPS if re.search(pattern, "".join(said), re.IGNORECASE))
         again = ", then repeat the same command; what was downloaded is kept."
-        if made_for() and step in (NETWORK, CHANGED, MEND):
-            step, again = FROM_WHEELS, ""
+        if wheels.made_for() and step in (NETWORK, CHANGED, MEND):
+            step, again = wheels.MEND, ""
         raise WorkshopError(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
 
 
@@ -520,24 +442,17 @@ def suggest_gpu(family: str, asked: bool, command: str) -> None:
         print(f"{name} was seen: `{CALL} {command} --accel {accel}`{more}.", flush=True)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A Python that fits
-
-
 def find_python(family: str) -> str:
-    """Return a Python that fits the family: a path, or a version for uv; refuse if there is none."""
-    newest, held = FAMILIES[family].newest, made_for().get("pythons", [])
-    needs = f"The {family} lessons need Python 3.11 to {newest[0]}.{newest[1]}."
-    if held:
-        needs = f"The packages in the folder wheels need Python {' or '.join(held)}."
-    this_one = sys.executable if sys.maxsize > 2**32 else None  # there are no packages for 32 bits
-    ranges = [f"cpython{version}" for version in held] or [f"cpython>=3.11,<3.{newest[1] + 1}"]
-    for request in filter(None, [this_one, *ranges]):
-        version = version_of(request)
-        fits = "{}.{}".format(*version) in held if version and held else OLDEST <= version[:2] <= newest
-        if version and fits:
+    """Return a Python that fits the family, a path or a version for uv; fetch one if there is none."""
+    held = wheels.made_for().get("pythons")
+    fitting = held or FAMILIES[family].pythons
+    this_one = [sys.executable] if sys.maxsize > 2**32 else []  # there are no packages for 32 bits
+    for request in [*this_one, *("cpython" + version for version in fitting)]:
+        if version_of(request) in fitting:
             return request
     found = f"No fitting Python was found; this one is {platform.python_version()}."
+    what = "The packages in the folder wheels" if held else f"The {family} lessons"
+    needs = f"{what} need Python {' or '.join(fitting)}."
     if held:
         installer = "Install it from your teacher's installer (INSTALL.txt on the stick), then repeat the command."
         raise WorkshopError(found, needs, installer)
@@ -550,10 +465,10 @@ def find_python(family: str) -> str:
     return "3.12"
 
 
-def version_of(request: str) -> Tuple[int, ...]:
-    """Return the version of the Python that uv finds for a path, a name or a range of versions; empty if none."""
+def version_of(request: str) -> str:
+    """Return the version, such as 3.12, of the Python that uv finds for a path or a name; empty if there is none."""
     find = [UV, "python", "find", "--system", "--no-project", "--show-version", "--no-cache", request]
-    return tuple(map(int, re.findall(rb"\d+", ask(find).stdout)[:3]))
+    return ".".join(ask(find).stdout.decode().split(".")[:2])
 
 
 def how_to_install() -> str:
@@ -565,33 +480,15 @@ def how_to_install() -> str:
     }.get(platform.system(), linux)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The command itself
-
-
-def hand_over(arguments: Sequence[str], stamp: Dict[str, Any]) -> int:
+def hand_over(arguments: Sequence[str]) -> int:
     """Run `python -m helpers` in .venv: in place of this process, or on Windows below it."""
-    if "intel-opencl" in stamp["extras"]:
-        register_intel_opencl()
-    environment = clean_environment()
-    if "KERAS_BACKEND" not in os.environ:
-        environment["KERAS_BACKEND"] = keras_backend(stamp)
-    command = [python_in(VENV), "-m", "helpers", *arguments]
+    command, environment = [python_in(VENV), "-m", "helpers", *arguments], clean_environment()
     os.chdir(ROOT)
     sys.stdout.flush()
     if not WINDOWS:
         os.execve(command[0], command, environment)
     signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends Ctrl-C to the command too
     return subprocess.run(command, env=environment, check=False).returncode
-
-
-def keras_backend(stamp: Dict[str, Any]) -> str:
-    """Return Keras' default backend for what is installed."""
-    backend = FAMILIES[stamp["family"]].backend
-    if backend == "torch" and "torch" not in stamp["extras"]:
-        print(f"Keras would use this GPU through PyTorch, which is not installed: {CALL} lab --with torch")
-        return "tensorflow"
-    return backend
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from helpers import commands
+from helpers.commands import installed
 from helpers.compute import backends, workarounds
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
@@ -106,6 +107,7 @@ def _call(name: str = "") -> str:
 
 def _run(name: str, rest: list[str]) -> int:
     commands.check(name, _call())
+    installed.prepare()
     if name in USE_KERAS:
         backends.check()
     module = commands.load(name)

@@ -1,6 +1,5 @@
 """The set-up, as real processes in folders of their own; the locks are shortened to one or two real packages."""
 
-import importlib.util
 import json
 import os
 import platform
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import workshop
 from helpers import ROOT, commands
 
 LIMIT = 300  # seconds, against hanging alone
@@ -244,13 +244,6 @@ def test_what_is_new_or_gone_is_added_and_the_rest_is_left(ready):
     assert "Set-up finished" in call(ready)[1] and gone.exists()
 
 
-def test_a_failed_download_leaves_what_was_there_usable(ready, tmp_path):
-    env = offline(tmp_path)
-    status, said = call(ready, "lint", env=env)
-    assert status == 2 and "Check the network" in said and OFFLINE in said, said
-    assert call(ready, env=env) == HANDED_OVER
-
-
 def test_without_a_network_the_first_call_says_so_and_the_next_goes_on(bare, built, tmp_path):
     status, said = call(bare, "lab", env=offline(tmp_path))
     assert status == 2 and "Installing uv failed" in said and "Check the network" in said
@@ -259,7 +252,8 @@ def test_without_a_network_the_first_call_says_so_and_the_next_goes_on(bare, bui
     assert all(len(line.strip()) <= 160 and "0x" not in line for line in why), why
     shutil.copytree(built / ".uv", bare / ".uv", dirs_exist_ok=True)
     status, said = call(bare, "lab", "--with", "torch", env=offline(tmp_path))
-    assert status == 2 and "Installing the packages (cpu) failed" in said and "Check the network" in said
+    assert status == 2 and "Installing the packages (cpu) failed" in said
+    assert "Check the network" in said and OFFLINE in said
     assert not list(bare.glob(".venv*/"))
     assert call(bare)[0] == 0 and extras(bare) == []
 
@@ -283,15 +277,9 @@ def test_a_family_that_fails_leaves_the_one_that_stood(ready, tmp_path):
     lock.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, shortened("cuda.txt", "tabulate", "tqdm")))
     status, said = call(ready, "lock", "--accel", "cuda")
     assert status == 2 and "Installing the packages (cuda) failed" in said
+    assert re.search("tabulate|tqdm", said) and "differs from the lock" in said
     assert call(ready, env=offline(tmp_path)) == HANDED_OVER and times(ready) == before
     assert [path.name for path in ready.glob(".venv*/")] == [".venv"]
-
-
-def test_a_download_that_differs_from_the_lock_is_refused(fresh):
-    lock = fresh / "requirements/cpu.txt"
-    lock.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, lock.read_text()), encoding="utf-8")
-    status, said = call(fresh)
-    assert status == 2 and "tabulate" in said and "differs from the lock" in said
 
 
 @posix
@@ -309,24 +297,6 @@ def test_a_full_disk_is_told_and_changes_nothing(ready, tmp_path):
 
 
 @posix
-def test_a_killed_set_up_is_waited_for_and_repaired(slow, built):
-    folder, gate, at_gate = slow
-    shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
-    first = start(folder, "lint")
-    until(at_gate.exists)
-    first.kill()
-    first.wait()
-    next((folder / ".venv").rglob("tabulate/__init__.py")).unlink()  # what a kill can leave: half a package
-    second = start(folder)
-    assert "waiting" in second.stdout.readline()  # for the tool that the killed call had started
-    gate.unlink()
-    said, _ = second.communicate(timeout=LIMIT)
-    assert second.returncode == 0 and "Set-up finished" in said, said
-    assert inner(folder, "import tabulate, helpers; print('whole')") == "whole\n"
-    first.stdout.close()
-
-
-@posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_set_up_leaves_no_process_and_goes_on(slow, number):
     folder, gate, at_gate = slow
@@ -341,15 +311,25 @@ def test_an_interrupted_set_up_leaves_no_process_and_goes_on(slow, number):
 
 
 @posix
-def test_a_window_that_is_closed_leaves_lessons_that_open_without_a_network(slow, built, tmp_path):
-    folder, _, at_gate = slow
+def test_a_killed_set_up_leaves_lessons_that_open_without_a_network_and_is_waited_for(slow, built, tmp_path):
+    folder, gate, at_gate = slow
     shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
     before = times(folder)
-    first = start(folder, "lock", "--with", "tinygrad", start_new_session=True)
+    first = start(folder, "lint", start_new_session=True)
     until(at_gate.exists)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate(timeout=LIMIT)
+    first.kill()  # and not the tool that it started
+    first.wait()
     assert call(folder, env=offline(tmp_path)) == HANDED_OVER and times(folder) == before
+    second = start(folder, "lint")
+    assert "waiting" in second.stdout.readline()
+    gate.unlink()
+    said, _ = second.communicate(timeout=LIMIT)
+    assert "Set-up finished" in said and extras(folder) == ["book", "test"], said
+    assert inner(folder, "import tabulate, iniconfig, helpers; print('whole')") == "whole\n"
+    assert [path.name for path in folder.glob(".venv*/")] == [".venv"]
+    first.stdout.close()
+    (folder / ".venv").rename(folder / ".venv.old")  # killed between two renames
+    assert call(folder, env=offline(tmp_path))[1].endswith(HANDED_OVER[1])
 
 
 @posix
@@ -379,7 +359,7 @@ def test_an_old_python_looks_for_a_fitting_one_fetches_one_or_says_what_to_insta
     empty = tmp_path / "bin"
     empty.mkdir()
     status, said = call(fresh, "lab", python=old, env=environment(PATH=str(empty), UV_OFFLINE="1"))
-    assert status == 2 and "No fitting Python" in said and "3.11 to 3.13" in said
+    assert status == 2 and "No fitting Python" in said and "3.13 or 3.12 or 3.11" in said
     assert "Fetching one failed" in said and "Install Python 3.12" in said
     assert not (fresh / ".venv").exists()
     (empty / "python3.12").symlink_to(PYTHON)  # whatever its name says, it answers for itself
@@ -449,16 +429,13 @@ def test_a_gpu_is_offered_and_never_installed_unasked(fresh, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="the fake tool is a shell script")
 @pytest.mark.parametrize(("told", "build"), [("8.6\\n12.0", "cu129"), ("8.6", "cu126"), ("[N/A]", "cu126")])
 def test_pytorchs_build_holds_code_for_the_gpu(told, build, tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("workshop_file", ROOT / "workshop.py")
-    workshop = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(workshop)
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\nprintf '{told}\\n'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     wanted = {"family": "cuda", "extras": ["torch"]}
-    assert workshop.installs(wanted, "lab", "venv")[-1][1][-2:] == ["--torch-backend", build]
-    assert workshop.installs({**wanted, "family": "cpu"}, "lab", "venv")[-1][1][-1] == "cpu"
+    assert workshop.installs(wanted, "venv")[-1][1][-2:] == ["--torch-backend", build]
+    assert workshop.installs({**wanted, "family": "cpu"}, "venv")[-1][1][-1] == "cpu"
     tool.unlink()
     assert workshop.torch_build("cuda") == "cu126"  # no driver, or an image that is built elsewhere
 

@@ -20,13 +20,13 @@ from packaging.requirements import Requirement
 from tabulate import tabulate
 
 from helpers import ROOT
-from helpers.commands import files
+from helpers.commands import files, wheels
 from helpers.compute import data
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
 
 REQUIREMENTS = ROOT / "requirements"
-MADE_FOR = Path("wheels", "made-for.json")  # what workshop.py reads
+MADE_FOR = Path(wheels.FOLDER, wheels.MADE_FOR)
 NOT_COPIED = {"build", "my-lessons", "wheels", "cache", "models", "__pycache__"}  # and what is hidden: .venv, .git
 
 
@@ -166,10 +166,10 @@ def fill(place: Path, laptop: Laptop, pythons: list[str], mnist: dict[str, np.nd
     (place / "data" / "cache").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(place / "data" / "cache" / "mnist.npz", **mnist)
     for version in STARTERS:
-        download(REQUIREMENTS / "uv.txt", laptop, version, place / "wheels")
+        download(REQUIREMENTS / "uv.txt", laptop, version, place / wheels.FOLDER)
     for version in pythons:
         print(f"{place.name}, Python {version} ...", flush=True)
-        download(REQUIREMENTS / f"{laptop.lock}.txt", laptop, version, place / "wheels")
+        download(REQUIREMENTS / f"{laptop.lock}.txt", laptop, version, place / wheels.FOLDER)
 
 
 def copy_course(place: Path) -> None:
@@ -183,7 +183,7 @@ def copy_course(place: Path) -> None:
                 shutil.copyfile(Path(folder, name), target / name)
 
 
-def download(lock: Path, laptop: Laptop, version: str, wheels: Path) -> None:
+def download(lock: Path, laptop: Laptop, version: str, folder: Path) -> None:
     """Let pip fetch the wheels of a lock for another computer, each held to its hash.
 
     Raises:
@@ -200,7 +200,7 @@ def download(lock: Path, laptop: Laptop, version: str, wheels: Path) -> None:
             kept = Path(scratch, "lock.txt")
             kept.write_text(lines, encoding="utf-8")
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-            exact = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels, "--requirement", kept]
+            exact = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", folder, "--requirement", kept]
             there = ["--python-version", full, *(word for tag in laptop.tags for word in ("--platform", tag))]
             done = subprocess.run([*pip, *exact, *there], capture_output=True, text=True, check=False)
         if done.returncode:
