@@ -233,7 +233,7 @@ def test_whenever_a_process_dies_the_same_weights_are_reached(functions, batches
 def test_a_disk_keeps_the_first_part_of_a_write_that_dies():
     disk = lesson.Disk()
     disk.write("a", [1, 2, 3])
-    disk._dies = 1, 1
+    disk._dies_after = disk._lived + 2  # moments: to begin, and the first number
     for act in (lambda: disk.write("a", [4, 5, 6]), lambda: disk.replace("a", "b"), lambda: disk.delete("a")):
         with pytest.raises(Died):  # the dead do nothing more
             act()

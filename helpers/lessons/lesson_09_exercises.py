@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,17 +25,15 @@ def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator
     cases += [(61, 7), (115, 7), (256, 49), (90, 10), (100, 30)]  # where images / size or rank / size is rounded
     cases += [tuple(one) for one in np.random.default_rng().integers((0, 1), (5_000, 65), (12, 2)).tolist()]
     for images, size in cases:
-        found = [_part(learner, images, rank, size) for rank in range(size)]
-        said = ", ".join(f"rank {rank}: {part}" for rank, part in list(enumerate(found))[:5]) + ", ..." * (size > 5)
-        where = f"{images} images, {size} processes ({said}):"
-        ordered = sorted(found)
-        for image, (first, _) in zip([0, *(end for _, end in ordered)], [*ordered, (images, images)], strict=True):
-            if image != first:
-                times = "no part" if image < first else "two parts"
-                raise checks.NotYet(f"{where} image {min(image, first)} is in {times}; expected one")
-        sizes = [end - first for first, end in found]
-        if max(sizes) - min(sizes) > 1:
-            raise checks.NotYet(f"{where} parts of {min(sizes)} and of {max(sizes)} images; they may differ by one")
+        parts = sorted(_part(learner, images, rank, size) for rank in range(size))
+        sizes = [end - first for first, end in parts]
+        each_once = [*(first for first, _ in parts), images] == [0, *(end for _, end in parts)]
+        if not each_once or max(sizes) - min(sizes) > 1:
+            came = ", ".join(map(str, parts[:5])) + ", ..." * (size > 5)
+            raise checks.NotYet(
+                f"{images} images, {size} processes: expected each image in one part, and parts that differ by one "
+                f"image at most; came {came}"
+            )
     yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
 
 
@@ -42,11 +42,11 @@ def _part(share: Callable[[int, int, int], object], images: int, rank: int, size
     answer = checks.answer(share, images, rank, size, who=call)
     if answer is ...:
         raise checks.NotDone(f"{call} is `...`, as it was handed out.")
-    pair = list(answer.ravel()) if isinstance(answer, np.ndarray) else answer
-    whole = isinstance(pair, tuple | list) and all(isinstance(one, int | np.integer) for one in pair)
-    if not whole or len(pair) != 2:
-        raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}")
-    return int(pair[0]), int(pair[1])
+    try:
+        first, end = map(operator.index, answer)
+    except (TypeError, ValueError):
+        raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}") from None
+    return first, end
 
 
 @checks.verdict
@@ -148,34 +148,32 @@ class Died(BaseException):
 
 
 class Disk:
-    """A disk in memory whose writing process may die at any moment: before, in and after each of its actions."""
+    """A disk in memory whose writing process may die at any moment: before each action, and while it writes."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._kept: dict[str, list] = {}
-        self._dies: tuple[int, int] | None = None  # in which action, and how much of a write is then there
-        self.actions: list[list | None] = []  # so far: what was written, None for a replace or a delete
+        self._lived, self._dies_after = 0, math.inf  # moments
 
     def write(self, name: str, numbers: Iterable[float]) -> None:
         """Keep a list under a name; what was there is gone at once, also if the process dies meanwhile."""
         numbers = list(numbers)
-        if self._begins(numbers):
-            self._kept[str(name)] = numbers[: self._dies[1]]
-            raise Died
-        self._kept[str(name)] = numbers
+        self._live()
+        self._kept[str(name)] = kept = []
+        for number in numbers:
+            self._live()
+            kept.append(number)
 
     def replace(self, old: str, new: str) -> None:
         """Give a list a new name, in one moment, as `os.replace` does; what had that name is gone."""
         self.read(old)
-        if self._begins(None):
-            raise Died
+        self._live()
         self._kept[str(new)] = self._kept.pop(str(old))
 
     def delete(self, name: str) -> None:
         """Forget a name and what was written there."""
         self.read(name)
-        if self._begins(None):
-            raise Died
+        self._live()
         del self._kept[str(name)]
 
     def read(self, name: str) -> list:
@@ -188,12 +186,11 @@ class Disk:
         """Return all names, in the order of the alphabet: "10" is before "9"."""
         return sorted(self._kept)
 
-    def _begins(self, numbers: list | None) -> bool:
-        """Note an action; return whether the process dies in it. A dead process does nothing more."""
-        if self._dies is not None and len(self.actions) > self._dies[0]:
+    def _live(self) -> None:
+        """Live for one more moment; a dead process does nothing more."""
+        if self._lived >= self._dies_after:
             raise Died
-        self.actions.append(numbers)
-        return self._dies is not None and len(self.actions) > self._dies[0]
+        self._lived += 1
 
 
 Checkpoint = tuple[int, list]  # a step, its weights
@@ -208,16 +205,16 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
     """
     first = Disk()
     _save(save, first, 1, [0.5, 0.0], "")
-    if not first.actions:
+    if not first.names():
         raise checks.NotDone("save(disk, 1, [0.5, 0.0]) wrote nothing.")
     _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(disk, 1, [0.5, 0.0])")
     _judge_newest(newest, Disk(), [None], "with an empty disk")
-    numbers = [one for one in itertools.chain(*filter(None, first.actions)) if isinstance(one, int | float | np.number)]
-    mark = float(numbers[-1]) if numbers else 0.0
-    sequences = [(1, 2, 3, 4), (9, 10, 11), (99, 100), (9999, 10_000), (999_999, 10**6), (10**9 - 1, 10**9)]
-    trainings = [(steps, lambda step: [step / 3, mark, -2.5, mark, 0.0]) for steps in sequences]
-    trainings += [((8, 16, 24), lambda step: [mark, float(step), mark]), ((1, 3, 5), lambda step: [0.0] * 4)]
+    on_disk = itertools.chain(*first._kept.values())
+    mark = float([0, *(one for one in on_disk if isinstance(one, int | float | np.number))][-1])
+    trainings = [(steps, lambda step: [step / 3, mark, -2.5, mark, 0.0]) for steps in (range(1, 5), (10**9 - 1, 10**9))]
     trainings += [
+        ((8, 16, 24), lambda step: [mark, float(step), mark]),
+        ((1, 3, 5), lambda step: [0.0] * 4),
         ((1, 2, 3), lambda step: [1.0, 1.0, float(step), 1.0]),
         ((840, 1680, 2520), lambda step: [float(step)]),
     ]
@@ -238,7 +235,7 @@ def _judge_deaths(
     save: Callable[..., object], newest: Callable[..., object], disk: Disk, old: Checkpoint | None, new: Checkpoint,
     before: str,
 ) -> int:  # fmt: skip
-    """Let `save` die wherever it acts on the disk, and then save the step again; return how many deaths there were.
+    """Let `save` die at every moment of its work on the disk, then save the step again; return how often it died.
 
     Args:
         save: the learner's.
@@ -248,22 +245,20 @@ def _judge_deaths(
         new: the step and its weights.
         before: what happened before, in words.
     """
-    whole, deaths = copy.deepcopy(disk), 0
+    whole = copy.deepcopy(disk)
     _save(save, whole, *new, before)
     _judge_newest(newest, whole, [new], f"{before}after step {new[0]} was saved")
-    for action, numbers in enumerate(whole.actions[len(disk.actions) :], len(disk.actions)):
-        for there in range(len(numbers) + 1 if numbers is not None else 1):
-            one, deaths = copy.deepcopy(disk), deaths + 1
-            one._dies = action, there
-            with contextlib.suppress(Died):
-                _save(save, one, *new, before)
-            one._dies = None
-            act = "before a replace or a delete" if numbers is None else f"when {there} of {len(numbers)} were written"
-            where = f"{before}save(disk, {new[0]}, {new[1]}) died {act}; "
-            _judge_newest(newest, one, [old, new], f"{where}after this")
-            _save(save, one, *new, where)
-            _judge_newest(newest, one, [new], f"{where}after the step was saved again")
-    return deaths
+    for moment in range(disk._lived, whole._lived):
+        one = copy.deepcopy(disk)
+        one._dies_after = moment
+        with contextlib.suppress(Died):
+            _save(save, one, *new, before)
+        one._dies_after = math.inf
+        where = f"{before}save(disk, {new[0]}, {new[1]}) died and left {one._kept}; "
+        _judge_newest(newest, one, [old, new], f"{where}after this")
+        _save(save, one, *new, where)
+        _judge_newest(newest, one, [new], f"{where}after the step was saved again")
+    return whole._lived - disk._lived
 
 
 def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, before: str) -> None:
