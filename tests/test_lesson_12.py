@@ -149,11 +149,11 @@ def test_branches_are_compared_with_who_takes_them():
     with np.printoptions(threshold=1000):
         rows = lesson_12.try_branches(all_pass, "BRANCH", {"if (me < 200)": "legal"}).rows
     assert [row[1:] for row in rows] == [
-        ("", "legal", "256 of 512 wrong: 256 to 511"),  # this driver let the second group through
-        ("legal", "not legal", "the kernel still runs"),
-        ("", "not legal", "112 of 512 wrong: 200 to 255, 456 to 511"),
-        ("", "legal", "all right"),
-        ("", "not legal", "2 of 512 wrong: 0 to 0, 256 to 256"),
+        ("", "all 1; all 0", "legal", "256 of 512 wrong: 256 to 511"),  # this driver let the second group through
+        ("legal", "0 to 1; 0 to 1", "not legal", "the kernel still runs"),
+        ("", "0 to 1; 0 to 1", "not legal", "112 of 512 wrong: 200 to 255, 456 to 511"),
+        ("", "all 3; all 3", "legal", "all right"),
+        ("", "0 to 255; 0 to 255", "not legal", "2 of 512 wrong: 0 to 0, 256 to 256"),
     ]
 
 

@@ -133,12 +133,12 @@ def _safer(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, st
 # --------------------------------------------------------------------------------------------- barriers in a branch
 
 
-BRANCHES = {  # of the lesson's kernel `turn`: who takes them, from the local ids and the numbers of the groups
-    "if (get_group_id(0) == 0)": lambda me, group: group == 0,
-    "if (me < 200)": lambda me, group: me < 200,
-    "if (get_local_id(0) < 200)": lambda me, group: me < 200,
-    "for (int k = 0; k < 3; k++)": lambda me, group: me >= 0,
-    "for (int k = 0; k < me; k++)": lambda me, group: me > 0,
+BRANCHES = {  # of the lesson's kernel `turn`: how often a work-item takes them, from its local id and group
+    "if (get_group_id(0) == 0)": lambda me, group: 1 * (group == 0),
+    "if (me < 200)": lambda me, group: 1 * (me < 200),
+    "if (get_local_id(0) < 200)": lambda me, group: 1 * (me < 200),
+    "for (int k = 0; k < 3; k++)": lambda me, group: 0 * me + 3,
+    "for (int k = 0; k < me; k++)": lambda me, group: me,
 }
 
 
@@ -156,16 +156,20 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
         fates = pool.map(lambda one: run(source.replace("BRANCH", one), 512, 256, [x, np.full_like(x, -9)]), BRANCHES)
         rows = []
         for branch, came in zip(BRANCHES, fates, strict=True):
-            taken = BRANCHES[branch](me, group)
-            legal = "legal" if (taken.reshape(-1, 256) == taken[::256, None]).all() else "not legal"
+            times = BRANCHES[branch](me, group)
+            ends = [(one.min(), one.max()) for one in times.reshape(-1, 256)]
+            passes = "; ".join(f"all {low}" if low == high else f"{low} to {high}" for low, high in ends)
+            legal = "not legal" if "to" in passes else "legal"
             actual = np.array(re.findall(r"-?\d+", came) if came.startswith("no error") else [], np.int32)
             if len(actual) == len(x):
-                wrong = actual != np.where(taken, 256 * group + (me + 1) % 256, -9)
+                wrong = actual != np.where(times, 256 * group + (me + 1) % 256, -9)
                 edges = np.flatnonzero(np.diff(np.r_[False, wrong, False])).reshape(-1, 2)
                 places = ", ".join(f"{first} to {end - 1}" for first, end in edges[:3])
                 came = f"{wrong.sum()} of {len(x)} wrong: {places}" if places else "all right"
-            rows.append((branch, predictions.get(branch) or "", legal, came))
-    return Table(rows, ("branch", "you", "by the standard", f"elements of out, 0 to {len(x) - 1}"))
+            rows.append((branch, predictions.get(branch) or "", passes, legal, came))
+    return Table(
+        rows, ("branch", "you", "passes, group 0; 1", "by the standard", f"elements of out, 0 to {len(x) - 1}")
+    )
 
 
 # -------------------------------------------------------------------------------------------- the six broken programs

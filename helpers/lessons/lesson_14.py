@@ -97,8 +97,8 @@ def judge_saxpy(source: str) -> str:
     def case(n: int) -> judge.Case:
         x, y = rng.standard_normal((2, n), dtype=np.float32)
         alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
-        told = np.array([n, alpha.view(np.uint32)], np.uint32)
-        arrays = {0: judge.padded(x), 1: judge.padded(y), 3: told}
+        values = np.array([n, alpha.view(np.uint32)], np.uint32)
+        arrays = {0: judge.padded(x), 1: judge.padded(y), 3: values}
         return judge.Case(f"n = {n}", arrays, 2, alpha * x + y, math.ceil(n / judge.GROUP))
 
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
