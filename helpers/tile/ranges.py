@@ -315,11 +315,7 @@ def narrow(name: str, terms: Mapping[str, int], size: int, ranges: Mapping[str, 
         size: the sum stays below it.
         ranges: of the other indices.
     """
-    low = high = 0
-    for other, factor in terms.items():
-        if other != name:
-            ends = factor * ranges[other].start, factor * (ranges[other].stop - 1)
-            low, high = low + min(ends), high + max(ends)
+    low, high = Affine({other: factor for other, factor in terms.items() if other != name}).bounds(ranges)
     factor = terms[name]
     least, most = (-high, size - 1 - low) if factor > 0 else (low - size + 1, high)  # of |factor| * name
     return range(-(-least // abs(factor)), most // abs(factor) + 1)
