@@ -43,6 +43,10 @@ def said(capsys):
 # ------------------------------------------------------------------------------------------------ verdicts
 
 
+def todo(x):
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("learner", "expected"),
     [
@@ -52,6 +56,7 @@ def said(capsys):
         (lambda x: ..., "not done yet: "),
         (lambda x: None if x != 2 else x, "not yet: <lambda>(3)"),
         (lambda x: None if x != 3 else x, "not yet: <lambda>(2)"),
+        (todo, "not done yet: "),
     ],
 )
 def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected):
@@ -59,35 +64,9 @@ def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected)
     assert said(capsys).startswith(expected)
 
 
-def todo(x):
-    raise NotImplementedError
-
-
-@pytest.mark.parametrize(
-    ("learner", "verdict"),
-    [
-        (double, "right"),
-        (todo, "not done yet"),
-        (lambda x: 2 if x == 1 else None, "not yet"),  # it returns only sometimes
-    ],
-)
-def test_a_function_is_right_wrong_or_not_done(capsys, learner, verdict):
-    function(learner, double, double_of)
-    assert said(capsys).startswith(verdict)
-
-
-def test_a_wrong_function_is_told_what_was_expected_what_came_and_where(capsys):
-    def triple(x):
-        return 3 * x
-
-    function(triple, double, double_of)
-    verdict = said(capsys)
-    assert all(word in verdict for word in ("triple(1)", "expected 2", "came 3"))
-
-
 def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeypatch):
     monkeypatch.setenv(checks.GRADE, "1")
-    with pytest.raises(CheckFailed, match="expected 2, came 1"):
+    with pytest.raises(CheckFailed, match=r"<lambda>\(1\) expected 2, came 1"):
         function(lambda x: x, double, double_of)
     with pytest.raises(CheckFailed, match="not done yet"):
         function(lambda x: ..., double, double_of)
@@ -274,8 +253,8 @@ def test_one_verdict_takes_one_context_and_three_builds(monkeypatch, capsys):
     monkeypatch.setattr(cl.Program, "build", lambda *given, **how: made.append("build") or build(*given, **how))
     kernel = kernel_checks.build(SMOOTH, "smooth")
     kernel_checks.judge_kernel(kernel, ("float[]",), smoothed, traced=kernel_checks.WHOLE_GROUPS)
-    counted = kernel_checks.judge_accesses(kernel, lambda n, groups: 2 * n + 2 * groups + 2)
-    assert "accesses to global memory for 256 elements" in counted
+    with pytest.raises(checks.NotYet, match="accesses to global memory for 256 elements"):
+        kernel_checks.judge_accesses(kernel)
     assert made == ["context", "build", "build", "build"]
 
 
@@ -295,7 +274,7 @@ ONCE = "__kernel void f(__global const float *x, __global float *out, const int 
 def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
     @checks.verdict
     def accesses(source):
-        yield kernel_checks.judge_accesses(kernel_checks.build(source, "f"), lambda n, groups: 2 * n + groups)
+        yield kernel_checks.judge_accesses(kernel_checks.build(source, "f"))
 
     accesses(ONCE.replace("BODY", body))
     assert verdict in capsys.readouterr().out
