@@ -149,11 +149,6 @@ def test_a_device_that_hardly_changes_is_never_called_used(idle, more):
     assert made(idle, [value + more for value in idle]).verdict().used is False
 
 
-@given(st.lists(st.floats(0, 10), min_size=3, max_size=30), st.lists(st.floats(60, 100), min_size=3, max_size=30))
-def test_a_clear_load_is_always_seen(idle, busy):
-    assert made(idle, busy).verdict().used is True
-
-
 def test_a_phase_goes_on_until_enough_is_left_after_the_lag_however_unevenly_the_samples_come():
     class Late(Monitor):
         source, description, lag = "late", "a monitor whose figures trail", 1.0
