@@ -1,6 +1,5 @@
 """`python -m helpers train` on real processes: several launchers, lost processes, and the files of docs/cluster."""
 
-import json
 import os
 import shutil
 import signal
@@ -10,12 +9,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import psutil
 import pytest
 
 from helpers import ROOT
 from helpers.commands import train
-from helpers.compute import processes
+from helpers.compute import data, processes
 from helpers.errors import WorkshopError
 
 LONG = 600  # seconds: against a hang
@@ -26,17 +26,7 @@ TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_P
 AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
 KUBERNETES = {"JOB_COMPLETION_INDEX": "2", "ANYGPU_WORLD_SIZE": "4", "ANYGPU_COORDINATOR": "train-0.train:29500"}
 OWN = {"ANYGPU_RANK": "1", "ANYGPU_WORLD_SIZE": "3", "ANYGPU_COORDINATOR": "node1:29500"}
-LAUNCHERS = (
-    "ANYGPU_",
-    "OMPI_",
-    "SLURM_",
-    "PMIX_",
-    "JOB_COMPLETION_INDEX",
-    "MASTER_",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-)
+LAUNCHERS = ("ANYGPU_", "OMPI_", "SLURM_", "PMIX_", "JOB_COMPLETION_INDEX", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_")
 
 
 @pytest.fixture(autouse=True)
@@ -117,29 +107,38 @@ def ends(started):
     return [(process.returncode, *text) for process, text in zip(started, texts, strict=True)]
 
 
-def result(folder):
-    return json.loads((folder / "result.json").read_text())
+def batch():
+    """A tenth of the images, so that an epoch has ten steps."""
+    return ["--batch", str(len(data.load_mnist().x_train) // 20 * 2)]
+
+
+def losses(folder):
+    """The loss of every step, which the checkpoint keeps, too."""
+    with np.load(folder / "checkpoint.npz", allow_pickle=False) as kept:
+        return kept["losses"]
 
 
 @pytest.mark.slow
 def test_the_losses_are_those_of_one_process_and_go_on_from_a_checkpoint(tmp_path):
-    saved = ["--save", str(tmp_path / "result.json")]
-    kept = ["--checkpoint", str(tmp_path / "kept"), "--every", "3"]
-    assert processes.run_command([*TRAIN, "--steps", "8", *saved], LONG, processes.environment()).status == 0
-    alone = result(tmp_path)
-    for steps, begin in (("4", 0), ("8", 4)):
-        (status, printed, errors), (other, nothing, _) = ends(pair("--steps", steps, *saved, *kept))
-        assert (status, other, nothing, result(tmp_path)["resumed_at"]) == (0, 0, "", begin), errors
+    two = [*TRAIN, "--epochs", "2", *batch(), "--checkpoint"]
+    assert processes.run_command([*two, str(tmp_path)], LONG, processes.environment()).status == 0
+    alone = losses(tmp_path)
+    kept = tmp_path / "kept"
+    for epochs in (1, 2):
+        started = pair("--epochs", str(epochs), *batch(), "--checkpoint", str(kept))
+        (status, printed, errors), (other, nothing, _) = ends(started)
+        assert (status, other, nothing, len(losses(kept))) == (0, 0, "", 10 * epochs), errors
+        assert f"Epochs {epochs - 1} to {epochs}, each 10 steps" in printed
     assert printed.count("Last loss") == 1
     # Sums in another order differ in the last bit, and training makes that grow: 1e-5 holds for the first steps.
-    assert result(tmp_path)["losses"][:5] == pytest.approx(alone["losses"][:5], abs=1e-5)
-    assert result(tmp_path)["losses"] == pytest.approx(alone["losses"], abs=1e-3)
+    assert losses(kept)[:5] == pytest.approx(alone[:5], abs=1e-5)
+    assert losses(kept) == pytest.approx(alone, abs=1e-3)
     if mpirun := shutil.which("mpirun"):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        command = [mpirun, *root, "--oversubscribe", "-n", "2", *TRAIN, "--steps", "8", *saved]
-        assert processes.run_command(command, LONG, processes.environment()).status == 0
-        assert result(tmp_path)["launcher"] == "Open MPI"
-        assert result(tmp_path)["losses"] == pytest.approx(alone["losses"], abs=1e-3)
+        command = [mpirun, *root, "--oversubscribe", "-n", "2", *two, str(tmp_path / "mpirun")]
+        done = processes.run_command(command, LONG, processes.environment())
+        assert done.status == 0 and "launcher: Open MPI" in done.stdout, done.stderr
+        assert losses(tmp_path / "mpirun") == pytest.approx(alone, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -153,7 +152,7 @@ def test_who_waits_for_a_process_that_never_comes_ends():
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)])
 def test_a_lost_process_ends_all_and_nothing_is_left_but_a_whole_checkpoint(tmp_path, rank, number):
     file = tmp_path / "kept" / "checkpoint.npz"
-    started = pair("--steps", "1000000", "--lost-after", "9", "--every", "3", "--checkpoint", str(file.parent))
+    started = pair("--epochs", "1000000", *batch(), "--checkpoint", str(file.parent))
     end = time.monotonic() + LONG
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.05)
@@ -182,5 +181,5 @@ def test_the_files_for_slurm_and_kubernetes_start_the_command_as_it_is(monkeypat
     script = (ROOT / "docs" / "cluster" / "train.sbatch").read_text(encoding="utf-8")
     words = script.replace("\\\n", " ").split("helpers train", 1)[1].split()
     for arguments in (container["args"], words):  # every other argument is known
-        refused = processes.run_command([*TRAIN, *arguments, "--steps=none"], LONG, processes.environment())
+        refused = processes.run_command([*TRAIN, *arguments, "--epochs=none"], LONG, processes.environment())
         assert "'none' is not a whole number" in refused.stderr

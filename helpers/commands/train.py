@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import re
 import socket
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from helpers.compute.data import Dataset
 
 SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weights, and agree on the order of images
+LOST_AFTER = 10  # seconds: a process that is silent for so long counts as lost
 # By the variable with the rank: the launcher, its variables with the world size and with the rank on one machine. JAX
 # finds SLURM and Open MPI 4 itself, but then its coordinator listens on all addresses.
 LAUNCHERS = {
@@ -43,16 +43,10 @@ LAUNCHERS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    parser.add_argument("--steps", type=_positive, help="how many steps in all (default: one epoch)")
-    parser.add_argument("--epochs", type=_positive, help="how many epochs, instead of --steps")
+    parser.add_argument("--epochs", type=_positive, default=1, help="how often every image is shown (1)")
     parser.add_argument("--batch", type=_positive, default=128, help="images a step, of all processes together (128)")
-    parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="go on from its checkpoint; keep one there")
-    parser.add_argument("--every", type=_positive, default=100, help="steps from one checkpoint to the next (100)")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write the result as JSON (rank 0 does)")
+    parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="go on from its last epoch; keep each")
     parser.add_argument("--wait", type=int, default=60, help="seconds to wait for the others (60)")
-    parser.add_argument(
-        "--lost-after", type=int, default=10, help="silent seconds after which a process counts as lost (10)"
-    )
 
 
 def _positive(text: str) -> int:
@@ -71,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if member.rank:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
-        join(member, args.wait, args.lost_after)
+        join(member, args.wait)
         _train(args, member)
         sys.modules["jax"].distributed.shutdown()  # leave together: whoever goes first is a lost peer for the others
         return 0
@@ -138,13 +132,12 @@ def _coordinator(size: int) -> str:
     )
 
 
-def join(member: Member, wait: int, lost_after: int) -> None:
+def join(member: Member, wait: int) -> None:
     """Connect this process with the others; afterwards `jax.devices()` are those of all.
 
     Args:
         member: which process this is.
         wait: seconds until all have to be there; then JAX aborts this process.
-        lost_after: after so many silent seconds a process counts as lost.
     """
     import jax
     from jax._src import xla_bridge
@@ -157,8 +150,8 @@ def join(member: Member, wait: int, lost_after: int) -> None:
         "local_device_ids": None if chosen or member.local_rank is None else [member.local_rank],
         "coordinator_bind_address": f"{bind}:{port}",
         "initialization_timeout": wait,
-        "heartbeat_timeout_seconds": lost_after,
-        "shutdown_timeout_seconds": lost_after,
+        "heartbeat_timeout_seconds": LOST_AFTER,
+        "shutdown_timeout_seconds": LOST_AFTER,
         "cluster_detection_method": "deactivate",  # the launcher's variables are read here
     }
     if member.rank == 0:
@@ -191,39 +184,31 @@ def _train(args: argparse.Namespace, member: Member) -> None:
     sys.modules.update(dict.fromkeys(("sklearn", "matplotlib")))  # Keras would import both for 3 s, and use neither
     device = training.start()
     training.seed(SEED)
-    steps_an_epoch, share = len(dataset.x_train) // args.batch, args.batch // member.size
-    steps = args.steps or (args.epochs or 1) * steps_an_epoch
+    steps, share = len(dataset.x_train) // args.batch, args.batch // member.size
     model = _model(args.batch, dataset)
     file = args.checkpoint / "checkpoint.npz" if args.checkpoint else None
     losses = _resume(file, model, member)
-    begin, seconds = len(losses), []
+    begin, seconds = len(losses) // steps, []
     print(f"{member.size} process{'es' * (member.size > 1)}, launcher: {member.launcher}; Keras on {device}")
-    print(f"Steps {begin} to {steps} of {args.batch} images, {share} of them here.")
-    for step in range(begin, steps):
-        epoch, number = divmod(step, steps_an_epoch)
+    print(f"Epochs {begin} to {args.epochs}, each {steps} steps of {args.batch} images, {share} of them here.")
+    for epoch in range(begin, args.epochs):
         order = np.random.default_rng([SEED, epoch]).permutation(len(dataset.x_train))
-        mine = order[number * args.batch + member.rank * share :][:share]
-        start = time.perf_counter()
-        images, labels = dataset.x_train[mine].reshape(share, -1), dataset.y_train[mine]
-        losses.append(float(model.train_on_batch(images, labels)[0]))
-        seconds.append(time.perf_counter() - start)
-        if file and not member.rank and ((step + 1) % args.every == 0 or step + 1 == steps):
+        for step in range(steps):
+            mine = order[step * args.batch + member.rank * share :][:share]
+            start = time.perf_counter()
+            images, labels = dataset.x_train[mine].reshape(share, -1), dataset.y_train[mine]
+            losses.append(float(model.train_on_batch(images, labels)[0]))
+            seconds.append(time.perf_counter() - start)
+        if file and not member.rank:
             file.parent.mkdir(parents=True, exist_ok=True)
             checkpoint.save(file, model, losses)
-        if (step + 1) % max(1, steps // 10) == 0:
-            print(f"step {step + 1:>5} of {steps}: loss {losses[-1]:.4f}", flush=True)
+        print(f"epoch {epoch + 1} of {args.epochs}: loss {np.mean(losses[-steps:]):.4f}", flush=True)
     unseen = slice(member.rank, None, member.size)
     images = dataset.x_test[unseen].reshape(-1, 784)
     accuracy = float(model.test_on_batch(images, dataset.y_test[unseen], return_dict=True)["accuracy"])
     median = statistics.median(seconds[1:] or seconds or [0.0])  # the first step compiles
     print(f"Last loss {losses[-1]:.6f}; {100 * accuracy:.2f} % of unseen images right.")
     print(f"A step takes {1e3 * median:.1f} ms here (median; the first one is left out).")
-    if args.save and not member.rank:
-        result = {**member._asdict(), "device": device, "dataset": dataset.name, "batch": args.batch}
-        result |= {"steps": len(losses), "resumed_at": begin, "losses": losses}
-        result |= {"accuracy": accuracy, "seconds_a_step": median}
-        args.save.parent.mkdir(parents=True, exist_ok=True)
-        args.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _model(batch: int, dataset: Dataset) -> keras.Model:
