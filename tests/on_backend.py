@@ -5,6 +5,7 @@
 The last line written is JSON: what each part saw. The parts only look; the tests judge what `seen` returns.
 """
 
+import faulthandler
 import functools
 import gc
 import json
@@ -86,8 +87,8 @@ def after(step, do):
 
 
 def started():
-    """The device, twice; and what `start` left behind."""
-    seen = {"devices": [training.start(), training.start()]}
+    """The device, twice; whether interrupts have a stack; and what another backend is told."""
+    seen = {"devices": [training.start(), training.start()], "stack": faulthandler.is_enabled()}
     other = {"tensorflow": "jax", "jax": "tensorflow"}[os.environ["KERAS_BACKEND"]]
     os.environ["KERAS_BACKEND"], kept = other, os.environ["KERAS_BACKEND"]
     seen["another backend"] = error_of(training.start)
@@ -161,37 +162,6 @@ def seeded():
             "tensorflow": "tensorflow" in sys.modules}  # fmt: skip
 
 
-def interrupted():
-    """Ctrl-C while a network trains: between two steps, and after an error."""
-    x, y = small_data()
-    model = small()
-
-    def press():
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def fail():
-        raise ValueError("a layer broke")
-
-    def fit(title, do, epochs=3):
-        shown, before = training.progress(title), flat(model)
-
-        def train():
-            with training.interruptible(model):
-                model.fit(x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=[after(5, do), shown])
-
-        error, _ = error_of(train)
-        learned = float(np.abs(flat(model) - before).max())
-        restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        return {"error": error, "epochs": shown.epochs, "learned": learned, "restored": restored}
-
-    return {
-        "none": fit("none", lambda: None),
-        "one": fit("one", press),
-        "failed": fit("failed", fail),
-        "press in the end": error_of(press)[0],
-    }
-
-
 def budgeted():
     """Trainings whose steps take a second each, 10 in an epoch, by a clock that only they move."""
     x, y = small_data()
@@ -215,6 +185,9 @@ def budgeted():
         return {"epochs": shown.epochs, "an epoch": shown.epoch_seconds, "seconds": shown.seconds, "lines": lines,
                 "in history": len(history["loss"]), "learned": float(np.abs(flat(model) - before).max())}  # fmt: skip
 
+    def fail():
+        raise ValueError("a layer broke")
+
     try:
         return {
             "no limit": fit("no limit", float("inf")),
@@ -222,6 +195,8 @@ def budgeted():
             "three": fit("three", 35.0),
             "a half": fit("a half", 4.5),
             "by you": fit("by you", 35.0, do=lambda: os.kill(os.getpid(), signal.SIGINT)),
+            "error": error_of(fit, "fails", 35.0, do=fail),
+            "after an error": error_of(os.kill, os.getpid(), signal.SIGINT)[0],
         }
     finally:
         training.time = real
@@ -298,7 +273,7 @@ def layers_alone():
     return {"same": same}
 
 
-PARTS = (started, graphs, loaded, piped, seeded, interrupted, budgeted, networks, forms, layers_alone)
+PARTS = (started, graphs, loaded, piped, seeded, budgeted, networks, forms, layers_alone)
 
 if __name__ == "__main__":
     print(json.dumps({part.__name__: part() for part in PARTS}))
