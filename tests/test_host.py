@@ -66,15 +66,6 @@ def test_the_address_is_that_of_the_project_s_file(tmp_path):
     assert host.addresses(named) == {"Repository": "https://github.com/some-one/gpu.course"}
 
 
-@pytest.mark.parametrize(
-    ("repository", "place"), [("https://github.com/some-one/gpu.course", "some-one/gpu.course"), ("", "")]
-)
-def test_binder_is_linked_where_the_course_is_published(monkeypatch, repository, place):
-    monkeypatch.setattr(host, "addresses", lambda: {"Repository": repository})
-    assert host.binder_link().startswith(f"https://mybinder.org/v2/gh/{place}/HEAD?" if place else "")
-    assert bool(host.binder_link()) == bool(place)
-
-
 @pytest.fixture
 def cgroup(tmp_path, monkeypatch):
     """Be in the cgroup /pod/box, whose tree of files this writes."""
