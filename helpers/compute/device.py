@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 # The frameworks that the workshop knows; `helpers.compute.frameworks` asks them.
 TITLES = {
@@ -40,6 +41,8 @@ class Device:
     integrated: bool = False  # a GPU inside the processor, as far as the framework tells
     chosen: bool = False  # by a variable of the user's: PYOPENCL_CTX
     computes: str = ""  # "right", "wrong: REASON" or "failed: REASON", by a small product; empty if it was not tried
+    # In the process that listed it: returns what multiplies two float32 matrices there (`compute.products`).
+    prepare: Callable | None = field(default=None, compare=False, repr=False)
 
     @property
     def verdict(self) -> str:

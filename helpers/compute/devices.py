@@ -67,14 +67,14 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     found, *verdicts = _parts(done.stdout[0]) or [{}]
     late = bool(done.failures[0]) and done.seconds > timeout
     ended = f"no answer within {timeout:.3g} s" if late else done.failures[0].partition("; it was in line")[0]
-    last = _last_line(done.stderr[0])
-    ended += f"; its last words: {last}" if last else ""
+    words = [line for line in done.stderr[0].splitlines() if re.search(r"\w{3}", line)]  # no bare punctuation
+    ended += f"; its last words: {_without_prefix(words[-1])[:300]}" if words else ""
     if "error" in found:
         return Answer(framework, "failed", message=found["error"])
     if not found:  # the process ended, or was ended, before it could answer
         return Answer(framework, "timed out" if late else "failed", message=ended)
     hints = [line for line in done.stderr[0].splitlines() if _HINTS.search(line)]
-    message = found["message"] or (_LOG_PREFIX.sub("", hints[-1]).strip() if hints else "")
+    message = found["message"] or (_without_prefix(hints[-1]) if hints else "")
     devices = [Device(**device) for device in found["devices"]]
     if len(verdicts) < len(devices):  # it ended while the next of them computed; those after that one were not tried
         verdicts.append(f"failed: {'timed out, ' if late else ''}{ended}")
@@ -152,10 +152,9 @@ def not_installed(module: str, title: str = "", extra: str = "") -> str:
     return f"{title} is not installed here; to have it: {get}"
 
 
-def _last_line(text: str) -> str:
-    """The last line that means something: no log line, no bare punctuation, at most 300 characters."""
-    lines = [line.strip() for line in text.splitlines() if re.search(r"\w{3}", line) and not _LOG_PREFIX.match(line)]
-    return ([line for line in lines if not line.startswith("WARNING: All log messages")] or [""])[-1][:300]
+def _without_prefix(line: str) -> str:
+    """A line of a framework's log without its letter, time and place in the source."""
+    return _LOG_PREFIX.sub("", line).strip()
 
 
 # ------------------------------------------------------------------------------------------- showing and choosing

@@ -1,7 +1,7 @@
 """The frameworks that the workshop knows, and how each is asked for its devices; `helpers.compute.devices` asks.
 
-To add one, write a function that imports it and returns its version, its devices and a remark, one that multiplies on a
-device (`compute.products`), and name both in FRAMEWORKS. They run in a subprocess (`answer`).
+To add one, write a function that imports it and returns its version, its devices and a remark, and name it in
+FRAMEWORKS. Each device brings what multiplies on it (`compute.products`). All of it runs in a subprocess (`answer`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.compute import products
@@ -20,34 +21,25 @@ from helpers.compute.host import cpu_name, tidy
 if TYPE_CHECKING:
     import pyopencl as cl
 
-    from helpers.compute.products import Multiply
-
 # --------------------------------------------------------------------------------------- OpenCL, device by device
 
 
-def opencl_platforms() -> list[cl.Platform]:
-    """Return the OpenCL platforms, an empty list where the loader finds none."""
+def opencl_platforms() -> list[tuple[cl.Platform, list[cl.Device]]]:
+    """Return each OpenCL platform with its devices; an empty list where the loader finds no platform."""
     import pyopencl as cl
 
     try:
-        return cl.get_platforms()
+        platforms = cl.get_platforms()
     except cl.Error:  # PLATFORM_NOT_FOUND_KHR: the loader found no ICD
         return []
+    # rusticl hides its devices until RUSTICL_ENABLE is set.
+    return [(platform, _try(platform.get_devices) or []) for platform in platforms]
 
 
 def opencl_devices() -> dict[str, cl.Device]:
     """Return the OpenCL devices of all platforms by their place, "platform:device"."""
-    found = {}
-    for number, platform in enumerate(opencl_platforms()):
-        there = _try(platform.get_devices) or []  # rusticl hides its devices until RUSTICL_ENABLE is set
-        found |= {f"{number}:{place}": device for place, device in enumerate(there)}
-    return found
-
-
-def opencl_verdict(device: cl.Device) -> str:
-    """Let a PyOpenCL device multiply, in this process: "right", "wrong: REASON" or "failed: REASON"."""
-    size = products.FEW if describe_opencl(device).kind == "simulator" else products.SIZE
-    return products.verdict(lambda: products.by_opencl(device), size)
+    numbered = enumerate(opencl_platforms())
+    return {f"{number}:{place}": device for number, (_, there) in numbered for place, device in enumerate(there)}
 
 
 def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
@@ -76,6 +68,7 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
         compute_units=_try(lambda: int(device.max_compute_units)),
         pci=_opencl_pci(device) if kind == "gpu" else "",
         integrated=kind == "gpu" and bool(_try(lambda: device.host_unified_memory)),
+        prepare=partial(products.by_opencl, device),
     )
 
 
@@ -107,13 +100,12 @@ def _ask_opencl() -> Answered:
 
     named = bool(os.environ.get("PYOPENCL_CTX"))
     chosen = (_try(lambda: cl.choose_devices(interactive=False)) if named else None) or []
-    found, platforms = opencl_devices(), opencl_platforms()
-    devices = [replace(describe_opencl(device, place), chosen=device in chosen) for place, device in found.items()]
-    notes = [
-        f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device"
-        for number, platform in enumerate(platforms)
-        if f"{number}:0" not in found
-    ]
+    platforms, devices, notes = opencl_platforms(), [], []
+    for number, (platform, there) in enumerate(platforms):
+        described = [describe_opencl(device, f"{number}:{place}") for place, device in enumerate(there)]
+        devices += [replace(one, chosen=device in chosen) for one, device in zip(described, there, strict=True)]
+        if not there:
+            notes.append(f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device")
     if not platforms:
         folder = os.environ.get("OCL_ICD_VENDORS")
         where = f"OCL_ICD_VENDORS is set to {folder}" if folder else "no driver is registered"
@@ -134,7 +126,8 @@ def _ask_tensorflow() -> Answered:
         if kind == "gpu" and sys.platform == "darwin":
             name, made_by = f"{cpu_name()} GPU", "Apple"
         identifier = "/" + device.name.removeprefix("/physical_device:")
-        devices.append(Device("tensorflow", identifier, name, kind, made_by, integrated=looks_integrated(name)))
+        here = {"integrated": looks_integrated(name), "prepare": partial(products.by_tensorflow, identifier)}
+        devices.append(Device("tensorflow", identifier, name, kind, made_by, **here))
     return tf.__version__, devices, ""
 
 
@@ -150,10 +143,12 @@ def _ask_jax() -> Answered:
         name = cpu_name() if kind == "cpu" else tidy(str(device.device_kind))
         made_by = vendors.get(label.split(":")[0].lower(), "")
         memory = None if kind == "cpu" else _try(lambda d=device: int(d.memory_stats()["bytes_limit"]))
-        devices.append(Device("jax", label, name, kind, made_by, "", memory, integrated=looks_integrated(name)))
+        here = {"integrated": looks_integrated(name), "prepare": partial(products.by_jax, device)}
+        devices.append(Device("jax", label, name, kind, made_by, "", memory, **here))
     if devices and devices[0].kind != "cpu":
-        processors = _try(lambda: jax.local_devices(backend="cpu")) or []
-        devices += [Device("jax", f"cpu:{device.id}", cpu_name(), "cpu") for device in processors]
+        for device in _try(lambda: jax.local_devices(backend="cpu")) or []:
+            prepare = partial(products.by_jax, device)
+            devices.append(Device("jax", f"cpu:{device.id}", cpu_name(), "cpu", prepare=prepare))
     return jax.__version__, devices, ""
 
 
@@ -168,7 +163,7 @@ def _ask_torch() -> Answered:
         devices += [_torch_gpu(torch.xpu, "xpu", n, "Intel") for n in range(torch.xpu.device_count())]
     if torch.backends.mps.is_available():
         devices.append(Device("torch", "mps", f"{cpu_name()} GPU", "gpu", vendor="Apple"))
-    return torch.__version__, devices, ""
+    return torch.__version__, [replace(one, prepare=partial(products.by_torch, one.identifier)) for one in devices], ""
 
 
 def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
@@ -201,7 +196,8 @@ def _ask_onnxruntime() -> Answered:
     for name in ort.get_available_providers():
         if name in PROVIDERS:  # Azure's, which is in every package, is no device here
             hardware, kind = PROVIDERS[name]
-            devices.append(Device("onnxruntime", name, cpu_name() if kind == "cpu" else hardware, kind))
+            called, prepare = cpu_name() if kind == "cpu" else hardware, partial(products.by_onnxruntime, name)
+            devices.append(Device("onnxruntime", name, called, kind, prepare=prepare))
     return ort.__version__, devices, ""
 
 
@@ -214,19 +210,6 @@ def _ask_webgpu() -> Answered:
     return wgpu.__version__, devices, "" if devices else webgpu.missing()
 
 
-# ---------------------------------------------------------------------------- each multiplies on one of its devices
-
-
-def _by_opencl(identifier: str) -> Multiply:
-    return products.by_opencl(opencl_devices()[identifier])
-
-
-def _by_webgpu(identifier: str) -> Multiply:
-    from helpers.compute import webgpu
-
-    return webgpu.multiplier(webgpu.adapters()[int(identifier)])
-
-
 class Framework(NamedTuple):
     """A framework that the workshop knows."""
 
@@ -234,17 +217,16 @@ class Framework(NamedTuple):
     module: str  # what to import
     install: str  # how to get it
     ask: Callable[[], Answered]
-    multiply: Callable[[str], Multiply]  # from a device's identifier to what multiplies on it
 
 
 _BY_LAB = "python3 workshop.py lab installs it"
-_ASKED = {  # for each framework the module, how to get it, who asks it, and who multiplies on one of its devices
-    "opencl": ("pyopencl", _BY_LAB, _ask_opencl, _by_opencl),
-    "tensorflow": ("tensorflow", _BY_LAB, _ask_tensorflow, products.by_tensorflow),
-    "jax": ("jax", _BY_LAB, _ask_jax, products.by_jax),
-    "torch": ("torch", "optional: python3 workshop.py lab --with torch", _ask_torch, products.by_torch),
-    "onnxruntime": ("onnxruntime", _BY_LAB, _ask_onnxruntime, products.by_onnxruntime),
-    "webgpu": ("wgpu", _BY_LAB, _ask_webgpu, _by_webgpu),
+_ASKED = {  # for each framework the module, how to get it, and who asks it
+    "opencl": ("pyopencl", _BY_LAB, _ask_opencl),
+    "tensorflow": ("tensorflow", _BY_LAB, _ask_tensorflow),
+    "jax": ("jax", _BY_LAB, _ask_jax),
+    "torch": ("torch", "optional: python3 workshop.py lab --with torch", _ask_torch),
+    "onnxruntime": ("onnxruntime", _BY_LAB, _ask_onnxruntime),
+    "webgpu": ("wgpu", _BY_LAB, _ask_webgpu),
 }
 FRAMEWORKS = {name: Framework(title, *_ASKED[name]) for name, title in TITLES.items()}
 MARK = "\x1e"  # ASCII's record separator: no framework writes it
@@ -258,10 +240,10 @@ def verdict(device: Device) -> str:
     """Let a device multiply, in this process: "right", "wrong: REASON" or "failed: REASON".
 
     Args:
-        device: of one of FRAMEWORKS, as it was listed in this process.
+        device: as it was listed in this process.
     """
     size = products.FEW if device.kind == "simulator" else products.SIZE
-    return products.verdict(lambda: FRAMEWORKS[device.framework].multiply(device.identifier), size)
+    return products.verdict(device.prepare, size)
 
 
 def answer(framework: str) -> None:
@@ -283,6 +265,7 @@ def answer(framework: str) -> None:
     except Exception as error:
         tell({"error": f"{type(error).__name__}: {products.in_one_line(error)}"})
         return
-    tell({"version": str(version), "devices": [asdict(device) for device in devices], "message": message})
+    described = [asdict(replace(device, prepare=None)) for device in devices]
+    tell({"version": str(version), "devices": described, "message": message})
     for device in devices:
         tell(verdict(device))

@@ -60,7 +60,7 @@ def pick_device() -> cl.Device:
 @functools.cache
 def problem(device: cl.Device) -> str:
     """Return how a device failed when this process first let it multiply; empty if it computed right."""
-    verdict = frameworks.opencl_verdict(device)
+    verdict = frameworks.verdict(frameworks.describe_opencl(device))
     return "" if verdict == products.RIGHT else verdict
 
 
@@ -70,7 +70,7 @@ def _candidates() -> list[cl.Device]:
 
     if os.environ.get("PYOPENCL_CTX"):
         try:
-            return cl.create_some_context(interactive=False).devices
+            return cl.choose_devices(interactive=False)
         except (cl.Error, RuntimeError, ValueError, IndexError) as error:
             raise WorkshopError(
                 f"PYOPENCL_CTX={os.environ['PYOPENCL_CTX']} names no device here.",

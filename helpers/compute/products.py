@@ -17,6 +17,7 @@ from helpers.compute.device import RIGHT
 from helpers.compute.quiet import caught_stderr
 
 if TYPE_CHECKING:
+    import jax
     import numpy as np
     import pyopencl as cl
 
@@ -160,12 +161,9 @@ def by_tensorflow(identifier: str) -> Multiply:
     return multiply
 
 
-def by_jax(identifier: str) -> Multiply:
-    """Multiply on a device of JAX, such as "cuda:0"."""
+def by_jax(there: jax.Device) -> Multiply:
+    """Multiply on a device of JAX."""
     import jax
-
-    platform, number = identifier.split(":")
-    there = next(device for device in jax.local_devices(backend=platform) if device.id == int(number))
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return jax.numpy.matmul(jax.device_put(a, there), jax.device_put(b, there))

@@ -88,6 +88,7 @@ def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
         vendor="" if software else VENDORS.get(info.get("vendor_id"), info["vendor"]),
         version=f"{through}, {info['description']}" if info["description"] else through,
         integrated=_type(adapter) == "IntegratedGPU",
+        prepare=functools.partial(multiplier, adapter),
     )
 
 
