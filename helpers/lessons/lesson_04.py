@@ -5,18 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # --------------------------------------------------------------------------------------------- one layer in NumPy
 
@@ -179,11 +173,6 @@ def check_seconds_to(learner: Callable[..., float | None]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
-def _title(drawn: Figure, text: str) -> None:
-    """Put the message over the whole figure, in as many lines as it needs; 11 letters of size 11 fill an inch."""
-    drawn.suptitle(textwrap.fill(text, int(drawn.get_figwidth() * 11)), fontsize=11, x=0.01, ha="left")
-
-
 def slope(loss_with: Callable[[float], float], before: float, after: float, gradient: float, parameter: str) -> None:
     """Draw a loss against one parameter, its slope at one value, and the step against it.
 
@@ -198,14 +187,13 @@ def slope(loss_with: Callable[[float], float], before: float, after: float, grad
     values = np.linspace(before - 2 * reach, before + reach, 25)
     here, near = loss_with(before), np.array([-1.2, 1.2])
     title = "A gradient is a slope of the loss; a step goes against it"
-    with figure(6.0, 3.4) as (drawn, axes):
+    with figure(6.0, 3.4, title) as (drawn, axes):
         axes.plot(values, [loss_with(float(value)) for value in values], color=BLUE, label="loss")
         axes.plot(before + near, here + gradient * near, color=ORANGE, ls="--", lw=2.5, label=f"slope: {gradient:.3f}")
         axes.plot([before], [here], color="black", marker="o", ls="", label="before the step")
         axes.plot([after], [loss_with(after)], color=GREEN, marker="s", ms=7, ls="", label="after the step")
         axes.set(xlabel=parameter, ylabel="loss")
         axes.legend()
-        _title(drawn, title)
     words = f"the loss against the {parameter}; slope {gradient:.3f} at {before}, step to {after:.2f}"
     show(drawn, f"{title}: {words}.")
 
@@ -220,7 +208,7 @@ def curves(history: dict[str, list[float]], title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     looks = {"": (ORANGE, "o", "training images"), "val_": (BLUE, "s", "validation images")}
-    with figure(7.5, 3.4, ncols=2) as (drawn, axes):
+    with figure(7.5, 3.4, title, ncols=2) as (drawn, axes):
         for one, name, ylabel, factor in zip(
             axes, ("accuracy", "loss"), ("accuracy (%)", "loss"), (100, 1), strict=True
         ):
@@ -230,7 +218,6 @@ def curves(history: dict[str, list[float]], title: str) -> None:
             one.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(values) + 0.5))
             one.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0].legend(loc="lower right")
-        _title(drawn, title)
     show(drawn, f"{title}: accuracy and loss by epoch, on training images and on validation images.")
 
 
@@ -241,7 +228,7 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
         sizes: of the layers, inputs first.
         title: the message of the figure.
     """
-    with figure(5.2, 2.1) as (drawn, axes):
+    with figure(5.2, 2.1, title) as (drawn, axes):
         axes.axis("off")
         columns = [np.linspace(1, -1, min(size, 5)) for size in sizes]
         for x, (left, right) in enumerate(itertools.pairwise(columns)):
@@ -254,7 +241,6 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
             name = "pixels" if x == 0 else "probabilities" if x == len(sizes) - 1 else "values"
             axes.text(x, -1.4, f"{size} {name}", ha="center", fontsize=10)
         axes.set(xlim=(-0.4, len(sizes) - 0.6), ylim=(-1.5, 1.15))
-        _title(drawn, title)
     show(drawn, f"{title}: {' -> '.join(map(str, sizes))} values, every value of a layer joined to all of the next.")
 
 
@@ -266,7 +252,8 @@ def draw_training(losses: Sequence[float], w: np.ndarray, right: float) -> None:
         w: weights of shape (784, 10).
         right: share of the images that the layer then knows.
     """
-    with figure(7.0, 2.6) as (drawn, axes):
+    title = f"Your layer: the loss falls, {right:.0%} are right. Its weights: red speaks for a digit, blue against it"
+    with figure(7.0, 2.6, title) as (drawn, axes):
         axes.remove()
         grid = drawn.add_gridspec(2, 8, width_ratios=(3, 0.1, *[1] * 5, 0.05))
         curve, most = drawn.add_subplot(grid[:, 0]), np.abs(w).max()
@@ -277,10 +264,6 @@ def draw_training(losses: Sequence[float], w: np.ndarray, right: float) -> None:
             panel.imshow(weights.reshape(28, 28), cmap="RdBu_r", vmin=-most, vmax=most)
             panel.set_title(str(digit), fontsize=9, loc="center")
             panel.axis("off")
-        title = (
-            f"Your layer: the loss falls, {right:.0%} are right. Its weights: red speaks for a digit, blue against it"
-        )
-        _title(drawn, title)
     said = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
     show(drawn, f"{title}: the loss before each of {len(losses)} steps, {said}, and the weights of each digit.")
 
@@ -295,12 +278,11 @@ def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
     """
     best = int(np.argmax(chosen_by))
     x, y = 100 * np.asarray(chosen_by), 100 * np.asarray(others)
-    with figure(6.0, 3.2) as (drawn, axes):
+    with figure(6.0, 3.2, title) as (drawn, axes):
         axes.plot(x, y, ".", color=GREY, ms=3, label="1,000 guessers")
         axes.plot(x[best], y[best], "o", color=ORANGE, ms=9, label="the chosen one")
         axes.set(xlabel="right of the 100 images that chose (%)", ylabel="right of other images (%)", ylim=(0, 25))
         axes.legend(loc="upper left")
-        _title(drawn, title)
     show(drawn, f"{title} The chosen one: {x[best]:.0f} % of the images that chose it, {y[best]:.1f} % of others.")
 
 
@@ -313,7 +295,7 @@ def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
     """
     (before, one), (after, other) = accuracies.items()
     rows = range(len(one))
-    with figure(7.5, 0.42 * len(one) + 1.7) as (drawn, axes):
+    with figure(7.5, 0.42 * len(one) + 1.7, title) as (drawn, axes):
         for row, seed in enumerate(one):
             ends = [100 * one[seed], 100 * other[seed]]
             axes.plot(ends, [row, row], color=GREY, lw=1.5, zorder=1)
@@ -326,7 +308,6 @@ def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
         axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points",
                  ylim=(len(one) - 0.5, -0.5))  # fmt: skip
         drawn.legend(loc="outside lower center", ncols=2)
-        _title(drawn, title)
     words = "; ".join(f"seed {seed}: {100 * one[seed]:.2f} % and {100 * other[seed]:.2f} %" for seed in one)
     show(drawn, f"{title}. {before} and {after}: {words}.")
 

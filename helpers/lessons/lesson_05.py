@@ -156,7 +156,7 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     size = f"{image.shape[0]} x {image.shape[1]} pixels"
     titles = (size, "the nine in the box", "times the filter", "are nine products")
     title = f"At row {y}, column {x}: nine pixels times nine weights, added up: {(pixels * weights).sum():.2f}"
-    with figure(7.5, 2.5, ncols=4) as (drawn, axes):
+    with figure(7.5, 2.5, title, ncols=4) as (drawn, axes):
         for one, picture, above in zip(axes, pictures, titles, strict=True):
             _picture(one, picture, above)
             if picture.shape == (3, 3):
@@ -165,7 +165,6 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
                     colour = "white" if dark else "black"
                     one.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=colour)
         axes[0].add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. Four pictures: {', '.join(titles)}.")
 
 
@@ -193,10 +192,10 @@ def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, co
     """
     rows = -(-len(images) // columns)
     size = min(7.5 / columns, 2.6)
-    with figure(size * columns, (size + 0.2) * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
+    width, height = size * columns, (size + 0.2) * rows + 0.4
+    with figure(width, height, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
         for one, image, above in zip(axes.flat, images, titles, strict=False):
             _picture(one, image, above)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}: {len(images)} pictures.")
 
 
@@ -207,14 +206,13 @@ def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> Non
         found: for each network the percentages without a move, moved by one pixel, by two, and so on.
         title: the message of the figure.
     """
-    with figure(7.5, 3.2) as (drawn, axes):
+    with figure(7.5, 3.2, title) as (drawn, axes):
         for (name, percents), marker in zip(found.items(), "os^", strict=False):
             colour = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
             axes.plot(range(len(percents)), percents, color=colour, marker=marker, label=name)
             axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
         axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))
         axes.legend(loc="lower left")
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     words = "; ".join(f"{name}: {', '.join(f'{one:.0f}' for one in percents)}" for name, percents in found.items())
     show(drawn, f"{title}. Percent of unseen images that are right, moved by 0, 1, 2 and more pixels: {words}.")
 

@@ -182,8 +182,8 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
         answers: for each way probabilities (n, 10).
         labels: of shape (n,).
     """
-    words = []
-    with figure(7.5, 2.9, ncols=len(inputs)) as (drawn, axes):
+    words, title = [], f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
+    with figure(7.5, 2.9, title, ncols=len(inputs)) as (drawn, axes):
         for panel, (name, images) in zip(axes, inputs.items(), strict=True):
             of, right = answers[name], float((answers[name].argmax(1) == labels).mean())
             panel.imshow(images[0, ..., 0], cmap="gray_r", vmin=0, vmax=255)
@@ -193,8 +193,6 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
             words.append(f"{name}: {said}; of {len(labels)} images {right:.1%} right")
-        title = f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(words)}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -32,13 +33,22 @@ STYLE = {
 
 
 @contextmanager
-def figure(width: float = 7.5, height: float = 3.5, **subplots: object) -> Iterator[tuple[Figure, Axes]]:
-    """Yield a figure in the workshop's style, and its axes; sizes in inches."""
+def figure(width: float, height: float, title: str = "", **subplots: object) -> Iterator[tuple[Figure, Axes]]:
+    """Yield a figure in the workshop's style, and its axes.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        title: the message over all of the axes, in as many lines as it needs.
+        subplots: what matplotlib's `Figure.subplots` takes.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         drawn = Figure(figsize=(width, height))
+        if title:  # 11 letters of size 11 fill an inch
+            drawn.suptitle(textwrap.fill(title, int(11 * width)), fontsize=11, x=0.01, ha="left")
         yield drawn, drawn.subplots(**subplots)
 
 
@@ -63,13 +73,12 @@ def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10
         columns: images in a row.
     """
     rows = -(-len(images) // columns)
-    with figure(7.5, 0.9 * rows + 0.4, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
+    with figure(7.5, 0.9 * rows + 0.4, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
         for panel in axes.flat:
             panel.axis("off")
         for panel, image, label in zip(axes.flat, images, labels, strict=False):
             panel.imshow(image, cmap="gray_r", vmin=0, vmax=255)
             panel.set_title(str(label), fontsize=10, loc="center")
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
 
 
@@ -102,7 +111,7 @@ def speeds(
         return f"{float(f'{value:.3g}'):,g}"
 
     height = 1.4 + sum(0.2 + 0.2 * len(name.splitlines()) for name in ways)
-    with figure(7.5, height) as (drawn, axes):
+    with figure(7.5, height, title) as (drawn, axes):
         for place, (name, (low, middle, high)) in enumerate(ways.items()):
             axes.barh(place, middle, height=0.65, color=colours.get(name, BLUE))
             axes.plot([low, high], [place, place], color="black", lw=1.5, marker="|", ms=8)
@@ -118,7 +127,6 @@ def speeds(
         axes.set_yticklabels(list(ways), fontsize=9)
         axes.set_xlim(0, 1.18 * max(values))
         axes.grid(axis="y", visible=False)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
         drawn.supxlabel(marks, fontsize=9, x=0.99, ha="right")
     return drawn, f"{title}. {xlabel}: {'; '.join(words)}."
 
@@ -163,10 +171,8 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
     looks = dict(zip(kinds, ((BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PINK, "xx")), strict=False))
     devices = sorted({device for spans in runs.values() for device, *_ in spans})
     words, lengths = [], []
-    with figure(7.5, (0.42 * len(devices) + 0.45) * len(runs) + 0.9, nrows=len(runs), sharex=True, squeeze=False) as (
-        drawn,
-        axes,
-    ):
+    height = (0.42 * len(devices) + 0.45) * len(runs) + 0.9
+    with figure(7.5, height, title, nrows=len(runs), sharex=True, squeeze=False) as (drawn, axes):
         for panel, (name, spans) in zip(axes[:, 0], runs.items(), strict=True):
             origin = min(begin for _, _, begin, _ in spans)
             length = max(until for *_, until in spans) - origin
@@ -188,10 +194,6 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
             panel.grid(axis="y", visible=False)
         axes[-1, 0].set(xlabel="time since the first piece of work (ms)")
         axes[-1, 0].set_xlim(0, 1.16e3 * max(lengths))
-        handles = [
-            Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=what)
-            for what, (colour, hatch) in looks.items()
-        ]
+        handles = [Patch(fc=colour, hatch=hatch, ec="white", label=what) for what, (colour, hatch) in looks.items()]
         drawn.legend(handles=handles, loc="outside lower center", ncols=len(kinds))
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. {'; '.join(words)}.")
