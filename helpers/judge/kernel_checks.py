@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -183,7 +183,7 @@ def _judge_trace(kernel: opencl.Kernel, given: list[np.ndarray], reference: Call
     """
     out = np.zeros_like(reference(*given))
     items = math.ceil(n / group) * group
-    launch = describe_launch(n, [items], [group])
+    launch = describe_launch({"n": n}, [items], [group])
     traced = record(kernel, launch, items, group, [*given, out, np.int32(n)])
     if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
         expect_writes(traced, launch, kernel)
@@ -244,7 +244,7 @@ def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: 
     """Run on n elements, several times and with two fills, and judge every output."""
     expected = np.asarray(reference(*given.values()))
     fills = (*FILLS, FILLS[0], FILLS[0])
-    runs = [run_guarded(kernel, given, n, n, n, LOCAL_SIZE, fill) for fill in fills]
+    runs = [run_guarded(kernel, given, {"n": n}, n, n, LOCAL_SIZE, fill) for fill in fills]
     unwritten = find_unwritten(runs[0], runs[1])
     outputs = [bits.view(expected.dtype) for bits in runs]
     floats = np.issubdtype(expected.dtype, np.floating)
@@ -309,34 +309,40 @@ class Guarded:
 
 
 def run_guarded(
-    kernel: opencl.Kernel, given: dict[str, np.ndarray], n: int, length: int, items: int | Sequence[int],
-    group: int | Sequence[int], fill: int,
+    kernel: opencl.Kernel, given: Mapping[str, np.ndarray], numbers: Mapping[str, int], length: int,
+    items: int | Sequence[int], group: int | Sequence[int], fill: int, pad: int = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Run a kernel (its inputs, its output, n) between canaries; refuse it if it writes anything but the output.
+    """Run a kernel (inputs, output, numbers) between canaries; refuse it if it writes anything but the output.
 
     Args:
         kernel: the learner's kernel.
         given: its inputs by name.
-        n: its last argument.
+        numbers: its last arguments by name, such as n.
         length: the number of elements of the output.
         items: so many work-items are started (in each dimension), rounded up to whole work-groups.
         group: work-items of a work-group, likewise.
         fill: the 32 bits that every element of the output holds before.
+        pad: more canaries on each side than the usual, if a work-item can reach so far.
 
     Returns:
         The output, its bits as uint32 of shape (length,).
     """
-    pad = SHORT + 2 * LOCAL_SIZE if n > SHORT else 2 * LOCAL_SIZE
+    import pyopencl as cl
+
+    pad = max(pad, 2 * LOCAL_SIZE + (SHORT if max(numbers.values()) > SHORT else 0))
     inputs = {name: Guarded(kernel.queue, values, OUTSIDE, pad) for name, values in given.items()}
     output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
     groups = np.atleast_1d(group)
     started = -(-np.atleast_1d(items) // groups) * groups
-    launch = describe_launch(n, started, groups)
+    launch = describe_launch(numbers, started, groups)
     print(launch, flush=True)  # the last line of a process that ends early
     buffers = [buffer.inside for buffer in (*inputs.values(), output)]
-    kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *buffers, np.int32(n))
-    for name, buffer in {**inputs, "the output": output}.items():
-        values, stray = buffer.read()
+    try:
+        kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *buffers, *map(np.int32, numbers.values()))
+        held = {name: buffer.read() for name, buffer in {**inputs, "the output": output}.items()}
+    except cl.Error as error:
+        raise NotYet(f"{launch}: the kernel could not run: {str(error).strip().splitlines()[0]}") from None
+    for name, (values, stray) in held.items():
         if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
             raise NotYet(f"{launch}: the kernel changed its input {name}; it may only write the output.")
         if stray is not None:
@@ -345,9 +351,10 @@ def run_guarded(
     return values
 
 
-def describe_launch(n: int, items: Sequence[int], group: Sequence[int]) -> str:
-    """Return in words what is launched: the last argument, the work-items and the size of a group in each dimension."""
-    return f"n = {n}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
+def describe_launch(numbers: Mapping[str, int], items: Sequence[int], group: Sequence[int]) -> str:
+    """Return in words what is launched: the last arguments, the work-items and the size of a group by dimension."""
+    sizes = ", ".join(f"{name} = {number}" for name, number in numbers.items())
+    return f"{sizes}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
 
 
 def find_unwritten(one: np.ndarray, other: np.ndarray) -> np.ndarray:

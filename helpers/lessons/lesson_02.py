@@ -149,8 +149,7 @@ class Grid:
 
     def text(self, m: int, n: int, k: int) -> str:
         """The sizes of a launch, for a message."""
-        across, down = self.items(m, n)
-        return f"m = {m}, n = {n}, k = {k}, {across} x {down} work-items in groups of {self.group[0]} x {self.group[1]}"
+        return kernel_checks.describe_launch({"m": m, "n": n, "k": k}, self.items(m, n), self.group)
 
 
 # Rows, columns, inner size: what fits the groups, single numbers, odd ones; the last three need more than 16 bits
@@ -214,15 +213,10 @@ def judge_block(source: str) -> str:
 def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> trace.Trace:
     """Record a small launch; refuse accesses outside, races, barriers that not all meet, and what writes nothing."""
     kernel_checks.expect_parameters(kernel, ["float[]"] * 3 + ["int"] * 3)
-
-    def record(m: int, n: int, k: int) -> trace.Trace:
-        arrays = [np.ones(length, np.float32) for length in (m * k, k * n, m * n)]
-        arguments = [*arrays, *map(np.int32, (m, n, k))]
-        return kernel_checks.record(kernel, grid.text(m, n, k), grid.items(m, n), grid.group, arguments)
-
-    traced, launch = record(*SMALL), grid.text(*SMALL)
-    if not any(touch.writes for touch in traced.touches):  # perhaps it takes even sizes alone
-        kernel_checks.expect_writes(record(16, 16, 16), grid.text(16, 16, 16))
+    (m, n, k), launch = SMALL, grid.text(*SMALL)
+    arguments = [*(np.ones(length, np.float32) for length in (m * k, k * n, m * n)), *map(np.int32, SMALL)]
+    traced = kernel_checks.record(kernel, launch, grid.items(m, n), grid.group, arguments)
+    kernel_checks.expect_writes(traced, launch, kernel)
     kernel_checks.refuse_faults(traced, launch)
     return traced
 
@@ -252,31 +246,13 @@ def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> st
 
 def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: int) -> np.ndarray:
     """Run the kernel, all matrices between canaries; return C, float32 of shape (m, n), which held `fill` before."""
-    import pyopencl as cl
-
     (m, k), n = a.shape, b.shape[1]
-    beyond = max(items * grid.block for items in grid.items(m, n)) - min(m, n)
-    pad = max(128, (beyond + 2) * max(n, k))  # no work-item without an element of its own can leave it
-    held = [a.view(np.uint32).reshape(-1), b.view(np.uint32).reshape(-1), np.full(m * n, fill, np.uint32)]
-    guards = (kernel_checks.OUTSIDE, kernel_checks.OUTSIDE, fill)
-    buffers = [kernel_checks.Guarded(kernel.queue, *each, pad) for each in zip(held, guards, strict=True)]
-    launch = grid.text(m, n, k)
-    print(launch, flush=True)  # the last line of a process that ends early
-    try:
-        kernel.kernel(kernel.queue, grid.items(m, n), grid.group, *(one.inside for one in buffers),
-                      *map(np.int32, (m, n, k)))  # fmt: skip
-        found = [one.read() for one in buffers]
-    except cl.Error as error:
-        raise NotYet(f"{launch}: the kernel could not run: {str(error).strip().splitlines()[0]}") from None
-    for number, (parameter, before, (after, stray)) in enumerate(zip(kernel.parameters[:3], held, found, strict=True)):
-        if stray is not None:
-            raise NotYet(
-                f"{launch}: the kernel wrote to element {stray} of {parameter.name}, which has the elements 0 to "
-                f"{len(before) - 1}."
-            )
-        if number < 2 and not np.array_equal(after, before):
-            raise NotYet(f"{launch}: the kernel changed its input {parameter.name}; it may only write C.")
-    return found[2][0].view(np.float32).reshape(m, n)
+    items = grid.items(m, n)
+    beyond = max(items) * grid.block - min(m, n)
+    pad = (beyond + 2) * max(n, k)  # no work-item without an element of its own can leave it
+    given = {parameter.name: each.ravel() for parameter, each in zip(kernel.parameters, (a, b), strict=False)}
+    bits = kernel_checks.run_guarded(kernel, given, {"m": m, "n": n, "k": k}, m * n, items, grid.group, fill, pad)
+    return bits.view(np.float32).reshape(m, n)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -300,7 +276,7 @@ def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str)
     last, start = max(touch.rounds for touch in touches) // 2, 1.2 * size
     origin = {"A": (0, start), "B": (start, 0), "C": (start, start)}
     words = []
-    with figure(7.5, 4.1, ncols=last) as (drawn, axes):
+    with figure(7.5, 4.1, title, ncols=last) as (drawn, axes):
         for number, panel in enumerate(np.atleast_1d(axes)):
             for name, (x, y) in origin.items():
                 panel.add_patch(Rectangle((x, y), size, size, facecolor="none", edgecolor=GREY))
@@ -323,7 +299,6 @@ def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str)
             panel.axis("off")
             panel.set_title(f"round {number + 1}\n{said}", fontsize=9.5)
             words.append(f"Round {number + 1}: {said}")
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. {'. '.join(words)}.")
 
 

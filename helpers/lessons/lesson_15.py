@@ -184,7 +184,7 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
     records = []
     for x, expected, n, items in launches:
         if math.prod(items) <= RECORDED:
-            launch = kernel_checks.describe_launch(n, items, group)
+            launch = kernel_checks.describe_launch({"n": n}, items, group)
             given = [x, np.zeros_like(expected), np.int32(n)]
             records.append(one := kernel_checks.record(kernel, launch, items, group, given))
             kernel_checks.expect_writes(one, launch, kernel)
@@ -194,7 +194,8 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
                     "call, and let each work-item do its share."
                 )
             kernel_checks.refuse_faults(one, launch)
-        runs = [kernel_checks.run_guarded(kernel, {name: x}, n, len(expected), items, group, fill) for fill in FILLS]
+        given, numbers, length = {name: x}, {"n": n}, len(expected)
+        runs = [kernel_checks.run_guarded(kernel, given, numbers, length, items, group, fill) for fill in FILLS]
         unwritten = kernel_checks.find_unwritten(*runs)
         for values in (bits.view(np.float32) for bits in runs):
             for i in np.flatnonzero(values != expected)[:1]:
