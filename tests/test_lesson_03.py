@@ -40,7 +40,7 @@ def test_of_xlas_text_the_rows_are_told():
 ])  # fmt: skip
 def test_a_size_written_as_a_number_is_found(check, source, capsys):
     check(source)
-    assert capsys.readouterr().out.startswith("not yet: for arrays of ")
+    assert capsys.readouterr().out.startswith("not yet: for yours(")
 
 
 @checks.verdict
@@ -52,14 +52,14 @@ ROWS = "function (A[M, N]) -> (S) { S[i: M] = +(A[i, j]); }"
 
 
 def tile_cases(rng):
-    return [(rng.standard_normal(shape, dtype=np.float32),) for shape in ((2, 3), (1, 1), (1, 40), (300, 7))]
+    return [(rng.integers(1, 9, shape).astype(np.float32),) for shape in ((2, 3), (1, 1), (1, 40), (300, 7))]
 
 
 @pytest.mark.parametrize(
     ("source", "verdict"),
     [
         (ROWS, "right"),
-        (ROWS.replace("+(", "*("), "2 x 3"),
+        (ROWS.replace("+(", "*("), "not yet: for yours(np.array([["),
         (ROWS.replace("[i: M]", "[j: N]"), "came 3 values"),
         (ROWS.replace("i, j]", "i, j"), "line 1, column"),
         ("function (A[M, N]) -> (S) {\n    // your code\n}", "not done yet"),
@@ -69,13 +69,3 @@ def tile_cases(rng):
 def test_tile_functions_are_judged(capsys, source, verdict):
     tile_function(source, lambda a: a.sum(axis=1), tile_cases)
     assert verdict.lower() in capsys.readouterr().out.lower()
-
-
-def test_the_first_element_that_differs_is_named(capsys):
-    def without_the_last(a):
-        sums = a.sum(axis=1)
-        sums[-1] += 1
-        return sums
-
-    tile_function(ROWS, without_the_last, lambda rng: [(np.ones((9, 3), np.float32),)])
-    assert "first at [8]: expected 4, came 3" in capsys.readouterr().out
