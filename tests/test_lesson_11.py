@@ -157,19 +157,6 @@ def test_the_figure_says_what_it_shows(monkeypatch):
     assert "beside: median 30 ms, middle half 25 to 35 ms" in texts[0][1]
 
 
-def test_the_simulated_device_keeps_its_own_time():
-    device = lesson.Device(0.5, [0.02, 0.01, 0.03])
-    device.start()
-    assert device.clock() == pytest.approx(0.5, abs=1e-5)  # compiled, and the work only begun
-    device.wait()
-    assert device.clock() == pytest.approx(0.52, abs=1e-5)
-    device.start()
-    device.start()
-    device.wait()
-    assert device.clock() == pytest.approx(0.56, abs=1e-5)  # one after the other
-    assert device.square(3) == 9 and device.clock() == pytest.approx(1.56, abs=1e-5)
-
-
 @pytest.mark.parametrize("given", [None, 3, "a text"])
 def test_checks_refuse_what_is_no_answer_without_a_traceback(given, capsys):
     lesson.check_fair_time(given)

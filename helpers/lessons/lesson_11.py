@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import platform
 import subprocess
@@ -94,7 +93,7 @@ class Device:
         """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
         self.compiles, self.runs = compiles, list(runs)
         self.now = self.free = 0.0  # the clock, and when the queue will be empty, in seconds
-        self.started = self.waited = self.read = 0
+        self.started = 0
 
     def start(self) -> None:
         """Put the work into the queue, and return at once."""
@@ -107,21 +106,15 @@ class Device:
     def wait(self) -> None:
         """Return when the queue is empty."""
         self.now = max(self.now, self.free)
-        self.waited += 1
 
     def clock(self) -> float:
         """Return the time in seconds."""
-        self.read += 1
         return self.now
 
     def square(self, number: int) -> int:
         """Multiply a number by itself, and return when that is done: one second later."""
         self.now += 1.0
         return number * number
-
-    def calls(self) -> str:
-        """Return how often each method was called."""
-        return f"start() {self.started}, wait() {self.waited}, clock() {self.read} times"
 
     def __eq__(self, other: object) -> bool:  # it may change while it works
         return isinstance(other, Device)
@@ -148,19 +141,7 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
         many = (Device(0.1, rng.uniform(1e-4, 2e-4, 40).tolist()), 30)
         return [known, *drawn, first_is_quick, slow, many]
 
-    used: list[Device] = []
-
-    @functools.wraps(learner)
-    def noted(device: Device, repeats: int) -> object:
-        used.append(device)
-        answer = learner(device, repeats)
-        return round(answer, 9) if isinstance(answer, float) else answer  # a clock that runs on leaves long tails
-
-    try:
-        yield checks.judge_function(noted if callable(learner) else learner, right, cases)
-    except checks.NotYet as wrong:
-        calls = used and f". It called {used[-1].calls()}"
-        raise checks.NotYet(f"{str(wrong).rstrip('.')}{calls or ''}") from None
+    yield checks.judge_function(learner, right, cases)
 
 
 # -------------------------------------------------------------------------------------- exercise 2: cheat, and close it
@@ -189,12 +170,12 @@ def _remembering() -> Program:
     return work
 
 
-def _at_some_calls(some: Callable[[int], bool]) -> Program:
+def _at_calls(some: Sequence[int]) -> Program:
     calls: list[int] = []
 
     def work(device: Device, number: int) -> int:
         calls.append(number)
-        return device.square(number) if some(len(calls)) else 0
+        return device.square(number) if len(calls) in some else 0
 
     return work
 
@@ -204,18 +185,17 @@ def _slowly(seconds: int, off: int = 0) -> Program:
 
 
 SQUARES = {number: number**2 for number in range(10_000)}
-SOMETIMES = "computes at"  # begins what a program does whose results are right at some calls alone
-# What each program does, how to make it anew, and the seconds of its honest run; None where its results are wrong.
-PROGRAMS: tuple[tuple[str, Callable[[], Program], float | None], ...] = (
-    ("computes for 1 s", lambda: _slowly(1), 1.0),
-    ("computes for 3 s", lambda: _slowly(3), 3.0),
-    ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), None),
-    ("returns 49 at once", lambda: lambda device, number: 49, None),
-    ("knows the squares below 10,000 by heart", lambda: lambda device, number: SQUARES.get(number, 0), None),
-    ("remembers every number that it has seen", _remembering, 1.0),
-    (f"{SOMETIMES} its first call alone, and then returns 0", lambda: _at_some_calls(lambda call: call == 1), 1.0),
-    (f"{SOMETIMES} every second call, and else returns 0", lambda: _at_some_calls(lambda call: call % 2 == 0), 1.0),
-    (f"{SOMETIMES} calls 1, 3, 5 ..., and else returns 0", lambda: _at_some_calls(lambda call: call % 2 == 1), 1.0),
+# What each program does, how to make it anew, and what may be said of it: the seconds of its honest run, or "wrong".
+PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...] = (
+    ("computes for 1 s", lambda: _slowly(1), (1.0,)),
+    ("computes for 3 s", lambda: _slowly(3), (3.0,)),
+    ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), ("wrong",)),
+    ("returns 49 at once", lambda: lambda device, number: 49, ("wrong",)),
+    ("knows the squares below 10,000 by heart", lambda: lambda device, number: SQUARES.get(number, 0), ("wrong",)),
+    ("remembers every number that it has seen", _remembering, (1.0,)),
+    ("computes at its first call, and then returns 0", lambda: _at_calls([1]), (1.0, "wrong")),
+    ("computes at every second call, else returns 0", lambda: _at_calls(range(2, 999, 2)), (1.0, "wrong")),
+    ("computes at calls 1, 3, 5 ..., else returns 0", lambda: _at_calls(range(1, 999, 2)), (1.0, "wrong")),
 )
 
 
@@ -232,29 +212,23 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
             f"the benchmark measures {duration(claimed)} for your cheat: it computes while it is timed."
         )
     yield "the cheat takes no time"
-    for what, make, seconds in PROGRAMS:
+    for what, make, allowed in PROGRAMS:
         program = make()
-        first = program if what == PROGRAMS[0][0] else None
         for run in ("first", "second"):
-            device = Device(0.0, [1.0])
             who = f"for a program that {what}, at the {run} call, fair_benchmark"
-            actual = checks.answer(fair_benchmark, program, device, who=who)
-            if actual is ... or (actual is None and program == first):
+            actual = checks.answer(fair_benchmark, program, Device(0.0, [1.0]), who=who)
+            if actual is None or actual is ...:
                 raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
-            _judge_time(actual, seconds, who, may_be_wrong=what.startswith(SOMETIMES))
+            if not any(_says(actual, one) for one in allowed):
+                raise checks.NotYet(f"{who} returned {actual!r}; expected {' or '.join(map(repr, allowed))}.")
     yield f"{len(PROGRAMS)} programs, honest and not"
 
 
-def _judge_time(actual: object, seconds: float | None, who: str, may_be_wrong: bool) -> None:
-    """Judge what a benchmark said of a program: no cheat may look faster than honest work."""
-    expected = "'wrong'" if seconds is None else f"{seconds:g}" + (" or 'wrong'" if may_be_wrong else "")
-    if isinstance(actual, str):
-        right = actual == "wrong" and (seconds is None or may_be_wrong)
-    else:
-        number = isinstance(actual, int | float) and not isinstance(actual, bool)
-        right = number and seconds is not None and math.isclose(actual, seconds, rel_tol=1e-3)
-    if not right:
-        raise checks.NotYet(f"{who} returned {actual!r}; expected {expected}.")
+def _says(actual: object, expected: float | str) -> bool:
+    """Whether a benchmark said what it may say of a program: "wrong", or so many seconds."""
+    if isinstance(expected, str) or isinstance(actual, bool) or not isinstance(actual, int | float):
+        return isinstance(actual, str) and actual == expected
+    return math.isclose(actual, expected, rel_tol=1e-3)
 
 
 # -------------------------------------------------------------------------------------------- exercise 3: who misleads?
