@@ -19,13 +19,6 @@ def runs_of(spread=0.02, **speeds):
     return {labels[key]: run(each[key] / (speed * 1e9), spread) for key, speed in speeds.items()}
 
 
-def test_a_speed_is_bytes_in_a_second():
-    measured = runs_of(kernel=6, copy=6)
-    assert lesson_01.speed(measured, lesson_01.KERNEL, 10**6) == pytest.approx(6)
-    assert lesson_01.speed(measured, lesson_01.COPY, 10**6) == pytest.approx(6)
-    assert lesson_01.speed(measured, lesson_01.COPY, 10**6, seconds=1) == pytest.approx(0.008)
-
-
 @pytest.mark.parametrize(("kernel", "said"), [(48, '"memory"'), (20, '"not memory": calls')])
 def test_what_limits_is_said_by_the_rule_of_the_exercise(capsys, kernel, said):
     lesson_01.say_what_limits(runs_of(kernel=kernel, copy=50))
@@ -56,14 +49,6 @@ def test_what_is_touched_far_outside_is_told(monkeypatch, capsys):
     assert len(recorded.outside) == 1
     assert capsys.readouterr().out == "not drawn: work-item 0 touches x[4294967295], far outside\n"
     assert drawn[0].get_size_inches()[0] < 12
-
-
-def test_a_slow_queue_is_busy_for_as_long_as_it_says():
-    queue = lesson_01.SlowQueue()
-    queue.launch()
-    queue.launch().wait()
-    (first, one_done), (second, both_done) = queue.runs
-    assert one_done - first == pytest.approx(0.04) and second < one_done and both_done - one_done >= 0.12
 
 
 def test_the_verdict_asks_for_the_own_device(capsys):

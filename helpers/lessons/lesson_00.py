@@ -236,15 +236,9 @@ def keep_busy(device: Device) -> Callable[[], None]:
 
         work()  # compiles
         # A fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one.
-        while _seconds(work) < SLICE / 2 and rounds < 10**8:
+        while _quickest(work)[1] < SLICE / 2 and rounds < 10**8:
             rounds *= 2
     return work
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _multiply_adds(device: Device) -> Callable[[int], object]:
@@ -254,14 +248,11 @@ def _multiply_adds(device: Device) -> Callable[[int], object]:
     from helpers.compute import opencl
 
     platform, number = map(int, device.identifier.split(":"))
-    chosen = cl.get_platforms()[platform].get_devices()[number]
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
-    many = 4096 * chosen.max_compute_units
-    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4 * many)
-    cl.enqueue_fill_buffer(queue, x, np.float32(0), 0, 4 * many)
-    kernel = cl.Kernel(opencl.build(context, MULTIPLY_ADD), "multiply_add")
-    return lambda rounds: kernel(queue, (many,), None, x, np.int32(rounds)).wait()
+    built = opencl.Kernel(MULTIPLY_ADD, "multiply_add", cl.get_platforms()[platform].get_devices()[number])
+    many = 4096 * built.device.max_compute_units
+    x = cl.Buffer(built.context, cl.mem_flags.READ_WRITE, size=4 * many)
+    cl.enqueue_fill_buffer(built.queue, x, np.float32(0), 0, 4 * many)
+    return lambda rounds: built.kernel(built.queue, (many,), None, x, np.int32(rounds)).wait()
 
 
 def _products(device: Device) -> Callable[[int], object]:

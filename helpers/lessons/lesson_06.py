@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from helpers.compute import backends, devices, plaidml, processes
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, ORANGE, figure, show
-
-if TYPE_CHECKING:
-    from helpers.measure.tables import Table
+from helpers.measure.tables import Table
+from helpers.measure.timing import duration
 
 # ----------------------------------------------------------------------------------------------- 06: what is here
 
@@ -217,9 +215,6 @@ def growth(trained: Mapping[str, Mapping], title: str) -> None:
 
 def times_table(trained: Mapping[str, Mapping]) -> Table:
     """Return a table of how long first, later and eager steps took; `trained` holds what `train` returned."""
-    from helpers.measure.tables import Table
-    from helpers.measure.timing import duration
-
     rows = []
     for name, run in trained.items():
         first, *later = run["usual"]["seconds"]
@@ -328,8 +323,6 @@ def recorded_losses(dataset: str) -> dict[str, list[float]]:
 
 def losses_table(found: Mapping[str, Sequence[float]]) -> Table:
     """Return a table of losses, a row a training, a column a step; steps that one of them lacks are left out."""
-    from helpers.measure.tables import Table
-
     steps = min(map(len, found.values()), default=0)
     rows = [[name, *(f"{loss:.5f}" for loss in losses[:steps])] for name, losses in found.items()]
     return Table(rows, ["loss of", *(f"step {step + 1}" for step in range(steps))])

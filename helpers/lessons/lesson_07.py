@@ -203,8 +203,6 @@ class _Array:
     def item(self) -> float:
         return self.block_until_ready().value
 
-    tolist = item
-
     def __float__(self) -> float:
         return float(self.item())
 
