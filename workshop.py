@@ -80,7 +80,7 @@ MEND = "Mend what it says"
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
     ("hash mismatch|not match the hashes", CHANGED),
-    ("access is denied|used by another process", "Stop what runs from .venv (JupyterLab?)"),
+    ("access is denied|used by another process|not empty|already exists", "Stop what runs from .venv (JupyterLab?)"),
     ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
     ("", MEND),
 )

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute.host import Host, has_module, python_command
+from helpers.compute.host import WORKSHOP, Host, has_module, python_command
 from helpers.errors import WorkshopError
 
 
@@ -42,7 +42,7 @@ def find() -> str:
         raise WorkshopError(
             "uv is not here.",
             "It installs packages and compiles locks; the set-up of workshop.py brings it.",
-            "Type: python3 workshop.py doctor   (in conda: pip install -r requirements/uv.txt)",
+            f"Type: {WORKSHOP} doctor   (in conda: pip install -r requirements/uv.txt)",
         )
     return found
 

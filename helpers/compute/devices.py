@@ -212,5 +212,5 @@ def pick(answers: Iterable[Answer], kind: str | None = None) -> Device:
     raise WorkshopError(
         f"There is no device{f' of kind {kind}' if kind else ''} here that computes right.",
         "; ".join(why) or "No framework was asked.",
-        "python3 workshop.py doctor says what is missing and how to get it.",
+        f"{command(Host.here(), 'doctor')} says what is missing and how to get it.",
     )

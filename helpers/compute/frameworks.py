@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.compute import products
 from helpers.compute.device import TITLES, Device, looks_integrated
-from helpers.compute.host import cpu_name, tidy
+from helpers.compute.host import WORKSHOP, cpu_name, tidy
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -219,12 +219,12 @@ class Framework(NamedTuple):
     ask: Callable[[], Answered]
 
 
-_BY_LAB = "python3 workshop.py lab installs it"
+_BY_LAB = f"{WORKSHOP} lab installs it"
 _ASKED = {  # for each framework the module, how to get it, and who asks it
     "opencl": ("pyopencl", _BY_LAB, _ask_opencl),
     "tensorflow": ("tensorflow", _BY_LAB, _ask_tensorflow),
     "jax": ("jax", _BY_LAB, _ask_jax),
-    "torch": ("torch", "optional: python3 workshop.py lab --with torch", _ask_torch),
+    "torch": ("torch", f"optional: {WORKSHOP} lab --with torch", _ask_torch),
     "onnxruntime": ("onnxruntime", _BY_LAB, _ask_onnxruntime),
     "webgpu": ("wgpu", _BY_LAB, _ask_webgpu),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from helpers.compute import frameworks, products
 from helpers.compute.device import preference
+from helpers.compute.host import Host, command
 from helpers.compute.webgpu import without_comments
 from helpers.errors import WorkshopError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
-ASK_THE_DOCTOR = "In a terminal, in the workshop's folder: python3 workshop.py doctor"
+ASK_THE_DOCTOR = f"In a terminal, in the workshop's folder: {command(Host.here(), 'doctor')}"
 
 
 class KernelError(WorkshopError):

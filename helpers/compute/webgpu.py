@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from helpers import ROOT
 from helpers.compute import products, workarounds
 from helpers.compute.device import Device
-from helpers.compute.host import cpu_name, tidy
+from helpers.compute.host import WORKSHOP, Host, command, cpu_name, tidy
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ def missing() -> str:
     try:
         found = adapters()
     except ImportError as error:
-        return f"wgpu cannot be imported here ({error}); to have it: python3 workshop.py lab"
+        return f"wgpu cannot be imported here ({error}); to have it: {WORKSHOP} lab"
     if not found and os.environ.get(CHOICE):
         return f"no WebGPU adapter here is called {os.environ[CHOICE]!r}; to have another one, unset {CHOICE}"
     if not found:
-        return "no WebGPU adapter here; how to get one: python3 workshop.py doctor"
+        return f"no WebGPU adapter here; how to get one: {command(Host.here(), 'doctor')}"
     return "; ".join(
         f"{name(adapter)} does not compute right: {problem(adapter)}" for adapter in found if problem(adapter)
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from helpers import ROOT
 from helpers.compute import backends, devices, processes, workarounds
-from helpers.compute.host import cpu_name, usable_cpus
+from helpers.compute.host import Host, command, cpu_name, usable_cpus
 from helpers.errors import WorkshopError
 from helpers.measure import timing, workload
 from helpers.measure.tables import Table
@@ -105,7 +105,7 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
                     else:
                         found[title] = pyperf.Benchmark([run])
     if not found:
-        raise WorkshopError("Nothing could be measured.", "The lines above say why.", "python3 workshop.py doctor")
+        raise WorkshopError("Nothing could be measured.", "The lines above say why.", command(Host.here(), "doctor"))
     shared = {"machine": f"{cpu_name()}, {usable_cpus():g} cores", "others": round(load.others, 4),
               "profile": workload.current(), "measured": time.strftime("%Y-%m-%d")}  # fmt: skip
     for benchmark in found.values():
