@@ -146,11 +146,14 @@ def set_up(options: argparse.Namespace, command: str) -> None:
         print("Setting up." if stood else first, flush=True)
         bring_uv()
         held = [name for name in wanted["extras"] if name in stood.get("extras", [])]
-        build({**wanted, "extras": held})
         try:
+            build({**wanted, "extras": held})
             build(wanted)
         except WorkshopError as problem:
-            raise WorkshopError(f"{problem}\n      The lessons open without it, too: {CALL} lab") from None
+            standing = read_stamp()
+            if standing and is_there(standing):
+                raise WorkshopError(f"{problem}\n      The lessons open without it, too: {CALL} lab") from None
+            raise
         print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
     suggest_gpu(wanted["family"], bool(options.accel), command)
 
