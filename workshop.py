@@ -7,6 +7,7 @@ in requirements/, and calls `python -m helpers COMMAND` there. While nothing has
 
 import argparse
 import contextlib
+import errno
 import filecmp
 import glob
 import importlib.util
@@ -105,7 +106,8 @@ def main(arguments: Sequence[str]) -> int:
         print(problem, file=sys.stderr)
         return 2
     except OSError as error:
-        step = "Stop what runs here (JupyterLab?), make room on the disk, or copy the folder elsewhere; then repeat."
+        step = "Stop what runs here (JupyterLab?; where .venv is activated type: deactivate), make room on the disk,"
+        step += " or copy the folder elsewhere; then repeat."
         print(WorkshopError("The set-up cannot work in this folder.", str(error), step), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -253,19 +255,35 @@ def build(wanted: Dict[str, Any]) -> None:
             json.dump(wanted, file)
         shutil.rmtree(OLD, ignore_errors=True)
         if os.path.isdir(VENV):
-            os.rename(VENV, OLD)
+            put_aside()
         os.rename(NEW, VENV)
     finally:
+        if os.path.isdir(OLD) and not os.path.exists(VENV):  # the second rename failed: a virus scanner may look in
+            os.rename(OLD, VENV)
         shutil.rmtree(NEW, ignore_errors=True)
     shutil.rmtree(OLD, ignore_errors=True)
 
 
+def put_aside() -> None:
+    """Move .venv out of the way."""
+    try:
+        os.rename(VENV, OLD)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.rmtree(VENV)  # of a container's image: it can be deleted there, and not renamed
+
+
 def link(source: str, target: str) -> None:
-    """Make a hard link, or a copy where the disk knows no links."""
+    """Make a hard link, or a copy where the disk knows no links; refuse at the first file for which neither can be."""
     try:
         os.link(source, target)
     except OSError:
-        shutil.copy2(source, target)
+        try:
+            shutil.copy2(source, target)
+        except OSError as error:
+            step = f"{STEPS[0][1]}, then repeat the command."
+            raise WorkshopError("The packages that are here could not be copied.", str(error), step) from None
 
 
 def add_this_folder(venv: str) -> None:

@@ -1,5 +1,6 @@
 """The set-up, as real processes in folders of their own; the locks are shortened to one or two real packages."""
 
+import errno
 import json
 import os
 import platform
@@ -15,6 +16,7 @@ import pytest
 
 import workshop
 from helpers import ROOT, commands
+from helpers.errors import WorkshopError
 
 LIMIT = 300  # seconds, against hanging alone
 COMMAND = """\
@@ -330,6 +332,55 @@ def test_a_killed_set_up_leaves_lessons_that_open_without_a_network_and_is_waite
     first.stdout.close()
     (folder / ".venv").rename(folder / ".venv.old")  # killed between two renames
     assert call(folder, env=offline(tmp_path))[1].endswith(HANDED_OVER[1])
+
+
+@pytest.fixture
+def standing(tmp_path, monkeypatch):
+    """A .venv of another family that stands; what would be built beside it is an empty folder."""
+    for name in ("VENV", "NEW", "OLD"):
+        monkeypatch.setattr(workshop, name, str(tmp_path / f".venv-{name}"))
+    Path(workshop.VENV).mkdir()
+    Path(workshop.VENV, "pyvenv.cfg").touch()
+    monkeypatch.setattr(workshop, "is_there", lambda wanted: False)
+    monkeypatch.setattr(workshop, "find_python", lambda family: "")
+    monkeypatch.setattr(workshop, "run", lambda title, command: Path(workshop.NEW).mkdir())
+    monkeypatch.setattr(workshop, "add_this_folder", lambda venv: None)
+    monkeypatch.setattr(workshop, "installs", lambda wanted, venv: [])
+    return lambda: workshop.build({"family": "cpu", "extras": []})
+
+
+@pytest.mark.parametrize("refused", ["NEW", "VENV"])
+def test_a_venv_stands_whichever_rename_is_refused(standing, monkeypatch, refused):
+    rename = os.rename
+
+    def renamed(old, new):
+        if old == getattr(workshop, refused):
+            raise PermissionError("a virus scanner looks in")
+        rename(old, new)
+
+    monkeypatch.setattr(workshop.os, "rename", renamed)
+    with pytest.raises(PermissionError):
+        standing()
+    assert Path(workshop.VENV, "pyvenv.cfg").exists()
+    assert not Path(workshop.NEW).exists() and not Path(workshop.OLD).exists()
+
+
+def test_a_venv_of_an_image_is_replaced_though_it_cannot_be_renamed(standing, monkeypatch):
+    rename = os.rename
+
+    def renamed(old, new):
+        if old == workshop.VENV:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")  # as overlayfs says
+        rename(old, new)
+
+    monkeypatch.setattr(workshop.os, "rename", renamed)
+    standing()
+    assert workshop.read_stamp() == {"family": "cpu", "extras": []}
+
+
+def test_what_can_be_neither_linked_nor_copied_is_refused_at_the_first_file(tmp_path):
+    with pytest.raises(WorkshopError, match="No such file"):
+        workshop.link(__file__, str(tmp_path / "no folder" / "copy"))
 
 
 @posix

@@ -42,4 +42,5 @@ def _register_intel_opencl() -> None:
     register = Path(place, ".libs", "intel.icd")
     driver = f"{Path(sys.prefix, 'lib', 'libintelocl.so')}\n"
     if not register.exists() or register.read_text(encoding="utf-8") != driver:  # new, or the folder was moved
+        register.unlink(missing_ok=True)  # it may be a hard link to that of another folder's workshop
         register.write_text(driver, encoding="utf-8")

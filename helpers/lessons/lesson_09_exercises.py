@@ -30,9 +30,13 @@ def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator
         each_once = [*(first for first, _ in parts), images] == [0, *(end for _, end in parts)]
         if not each_once or max(sizes) - min(sizes) > 1:
             came = ", ".join(map(str, parts[:5])) + ", ..." * (size > 5)
+            times = [sum(first <= image < end for first, end in parts) for image in range(images)]
+            wrong = next(
+                (f"; image {image} is in {count} parts" for image, count in enumerate(times) if count != 1), ""
+            )
             raise checks.NotYet(
                 f"{images} images, {size} processes: expected each image in one part, and parts that differ by one "
-                f"image at most; came {came}"
+                f"image at most; came {came}{wrong}"
             )
     yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
 

@@ -217,7 +217,7 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
         for run in ("first", "second"):
             who = f"for a program that {what}, at the {run} call, fair_benchmark"
             actual = checks.answer(fair_benchmark, program, Device(0.0, [1.0]), who=who)
-            if actual is None or actual is ...:
+            if actual is ... or (actual is None and what == PROGRAMS[0][0]):  # later ones may have been printed
                 raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
             if not any(_says(actual, one) for one in allowed):
                 raise checks.NotYet(f"{who} returned {actual!r}; expected {' or '.join(map(repr, allowed))}.")
