@@ -19,6 +19,7 @@ html_theme_options = {
     "navbar_center": [],  # every page stands in the sidebar
     "search_bar_text": "Search the lessons ...",
     "back_to_top_button": False,
+    "show_prev_next": False,  # each lesson ends with its own next
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["sphinx-version"],
     "pygments_light_style": "a11y-high-contrast-light",

@@ -52,6 +52,7 @@ def test_every_lesson_and_every_page_stands_once_in_the_contents(prepared):
         ("docs/cpu.md", "[a](https://example.org/a.md)", "[a](https://example.org/a.md)", []),
         ("docs/cpu.md", "[a](failures.md#host-no-avx)", "[a](#host-no-avx)", []),
         ("docs/failures.md", '<a id="host-no-avx"></a>', "(host-no-avx)=", []),
+        ("docs/glossary.md", '- <a id="guard"></a>**Guard**', '- <a id="guard"></a>**Guard**', []),
         ("docs/cpu.md", "[a](../README.md#lessons)", "[a](../index.md#lessons)", []),
         ("README.md", "[a](#start)", "[a](index.md#start)", []),
         ("README.md", "[a](docs/taster.html)", "[a](docs/taster.html){.external}", ["docs/taster.html"]),

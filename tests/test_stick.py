@@ -145,3 +145,16 @@ def test_what_another_computer_needs_is_judged_by_its_own_conditions(name, pytho
     found = dict(re.match(r"([\w.-]+)==(\S+) \\\n +--hash=sha256:", entry).groups() for entry in entries)
     assert found == pins(lock, {**laptop.markers(python), "extra": ""})
     assert ("tensorflow-cpu" in found) == (name == "linux") and ("pywinpty" in found) == (name == "windows")
+
+
+def test_a_second_call_keeps_the_first_ones_pythons_and_nobodys_report_is_copied(tmp_path, monkeypatch):
+    course, place, fetched = tmp_path / "course", tmp_path / "windows", []
+    course.mkdir()
+    for name in ("README.md", "report-anna.txt"):
+        (course / name).touch()
+    monkeypatch.setattr(stick, "ROOT", course)
+    monkeypatch.setattr(stick, "download", lambda lock, laptop, version, folder: fetched.append(version))
+    for version in ("3.11", "3.12"):
+        stick.fill(place, stick.LAPTOPS["windows"], [version], {})
+    assert json.loads((place / stick.MADE_FOR).read_text(encoding="utf-8"))["pythons"] == ["3.12", "3.11"]
+    assert fetched[-2:] == ["3.12", "3.11"] and [path.name for path in place.glob("*.*")] == ["README.md"]

@@ -115,7 +115,7 @@ def with_links(text: str, path: Path, shipped: list[Path]) -> str:
         if file == README:
             page = os.path.relpath(ROOT / "index.md", path.parent).replace(os.sep, "/")
             return f"]({page}{mark}{anchor})"
-        if anchor and f'<a id="{anchor}">' in file.read_text(encoding="utf-8"):
+        if anchor and f'\n<a id="{anchor}"></a>\n' in file.read_text(encoding="utf-8"):
             return f"](#{anchor})"  # as is written below: MyST knows it by its name alone
         if file.suffix not in (".md", ".ipynb"):
             shipped.append(file)
@@ -123,7 +123,7 @@ def with_links(text: str, path: Path, shipped: list[Path]) -> str:
             return found[0] + ("{.external}" if file.suffix == ".html" and not has_class else "")
         return found[0]
 
-    return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", _LINK.sub(link, text))
+    return re.sub(r'^<a id="([^"]+)"></a>$', r"(\1)=", _LINK.sub(link, text), flags=re.MULTILINE)
 
 
 def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookNode:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,7 +160,10 @@ def dataset() -> dict[str, np.ndarray]:
 
 
 def fill(place: Path, laptop: Laptop, pythons: list[str], mnist: dict[str, np.ndarray]) -> None:
-    """Put the course, MNIST and the packages for one kind of laptop into a folder."""
+    """Put the course, MNIST and the packages for one kind of laptop into a folder, also for its earlier Pythons."""
+    if (place / MADE_FOR).exists():
+        earlier = json.loads((place / MADE_FOR).read_text(encoding="utf-8"))["pythons"]
+        pythons = sorted({*pythons, *earlier}, reverse=True)
     held = {"words": laptop.words, "system": laptop.system, "machine": laptop.machine, "pythons": pythons}
     files.write(place / MADE_FOR, json.dumps(held) + "\n")
     copy_course(place)
@@ -179,7 +183,7 @@ def copy_course(place: Path) -> None:
         target = place / Path(folder).relative_to(ROOT)
         target.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if not name.startswith("."):
+            if not name.startswith(".") and not fnmatch(name, "report*.txt"):  # the doctor's, with people's names
                 shutil.copyfile(Path(folder, name), target / name)
 
 
