@@ -96,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no tool is left running alone
     try:
         options, rest = own_options().parse_known_args(list(arguments))
-        if not rest or rest[0] in ("-h", "--help") or (rest[-1] in ("-h", "--help") and not read_stamp()):
+        if not rest or rest[0] in ("help", "-h", "--help") or (rest[-1] in ("-h", "--help") and not read_stamp()):
             print(own_options(commands.overview()).format_help(), end="")
             return 0 if rest else 2
         commands.check(rest[0], CALL)

@@ -129,8 +129,9 @@ places += [os.path.join(top, file) for folder in folders for top, _, files in os
 seen = ""
 for path in places:
     try:
-        with open(path, errors="replace") as file:
-            seen += file.read()
+        if os.path.getsize(path) < 1_000_000:  # larger ones, such as packages for a stick, would take a minute
+            with open(path, errors="replace") as file:
+                seen += file.read()
     except OSError:
         pass
 answers = []

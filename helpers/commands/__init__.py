@@ -62,7 +62,7 @@ def check(name: str, call: str) -> None:
     """
     if name in COMMANDS:
         return
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.65)  # nobody who types `start` is led to `store`
     guess = f"Did you mean {close[0]}? " if close else ""
     raise WorkshopError(
         f"There is no command called {name!r}.",
