@@ -239,7 +239,7 @@ def build(wanted: Dict[str, Any]) -> None:
             "The set-up would have to delete what is in it.",
             "Move .venv away, then repeat the command.",
         )
-    shutil.rmtree(NEW, ignore_errors=True)
+    clear_new()
     try:
         if read_stamp().get("family") == wanted["family"] and version_of(python_in(VENV)):
             # As hard links, which cost no space; with all that somebody has installed there by hand.
@@ -262,6 +262,15 @@ def build(wanted: Dict[str, Any]) -> None:
             os.rename(OLD, VENV)
         shutil.rmtree(NEW, ignore_errors=True)
     shutil.rmtree(OLD, ignore_errors=True)
+
+
+def clear_new() -> None:
+    """Delete what a killed call left; on Windows the uv that it started may still be writing there, and then fails."""
+    for _ in range(150):
+        shutil.rmtree(NEW, ignore_errors=True)
+        if not os.path.exists(NEW):
+            return
+        time.sleep(0.2)
 
 
 def put_aside() -> None:
@@ -434,7 +443,7 @@ def clean_environment() -> Dict[str, str]:
 
     What a teacher may set for a room without a network stays: PIP_NO_INDEX, PIP_FIND_LINKS, UV_OFFLINE and their like.
     """
-    dropped = {"PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"}
+    dropped = {"PYTHONHOME", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"}
     dropped |= {"PIP_" + name for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "DRY_RUN", "NO_BINARY")}
     dropped |= {"UV_" + name for name in ("TARGET", "PREFIX", "PYTHON", "SYSTEM_PYTHON", "NO_BINARY", "EXCLUDE_NEWER")}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
