@@ -135,8 +135,7 @@ def set_up(options: argparse.Namespace, command: str) -> None:
     if is_there(desired_state(options, command)):
         return
     with only_one():
-        if os.path.isdir(OLD) and not os.path.exists(VENV):  # a call was killed between two renames
-            os.rename(OLD, VENV)
+        bring_back()  # a call was killed between two renames
         stood, wanted = read_stamp(), desired_state(options, command)
         if is_there(wanted):  # another call has done it while this one waited
             return
@@ -258,8 +257,7 @@ def build(wanted: Dict[str, Any]) -> None:
             put_aside()
         os.rename(NEW, VENV)
     finally:
-        if os.path.isdir(OLD) and not os.path.exists(VENV):  # the second rename failed: a virus scanner may look in
-            os.rename(OLD, VENV)
+        bring_back()  # the second rename failed: a virus scanner may look in
         shutil.rmtree(NEW, ignore_errors=True)
     shutil.rmtree(OLD, ignore_errors=True)
 
@@ -281,6 +279,12 @@ def put_aside() -> None:
         if error.errno != errno.EXDEV:
             raise
         shutil.rmtree(VENV)  # of a container's image: it can be deleted there, and not renamed
+
+
+def bring_back() -> None:
+    """Let the .venv that was put aside stand again, if nothing has taken its place."""
+    if os.path.isdir(OLD) and not os.path.exists(VENV):
+        os.rename(OLD, VENV)
 
 
 def link(source: str, target: str) -> None:

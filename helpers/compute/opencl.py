@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
-ASK_THE_DOCTOR = f"In a terminal, in the workshop's folder: {command(Host.here(), 'doctor')}"
+def _ask_the_doctor() -> str:
+    return f"In a terminal, in the workshop's folder: {command(Host.here(), 'doctor')}"
 
 
 class KernelError(WorkshopError):
@@ -50,11 +51,13 @@ def pick_device() -> cl.Device:
             return device
         refused.append(f"{name(device)}: {problem(device)}")
     if refused:
-        raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), ASK_THE_DOCTOR)
+        raise WorkshopError(
+            "No OpenCL device here can compile and run a kernel.", "; ".join(refused), _ask_the_doctor()
+        )
     raise WorkshopError(
         "There is no OpenCL device here.",
         "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
-        ASK_THE_DOCTOR,
+        _ask_the_doctor(),
     )
 
 
@@ -131,7 +134,7 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
         what = "The kernel does not compile."
         return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
     errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
-    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], ASK_THE_DOCTOR
+    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _ask_the_doctor()
 
 
 # ---------------------------------------------------------------------------------------------- a learner's kernel

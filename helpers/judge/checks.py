@@ -295,16 +295,17 @@ def _compare(expected: object, actual: object, where: str) -> None:
     else:
         right = actual == expected
     if not right:
-        raise NotYet(f"{where} expected {short(expected)}, came {short(actual)}{_first_difference(expected, actual)}")
+        raise NotYet(f"{where} expected {short(expected)}, came {short(actual)}{_largest_difference(expected, actual)}")
 
 
-def _first_difference(expected: object, actual: object) -> str:
-    """Name the first element that differs, where two arrays are the same as far as a message shows them."""
+def _largest_difference(expected: object, actual: object) -> str:
+    """Name the element that differs most, where two arrays are the same as far as a message shows them."""
     if not isinstance(expected, np.ndarray) or np.shape(actual) != expected.shape or short(expected) != short(actual):
         return ""
     actual = np.asarray(actual)
-    first = tuple(np.argwhere(actual != expected)[0].tolist())
-    return f"; first at {list(first)}: expected {short(expected[first])}, came {short(actual[first])}"
+    apart = np.abs(actual.astype(float) - expected)  # the first that differs may do so by rounding alone
+    place = tuple(int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
+    return f"; at {list(place)} expected {short(expected[place])}, came {short(actual[place])}"
 
 
 def size_text(values: np.ndarray) -> str:

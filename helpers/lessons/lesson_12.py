@@ -159,7 +159,7 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
             times = BRANCHES[branch](me, group)
             ends = [(one.min(), one.max()) for one in times.reshape(-1, 256)]
             passes = "; ".join(f"all {low}" if low == high else f"{low} to {high}" for low, high in ends)
-            legal = "not legal" if "to" in passes else "legal"
+            legal = "legal" if all(low == high for low, high in ends) else "not legal"
             actual = np.array(re.findall(r"-?\d+", came) if came.startswith("no error") else [], np.int32)
             if len(actual) == len(x):
                 wrong = actual != np.where(times, 256 * group + (me + 1) % 256, -9)
