@@ -80,6 +80,9 @@ def test_every_launcher_is_recognized(monkeypatch, variables, expected):
         (OWN | {"ANYGPU_RANK": "one"}, "'one'"),
         (OMPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "ANYGPU_COORDINATOR"),  # several machines
         (OWN | {"ANYGPU_COORDINATOR": "node1"}, "'node1'"),  # the port is forgotten
+        (OWN | {"ANYGPU_COORDINATOR": "node1:99999"}, "'node1:99999'"),
+        (TORCHRUN | AGENT | {"MASTER_PORT": "65535"}, "'10.0.0.1:65536'"),
+        (TORCHRUN | {"RANK": "2"}, "no rank 2 in 2 processes"),
     ],
 )
 def test_variables_that_do_not_fit_are_refused(monkeypatch, variables, fact):
@@ -115,7 +118,7 @@ def batch():
 def losses(folder):
     """The loss of every step, which the checkpoint keeps, too."""
     with np.load(folder / "checkpoint.npz", allow_pickle=False) as kept:
-        return kept["losses"]
+        return kept["losses"].ravel()
 
 
 @pytest.mark.slow
@@ -129,6 +132,7 @@ def test_the_losses_are_those_of_one_process_and_go_on_from_a_checkpoint(tmp_pat
         (status, printed, errors), (other, nothing, _) = ends(started)
         assert (status, other, nothing, len(losses(kept))) == (0, 0, "", 10 * epochs), errors
         assert f"Epochs {epochs - 1} to {epochs}, each 10 steps" in printed
+        assert "A step here" in printed and "the middle half spans" in printed
     assert printed.count("Last loss") == 1
     # Sums in another order differ in the last bit, and training makes that grow: 1e-5 holds for the first steps.
     assert losses(kept)[:5] == pytest.approx(alone[:5], abs=1e-5)
@@ -139,6 +143,25 @@ def test_the_losses_are_those_of_one_process_and_go_on_from_a_checkpoint(tmp_pat
         done = processes.run_command(command, LONG, processes.environment())
         assert done.status == 0 and "launcher: Open MPI" in done.stdout, done.stderr
         assert losses(tmp_path / "mpirun") == pytest.approx(alone, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_keep_this_training_is_refused_by_all_and_a_finished_one_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "checkpoint.npz").write_text("no archive")
+    (tmp_path / "other").mkdir()
+    np.savez(tmp_path / "other" / "checkpoint.npz", np.zeros(9), losses=[[0.0] * 10])
+    kept = [*TRAIN, "--checkpoint", str(tmp_path / "kept")]
+    assert processes.run_command([*kept, *batch()], LONG, processes.environment()).status == 0
+    done = processes.run_command([*kept, *batch()], LONG, processes.environment())
+    assert done.status == 0 and "Nothing is left to do" in done.stdout and "A step" not in done.stdout
+    assert losses(tmp_path / "kept").size == 10
+    refused = processes.run_command([*kept, "--batch", "64"], LONG, processes.environment())
+    assert refused.status == 2 and "another --batch" in refused.stderr and "Traceback" not in refused.stderr
+    for folder, why in (("file", "cannot read and write"), ("damaged", "is damaged"), ("other", "another network")):
+        for status, _, errors in ends(pair(*batch(), "--checkpoint", str(tmp_path / folder))):
+            assert status == 2 and why in errors and "Traceback" not in errors, errors
 
 
 @pytest.mark.slow

@@ -10,10 +10,9 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import re
 import socket
-import statistics
 import sys
+import tempfile
 import time
 import traceback
 import zlib
@@ -30,6 +29,11 @@ if TYPE_CHECKING:
 
 SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weights, and agree on the order of images
 LOST_AFTER = 10  # seconds: a process that is silent for so long counts as lost
+UNWRITABLE, MISFIT = -1, -2  # said by rank 0 in place of the number of epochs that are done
+REFUSALS = {
+    UNWRITABLE: "Rank 0 cannot read and write files there.",
+    MISFIT: "Its checkpoint.npz is damaged, or was made by another network or another --batch.",
+}
 # By the variable with the rank: the launcher, its variables with the world size and with the rank on one machine. JAX
 # finds SLURM and Open MPI 4 itself, but then its coordinator listens on all addresses.
 LAUNCHERS = {
@@ -95,13 +99,16 @@ def find() -> Member:
     """Return which process of which training this is, from the launcher's environment variables.
 
     Raises:
-        WorkshopError: a variable is missing or is no number.
+        WorkshopError: a variable is missing, is no number, or is too large.
     """
     name = next((name for name in LAUNCHERS if name in os.environ), "")
     if not name:
         return Member(0, 1)
     launcher, size_name, local_name = LAUNCHERS[name]
     rank, size = _number(name), _number(size_name)
+    if rank >= size:
+        advice = "Ranks begin at 0. Complete examples: docs/scaling.md."
+        raise WorkshopError(f"There is no rank {rank} in {size} processes.", f"{name} and {size_name} say so.", advice)
     local_rank = _number(local_name) if local_name in os.environ else None
     return Member(rank, size, launcher, local_rank, _coordinator(size) if size > 1 else "")
 
@@ -117,18 +124,19 @@ def _number(name: str) -> int:
 def _coordinator(size: int) -> str:
     """Return HOST:PORT, on which all processes agree without talking."""
     have, address = os.environ, os.environ.get("ANYGPU_COORDINATOR", "")
-    if re.fullmatch(r".+:[1-9]\d{1,4}", address):
-        return address
     if not address and "MASTER_ADDR" in have:
         taken = have.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's own store
-        return f"{have['MASTER_ADDR']}:{_number('MASTER_PORT') + taken}"
-    if not address and have.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):  # all are on this machine
+        address = f"{have['MASTER_ADDR']}:{_number('MASTER_PORT') + taken}"
+    elif not address and have.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):  # all are on this machine
         job = have.get("PMIX_NAMESPACE", "").encode()
-        return f"127.0.0.1:{61440 + zlib.crc32(job) % 4096}"  # two jobs rarely share a port
+        address = f"127.0.0.1:{61440 + zlib.crc32(job) % 4096}"  # two jobs rarely share a port
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and 0 < int(port) < 2**16:
+        return address
     raise WorkshopError(
-        f"The variable ANYGPU_COORDINATOR is {address!r}.",
-        "The processes may be on several machines, and have to know at which address of rank 0 they meet.",
-        "Set it for every process to rank 0's HOST:PORT, such as 10.0.0.1:29500. Complete examples: docs/scaling.md.",
+        f"The processes cannot meet at {address!r}.",
+        "They may be on several machines, and have to know rank 0's address and a port from 1 to 65535.",
+        "Set ANYGPU_COORDINATOR for every process to rank 0's HOST:PORT, such as 10.0.0.1:29500: docs/scaling.md.",
     )
 
 
@@ -179,6 +187,7 @@ def _train(args: argparse.Namespace, member: Member) -> None:
     import numpy as np
 
     from helpers.compute import checkpoint, data, training
+    from helpers.measure import timing
 
     dataset = data.load_mnist()
     sys.modules.update(dict.fromkeys(("sklearn", "matplotlib")))  # Keras would import both for 3 s, and use neither
@@ -187,28 +196,31 @@ def _train(args: argparse.Namespace, member: Member) -> None:
     steps, share = len(dataset.x_train) // args.batch, args.batch // member.size
     model = _model(args.batch, dataset)
     file = args.checkpoint / "checkpoint.npz" if args.checkpoint else None
-    losses = _resume(file, model, member)
-    begin, seconds = len(losses) // steps, []
+    losses = _resume(file, model, steps, member)
+    begin, seconds = len(losses), []
     print(f"{member.size} process{'es' * (member.size > 1)}, launcher: {member.launcher}; Keras on {device}")
-    print(f"Epochs {begin} to {args.epochs}, each {steps} steps of {args.batch} images, {share} of them here.")
+    if begin < args.epochs:
+        print(f"Epochs {begin} to {args.epochs}, each {steps} steps of {args.batch} images, {share} of them here.")
+    else:
+        print(f"Nothing is left to do: {file} has {begin} epochs. For one more: --epochs {begin + 1}")
     for epoch in range(begin, args.epochs):
         order = np.random.default_rng([SEED, epoch]).permutation(len(dataset.x_train))
+        losses.append([])
         for step in range(steps):
             mine = order[step * args.batch + member.rank * share :][:share]
             start = time.perf_counter()
             images, labels = dataset.x_train[mine].reshape(share, -1), dataset.y_train[mine]
-            losses.append(float(model.train_on_batch(images, labels)[0]))
+            losses[-1].append(float(model.train_on_batch(images, labels)[0]))
             seconds.append(time.perf_counter() - start)
         if file and not member.rank:
-            file.parent.mkdir(parents=True, exist_ok=True)
             checkpoint.save(file, model, losses)
-        print(f"epoch {epoch + 1} of {args.epochs}: loss {np.mean(losses[-steps:]):.4f}", flush=True)
+        print(f"epoch {epoch + 1} of {args.epochs}: loss {np.mean(losses[-1]):.4f}", flush=True)
     unseen = slice(member.rank, None, member.size)
     images = dataset.x_test[unseen].reshape(-1, 784)
     accuracy = float(model.test_on_batch(images, dataset.y_test[unseen], return_dict=True)["accuracy"])
-    median = statistics.median(seconds[1:] or seconds or [0.0])  # the first step compiles
-    print(f"Last loss {losses[-1]:.6f}; {100 * accuracy:.2f} % of unseen images right.")
-    print(f"A step takes {1e3 * median:.1f} ms here (median; the first one is left out).")
+    print(f"Last loss {losses[-1][-1]:.6f}; {100 * accuracy:.2f} % of unseen images right.")
+    if seconds[2:]:  # the first step compiles, and one alone has no spread
+        print(timing.Measurement("A step here, the first left out", device, tuple(seconds[1:])))
 
 
 def _model(batch: int, dataset: Dataset) -> keras.Model:
@@ -241,22 +253,38 @@ def _model(batch: int, dataset: Dataset) -> keras.Model:
     return models.plain_mlp(RATE)
 
 
-def _resume(file: Path | None, model: keras.Model, member: Member) -> list[float]:
-    """Take the last checkpoint, if there is one, from rank 0 to all: they need no shared disk. Return its losses."""
+def _resume(file: Path | None, model: keras.Model, steps: int, member: Member) -> list[list[float]]:
+    """Take the last checkpoint, if there is one, from rank 0 to all: they need no shared disk.
+
+    Returns:
+        The losses of each epoch that is done.
+
+    Raises:
+        WorkshopError: rank 0 cannot write in the folder, or its checkpoint does not fit. All ranks say it.
+    """
     import numpy as np
     from jax.experimental import multihost_utils
 
     from helpers.compute import checkpoint
 
-    losses: list[float] = []
     variables = checkpoint.state(model)
-    values = [np.asarray(variable.value) for variable in variables]
-    if file and not member.rank and file.exists():
-        with np.load(file, allow_pickle=False) as kept:
-            losses = kept["losses"].tolist()
-            values = [kept[f"arr_{number}"].reshape(value.shape) for number, value in enumerate(values)]
-    begin = int(multihost_utils.broadcast_one_to_all(np.array(len(losses))))
+    begin, losses, values = 0, np.empty((0, steps)), [np.asarray(variable.value) for variable in variables]
+    if file and not member.rank:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=file.parent).close()
+            if file.exists():
+                losses, values = checkpoint.read(file, model)
+                begin = len(losses) if losses.shape[1:] == (steps,) else MISFIT
+        except OSError:
+            begin = UNWRITABLE
+        except ValueError:
+            begin = MISFIT
+    begin = int(multihost_utils.broadcast_one_to_all(np.array(begin)))  # the refusals, too: nobody waits for rank 0
+    if file and begin in REFUSALS:
+        what = f"The folder {file.parent} cannot keep this training's checkpoints."
+        raise WorkshopError(what, REFUSALS[begin], "Name another folder after --checkpoint.")
     if begin:
         for variable, value in zip(variables, multihost_utils.broadcast_one_to_all(values), strict=True):
             variable.assign(np.asarray(value))
-    return losses or [0.0] * begin
+    return [[0.0] * steps] * begin if member.rank else losses.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,24 @@ def load(file: Path, model: keras.Model) -> list[float]:
     """Give a model what `save` wrote, and return the losses until then; none if there is no such file."""
     if not file.exists():
         return []
-    with np.load(file, allow_pickle=False) as kept:
-        for number, variable in enumerate(state(model)):
-            variable.assign(kept[f"arr_{number}"])
-        return kept["losses"].tolist()
+    losses, values = read(file, model)
+    for variable, value in zip(state(model), values, strict=True):
+        variable.assign(value)
+    return losses.tolist()
+
+
+def read(file: Path, model: keras.Model) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the losses and the values that `save` wrote, and change nothing.
+
+    Raises:
+        ValueError: the file is damaged, or another network's.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as kept:
+            values = [kept[f"arr_{number}"] for number in range(len(kept.files) - 1)]
+            losses = kept["losses"]
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is damaged.") from error
+    if [value.shape for value in values] != [tuple(variable.shape) for variable in state(model)]:
+        raise ValueError(f"{file} was made by another network.")
+    return losses, values
