@@ -1,11 +1,16 @@
 """judge.checks: right answers pass, wrong ones are refused with what, where; grading raises and stays silent."""
 
+import importlib
+import inspect
+import math
+import pkgutil
 import re
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
+from helpers import lessons
 from helpers.compute import opencl
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
@@ -108,6 +113,7 @@ def remembers(x):
         (lambda x: np.nan, double, [(4,)], "came nan"),
         (lambda x: 1, lambda x: True, [(4,)], "expected True"),
         (lambda x: x + 1e-4, lambda x: x, [(1.0,)], "expected 1.0"),
+        (lambda x: np.array([7, 5]), lambda x: {"a": 1}, [(4,)], "expected {'a': 1}, came np.array([7, 5])"),
     ],
 )
 def test_wrong_functions_are_refused(capsys, learner, reference, cases, complaint):
@@ -123,6 +129,52 @@ def test_a_list_is_as_good_as_an_array_and_rounding_is_forgiven(capsys):
     function(lambda x: 0.1 + 0.2, lambda x: 0.3, lambda rng: [(3,)])
     function(lambda x: np.bool_(True), lambda x: True, lambda rng: [(3,)])
     assert said(capsys).count("right") == 3
+
+
+# ------------------------------------------------------------------------------------------------ odd answers
+
+ODD = [
+    None, ..., True, np.bool_(True), math.nan, 10**400, -1, 2.5, np.float32(2), np.int64(3), 1j, "", "text", b"bytes",
+    [], [1, 2], [None], [10**400], [[1], [1, 2]], (1,), ((1, 2), 3), {}, {"a": np.array([1, 2])}, {1, 2}, range(3), int,
+    print, np.array(5), np.array([]), np.array([75.0, 25.0]), np.zeros((2, 3)), np.zeros((0, 2)), np.array([1j]),
+    np.array(["a", "b"]), np.array([None, "a"], object), np.array([{}, []], object), [np.array([1, 2])],
+    ["a", np.array([1, 2])], np.datetime64("2020-01-01"), memoryview(b"ab"), (one for one in "ab"), object(),
+]  # fmt: skip
+STARTS_PROCESSES = {"lesson_06.check_wrap"}  # one with each of Keras' backends
+NEEDS_ADAPTER = {"lesson_14", "lesson_14_web"}  # of WebGPU, looked for before the answer is
+
+
+def plain_checks():
+    """The checks that take one plain argument, by the name of lesson and check."""
+    found = {}
+    for lesson in sorted({file.name for file in pkgutil.iter_modules(lessons.__path__)} - NEEDS_ADAPTER):
+        module = importlib.import_module(f"helpers.lessons.{lesson}")
+        for name, check in inspect.getmembers(module, inspect.isfunction):
+            own = name.startswith("check_") and check.__module__ == module.__name__
+            if own and len(inspect.signature(check).parameters) == 1:
+                found[f"{lesson}.{name}"] = check
+    return [pytest.param(check, id=name) for name, check in found.items() if name not in STARTS_PROCESSES]
+
+
+def odd_answers(check):
+    """Odd values; for a check that takes no text, also functions that return them, or cannot be called, or raise."""
+    if [*inspect.signature(check).parameters] == ["source"]:  # a text would start a process
+        return [odd for odd in ODD if not isinstance(odd, str)]
+    several = [many for odd in ODD for many in (odd, (odd, odd), (odd, odd, odd), [odd, odd])]
+    functions = [lambda *given, many=many: many for many in several] + [
+        lambda *given: given[0],
+        lambda *given: given[-1],
+    ]
+    diagnoses = [dict.fromkeys("ABCDEFGHI", [odd] * parts) for odd in ODD for parts in (1, 2, 3)]
+    return [*ODD, *functions, *diagnoses, lambda: 1, lambda a, b, c, d, e, f, g, h: 1, stops, lambda *given: 1 / 0]
+
+
+@pytest.mark.parametrize("check", plain_checks())
+def test_no_answer_makes_a_check_raise(monkeypatch, check):
+    monkeypatch.setenv(checks.GRADE, "1")
+    for odd in odd_answers(check):
+        with pytest.raises(CheckFailed):
+            check(odd)
 
 
 # ------------------------------------------------------------------------------------------------ predictions

@@ -110,6 +110,7 @@ def test_what_the_output_held_before_is_no_result():
     [
         (lambda launch, queue, repeats: None, "not done yet: no run was timed"),
         (lambda launch, queue, repeats: launch().wait(), "not yet: expected a list of 4 times, came None. Is there a"),
+        (lambda launch, queue, repeats: [launch().finish() for _ in range(4)], "not yet: expected 4 numbers"),
     ],
 )
 def test_a_clock_without_an_answer_is_told_what_is_missing(capsys, clock, said):

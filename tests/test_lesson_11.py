@@ -163,3 +163,11 @@ def test_checks_refuse_what_is_no_answer_without_a_traceback(given, capsys):
     lesson.check_cheat(given, given)
     lesson.check_claims(given)
     assert capsys.readouterr().out.count("not ") >= 3
+
+
+def test_a_cheat_that_is_not_written_yet_is_not_done(capsys):
+    def cheat(device, number):
+        raise NotImplementedError
+
+    lesson.check_cheat(cheat, lesson.benchmark)
+    assert capsys.readouterr().out.startswith("not done yet")

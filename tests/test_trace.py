@@ -95,7 +95,7 @@ def test_a_vector_is_one_element():
 
 
 def test_wrong_sizes_and_arguments_give_messages():
-    for sizes in [((12,), None), ((4, 4), (4,)), ((0,), (4,)), (10, 4)]:
+    for sizes in [((12,), None), ((4, 4), (4,)), ((0,), (4,)), (10, 4), (np.int64(10), np.int64(4))]:
         with pytest.raises(WorkshopError, match="must be a multiple of the work-group"):
             traced(ADD, "add", *sizes, [floats(4)] * 3)
     for argument in (10, np.int32(4)):

@@ -100,9 +100,9 @@ def problems(path: Path) -> list[Problem]:
     return [_problem(notebook, finding, path.name) for rule in rules for finding in rule]
 
 
-def output_problems(notebook: NotebookNode, file: str = "") -> list[Problem]:
-    """Return what is wrong with the stored outputs of `notebook`, which is called `file`."""
-    return [_problem(notebook, finding, file) for finding in _outputs(notebook)]
+def output_problems(notebook: NotebookNode) -> list[Problem]:
+    """Return what is wrong with the stored outputs of `notebook`."""
+    return [_problem(notebook, finding, "") for finding in _outputs(notebook)]
 
 
 def _problem(notebook: NotebookNode, finding: Finding, file: str) -> Problem:

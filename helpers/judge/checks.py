@@ -184,7 +184,9 @@ def judge_diagnosis(
 
 def is_empty(part: object) -> bool:
     """Whether part of an answer is as it was handed out: None, `...`, 0 or an empty text."""
-    return part is None or part is ... or part == 0 or (isinstance(part, str) and not part.strip())
+    if isinstance(part, str):
+        return not part.strip()
+    return part is None or part is ... or (np.isscalar(part) and part == 0)
 
 
 # ---------------------------------------------------------------------------------------------- functions
@@ -276,31 +278,35 @@ def _compare(expected: object, actual: object, where: str) -> None:
         raise NotYet(
             f"{where} expected {expected}, a whole number; came {short(actual)}, a float. `int(...)` makes an int."
         )
-    if expected is None:
-        right = actual is None
-    elif isinstance(expected, bool | np.bool_ | str):
-        right = isinstance(actual, bool | np.bool_ | str) and actual == expected
-    elif isinstance(expected, list | tuple) and any(isinstance(element, str | None) for element in expected):
-        right = isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
-    elif isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
-        try:
-            values, wanted = np.asarray(actual), np.asarray(expected)
-            same_shape = values.shape == wanted.shape
-            if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
-                raise NotYet(f"{where} expected {size_text(wanted)}, came {size_text(values)}: {short(actual)}.")
-            exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
-            right = same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
-        except (TypeError, ValueError):
-            right = False
-    else:
-        right = actual == expected
+    try:
+        right = bool(_is_right(expected, actual, where))
+    except (TypeError, ValueError, OverflowError):  # the two cannot even be compared
+        right = False
     if not right:
         raise NotYet(f"{where} expected {short(expected)}, came {short(actual)}{_largest_difference(expected, actual)}")
 
 
+def _is_right(expected: object, actual: object, where: str) -> object:
+    """Something that is true where `actual` is `expected`; NotYet names another size. Raises if they do not compare."""
+    if expected is None:
+        return actual is None
+    if isinstance(expected, bool | np.bool_ | str):
+        return isinstance(actual, bool | np.bool_ | str) and actual == expected
+    if isinstance(expected, list | tuple) and any(isinstance(element, str | None) for element in expected):
+        return isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
+    if not isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
+        return actual == expected
+    values, wanted = np.asarray(actual), np.asarray(expected)
+    same_shape = values.shape == wanted.shape
+    if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
+        raise NotYet(f"{where} expected {size_text(wanted)}, came {size_text(values)}: {short(actual)}.")
+    exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
+    return same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
+
+
 def _largest_difference(expected: object, actual: object) -> str:
     """Name the element that differs most, where two arrays are the same as far as a message shows them."""
-    if not isinstance(expected, np.ndarray) or np.shape(actual) != expected.shape or short(expected) != short(actual):
+    if not isinstance(expected, np.ndarray) or short(expected) != short(actual) or np.shape(actual) != expected.shape:
         return ""
     actual = np.asarray(actual)
     apart = np.abs(actual.astype(float) - expected)  # the first that differs may do so by rounding alone

@@ -327,7 +327,7 @@ def _met(kernel: opencl.Kernel, met: np.ndarray) -> str:
 
 def _sizes(global_size: Sequence[int] | int, local_size: Sequence[int] | int) -> list[tuple[int, ...]]:
     """Both sizes as tuples of one length, the first a multiple of the second."""
-    pair = [(size,) if isinstance(size, int) else tuple(size or ()) for size in (global_size, local_size)]
+    pair = [(size,) if isinstance(size, int | np.integer) else tuple(size or ()) for size in (global_size, local_size)]
     if len(pair[0]) == len(pair[1]) and all(g > 0 < w and g % w == 0 for g, w in zip(*pair, strict=True)):
         return pair
     raise WorkshopError(

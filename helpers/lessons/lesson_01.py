@@ -162,6 +162,8 @@ def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
     if not isinstance(seconds, list | tuple | np.ndarray) or len(seconds) != repeats:
         hint = " Is there a `return` at the end?" if seconds is None else ""
         raise NotYet(f"expected a list of {repeats} times, came {seconds!r}.{hint}")
+    if not all(isinstance(came, int | float | np.number) for came in seconds):
+        raise NotYet(f"expected {repeats} numbers, the seconds of each run; came {checks.short(seconds)}.")
     for number, (came, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
         if not 0.99 * (end - start) <= came <= 1.5 * (end - start):
             spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(came)}"

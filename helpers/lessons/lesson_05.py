@@ -246,6 +246,8 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
         share = checks.answer(learner, times, runs, rule, who="false_claims")
         if share is None or share is ...:
             raise checks.NotDone("false_claims returns nothing.")
+        if not asked:
+            raise checks.NotYet("false_claims never asked the rule.")
         if {len(part) for pair in asked for part in pair} != {runs}:
             raise checks.NotYet(f"with runs = {runs} the rule was not always given {runs} and {runs} times.")
         if min(len({pair[part] for pair in asked}) for part in (0, 1)) < 900 or any(a == b for a, b in asked):

@@ -143,16 +143,20 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
 
 def _same_pieces(one: object, other: Sequence[np.ndarray]) -> bool:
     """Return whether both are as many pieces, and equal ones."""
-    if not isinstance(one, list | tuple | np.ndarray) or len(one) != len(other):
+    if not _are_pieces(one) or len(one) != len(other):
         return False
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
+def _are_pieces(value: object) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
 def _written(value: object) -> str:
     """Return pieces as people write them: [1] [2] [3]."""
-    if not isinstance(value, list | tuple | np.ndarray):
+    if not _are_pieces(value):
         return repr(value)
-    text = " ".join(str(np.asarray(piece).tolist()) for piece in value)
+    text = " ".join(checks.short(piece.tolist() if isinstance(piece, np.ndarray) else piece) for piece in value)
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 

@@ -341,7 +341,7 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
         try:
             its_scale, its_zero, its_bytes = actual
             its_scale, its_zero, its_bytes = float(its_scale), float(its_zero), np.asarray(its_bytes)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             expected = "three things, scale, zero point, bytes"
             raise checks.NotYet(f"{where} expected {expected}; came {checks.short(actual)}") from None
         if not np.isclose(its_scale, scale, rtol=1e-4, atol=0):

@@ -203,7 +203,8 @@ PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...]
 def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[str]:
     """Lesson 11, exercise 2: a program that deceives `benchmark`, and a benchmark that no such program deceives."""
     claimed = checks.answer(benchmark, cheat, Device(0.0, [1.0]), who="with your cheat the benchmark")
-    if claimed == "wrong" and checks.answer(cheat, Device(0.0, [1.0]), 7, who="cheat(device, 7)") in (..., None):
+    nothing = claimed == "wrong" and checks.answer(cheat, Device(0.0, [1.0]), 7, who="cheat(device, 7)") in (..., None)
+    if nothing or claimed is None:  # NotImplementedError says so, too
         raise checks.NotDone("cheat(device, 7) returns nothing yet.")
     if claimed == "wrong":
         raise checks.NotYet("the benchmark calls your cheat wrong: it checks work(device, 7) first.")
@@ -262,7 +263,7 @@ def check_claims(diagnosis: object) -> Iterator[str]:
     """Lesson 11, exercise 3: which claims mislead, and by which number one sees it."""
 
     def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
-        fault = fault.strip().lower() if isinstance(fault, str) else fault
+        fault = str(fault).strip().lower()
         if fault not in FAULTS:
             raise checks.NotYet(f"{letter}: {fault!r} is none of the verdicts: {', '.join(map(repr, FAULTS))}.")
         if fault != claim.verdict:

@@ -236,7 +236,7 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
         title: the message of the figure.
     """
     words = []
-    with figure(7.5, 3.6, ncols=len(recorded), sharey=True) as (drawn, axes):
+    with figure(7.5, 3.6, title, ncols=len(recorded), sharey=True) as (drawn, axes):
         for panel, (name, one) in zip(axes, recorded.items(), strict=True):
             request = one.requests()[0]
             items, first, _ = zip(*request.asked, strict=True)
@@ -253,7 +253,6 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
             words.append(f"{name}: {said}")
         axes[0].set_ylabel("cache line of x")
         drawn.supxlabel("work-item (blue: needs this line); grey: the line is fetched", fontsize=10)
-        drawn.suptitle(title, fontsize=11, x=0.01, ha="left")
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
