@@ -28,17 +28,25 @@ posix = pytest.mark.skipif(os.name != "posix", reason="Windows cannot send Ctrl-
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="screens are told by variables on Linux alone")
 
 
+@pytest.fixture
+def taken():
+    """A port that somebody listens on."""
+    with socket.create_server((lab.ADDRESS, 0)) as server:
+        yield server.getsockname()[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["77"], "No lesson called '77'"),
         (["{tmp}/mine.ipynb"], "Copy the notebook"),
         (["--profile", "gigantic"], "gigantic"),
+        (["--port", "{port}"], "Leave out --port"),
     ],
 )
-def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, words, tmp_path):
+def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, words, tmp_path, taken):
     (tmp_path / "mine.ipynb").write_text("{}", encoding="utf-8")
-    arguments = [argument.format(tmp=tmp_path) for argument in arguments]
+    arguments = [argument.format(tmp=tmp_path, port=taken) for argument in arguments]
     done = subprocess.run(
         [sys.executable, "-m", "helpers", "lab", "--no-browser", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=False,
@@ -102,7 +110,7 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
         usual = socket.create_server((lab.ADDRESS, lab.FIRST_PORT))
     except OSError:  # somebody's lab
         usual = None
-    with serving(tmp_path, "--no-browser", "01", JUPYTER_CONFIG_DIR=str(tmp_path)) as (_, address):
+    with serving(tmp_path, "--no-browser", "01", JUPYTER_CONFIG_DIR=str(tmp_path)) as (process, address):
         found = urlsplit(address)
         assert found.hostname == lab.ADDRESS and found.port > lab.FIRST_PORT
         assert found.path == "/lab/tree/my-lessons/01-add-vectors-with-opencl.ipynb"
@@ -116,6 +124,7 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
         with DIRECT.open(f"http://{found.netloc}/api/kernels?{found.query}", b"{}", timeout=LONG) as kernel:
             assert kernel.status == 201
         wait_for_kernel(next(tmp_path.glob("workshop-lab-*/runtime/kernel-*.json")))
+        assert "--log-level=CRITICAL" in psutil.Process(process.pid).children()[0].cmdline()
     if usual:
         usual.close()
 
@@ -214,8 +223,8 @@ def test_the_learners_own_settings_are_out_of_the_way_and_those_made_here_stay(p
     """They live beside the packages, unless those belong to somebody else."""
     (tmp_path / "a file").write_text("so that no folder can be made in it", encoding="utf-8")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
-    for name in ("CONFIG", "DATA", "RUNTIME"):
-        monkeypatch.setenv(f"JUPYTER_{name}_DIR", "the learner's own")
+    for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR", "PATH"):
+        monkeypatch.setenv(f"JUPYTER_{name}", "the learner's own")
     lab.isolate(tmp_path / "scratch")
     kept = tmp_path / ("packages" if prefix == "packages" else "scratch")
     page = Path(os.environ["JUPYTER_CONFIG_DIR"], "labconfig/page_config.json")

@@ -7,7 +7,9 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
+import socket
 import sys
 import tempfile
 import webbrowser
@@ -67,6 +69,12 @@ def run(args: argparse.Namespace) -> int:
             f"{lesson} is somewhere else.",
             "Copy the notebook into the folder notebooks, then repeat the command.",
         )
+    if args.port:
+        try:
+            socket.create_server((ADDRESS, args.port)).close()
+        except OSError as error:
+            why, step = f"The system says: {error.strerror}.", "Leave out --port: the first free one is then taken."
+            raise WorkshopError(f"Port {args.port} cannot be used.", why, step) from None
     findings = doctor.examine(quick=True)
     print(doctor.report(findings), flush=True)
     if status := doctor.status(findings):
@@ -100,16 +108,22 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
         port: where to listen; 0 for any free one, the first free one from 8888 on if None.
         browser: whether to open the page in a browser, where there is a screen.
     """
-    for number in SIGNALS:  # a window that is closed while the server starts ends this as Ctrl-C does
-        signal.signal(number, signal.default_int_handler)
+    early: list[int] = []
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in heeded:  # one that comes while the folder is being made waits until it is known what to delete
+        signal.signal(number, lambda came, _: early.append(came))
     with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
+        for number in heeded:  # a window that is closed while the server starts ends this as Ctrl-C does
+            signal.signal(number, signal.default_int_handler)
+        if early:
+            raise KeyboardInterrupt
         isolate(Path(scratch))
         workarounds.leave_out_iri_grammar()
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
         token = secrets.token_hex(24)
         server = LabApp.initialize_server(options(root, port, token))
-        for number in SIGNALS:
+        for number in heeded:
             signal.signal(number, lambda *_: server.stop(from_signal=True))
         address = f"http://{ADDRESS}:{server.port}/lab/tree/{quote(lesson)}?token={token}"
         page = root / "build" / f"open-lab-{server.port}.html"
@@ -169,22 +183,25 @@ def isolate(scratch: Path) -> None:
     Settings that the learner makes here (a dark theme) live beside the packages, and stay; files that belong to one
     run live in `scratch`, and go with it.
     """
-    from ipykernel.kernelspec import get_kernel_dict
+    from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 
     # A Ctrl-C that meets a kernel between two cells would otherwise leave the kernel's words in the terminal.
     silent = get_kernel_dict(["--log-level=CRITICAL"])
 
     def write(folder: Path) -> Path:
         files.write(folder / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
-        files.write(folder / "data" / "kernels" / "python3" / "kernel.json", json.dumps(silent))
+        kernel = folder / "data" / "kernels" / "python3"
+        shutil.copytree(RESOURCES, kernel, dirs_exist_ok=True)  # the icons
+        files.write(kernel / "kernel.json", json.dumps(silent))
         return folder
 
     try:
         kept = write(Path(sys.prefix) / "var" / "workshop")
     except OSError:  # packages that belong to someone else
         kept = write(scratch)
-    folders = {"CONFIG": kept / "config", "DATA": kept / "data", "RUNTIME": scratch / "runtime"}
-    os.environ |= {f"JUPYTER_{name}_DIR": str(folder) for name, folder in folders.items()}
+    folders = {"CONFIG_DIR": kept / "config", "DATA_DIR": kept / "data", "RUNTIME_DIR": scratch / "runtime"}
+    folders["PATH"] = kept / "data"  # in a virtual environment its own kernels would come before those of DATA_DIR
+    os.environ |= {f"JUPYTER_{name}": str(folder) for name, folder in folders.items()}
 
 
 def options(root: Path, port: int | None, token: str) -> list[str]:
