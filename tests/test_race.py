@@ -1,9 +1,28 @@
 """`race` on a real training with few images: the ways compute the same."""
 
+import argparse
+
 import pytest
 
 from helpers.commands import race
-from helpers.compute import devices, processes
+from helpers.compute import data, devices, processes
+from helpers.errors import WorkshopError
+
+
+def test_an_epoch_is_no_run_of_its_own(capsys):
+    """Three processes of twenty epochs each are three runs, which cannot claim what sixty could."""
+    other = {"accuracy": 0.9, "trained_on": "images", "device": "CPU"}
+    times = {"article": (1.0, 1.1, 1.2), "lesson": (0.9, 0.95, 1.05)}
+    results = {("jax", "mlp", way): [{"seconds": [9] + [s] * 20, **other} for s in of] for way, of in times.items()}
+    race.report(results)
+    assert "3 runs need" in capsys.readouterr().out
+
+
+def test_what_cannot_be_compared_is_refused_before_the_download(monkeypatch):
+    monkeypatch.setattr(data, "load_mnist", lambda: pytest.fail("downloads"))
+    with pytest.raises(WorkshopError, match="nothing to compare"):
+        race.run(argparse.Namespace(epochs=1))
+
 
 needs_jax = pytest.mark.skipif(not devices.installed("jax"), reason="needs JAX")
 

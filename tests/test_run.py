@@ -209,6 +209,12 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "deep").iterdir()] == [("file", b"old")]
 
 
+def test_nbgraders_submissions_are_told_apart(tmp_path):
+    lesson = lesson_files.every()[0]
+    names = [run._name(tmp_path / student / lesson.stem / lesson.name) for student in ("ann", "bob")]
+    assert names == [f"ann-{lesson.stem}", f"bob-{lesson.stem}"]
+
+
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
     code = "from helpers.lessons import lesson_04\nlesson_04.check_forward(lambda x, w, b: ...)"
     path = sample_lesson.save(tmp_path, sample_lesson.of(code))

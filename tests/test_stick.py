@@ -14,6 +14,7 @@ import pytest
 from test_dependencies import pins
 from test_workshop import PYTHON, copy, environment, inner, offline, start
 
+import workshop
 from helpers import ROOT
 from helpers.commands import stick
 from helpers.compute import data
@@ -117,12 +118,33 @@ def test_a_stick_is_not_made_into_the_course_over_other_files_or_without_package
     with pytest.raises(WorkshopError, match=r"no packages for Mac with Intel.* Python 3\.13"):
         stick.run(asked)
     assert not list(tmp_path.iterdir())  # nothing was fetched
+    (tmp_path / "windows").touch()
+    asked.folder, asked.platform = tmp_path / "windows", ["linux"]
+    with pytest.raises(WorkshopError, match="cannot be a folder"):
+        stick.run(asked)
+    (tmp_path / "windows").unlink()
     (tmp_path / "windows").mkdir()
+    asked.folder, asked.platform = tmp_path, ["windows"]
     with pytest.raises(WorkshopError, match="not from this command"):
         stick.run(asked)
     monkeypatch.setattr(data, "load_mnist", data._stand_in)
     with pytest.raises(WorkshopError, match="MNIST is missing"):
         stick.dataset()
+
+
+def test_the_folder_stands_first_in_what_is_to_be_typed():
+    parser = argparse.ArgumentParser()
+    stick.add_arguments(parser)
+    assert "FOLDER [--platform" in parser.format_usage()
+    assert parser.parse_args(["/media/X", "--platform", "windows", "macos"]).platform == ["windows", "macos"]
+
+
+def test_what_a_stick_never_has_is_neither_offered_nor_looked_for_on_it(monkeypatch, capsys):
+    monkeypatch.setattr(workshop.wheels, "made_for", lambda: {"pythons": [MINE]})
+    monkeypatch.setattr(workshop.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(workshop.platform, "machine", lambda: "arm64")
+    workshop.suggest_gpu("cpu", False, "lab")
+    assert capsys.readouterr().out == "" and "PyTorch" in workshop.wheels.MEND
 
 
 def test_the_note_has_a_line_for_each_kind_of_laptop_with_what_to_type(tmp_path):

@@ -13,7 +13,7 @@ def refused(path):
     """Try to store; return the message, after making sure that the file stayed as it was."""
     before = path.read_bytes()
     with pytest.raises(WorkshopError) as refusal:
-        store.store(path, "preview")
+        store.store(path)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     return str(refusal.value)
@@ -23,7 +23,7 @@ def refused(path):
 def stored(tmp_path_factory):
     path = sample_lesson.save(tmp_path_factory.mktemp("lessons"))
     before = sample_lesson.load(path)
-    store.store(path, "preview")
+    store.store(path)
     return path, before, sample_lesson.load(path)
 
 
@@ -40,7 +40,7 @@ def test_only_outputs_and_counts_change_and_the_lesson_keeps_the_rules(stored):
 
 def test_storing_again_changes_nothing(stored):
     before = stored[0].read_text()
-    store.store(stored[0], "preview")
+    store.store(stored[0])
     # A figure's bytes may hold the version of the library that drew it, not the time.
     assert stored[0].read_text() == before
 
@@ -48,9 +48,9 @@ def test_storing_again_changes_nothing(stored):
 def test_streams_are_merged_and_trainings_are_asked_to_run_whole(tmp_path):
     source = "import os\nfor name in ('ANYGPU_PROFILE', 'ANYGPU_WHOLE'):\n    print(os.environ[name], flush=True)"
     path = sample_lesson.save(tmp_path, sample_lesson.of(source))
-    store.store(path, "preview")
+    store.store(path)
     outputs = sample_lesson.load(path).cells[0].outputs
-    assert [(out.output_type, out.text) for out in outputs] == [("stream", "preview\n1\n")]
+    assert [(out.output_type, out.text) for out in outputs] == [("stream", "lab\n1\n")]
 
 
 @pytest.mark.parametrize("source", ["1 / 0", "import os; os._exit(3)"])
@@ -84,7 +84,7 @@ def test_an_expected_error_is_stored_without_paths_and_colours(tmp_path):
     notebook = sample_lesson.of("import json\njson.loads('nonsense')")
     notebook.cells[0].metadata["tags"] = ["raises-exception"]
     path = sample_lesson.save(tmp_path, notebook)
-    store.store(path, "preview")
+    store.store(path)
     error = sample_lesson.load(path).cells[0].outputs[0]
     assert lesson_rules.output_problems(sample_lesson.load(path)) == []
     assert error.ename == "JSONDecodeError" and "\x1b" not in "".join(error.traceback)
@@ -93,10 +93,10 @@ def test_an_expected_error_is_stored_without_paths_and_colours(tmp_path):
 def test_one_refusal_stops_no_other_lesson(tmp_path, capsys):
     bad = sample_lesson.save(tmp_path, sample_lesson.of("1 / 0"), "01-fail-early")
     good = sample_lesson.save(tmp_path, sample_lesson.of(sample_lesson.FIGURE), "02-draw-line")
-    assert store.store_all([bad, good], "preview") == 1
+    assert store.store_all([bad, good]) == 1
     assert "01-fail-early.ipynb: not stored" in capsys.readouterr().out
     assert sample_lesson.load(good).cells[0].outputs
-    assert store.store_all([good], "preview") == 0
+    assert store.store_all([good]) == 0
 
 
 @pytest.mark.slow

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure what `args` asks for and print it."""
     from helpers.compute import data
 
-    data.load_mnist()  # a download happens before anything is measured, and a wrong ANYGPU_MNIST stops it all
     if args.epochs < 2:
         raise WorkshopError("There is nothing to compare.", "The first epoch compiles.", "Ask for --epochs 2 or more.")
+    data.load_mnist()  # a download happens before anything is measured, and a wrong ANYGPU_MNIST stops it all
     backends_asked = args.backend or [name for name in ("tensorflow", "jax") if devices.installed(name)]
     results: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for backend, network in itertools.product(backends_asked, args.network or WAYS):
@@ -56,10 +56,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def report(results: dict[tuple[str, str, str], list[dict[str, Any]]]) -> None:
-    """Print all that was measured, and how fast each way is against the articles'; the first epochs count nowhere."""
+    """Print all that was measured, and how fast each way is against the articles'; the first epochs count nowhere.
+
+    A process gives one time, the median of its epochs: they are no runs of their own, whatever slows it slows them all.
+    """
     rows, measured = [], {}
     for (backend, network, way), runs in results.items():
-        seconds = tuple(second for run in runs for second in run["seconds"][1:])
+        seconds = tuple(statistics.median(run["seconds"][1:]) for run in runs)
         measured[backend, network, way] = timing.Measurement(way, runs[0]["device"], seconds)
         low, high = measured[backend, network, way].quartiles
         accuracy = statistics.median(run["accuracy"] for run in runs)

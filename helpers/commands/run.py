@@ -8,7 +8,6 @@ import html
 import json
 import os
 import platform
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,9 +36,6 @@ def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = workload.named(args.profile) if args.profile else workload.current()
     grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
-    for name in ("SIGTERM", "SIGHUP"):  # a closed window or a polite kill ends it as Ctrl-C does, with a report
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.default_int_handler)
     return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade)
 
 
@@ -81,9 +77,10 @@ def run_lessons(
 
 
 def _name(path: Path) -> str:
-    """The lesson's name; a learner's copy of a shipped lesson carries its folder's name too."""
+    """The lesson's name; a copy of a shipped one has its folder's name too, in nbgrader's folders the student's."""
     copied = path.parent != lesson_files.FOLDER and (lesson_files.FOLDER / path.name).exists()
-    return f"{path.parent.name}-{path.stem}" if copied else path.stem
+    folder = path.parent.parent if path.parent.name == path.stem else path.parent
+    return f"{folder.name}-{path.stem}" if copied else path.stem
 
 
 def _run_lesson(path: Path, profile: str, build: Path, cell_seconds: int | None, grade: bool) -> dict[str, Any]:

@@ -85,6 +85,8 @@ INSTALL = Path(__file__).with_name("stick.txt")  # the note for the room; {table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments. --accel and --with are workshop.py's: they set up this machine."""
+    # argparse would print the folder last, where it would be taken for one more system.
+    parser.usage = "%(prog)s [-h] FOLDER [--platform SYSTEM ...] [--python-version VERSION ...]"
     usual = next((name for name, laptop in LAPTOPS.items() if laptop.system == Host.here().system), "windows")
     parser.add_argument("folder", type=Path, help="where to put it: a USB stick, a shared drive, a new folder")
     parser.add_argument(
@@ -117,6 +119,11 @@ def run(args: argparse.Namespace) -> int:
             if not needed(lock, LAPTOPS[name].markers(f"{version}.99")):
                 what = f"There are no packages for {LAPTOPS[name].words}, Python {version}."
                 raise WorkshopError(what, next="Make the sticks in several calls: each adds to the folder.")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"The system says: {error.strerror}."
+        raise WorkshopError(f"{root} cannot be a folder.", why, "Name the stick's folder, or a new one.") from None
     mnist = dataset()
     for name, place in places.items():
         fill(place, LAPTOPS[name], args.python_version, mnist)

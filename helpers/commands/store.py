@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     return store_all(lesson_files.find(args.lessons))
 
 
-def store_all(paths: Sequence[Path], profile: str = PROFILE) -> int:
+def store_all(paths: Sequence[Path]) -> int:
     """Execute each lesson and store its outputs in its file; a lesson that is refused keeps its file as it is.
 
     Returns:
@@ -39,7 +39,7 @@ def store_all(paths: Sequence[Path], profile: str = PROFILE) -> int:
     status = 0
     for path in paths:
         try:
-            store(path, profile)
+            store(path)
             print(f"{path.name}: stored", flush=True)
         except WorkshopError as error:
             print(f"{path.name}: not stored\n{error}", flush=True)
@@ -47,14 +47,14 @@ def store_all(paths: Sequence[Path], profile: str = PROFILE) -> int:
     return status
 
 
-def store(path: Path, profile: str = PROFILE) -> None:
+def store(path: Path) -> None:
     """Execute the lesson in the file `path` and store its outputs there, all of them or none.
 
     Raises:
         WorkshopError: a cell failed, an output must not be stored, or the dataset was the stand-in.
     """
     notebook = lesson_files.read(path)
-    outcome = execute.execute(notebook, path.parent, profile, variables=WHOLE)
+    outcome = execute.execute(notebook, path.parent, PROFILE, variables=WHOLE)
     if outcome.failure:
         at = outcome.failure.cell
         raise WorkshopError(

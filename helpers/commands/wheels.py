@@ -16,8 +16,8 @@ from helpers.errors import WorkshopError
 FOLDER = "wheels"  # in ROOT
 MADE_FOR = "made-for.json"  # in it: the computer's system and machine, that computer in words, and its Pythons
 MEND = (
-    "The folder wheels lacks a package, or has a damaged one: copy that folder from the stick again, or, where a "
-    "network is, delete it; then repeat the command."
+    "The folder wheels lacks a package, or has a damaged one. For PyTorch, other extras and GPUs it has none: for "
+    "those delete it where a network is. Else copy it from the stick again; then repeat the command."
 )
 
 
