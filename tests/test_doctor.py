@@ -21,8 +21,8 @@ from packaging.specifiers import SpecifierSet
 
 from helpers import doctor
 from helpers.compute import host, processes
+from helpers.doctor import findings, letter, packages, settings
 from helpers.doctor import host as computer
-from helpers.doctor import letter, packages, settings
 from helpers.doctor.facts import Facts, ToolOutput
 
 ROOT = Path(__file__).parent.parent
@@ -64,8 +64,9 @@ def command_line(*arguments, **variables):
 
 
 def test_the_whole_examination_ends_and_says_that_the_workshop_can_run(tmp_path):
-    done = command_line("--report", str(tmp_path / "report.txt"))
+    done = command_line("--report", os.path.relpath(tmp_path / "report.txt", ROOT))
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Written to {(tmp_path / 'report.txt').resolve()}:" in done.stdout
     assert done.stdout.startswith("The workshop can run here") and done.stderr == ""
     assert f"  Python {sys.version_info[0]}.{sys.version_info[1]}\n" in done.stdout
     assert "itself broke" not in done.stdout
@@ -370,9 +371,16 @@ def test_too_little_memory_limits(monkeypatch):
     assert only_finding(computer.memory).id == "host-memory"
 
 
-def test_too_little_disk_limits(monkeypatch):
+@pytest.mark.parametrize(("installed_by", "command"), [("venv", "uv cache clean"), ("conda", "pip cache purge")])
+def test_too_little_disk_limits(monkeypatch, installed_by, command):
     monkeypatch.setattr(computer, "LEAST_DISK", 1 << 60)
-    assert only_finding(computer.disk).id == "host-disk"
+    (found,) = computer.disk(host.Host("Linux", "x86_64", (3, 12), installed_by, False))
+    assert found.id == "host-disk" and command in found.next
+
+
+@pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
+def test_who_builds_the_environment_anew_is_told_to_choose_again(system):
+    assert "--accel and --with" in findings.advise("reinstall", host.Host(system, "arm64", (3, 12), "venv", False))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,6 @@ def test_a_real_load_on_the_cpu_shows():
             lambda: list(pool.map(hashlib.sha256, [block, block])),  # hashlib releases the interpreter's lock
             idle_seconds=1.0,
             busy_seconds=2.0,
-            interval=0.1,
         )
     # However little time other programs leave us: the verdict's 5 % may be more than that, or than two of many cores.
     idle, busy = (statistics.quantiles(seen.settled("utilisation", phase), n=4) for phase in ("idle", "busy"))
@@ -92,7 +91,7 @@ def test_a_real_load_on_the_cpu_shows():
 def test_neither_waiting_nor_the_load_of_another_process_is_ours():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
-            seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0, interval=0.1)
+            seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0)
         finally:
             other.kill()
     assert seen.verdict().used is False, seen.verdict()
@@ -171,7 +170,7 @@ def test_a_phase_goes_on_until_enough_is_left_after_the_lag_however_unevenly_the
 @posix
 def test_a_load_shows_by_a_tool(tools):
     load = tools("nvidia-smi")
-    seen = watch(find(RTX_4090), loading(load), idle_seconds=3, busy_seconds=3, interval=0.05)
+    seen = watch(find(RTX_4090), loading(load), idle_seconds=3, busy_seconds=3)
     assert seen.verdict().used is True, seen.verdict()
     assert not threads()
 
@@ -205,7 +204,7 @@ def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools,
     load = tools("nvidia-smi", "hangs later")
     watcher = find(RTX_4090)
     monkeypatch.setattr(vendor_tools, "TIMEOUT", 2.0)
-    seen = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5, interval=0.05)
+    seen = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5)
     assert "did not answer" in seen.problem and "did not answer" in str(seen.verdict())
     assert seen.verdict().used is None
     assert not threads()

@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers.compute import opencl
+from helpers.compute import host, opencl
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -62,6 +62,7 @@ def test_no_platform_gives_a_message_and_a_next_step():
 def test_a_device_number_that_does_not_exist_gives_a_message():
     said = python(PICK, PYOPENCL_CTX="97:3")
     assert "PYOPENCL_CTX=97:3 names no device here." in said.stdout
+    assert host.command(host.Host.here(), "devices") in said.stdout
     assert "Traceback" not in said.stdout + said.stderr
 
 
@@ -100,6 +101,10 @@ def test_the_logs_of_all_compilers_are_read(compiler):
     assert why.splitlines()[0] == "line 4: use of undeclared identifier 'd'"
     assert "c[i] = a[i] + b[i];" in why.splitlines()[1]
     assert why.splitlines()[2].index("^") == 4 + 18
+
+
+def test_a_complaint_about_an_empty_source_is_shown():
+    assert opencl.readable_log("", "<kernel>:1:1: error: no kernel")[1].startswith("line 1: no kernel")
 
 
 def test_a_compiler_that_fails_as_a_whole_says_so():

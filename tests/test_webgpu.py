@@ -55,7 +55,7 @@ def device():
     found = webgpu.pick_adapter()
     if found is None:
         pytest.skip(webgpu.missing())
-    return webgpu.request_device(found, ["timestamp-query"])
+    return webgpu.request_device(found)
 
 
 # ---- adapters

@@ -138,17 +138,17 @@ def installed(module: str) -> bool:
     return has_module(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
 
 
-def not_installed(module: str, title: str = "", extra: str = "") -> str:
+def not_installed(module: str, title: str = "") -> str:
     """Return in one line that a package is not installed here, and the command that brings it.
 
     Args:
         module: its name, or that of a framework.
         title: for people; a framework has its own.
-        extra: of the workshop, that brings it (`lab --with EXTRA`); the module's name if empty.
     """
     title = title or (FRAMEWORKS[module].title if module in FRAMEWORKS else module)
     by_lock = module in FRAMEWORKS and module != "torch"
-    get = command(Host.here(), "lab --accel cpu" if by_lock else f"lab --with {extra or module}")
+    build = replace(Host.here(), installed_by="venv")  # what conda made is left as it is, as by `import_tensorflow`
+    get = command(build, "lab --accel cpu" if by_lock else f"lab --with {module}")
     return f"{title} is not installed here; to have it: {get}"
 
 

@@ -79,7 +79,7 @@ def _candidates() -> list[cl.Device]:
             raise WorkshopError(
                 f"PYOPENCL_CTX={os.environ['PYOPENCL_CTX']} names no device here.",
                 _last_line(error),
-                "Unset PYOPENCL_CTX, or see `python -m helpers devices` for the numbers.",
+                f"Unset PYOPENCL_CTX, or see the numbers: {command(Host.here(), 'devices')}",
             ) from None
     return sorted(
         frameworks.opencl_devices().values(), key=lambda device: preference(frameworks.describe_opencl(device))
@@ -124,7 +124,7 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
         source: the OpenCL C that was compiled.
         log: the compiler's output; PoCL, Intel, NVIDIA, AMD and Apple all write `file:line:column: ...`.
     """
-    lines, complaints = source.splitlines(), []
+    lines, complaints = source.splitlines() or [""], []
     for line in log.splitlines():
         match = re.match(r"(?:error: )?(?:\S.*?:)?(\d+):(\d+): (?:(?:fatal )?error: )?(.+)", line.strip())
         if match and not match[3].startswith(("note:", "warning:")):

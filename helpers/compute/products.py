@@ -197,12 +197,11 @@ def by_onnxruntime(provider: str) -> Multiply:
     return multiply
 
 
-def onnx_session(provider: str, model: bytes = ONNX) -> Any:  # noqa: ANN401 (its type is ONNX Runtime's)
-    """Return a session of ONNX Runtime with one provider alone.
+def onnx_session(provider: str) -> Any:  # noqa: ANN401 (its type is ONNX Runtime's)
+    """Return a session of ONNX Runtime that multiplies `a` and `b`, both float32, with one provider alone.
 
     Args:
         provider: such as "CUDAExecutionProvider".
-        model: an ONNX file; without one it multiplies `a` and `b`, both float32.
     """
     import onnxruntime as ort
 
@@ -214,7 +213,7 @@ def onnx_session(provider: str, model: bytes = ONNX) -> Any:  # noqa: ANN401 (it
     try:
         with warnings.catch_warnings(), caught_stderr():
             warnings.simplefilter("ignore", UserWarning)
-            session = ort.InferenceSession(model, options, providers=[provider])
+            session = ort.InferenceSession(ONNX, options, providers=[provider])
     except Exception as error:
         if "fallback to CPU" in str(error):
             raise Refused(FELL_BACK) from error

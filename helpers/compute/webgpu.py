@@ -151,20 +151,9 @@ def ready(adapter: wgpu.GPUAdapter | None) -> bool:
     return adapter is not None
 
 
-def request_device(
-    adapter: wgpu.GPUAdapter, features: Sequence[str] = (), limits: Mapping[str, int] | None = None
-) -> wgpu.GPUDevice:
-    """Return a device with those of the wanted features that the adapter has, and with limits of its own.
-
-    Args:
-        adapter: from `adapters`.
-        features: such as "timestamp-query"; one that the adapter lacks is left out.
-        limits: such as {"max-compute-invocations-per-workgroup": 256}; all others are the adapter's.
-    """
-    return adapter.request_device_sync(
-        required_features=[feature for feature in features if feature in adapter.features],
-        required_limits=dict(limits or {}),
-    )
+def request_device(adapter: wgpu.GPUAdapter) -> wgpu.GPUDevice:
+    """Return a device of an adapter, with the adapter's limits."""
+    return adapter.request_device_sync()
 
 
 # ---------------------------------------------------------------------------------------------- a kernel
@@ -192,14 +181,13 @@ class Kernel:
 
     Args:
         device: from `request_device`.
-        source: WGSL; its buffers are in group 0.
-        entry: the name of its entry point.
+        source: WGSL with the entry point `main`; its buffers are in group 0.
 
     Raises:
         KernelError: WebGPU refuses it; the message names the line and the column where it knows them.
     """
 
-    def __init__(self, device: wgpu.GPUDevice, source: str, entry: str = "main") -> None:
+    def __init__(self, device: wgpu.GPUDevice, source: str) -> None:
         import wgpu
 
         self.device, self.source, self.bindings = device, source, bindings(source)
@@ -212,7 +200,7 @@ class Kernel:
             self.layout = device.create_bind_group_layout(entries=entries)
             self.pipeline = device.create_compute_pipeline(
                 layout=device.create_pipeline_layout(bind_group_layouts=[self.layout]),
-                compute={"module": module, "entry_point": entry},
+                compute={"module": module, "entry_point": "main"},
             )
         except wgpu.GPUError as error:
             raise KernelError(*readable(source, str(error))) from None
@@ -222,23 +210,18 @@ class Kernel:
         entries = [{"binding": number, "resource": {"buffer": buffers[number]}} for number in self.bindings]
         return self.device.create_bind_group(layout=self.layout, entries=entries)
 
-    def submit(
-        self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int], times: int = 1, **options: object
-    ) -> None:
+    def submit(self, group: wgpu.GPUBindGroup, workgroups: int | Sequence[int]) -> None:
         """Put the kernel into the queue, and do not wait.
 
         Args:
             group: its buffers, from `bind`.
             workgroups: how many in x, or in x, y and z.
-            times: dispatches, one after the other, in one submission.
-            options: what `begin_compute_pass` takes, such as timestamp_writes.
         """
         encoder = self.device.create_command_encoder()
-        one_pass = encoder.begin_compute_pass(**options)
+        one_pass = encoder.begin_compute_pass()
         one_pass.set_pipeline(self.pipeline)
         one_pass.set_bind_group(0, group)
-        for _ in range(times):
-            one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
+        one_pass.dispatch_workgroups(*([workgroups] if isinstance(workgroups, int) else workgroups))
         one_pass.end()
         self.device.queue.submit([encoder.finish()])
 

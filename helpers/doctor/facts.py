@@ -164,18 +164,19 @@ def _quietly(work: Callable[[], None]) -> None:
         work()
 
 
-def ask_tool(command: list[str]) -> ToolOutput:
+def ask_tool(command: list[str], seconds: float | None = None) -> ToolOutput:
     """Run a tool; whatever happens is in the answer.
 
     Args:
         command: its name and its arguments.
+        seconds: after so long it is killed; TOOL_SECONDS if None.
     """
     program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(ELSEWHERE))
     if not program:
         return ToolOutput("missing")
     try:
         english = {**os.environ, "LC_ALL": "C"}
-        done = processes.run_command([program, *command[1:]], TOOL_SECONDS, env=english)
+        done = processes.run_command([program, *command[1:]], seconds or TOOL_SECONDS, env=english)
     except (OSError, ValueError) as error:  # such as a file that is no program
         return ToolOutput("failed", stderr=str(error))
     if done.status is None:

@@ -18,6 +18,7 @@ from helpers.compute.devices import Device
 from helpers.compute.host import usable_cpus
 from helpers.doctor.vendor_tools import Monitor, NoReading, TooSlow, candidates
 
+INTERVAL = 0.1  # seconds between two looks of `watch`; tools that answer more slowly set their own pace
 ENOUGH = 3  # samples of each phase that a verdict needs
 FAILURES = 3  # so many in a row end the sampling
 SLOW_SECONDS = 12  # for a phase in which a slow tool has to say something; PowerShell takes a second or two each time
@@ -221,7 +222,6 @@ def watch(
     work: Callable[[], object],
     idle_seconds: float = 1.5,
     busy_seconds: float = 3.0,
-    interval: float = 0.1,
 ) -> Samples:
     """Sample the device idle, then while `work` loads it.
 
@@ -230,15 +230,14 @@ def watch(
         work: one slice of load; it waits until the device is done, and is called again until the time is up.
         idle_seconds: how long to look at the idle device first.
         busy_seconds: how long to load it; at least one slice is run. Both last longer where a tool answers slowly.
-        interval: seconds between two looks; tools that answer more slowly set their own pace.
 
     Raises:
         Whatever `work` raises; the sampling has ended then too.
     """
-    with _Sampler(monitor, interval) as sampler:
+    with _Sampler(monitor, INTERVAL) as sampler:
         start = time.perf_counter()
         while monitor and sampler.needs_more(start, idle_seconds):
-            time.sleep(interval)
+            time.sleep(INTERVAL)
         sampler.phase = "busy"
         start = time.perf_counter()
         work()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers.compute import processes
 from helpers.compute.devices import Device
+from helpers.doctor.facts import ask_tool
 
 TIMEOUT = 5.0  # seconds for one call of a vendor's tool; the first call after a driver has slept takes about one
 
@@ -49,13 +48,13 @@ class NvidiaSmi(Monitor):
     lag = 1.0
 
     def __init__(self, device: Device) -> None:
-        self._tool = _tool("nvidia-smi", "it comes with NVIDIA's driver", "/usr/lib/wsl/lib")
         rows = [row for row in self._query("index,pci.bus_id,name") if len(row) == 3 and row[0].isdigit()]
         gpus = [_Gpu(int(index), name, pci) for index, pci, name in rows]
         self._index, self.description = _choose(device, gpus, self.source)
 
     def _query(self, names: str, *more: str) -> list[list[str]]:
-        text = _output([self._tool, f"--query-gpu={names}", "--format=csv,noheader,nounits", *more])
+        asked = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", *more]
+        text = _output(asked, "it comes with NVIDIA's driver")
         return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
 
     def read(self) -> float | None:
@@ -97,11 +96,11 @@ class Ioreg(Monitor):
     description = "ioreg: utilisation of the GPU by all programs"
 
     def __init__(self, device: Device) -> None:
-        self._tool = _tool("ioreg", "it comes with macOS", "/usr/sbin")
+        """Nothing is to be chosen: ioreg shows them all."""
 
     def read(self) -> float:
         """Look once, at the first GPU that tells a utilisation among its PerformanceStatistics."""
-        text = _output([self._tool, "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"])
+        text = _output(["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], "it comes with macOS")
         found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
         if not found:
             raise NoReading("ioreg shows no accelerator with a utilisation")
@@ -125,12 +124,13 @@ class WindowsCounters(Monitor):
     )
 
     def __init__(self, device: Device) -> None:
-        self._tool = _tool("powershell", "it comes with Windows")
+        """Nothing is to be chosen: the counters are those of every GPU."""
 
     def read(self) -> float:
         """Look once, and add up the engines; each has a line such as "12 pid_1_luid_0x0_0x1_eng_0_engtype_3D"."""
         script = self._SCRIPT.format(pid=os.getpid())
-        text = _output([self._tool, "-NoProfile", "-NonInteractive", "-Command", script], patience=2)
+        asked = ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
+        text = _output(asked, "it comes with Windows", patience=2)
         if not re.search(r"^end\s*$", text, re.M):
             raise NoReading("the GPU Engine counters did not answer")
         engines = re.findall(r"^\s*(\d+)\s+pid_\d+_.*engtype_(?:3D|Compute|Cuda)", text, re.M | re.I)
@@ -152,35 +152,21 @@ def candidates(device: Device) -> list[type[Monitor]]:
     return [*by_maker, WindowsCounters] if sys.platform == "win32" else by_maker
 
 
-def _tool(name: str, install: str, *folders: str) -> str:
-    """Find a program on PATH, or where its vendor puts it.
-
-    Raises:
-        NoReading: it is not there.
-    """
-    found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
-    if not found:
-        raise NoReading(f"{name} not found: {install}")
-    return found
-
-
-def _output(command: Sequence[str], patience: float = 1.0) -> str:
+def _output(command: list[str], install: str, patience: float = 1.0) -> str:
     """Run a vendor's tool, for `patience` times TIMEOUT.
 
     Raises:
-        NoReading: it cannot be started, fails, or does not answer in time (it is killed then).
+        NoReading: it is not there (`install` says where it comes from), fails, or does not answer in time.
     """
-    name = Path(command[0]).name
-    try:
-        done = processes.run_command(command, patience * TIMEOUT)
-    except OSError as error:
-        raise NoReading(f"{name} cannot be started: {error.strerror}") from error
-    if done.status is None:
+    name, answer = command[0], ask_tool(command, patience * TIMEOUT)
+    if answer.state == "missing":
+        raise NoReading(f"{name} not found: {install}")
+    if answer.state == "timed out":
         raise TooSlow(f"{name} did not answer within {patience * TIMEOUT:g} s")
-    if done.status != 0:
-        complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-        raise NoReading(f"{name} failed with status {done.status}: {complaint[:200]}")
-    return done.stdout
+    if answer.state != "ok":
+        complaint = (answer.stderr.strip() or answer.stdout.strip() or "no message").splitlines()[-1]
+        raise NoReading(f"{name} failed: {complaint[:200]}")
+    return answer.stdout
 
 
 def _number(text: str) -> float | None:
