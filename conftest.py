@@ -42,6 +42,11 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.pluginmanager.register(UnchangedLessons(config), "unchanged lessons")
+    if hasattr(config, "workerinput") or config.getoption("dist") == "no":
+        # nbval kills its kernels, and what is killed leaves its temporary files: 13 MB a run.
+        folder = tempfile.TemporaryDirectory(prefix="workshop-test-", ignore_cleanup_errors=True)
+        os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder.name))
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m browser` looks at the marks

@@ -96,11 +96,13 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no tool is left running alone
     try:
         options, rest = own_options().parse_known_args(list(arguments))
-        if not rest or rest[0] in ("help", "-h", "--help") or (rest[-1] in ("-h", "--help") and not read_stamp()):
+        asks_help = bool(rest) and rest[-1] in ("-h", "--help")
+        if not rest or rest[0] in ("help", "-h", "--help") or (asks_help and not read_stamp()):
             print(own_options(commands.overview()).format_help(), end="")
             return 0 if rest else 2
         commands.check(rest[0], CALL)
-        set_up(options, rest[0])
+        if not asks_help:
+            set_up(options, rest[0])
         return hand_over(rest)
     except WorkshopError as problem:
         print(problem, file=sys.stderr)
@@ -472,7 +474,7 @@ def suggest_gpu(family: str, asked: bool, command: str) -> None:
         name, accel, more = "An Apple GPU", "metal --with torch", f" would download about {FAMILIES['metal'].download}"
     else:
         return
-    if not asked and accel.split()[0] != family:
+    if not asked and accel.split()[0] != family and not wheels.made_for():  # a stick has nothing for GPUs
         print(f"{name} was seen: `{CALL} {command} --accel {accel}`{more}.", flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command's name and its own arguments; those of the process if None.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("SIGTERM", "SIGHUP"):  # a polite kill or a closed window ends all as Ctrl-C does; nohup still holds
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
+            signal.signal(getattr(signal, name), signal.default_int_handler)
     try:
         workarounds.ask_for_large_pages()
         workarounds.keep_pocl_on_its_cores()
@@ -54,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def in_words(error: OSError | ImportError) -> WorkshopError | None:
-    """Put into words a full disk, a place that cannot be written to, and files of a package that are gone.
+    """Put into words a full disk, a place that cannot be written to or is of another kind, and a package's lost files.
 
     Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
     """
@@ -67,7 +71,8 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
             return None
         why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
         return WorkshopError(f"Part of the installation is missing: {module}", why, advise("reinstall", host))
-    place = f" ({error.filename})" if error.filename else ""
+    named = error.filename2 or error.filename  # of a draft and what it should replace, the latter
+    place = f" ({named})" if named else ""
     why = f"The system says: {error.strerror}{place}."
     # Where /tmp is full, Python's tempfile says that it found no folder (ENOENT).
     full = error.errno == errno.ENOENT and "temporary directory" in str(error)
@@ -77,6 +82,9 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         what = "A place that is needed cannot be written to or read."
         return WorkshopError(what, why, advise("copy-elsewhere", host))
+    if error.errno in (errno.EISDIR, errno.ENOTDIR):
+        what = "There is a folder where a file is needed, or a file where a folder is."
+        return WorkshopError(what, why, "Name another place, then repeat the command.")
     return None
 
 
@@ -114,7 +122,7 @@ def _run(name: str, rest: list[str]) -> int:
     packages = f"--accel and --with add packages: {_call()} --help" if "workshop.py" in _call() else None
     parser = _Parser(prog=_call(name), description=commands.COMMANDS[name], epilog=packages, allow_abbrev=False)
     module.add_arguments(parser)
-    args, unknown = parser.parse_known_args(rest)
+    args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):
         parser.error(f"unknown arguments: {' '.join(unknown)}")
     args.rest = unknown

@@ -16,6 +16,7 @@ from helpers.commands import test as test_command
 from helpers.commands import uv
 from helpers.compute import host, workarounds
 from helpers.doctor import findings
+from helpers.errors import WorkshopError
 
 LONG = 300  # seconds: against hanging alone
 
@@ -76,8 +77,10 @@ def test_what_few_commands_need_is_told_where_it_is_missing(command, module, mon
 def test_a_lessons_number_chooses_its_tests(monkeypatch):
     given = []
     monkeypatch.setattr(pytest, "main", lambda arguments: given.extend(arguments) or 0)
-    test_command.run(argparse.Namespace(all=False, rest=["04", "01b", "-q"]))
-    assert given[-3:] == ["-q", "-k", "04- or lesson_04 or 01b- or lesson_01"]
+    test_command.run(argparse.Namespace(all=False, rest=["4", "01b", "-q", "-n", "0"]))
+    assert given[-5:] == ["-q", "-n", "0", "-k", "01b- or lesson_01 or 04- or lesson_04"]
+    with pytest.raises(WorkshopError, match="no lesson called '99'"):
+        test_command.run(argparse.Namespace(all=False, rest=["99"]))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,26 @@ def test_a_mistake_in_the_arguments_says_what_why_and_next(arguments, what, caps
     said = capsys.readouterr().err
     assert said.startswith(f"{what}\nWhy:  It is typed as: {host.command(host.Host.here(), arguments[0])} [-h] [")
     assert f"{arguments[0]} --help" in said.splitlines()[-1]
+
+
+def test_arguments_may_stand_before_and_behind_options(monkeypatch):
+    monkeypatch.setattr(
+        commands.load("run"), "run", lambda args: 7 if args.lessons == ["00", "01"] and args.grade else 0
+    )
+    assert frame.main(["run", "00", "--grade", "01"]) == 7
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_polite_kill_ends_as_ctrl_c_does_unless_it_is_ignored(name, ignored):
+    code = (
+        f"import os, signal\nfrom helpers import __main__, commands\nif {ignored}:\n"
+        f"    signal.signal(signal.{name}, signal.SIG_IGN)\n"
+        f"commands.load('devices').run = lambda args: os.kill(os.getpid(), signal.{name}) or 7\n"
+        "raise SystemExit(__main__.main(['devices']))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=LONG).returncode == (7 if ignored else 130)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
@@ -125,7 +148,13 @@ def test_a_full_disk_that_takes_no_temporary_file_is_one_message(monkeypatch, ca
 
 
 @pytest.mark.parametrize(
-    ("number", "fact"), [(errno.ENOSPC, "The disk is full."), (errno.EACCES, "copy it to your home folder")]
+    ("number", "fact"),
+    [
+        (errno.ENOSPC, "The disk is full."),
+        (errno.EACCES, "copy it to your home folder"),
+        (errno.EISDIR, "Name another place"),
+        (errno.ENOTDIR, "Name another place"),
+    ],
 )
 def test_a_place_that_takes_nothing_is_one_message(number, fact, monkeypatch, capsys):
     def refuse(args):

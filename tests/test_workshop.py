@@ -213,6 +213,8 @@ def test_settings_that_lead_away_from_the_lock_are_left_out(bare, tmp_path):
 
 def test_a_second_call_installs_nothing_and_passes_the_status_on(ready, tmp_path):
     before, env = times(ready), offline(tmp_path)
+    call(ready, "lab", "--accel", "cpu", "--with", "torch", "--help", env=env)
+    assert call(ready, "test", "--help", env=env)[0] == 0 and times(ready) == before
     assert call(ready, env=env, cwd="/") == HANDED_OVER and times(ready) == before
     assert call(ready, "lock", "--nonsense", env=env)[0] == 2
 

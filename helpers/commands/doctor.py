@@ -28,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             why = f"The system says: {error.strerror}."
             raise WorkshopError(f"{args.report} cannot be written.", why, "Name another file.") from None
-        print(f"\nWritten to {args.report}: read it, then send it.")
+        print(f"\nWritten to {args.report.resolve()}: read it, then send it.")
     return doctor.status(findings)

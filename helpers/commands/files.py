@@ -7,6 +7,8 @@ from pathlib import Path
 
 from helpers import ROOT
 
+MOST = 2000  # characters that are kept of a foreign text
+
 
 def write(path: Path, text: str) -> None:
     """Write a text file as a whole or not at all: a reader never meets half of it, whatever interrupts."""
@@ -19,12 +21,12 @@ def write(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def printable(text: str, most: int = 2000) -> str:
+def printable(text: str) -> str:
     """Return foreign text for a terminal or a page: in its lines, but with control characters written out as `\\x1b`.
 
     Else a notebook's error could clear the reader's screen, write over lines that stand there, or fill the clipboard.
     """
-    kept = text if len(text) <= most else f"{text[:most]} ..."
+    kept = text if len(text) <= MOST else f"{text[:MOST]} ..."
     return "".join(
         char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in kept
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 
@@ -42,10 +43,13 @@ def run(args: argparse.Namespace) -> int:
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")
-    lessons = [word for word in args.rest if re.fullmatch(lesson_files.NUMBER, word)]
-    rest = [word for word in args.rest if word not in lessons]
+    lessons, rest = [], []
+    for before, word in itertools.pairwise(["", *args.rest]):
+        one_digit = re.fullmatch(r"\db?", word) and not before.startswith("-")  # the 0 of `-n 0` is no lesson
+        (lessons if one_digit or re.fullmatch(lesson_files.NUMBER, word) else rest).append(word)
     if lessons:
-        rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in lessons)]
+        numbers = map(lesson_files.number, lesson_files.find(lessons))
+        rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
     return int(pytest.main([*LESSONS, *["--all"] * args.all, *everything, *rest]))
