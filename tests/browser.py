@@ -114,6 +114,12 @@ def served(path, profile="preview"):
             server.wait()
 
 
+def processes_that_name(words):
+    """Return the processes whose command line holds words: a server and its kernels name their scratch folder."""
+    named = (process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
+    return [process for process in named if str(words) in " ".join(process.info["cmdline"])]
+
+
 def _address(server, log):
     """Wait until the server has said where the lesson is."""
     end = time.monotonic() + OPEN_SECONDS

@@ -65,15 +65,9 @@ class Lesson:
         return self.outputs(exercise.cell) + self.outputs(exercise.check)
 
 
-def processes_that_name(folder):
-    """Return the processes whose command line names a folder: a server and its kernels name their scratch folder."""
-    named = (process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
-    return [process for process in named if str(folder) in " ".join(process.info["cmdline"])]
-
-
 def children_of_kernel(folder):
     """Return what the kernel of the server with this scratch folder has started, itself or through others."""
-    named = processes_that_name(folder)
+    named = browser.processes_that_name(folder)
     kernels = [process for process in named if "ipykernel_launcher" in process.info["cmdline"]]
     return [child for kernel in kernels for child in kernel.children(recursive=True)]
 
@@ -164,7 +158,7 @@ def test_interrupt_and_restart_leave_a_usable_lesson_and_no_process(chromium, tm
         assert record == browser.PageRecord(cells=12, executed=12)
         assert lesson.outputs(exercise.check).startswith("right") and complaints == []
         assert children_of_kernel(tmp_path) == []
-    assert processes_that_name(tmp_path) == []
+    assert browser.processes_that_name(tmp_path) == []
     assert [file.name for file in tmp_path.iterdir()] == [path.name] and path.read_bytes() == before
 
 
@@ -185,7 +179,7 @@ def test_lab_opens_lesson_00_and_leaves_no_process_when_stopped(chromium, tmp_pa
             assert tab.locator(".jp-Notebook h1").first.inner_text().startswith("Check your setup")
             assert complaints == []
         family = psutil.Process(process.pid).children(recursive=True)
-        assert any("ipykernel_launcher" in child.cmdline() for child in family)
+        assert any("ipykernel_launcher" in child.info["cmdline"] for child in browser.processes_that_name(tmp_path))
     finally:
         os.killpg(process.pid, signal.SIGINT)  # Ctrl-C in the terminal
         lines += process.communicate(timeout=SECONDS)[0].splitlines(keepends=True)
