@@ -57,7 +57,7 @@ def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, word
 
 @contextmanager
 def serving(folder, *arguments, **changes):
-    """Start `lab`, with its scratch files in a folder; hand over the process and the address that it printed.
+    """Start `lab`, with its scratch files in a folder; hand over the address that it printed.
 
     At the end press Ctrl-C; it must then end cleanly, with its kernels, and leave nothing behind.
     """
@@ -71,7 +71,7 @@ def serving(folder, *arguments, **changes):
     try:
         address = next((line.strip() for line in process.stdout if lines.append(line) or "/lab/tree/" in line), None)
         assert address, "".join(lines)
-        yield process, address
+        yield address
     finally:
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
@@ -111,7 +111,7 @@ def test_the_lesson_is_served_with_its_token_alone_on_the_next_free_port_and_end
         usual = socket.create_server((lab.ADDRESS, lab.FIRST_PORT))
     except OSError:  # somebody's lab
         usual = None
-    with serving(tmp_path, "--no-browser", "01", JUPYTER_CONFIG_DIR=str(tmp_path)) as (process, address):
+    with serving(tmp_path, "--no-browser", "01", JUPYTER_CONFIG_DIR=str(tmp_path)) as address:
         found = urlsplit(address)
         assert found.hostname == lab.ADDRESS and found.port > lab.FIRST_PORT
         assert found.path == "/lab/tree/my-lessons/01-add-vectors-with-opencl.ipynb"
@@ -160,7 +160,7 @@ print(json.dumps({"page": re.findall(r"file://\\S+open-lab-\\d+.html", seen), "a
 def test_another_account_gets_no_kernel_while_a_browser_shows_the_lessons(second_account, open_folder):
     """Its command line is read as anybody may read it; the page that it names is not."""
     waits = f"'{sys.executable}' -c 'import time; time.sleep({LONG})' %s &"  # as a browser that stays open
-    with serving(open_folder, "--port=0", "01", DISPLAY=":77", BROWSER=waits) as (process, address):
+    with serving(open_folder, "--port=0", "01", DISPLAY=":77", BROWSER=waits) as address:
         found = urlsplit(address)
         page = ROOT / "build" / f"open-lab-{found.port}.html"
         assert address in page.read_text(encoding="utf-8") and page.stat().st_mode & 0o777 == 0o600
