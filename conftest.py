@@ -47,6 +47,25 @@ def pytest_configure(config):
         folder = tempfile.TemporaryDirectory(prefix="workshop-test-", ignore_cleanup_errors=True)
         os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder.name))
         config.add_cleanup(folder.cleanup)
+        if os.name == "posix":
+            let_kernels_listen_on_files()
+
+
+def let_kernels_listen_on_files():
+    """Let the kernels of nbval and of `execute` have no ports, which two processes that start kernels may both choose.
+
+    jupyter_client takes a free port, lets it go and tells the kernel. Where somebody else has it by then, and it is the
+    port for outputs, ipykernel 7.4 runs on without ever answering: a test waits in vain.
+    """
+    from helpers.commands import execute
+
+    def on_files(manager):
+        # Their place must be whole: it is read in the kernel's folder, too.
+        return lambda **options: manager(
+            transport="ipc", connection_file=str(Path(tempfile.mkdtemp(), "kernel.json")), **options
+        )
+
+    nbval.kernel.KernelManager, execute.manager = on_files(nbval.kernel.KernelManager), on_files(execute.manager)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m browser` looks at the marks

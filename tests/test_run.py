@@ -65,7 +65,7 @@ def test_a_learners_file_elsewhere_is_run_itself(tmp_path):
 
 
 def test_what_a_kernel_prints_is_for_this_account_alone():
-    assert execute._manager().transport_encryption == "auto"
+    assert execute.manager().transport_encryption == "auto"
 
 
 # ---------------------------------------------------------------------------------------------- what becomes of them

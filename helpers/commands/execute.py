@@ -79,10 +79,13 @@ class Watch(threading.Thread):
         psutil.wait_procs(list(self.seen), timeout=3)
 
 
-def _manager() -> Any:  # noqa: ANN401
+def manager(**options: str) -> Any:  # noqa: ANN401
     """Return a kernel manager that starts this very Python, whatever kernels are installed for the user.
 
     Its kernels are encrypted: their ports are open to every account of the machine, which could read what they print.
+
+    Args:
+        options: further traits of jupyter_client's AsyncKernelManager, such as another transport than ports.
     """
     from ipykernel.kernelspec import RESOURCES, get_kernel_dict
     from jupyter_client import AsyncKernelManager
@@ -92,7 +95,7 @@ def _manager() -> Any:  # noqa: ANN401
         def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
             return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
 
-    return AsyncKernelManager(kernel_spec_manager=ThisPython(), transport_encryption="auto")
+    return AsyncKernelManager(kernel_spec_manager=ThisPython(), transport_encryption="auto", **options)
 
 
 def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
@@ -114,7 +117,7 @@ def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
             return super().output(outs, msg, display_id, cell_index)
 
     client = Client(
-        notebook, km=_manager(), timeout=timeout, coalesce_streams=True, record_timing=False, store_widget_state=False
+        notebook, km=manager(), timeout=timeout, coalesce_streams=True, record_timing=False, store_widget_state=False
     )
     client.log.setLevel("CRITICAL")  # every failure is told by us, once
     return client
