@@ -113,7 +113,7 @@ class Facts:
         """How a framework answered, as `Answer.state` has it; empty if it was not asked."""
         return self.answers[framework].state if framework in self.answers else ""
 
-    def tried(self) -> list[Device]:
+    def tried_devices(self) -> list[Device]:
         """The devices that were let compute."""
         listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
         return [device for device in listed if device.verdict]
