@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 0.1
 CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}
 OUTPUT_LIMIT = 10_000_000  # characters: the most that is kept of what one cell prints
 WIDGET = "application/vnd.jupyter.widget-view+json"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Failure(NamedTuple):
@@ -237,7 +237,7 @@ def errors(cell: NotebookNode) -> list[NotebookNode]:
 def text(cell: NotebookNode, stream: str = "stdout") -> str:
     """Return what a cell wrote to a stream, without colours."""
     written = [out.text for out in cell.get("outputs", []) if out.output_type == "stream" and out.name == stream]
-    return _COLOURS.sub("", "".join(written))
+    return COLOURS.sub("", "".join(written))
 
 
 def loud(notebook: NotebookNode) -> list[int]:

@@ -92,5 +92,5 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _plain(text: str) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{lesson_files.FOLDER.parent}/", "")
+    text = execute.COLOURS.sub("", text).replace(f"{lesson_files.FOLDER.parent}/", "")
     return re.sub(r"(?:~|/)[^\s'\"<>]*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", text)

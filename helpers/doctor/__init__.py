@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from helpers.compute import processes
 from helpers.compute.host import Host
 from helpers.doctor import host, packages, settings
-from helpers.doctor.findings import KNOWN, SEVERITIES, Failure, Finding, Results, found, together
+from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, found, together
 
 if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
 
-__all__ = ["KNOWN", "Failure", "Finding", "Findings", "examine", "judge", "report", "status"]
+__all__ = ["KNOWN", "Finding", "Findings", "examine", "judge", "report", "status"]
 QUICK_SECONDS = 3.0  # for a quick look, which takes well under 1 s
 WHOLE_SECONDS = 40.0  # for everything; a healthy machine needs 10
 WIDTH = 100  # characters of the report's lines; commands are never broken
