@@ -191,9 +191,9 @@ def ask(command: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
     """Return what a question to uv gave; refuse if it had no room for the answer, which says nothing of .venv."""
     done = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True, check=False)
     pattern, step = STEPS[0]
-    said = done.stderr.decode("utf-8", "replace")
-    if done.returncode and re.search(pattern, said, re.IGNORECASE):
-        raise WorkshopError("The disk is full.", reason(said.splitlines()), f"{step}, then repeat the command.")
+    message = done.stderr.decode("utf-8", "replace")
+    if done.returncode and re.search(pattern, message, re.IGNORECASE):
+        raise WorkshopError("The disk is full.", reason(message.splitlines()), f"{step}, then repeat the command.")
     return done
 
 
@@ -337,12 +337,12 @@ def torch_build(family: str) -> str:
     are not. PyTorch 2.13 has no build for CUDA 12.8 (https://github.com/pytorch/FBGEMM/pull/5976, 2026-07), and one for
     12.9 (https://github.com/sgl-project/DeepGEMM/pull/72, 2026-08). Not verified on hardware.
     """
-    told = b""
+    capabilities = b""
     if family == "cuda":
-        ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]  # "12.0", a line for each GPU
+        query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]  # "12.0", a line for each GPU
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            told = subprocess.run(ask, capture_output=True, timeout=10, check=True).stdout
-    newest = max([int(major) for major in re.findall(rb"(\d+)\.\d+", told)], default=0)
+            capabilities = subprocess.run(query, capture_output=True, timeout=10, check=True).stdout
+    newest = max([int(major) for major in re.findall(rb"(\d+)\.\d+", capabilities)], default=0)
     return "cu129" if newest >= 10 else FAMILIES[family].torch
 
 
@@ -404,7 +404,7 @@ def only_one() -> Iterator[None]:
 
 def run(title: str, command: Sequence[str]) -> None:
     """Run one tool to its end, and show on a terminal that it is alive; fail with what it said if it failed."""
-    began, said = time.monotonic(), []
+    began, output = time.monotonic(), []
     moving = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns - 1
     print(f"  {title} ...", end="" if moving else "\n", flush=True)
@@ -413,12 +413,12 @@ def run(title: str, command: Sequence[str]) -> None:
         stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", close_fds=False,
     )  # fmt: skip
     try:
-        reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
+        reader = threading.Thread(target=lambda: output.extend(process.stdout), daemon=True)
         reader.start()
         while reader.is_alive():
             reader.join(0.2)
             if moving:
-                line = f"  {title} ... {time.monotonic() - began:.0f} s   {said[-1].strip() if said else ''}"
+                line = f"  {title} ... {time.monotonic() - began:.0f} s   {output[-1].strip() if output else ''}"
                 print("\r" + line[:width].ljust(width), end="", flush=True)
         status = process.wait()
     except BaseException:
@@ -428,16 +428,16 @@ def run(title: str, command: Sequence[str]) -> None:
     line = f"  {title}: {time.monotonic() - began:.0f} s"
     print("\r" + line.ljust(width) if moving else line, flush=True)
     if status:
-        step = next(step for pattern, step in STEPS if re.search(pattern, "".join(said), re.IGNORECASE))
+        step = next(step for pattern, step in STEPS if re.search(pattern, "".join(output), re.IGNORECASE))
         again = ", then repeat the same command; what was downloaded is kept."
         if wheels.made_for() and step in (NETWORK, CHANGED, MEND):
             step, again = wheels.MEND, ""
-        raise WorkshopError(f"{title} failed.", reason(said) or f"exit status {status}", step + again)
+        raise WorkshopError(f"{title} failed.", reason(output) or f"exit status {status}", step + again)
 
 
-def reason(said: Sequence[str]) -> str:
+def reason(output: Sequence[str]) -> str:
     """Return up to three lines of what a tool said, the middle of long ones left out: its errors and their causes."""
-    lines = list(dict.fromkeys(line.strip() for line in said if line.strip()))
+    lines = list(dict.fromkeys(line.strip() for line in output if line.strip()))
     # What ends with a colon only says that something follows, such as "ERROR: Exception:" above pip's traceback.
     errors = [line for line in lines if re.match(r"\W*(\w*error|cause)\b.*[^:]$", line, re.IGNORECASE)] or lines[-3:]
     shown = errors[:2] + errors[2:][-1:]

@@ -49,13 +49,13 @@ def in_2_gb(lesson: Path) -> str:
             "" if done.returncode == 0 else "\n" + done.stdout
         )
     finally:
-        while (left := (group / "cgroup.procs").read_text().split()) or not _removed(group):
+        while (left := (group / "cgroup.procs").read_text().split()) or not _remove(group):
             for process in left:
                 subprocess.run(["kill", "-9", process], check=False)
             time.sleep(0.1)
 
 
-def _removed(group: Path) -> bool:
+def _remove(group: Path) -> bool:
     try:
         group.rmdir()  # the kernel takes a moment after the last process
     except OSError:

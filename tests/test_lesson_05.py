@@ -35,7 +35,7 @@ def test_every_usual_quartile_decides_the_made_up_timings_alike(quartiles):
     verdicts = set()
     for before, after in lesson_05._timings(np.random.default_rng()):
         low_high = [quartiles(seconds, n=4) for seconds in (before, after)]
-        bar = max(q[2] - q[0] for q in low_high) * timing.needed(min(len(before), len(after)))
+        bar = max(q[2] - q[0] for q in low_high) * timing.min_spreads(min(len(before), len(after)))
         gap = statistics.median(after) - statistics.median(before)
         expected = "no claim" if abs(gap) <= bar else "slower" if gap > 0 else "faster"
         assert lesson_05.decide(before, after) == expected, (before, after)

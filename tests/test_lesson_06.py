@@ -118,7 +118,7 @@ def test_what_was_recorded_of_plaidml_differs_from_the_second_step_on(capsys):
     assert "Recorded on 20" in capsys.readouterr().out
     assert abs(old[0] - new[0]) < 1e-6 and abs(old[1] - new[1]) > 1e-4
     assert lesson_06.recorded_losses("digits stand-in") == {}
-    assert json.loads(plaidml.RECORDED.read_text(encoding="utf-8"))["cnn"]["batch"] == 128
+    assert json.loads(plaidml.RESULTS.read_text(encoding="utf-8"))["cnn"]["batch"] == 128
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_the_page_has_the_errors_that_the_doctor_knows_under_their_own_words():
 
 
 def test_the_pages_have_the_address_of_the_project_s_file():
-    assert [path.name for path in address.outdated()] == [], "python3 workshop.py format brings them up to date"
+    assert [path.name for path in address.find_outdated()] == [], "python3 workshop.py format brings them up to date"
 
 
 def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
@@ -176,12 +176,12 @@ def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
     )
     published = {"Repository": "https://github.com/some-one/course", "Book": "https://some-one.github.io/course"}
     monkeypatch.setattr(host, "addresses", lambda: published)
-    text = address.written(page)
+    text = address.fill_in(page)
     assert text.count("](https://some-one.github.io/course") == 2 and "/v2/gh/some-one/course/HEAD" in text
     assert text.count("](https://github.com/some-one/course)") == 1  # the folder's page
     assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
     monkeypatch.setattr(host, "addresses", dict)
-    left = address.written(text)
+    left = address.fill_in(text)
     assert "](" not in left and 'REPOSITORY = ""' in left and "\nThe folder: from whoever" in left
 
 

@@ -163,7 +163,7 @@ def test_the_note_has_a_line_for_each_kind_of_laptop_with_what_to_type(tmp_path)
 def test_what_another_computer_needs_is_judged_by_its_own_conditions(name, python):
     laptop = stick.LAPTOPS[name]
     lock = ROOT / f"requirements/{laptop.lock}.txt"
-    entries = stick.needed(lock, laptop.markers(python))
+    entries = stick.select_entries(lock, laptop.markers(python))
     found = dict(re.match(r"([\w.-]+)==(\S+) \\\n +--hash=sha256:", entry).groups() for entry in entries)
     assert found == pins(lock, {**laptop.markers(python), "extra": ""})
     assert ("tensorflow-cpu" in found) == (name == "linux") and ("pywinpty" in found) == (name == "windows")

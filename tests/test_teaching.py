@@ -21,7 +21,7 @@ def code_of_the_exam():
     """Return (code, answer) of each question that has code under its folded answer."""
     questions = re.findall(r"^### \d+\. .*?(?=^##|\Z)", EXAM.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     answers = [question.partition("<details>")[2] for question in questions if "```python" in question]
-    return [(lesson_files.fenced(answer)[0], answer.partition("```")[0]) for answer in answers]
+    return [(lesson_files.code_blocks(answer)[0], answer.partition("```")[0]) for answer in answers]
 
 
 @pytest.mark.parametrize(("code", "answer"), code_of_the_exam())

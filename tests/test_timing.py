@@ -48,7 +48,7 @@ runs = st.lists(positive, min_size=3, max_size=20)
 def test_a_claim_needs_a_gap_larger_than_both_spreads(one, other):
     first, second = of(*one), of(*other)
     claimed = "no claim" not in timing.compare(first, second)
-    bar = timing.needed(min(len(one), len(other))) * max(first.spread, second.spread)
+    bar = timing.min_spreads(min(len(one), len(other))) * max(first.spread, second.spread)
     assert claimed == (abs(first.median - second.median) > bar)
     assert timing.is_clear(first, second) == timing.is_clear(second, first)
 
@@ -67,7 +67,7 @@ def test_of_two_timings_of_the_same_work_one_in_a_hundred_is_claimed_to_differ(r
 
     claims = sum(timing.is_clear(of(*one), of(*other)) for one, other in zip(timings(), timings(), strict=True))
     assert claims <= 0.016 * 2000  # 1 %, and three standard deviations of the count
-    assert timing.needed(runs) == max(1, 13 / runs)
+    assert timing.min_spreads(runs) == max(1, 13 / runs)
 
 
 @given(st.floats(1e-9, 1e6))

@@ -236,10 +236,10 @@ def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch)
 
 
 def test_stored_outputs_and_full_have_no_budget(monkeypatch):
-    monkeypatch.delenv(workload.WHOLE, raising=False)
+    monkeypatch.delenv(workload.WHOLE_TRAINING, raising=False)
     for name, seconds in {"preview": 5, "lab": 60, "full": math.inf}.items():
         monkeypatch.setenv(workload.VARIABLE, name)
         assert workload.budget(preview=5, lab=60) == seconds
     monkeypatch.setenv(workload.VARIABLE, "lab")
-    monkeypatch.setenv(workload.WHOLE, "1")
+    monkeypatch.setenv(workload.WHOLE_TRAINING, "1")
     assert workload.budget(preview=5, lab=60) == math.inf

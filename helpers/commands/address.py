@@ -14,13 +14,13 @@ FOLDER = re.compile(r"(?<=<!-- folder -->\n).*?(?=<!-- end of folder -->)", re.D
 CELL = re.compile(r'(?<=^REPOSITORY = ")[^"]*(?=")', re.MULTILINE)
 
 
-def outdated() -> dict[Path, str]:
+def find_outdated() -> dict[Path, str]:
     """Return each page that has another address, with its new text."""
     texts = {path: path.read_text(encoding="utf-8") for path in PAGES}
-    return {path: written(text) for path, text in texts.items() if text != written(text)}
+    return {path: fill_in(text) for path, text in texts.items() if text != fill_in(text)}
 
 
-def written(text: str) -> str:
+def fill_in(text: str) -> str:
     """Return a page's text with the address in it; without it where the course is not published."""
     repository = host.addresses().get("Repository", "")
     folder = "The folder: from whoever gave you these pages.\n"

@@ -116,14 +116,12 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
     Raises:
         WorkshopError: an exercise is not followed by its check and its solution.
     """
-    from nbconvert.preprocessors import ClearOutputPreprocessor, TagRemovePreprocessor
-
     for exercise in lesson_files.exercises(notebook):
         answer, check = notebook.cells[exercise.cell], notebook.cells[exercise.check]
         answer.metadata["nbgrader"] = _metadata(f"exercise-{exercise.number}", solution=True)
         check.metadata["nbgrader"] = _metadata(f"check-{exercise.number}", grade=True, locked=True, points=1)
-    for step in (TagRemovePreprocessor(remove_cell_tags={"solution"}), ClearOutputPreprocessor()):
-        notebook, _ = step.preprocess(notebook, {})
+    notebook.cells = [cell for cell in notebook.cells if "solution" not in lesson_files.tags(cell)]
+    lesson_files.clear(notebook)
     return notebook
 
 

@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 0.1
 CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}
 OUTPUT_LIMIT = 10_000_000  # characters: the most that is kept of what one cell prints
 WIDGET = "application/vnd.jupyter.widget-view+json"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Failure(NamedTuple):
@@ -48,7 +48,7 @@ class Watch(threading.Thread):
 
     def __init__(self, process: psutil.Process) -> None:
         super().__init__(daemon=True)
-        self.process, self.peak, self.seen, self._over = process, 0, {process}, threading.Event()
+        self.process, self.peak, self.processes, self._over = process, 0, {process}, threading.Event()
 
     def sample(self) -> None:
         """Look once."""
@@ -56,8 +56,8 @@ class Watch(threading.Thread):
 
         total = 0
         with contextlib.suppress(psutil.Error):
-            self.seen |= set(self.process.children(recursive=True))
-        for process in list(self.seen):
+            self.processes |= set(self.process.children(recursive=True))
+        for process in list(self.processes):
             with contextlib.suppress(psutil.Error):
                 total += process.memory_info().rss
         self.peak = max(self.peak, total)
@@ -73,10 +73,10 @@ class Watch(threading.Thread):
 
         self._over.set()
         self.join()
-        for process in self.seen:
+        for process in self.processes:
             with contextlib.suppress(psutil.Error):  # psutil refuses to kill a newer process with the same number
                 process.kill()
-        psutil.wait_procs(list(self.seen), timeout=3)
+        psutil.wait_procs(list(self.processes), timeout=3)
 
 
 def manager(**options: str) -> Any:  # noqa: ANN401
@@ -183,7 +183,7 @@ def execute(
         KeyboardInterrupt: as pressed; the kernel has ended by then.
         WorkshopError: there is no such profile.
     """
-    profile = workload.named(profile) if profile else workload.current()
+    profile = workload.validate(profile) if profile else workload.current()
     environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
     environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {}) | dict(variables or {})
     lesson_files.clear(notebook)
@@ -240,7 +240,7 @@ def errors(cell: NotebookNode) -> list[NotebookNode]:
 def text(cell: NotebookNode, stream: str = "stdout") -> str:
     """Return what a cell wrote to a stream, without colours."""
     written = [out.text for out in cell.get("outputs", []) if out.output_type == "stream" and out.name == stream]
-    return _COLOURS.sub("", "".join(written))
+    return COLOURS.sub("", "".join(written))
 
 
 def loud(notebook: NotebookNode) -> list[int]:

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Format everything; return ruff's status."""
     status = ruff("format")
     changed = [path for path in sorted(lesson_files.FOLDER.glob("*.ipynb")) if normalise_file(path)]
-    for path, text in address.outdated().items():
+    for path, text in address.find_outdated().items():
         write(path, text)
         changed.append(path)
     for path in changed:

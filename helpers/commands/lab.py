@@ -111,7 +111,7 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
     early: list[int] = []
     heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     for number in heeded:  # one that comes while the folder is being made waits until it is known what to delete
-        signal.signal(number, lambda came, _: early.append(came))
+        signal.signal(number, lambda signum, _: early.append(signum))
     with tempfile.TemporaryDirectory(prefix="workshop-lab-", ignore_cleanup_errors=True) as scratch:
         for number in heeded:  # a window that is closed while the server starts ends this as Ctrl-C does
             signal.signal(number, signal.default_int_handler)

@@ -116,7 +116,7 @@ def label(notebook: NotebookNode, index: int) -> str:
     return f"cell {index + 1} ({lines[0][:50]})" if lines else f"cell {index + 1}"
 
 
-def fenced(markdown: str) -> list[str]:
+def code_blocks(markdown: str) -> list[str]:
     """Return the ```python blocks of a markdown text."""
     return [match.group(1).rstrip("\n") for match in _FENCE.finditer(markdown)]
 
@@ -140,7 +140,7 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
                 "Before a check stands the starter, tagged exercise; behind it the solution. Mend the tags.",
             )
         cell, check, shown = (index for index, _ in three)
-        blocks = fenced(notebook.cells[shown].source)
+        blocks = code_blocks(notebook.cells[shown].source)
         if len(blocks) != 1:
             raise WorkshopError(
                 f"The solution of exercise {number} holds {len(blocks)} blocks of code: {label(notebook, shown)}.",

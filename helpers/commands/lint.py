@@ -19,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
     status = ruff("check") | ruff("format", "--check")
     paths = lesson_files.find(args.lessons) if args.lessons else sorted(lesson_files.FOLDER.glob("*.ipynb"))
     found = [problem for path in paths for problem in lesson_rules.problems(path)]
-    found += [Problem(path.name, "", "another address; run python3 workshop.py format") for path in address.outdated()]
+    fault = "another address; run python3 workshop.py format"
+    found += [Problem(path.name, "", fault) for path in address.find_outdated()]
     notes = [note for path in paths for note in lesson_rules.size_notes(path)] if args.lessons else []
     for line in (*found, *notes):
         print(line)

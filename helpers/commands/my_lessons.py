@@ -31,22 +31,22 @@ def update(lessons: Path = lesson_files.FOLDER, own: Path = FOLDER) -> list[str]
         WorkshopError: a lesson cannot be read.
         OSError: `own` cannot be written.
     """
-    said = []
+    sentences = []
     for path in lesson_files.every(lessons):
-        lesson, copy = cleared(_read(path) or dict(lesson_files.read(path))), own / path.name  # the latter says why
+        lesson, copy = prepare(_read(path) or dict(lesson_files.read(path))), own / path.name  # the latter says why
         edition = lesson["metadata"][EDITION]
         if copy.exists():
             mine, newer = _read(copy), own / f"{path.stem}-edition-{edition[:6]}.ipynb"
             if mine is None or mine["metadata"].get(EDITION) in (None, edition) or newer.exists():
                 continue
             if not _is_untouched(mine):
-                said.append(f"{path.stem} has a new edition: {files.short(newer)}. Your copy stays as it is.")
+                sentences.append(f"{path.stem} has a new edition: {files.short(newer)}. Your copy stays as it is.")
                 copy = newer
         files.write(copy, json.dumps(lesson, indent=1, ensure_ascii=False) + "\n")
-    return said
+    return sentences
 
 
-def cleared(lesson: Notebook) -> Notebook:
+def prepare(lesson: Notebook) -> Notebook:
     """Return the lesson as a learner first meets it: without outputs, and marked with its edition."""
     lesson_files.clear(lesson)
     lesson["metadata"][EDITION] = _fingerprint(lesson)

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
             )
         lock = REQUIREMENTS / f"{LAPTOPS[name].lock}.txt"
         for version in args.python_version:
-            if not needed(lock, LAPTOPS[name].markers(f"{version}.99")):
+            if not select_entries(lock, LAPTOPS[name].markers(f"{version}.99")):
                 what = f"There are no packages for {LAPTOPS[name].words}, Python {version}."
                 raise WorkshopError(what, next="Make the sticks in several calls: each adds to the folder.")
     try:
@@ -203,7 +203,7 @@ def download(lock: Path, laptop: Laptop, version: str, folder: Path) -> None:
     fetched = ""
     for patch in (0, 99):  # some packages tell a Python's first patch releases from its later ones
         full = f"{version}.{patch}"
-        lines = "".join(needed(lock, laptop.markers(full)))
+        lines = "".join(select_entries(lock, laptop.markers(full)))
         if lines == fetched:
             continue
         fetched = lines
@@ -223,7 +223,7 @@ def download(lock: Path, laptop: Laptop, version: str, folder: Path) -> None:
             )
 
 
-def needed(lock: Path, markers: dict[str, str]) -> list[str]:
+def select_entries(lock: Path, markers: dict[str, str]) -> list[str]:
     """Return the entries of a lock that hold where `markers` do, without their conditions.
 
     pip would judge these by the computer that it runs on, whatever --platform says.

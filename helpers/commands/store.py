@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 PROFILE = "lab"  # stored outputs come from this profile, on a CPU, with real MNIST
-WHOLE = {workload.WHOLE: "1"}  # and from trainings that run to their end, whatever they take
+VARIABLES = {workload.WHOLE_TRAINING: "1"}  # and from trainings that run to their end, whatever they take
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def store(path: Path) -> None:
         WorkshopError: a cell failed, an output must not be stored, or the dataset was the stand-in.
     """
     notebook = lesson_files.read(path)
-    outcome = execute.execute(notebook, path.parent, PROFILE, variables=WHOLE)
+    outcome = execute.execute(notebook, path.parent, PROFILE, variables=VARIABLES)
     if outcome.failure:
         at = outcome.failure.cell
         raise WorkshopError(
@@ -92,5 +92,5 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _plain(text: str) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{lesson_files.FOLDER.parent}/", "")
+    text = execute.COLOURS.sub("", text).replace(f"{lesson_files.FOLDER.parent}/", "")
     return re.sub(r"(?:~|/)[^\s'\"<>]*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", text)

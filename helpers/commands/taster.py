@@ -37,17 +37,17 @@ def html(way_back: str = "") -> str:
     Args:
         way_back: the address of the page of lessons, where it stands beside one.
     """
-    page = _filled("taster.html", "gpu", "digit", "reader", "taster")
+    page = _fill("taster.html", "gpu", "digit", "reader", "taster")
     link = f'<p><a href="{way_back}">To the lessons</a></p>' if way_back else ""
     return page.replace("<!-- in the book: the way back -->\n", link)
 
 
 def pad() -> str:
     """Return the taster's drawing pad alone, as HTML for a page of the book, which names its theme in `data-theme`."""
-    return _filled("pad.html", "gpu", "digit", "reader", "pad")
+    return _fill("pad.html", "gpu", "digit", "reader", "pad")
 
 
-def _filled(name: str, *scripts: str) -> str:
+def _fill(name: str, *scripts: str) -> str:
     """Return a page of helpers/web with its style, its scripts, kernels and weights."""
     import json
 

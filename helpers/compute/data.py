@@ -76,7 +76,7 @@ def load_mnist() -> Dataset:
     Raises:
         WorkshopError: ANYGPU_MNIST names something that is not MNIST; no other source is then asked.
     """
-    dataset = _named_file() or _kept_or_downloaded() or _stand_in()
+    dataset = _named_file() or _load_or_download() or _stand_in()
     sizes = f"{len(dataset.x_train):,} images to train and {len(dataset.x_test):,} to test"
     print(f"{dataset.name}: {sizes} (from {dataset.source})")
     return dataset
@@ -85,7 +85,7 @@ def load_mnist() -> Dataset:
 # --- Files -----------------------------------------------------------------------------------------------------------
 
 
-def _verified(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _verify(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays if they are MNIST's own, else say in a _RefusedError which is not."""
     for name, (shape, checksum) in EXPECTED.items():
         array = arrays[name]
@@ -106,7 +106,7 @@ def _read_npz(file: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds for a damaged file
         what, *_ = str(error).splitlines() or [type(error).__name__]
         raise _RefusedError(f"it is damaged ({what})") from error
-    return _verified(arrays)
+    return _verify(arrays)
 
 
 def _named_file() -> Dataset | None:
@@ -134,7 +134,7 @@ def _named_file() -> Dataset | None:
 # --- The cache and the mirrors ---------------------------------------------------------------------------------------
 
 
-def _kept_or_downloaded() -> Dataset | None:
+def _load_or_download() -> Dataset | None:
     """Return MNIST from data/cache, or from the first mirror that gives it and keep it there; None if none does."""
     failures = []
     if (CACHE / "mnist.npz").is_file():
@@ -189,7 +189,7 @@ def _from_mirror(mirror: str, folder: Path) -> dict[str, np.ndarray]:
             arrays[name] = np.frombuffer(bytearray(gzip.decompress(raw)), np.uint8)[4 + 4 * len(shape) :].reshape(shape)
         except Exception as error:  # gzip and zlib raise several kinds
             raise _RefusedError(f"{file} is damaged ({type(error).__name__})") from error
-    np.savez_compressed(npz, **_verified(arrays))
+    np.savez_compressed(npz, **_verify(arrays))
     return arrays
 
 

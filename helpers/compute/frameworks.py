@@ -103,7 +103,7 @@ def _ask_opencl() -> Answered:
     platforms, devices, notes = opencl_platforms(), [], []
     for number, (platform, there) in enumerate(platforms):
         described = [describe_opencl(device, f"{number}:{place}") for place, device in enumerate(there)]
-        devices += [replace(one, chosen=device in chosen) for one, device in zip(described, there, strict=True)]
+        devices += [replace(entry, chosen=device in chosen) for entry, device in zip(described, there, strict=True)]
         if not there:
             notes.append(f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device")
     if not platforms:
@@ -163,7 +163,8 @@ def _ask_torch() -> Answered:
         devices += [_torch_gpu(torch.xpu, "xpu", n, "Intel") for n in range(torch.xpu.device_count())]
     if torch.backends.mps.is_available():
         devices.append(Device("torch", "mps", f"{cpu_name()} GPU", "gpu", vendor="Apple"))
-    return torch.__version__, [replace(one, prepare=partial(products.by_torch, one.identifier)) for one in devices], ""
+    devices = [replace(device, prepare=partial(products.by_torch, device.identifier)) for device in devices]
+    return torch.__version__, devices, ""
 
 
 def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
@@ -242,7 +243,7 @@ def verdict(device: Device) -> str:
     Args:
         device: as it was listed in this process.
     """
-    size = products.FEW if device.kind == "simulator" else products.SIZE
+    size = products.SIMULATOR_SIZE if device.kind == "simulator" else products.SIZE
     return products.verdict(device.prepare, size)
 
 

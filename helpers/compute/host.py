@@ -58,14 +58,14 @@ class Host:
             _installed_by(),
             nvidia,
             _distribution(root),
-            "microsoft" in _text(root / "proc/sys/kernel/osrelease").lower(),
+            "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower(),
             _in_container(root),
             _hosted(),
         )
 
 
-def _text(file: Path) -> str:
-    """What a small file of the system holds; empty without it."""
+def text_of(file: Path) -> str:
+    """Return what a small file of the system holds; empty without it."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -74,7 +74,7 @@ def _text(file: Path) -> str:
 
 def _distribution(root: Path) -> str:
     """The family of this Linux, by ID and ID_LIKE of os-release(5)."""
-    names = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', _text(root / "etc/os-release"), re.MULTILINE)).split()
+    names = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text_of(root / "etc/os-release"), re.MULTILINE)).split()
     return next((FAMILIES[name] for name in names if name in FAMILIES), "")
 
 
@@ -142,7 +142,7 @@ def unset_variable(host: Host, name: str) -> str:
 @functools.cache
 def addresses(project: Path = ROOT / "pyproject.toml") -> dict[str, str]:
     """Return where the course is published, by name (Repository, Book); nothing where it is not."""
-    urls = tomllib.loads(_text(project)).get("project", {}).get("urls", {})
+    urls = tomllib.loads(text_of(project)).get("project", {}).get("urls", {})
     return {name: address.rstrip("/") for name, address in urls.items()}
 
 

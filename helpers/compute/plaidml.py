@@ -20,7 +20,7 @@ from helpers.errors import WorkshopError
 
 ENVIRONMENT = ROOT / ".plaidml"
 LOCK = ROOT / "requirements" / "plaidml.txt"
-RECORDED = ROOT / "data" / "results" / "plaidml.json"
+RESULTS = ROOT / "data" / "results" / "plaidml.json"
 # For Keras 2.2.4, which is beside it; and what plaidml-setup would store in the home folder: which devices to list,
 # which one to take, no reports of usage.
 KERAS = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 SIZE = 64  # rows and columns
-FEW = 16  # the same for a simulator, which needs a second for 64
+SIMULATOR_SIZE = 16  # the same for a simulator, which needs a second for 64
 CANNOT_COMPILE = "cannot compile"  # in the reason why a device of OpenCL fails
 FELL_BACK = "it fell back to the processor"
 # float32 is exact to 1e-7, but a framework may round the factors first: to 10 bits on NVIDIA's tensor cores (TF32), to

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from helpers.compute import processes
 from helpers.compute.host import Host
 from helpers.doctor import host, packages, settings
-from helpers.doctor.findings import KNOWN, SEVERITIES, Failure, Finding, Results, found, together
+from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, found, together
 
 if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
 
-__all__ = ["KNOWN", "Failure", "Finding", "Findings", "examine", "judge", "report", "status"]
+__all__ = ["KNOWN", "Finding", "Findings", "examine", "judge", "report", "status"]
 QUICK_SECONDS = 3.0  # for a quick look, which takes well under 1 s
 WHOLE_SECONDS = 40.0  # for everything; a healthy machine needs 10
 WIDTH = 100  # characters of the report's lines; commands are never broken
@@ -49,7 +49,7 @@ def judge(facts: Facts) -> Results:
             try:
                 yield from each(facts)
             except Exception as error:
-                yield _unfinished(_name(each), facts.host, f"{type(error).__name__}: {error}")
+                yield _unfinished_note(_name(each), facts.host, f"{type(error).__name__}: {error}")
 
 
 def hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
@@ -83,7 +83,7 @@ def examine(quick: bool = False) -> Findings:
             processes.kill_all()
     everything = [item for _, results, _ in runs for item in list(results)]
     if late:  # on a busy machine several are, and it is one note all the same
-        everything.append(_unfinished(together(list(map(_name, late))), here))
+        everything.append(_unfinished_note(together(list(map(_name, late))), here))
     worst_first = list(SEVERITIES)
     wrong = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(wrong, key=lambda finding: worst_first.index(finding.severity)))
@@ -103,10 +103,10 @@ def _start(check: Check, here: Host) -> tuple[list[Finding | str | Facts], threa
             for item in check(here):
                 results.append(item)
         except TimeoutError:
-            results.append(_unfinished(_name(check), here))
+            results.append(_unfinished_note(_name(check), here))
         except BaseException as error:
             reason = (str(error) or "no reason given").splitlines()[0]
-            results.append(_unfinished(_name(check), here, f"{type(error).__name__}: {reason}"))
+            results.append(_unfinished_note(_name(check), here, f"{type(error).__name__}: {reason}"))
         finally:
             done.set()
 
@@ -118,7 +118,7 @@ def _name(check: Callable[..., object]) -> str:
     return f"{check.__module__.rpartition('.')[2]}: {check.__name__.replace('_', ' ')}"
 
 
-def _unfinished(name: str, here: Host, broke: str = "") -> Finding:
+def _unfinished_note(name: str, here: Host, broke: str = "") -> Finding:
     fate = "itself broke" if broke else "did not finish in time"
     why = broke or "Something that it asks hangs or is very slow."
     return found("host-unfinished-check", here, name=name, fate=fate, why=why)
@@ -139,8 +139,8 @@ def report(findings: list[Finding]) -> str:
         verdict = "The workshop can run here, with limits."
     blocks = [verdict]
     for finding in findings:
-        what = _wrapped(f"{SEVERITIES[finding.severity]}: {finding.what}", WIDTH)
-        blocks.append("\n".join([*what, *_labelled("  Why:  ", finding.why), *_labelled("  Next: ", finding.next)]))
+        what = _wrap(f"{SEVERITIES[finding.severity]}: {finding.what}", WIDTH)
+        blocks.append("\n".join([*what, *_label("  Why:  ", finding.why), *_label("  Next: ", finding.next)]))
     fine = getattr(findings, "fine", ())
     if fine:
         blocks.append("\n".join(["In order:", *(f"  {words}" for words in fine)]))
@@ -148,13 +148,13 @@ def report(findings: list[Finding]) -> str:
     return text.encode("utf-8", "backslashreplace").decode()  # a variable or a path may be no UTF-8
 
 
-def _labelled(label: str, text: str) -> list[str]:
+def _label(label: str, text: str) -> list[str]:
     """Wrap prose beside its label; keep a command on a line of its own, whole, so that it can be copied."""
     lines: list[str] = []
     for line in text.splitlines():
-        lines += [line] if line.startswith("    ") else _wrapped(line, WIDTH - len(label))
+        lines += [line] if line.startswith("    ") else _wrap(line, WIDTH - len(label))
     return [(" " * len(label) if number else label) + line for number, line in enumerate(lines)]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)

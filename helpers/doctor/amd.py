@@ -7,7 +7,7 @@ import re
 from helpers.compute.frameworks import looks_integrated
 from helpers.doctor import nvidia
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, found, listed
+from helpers.doctor.findings import Results, comma_list, found
 
 VENDOR = "1002"  # on the PCI bus: https://pci-ids.ucw.cz
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -86,7 +86,7 @@ def no_access(facts: Facts) -> Results:
     builds = rocm_builds(facts)
     wanted = builds or any(target not in INTEGRATED for target in gpus(facts)) or facts.sees_gpu("opencl") is False
     if facts.closed and facts.graphics_cards() and wanted:
-        yield found("host-gpu-access", facts.host, "limits" if builds else "note", files=listed(list(facts.closed)))
+        yield found("host-gpu-access", facts.host, "limits" if builds else "note", files=comma_list(list(facts.closed)))
 
 
 def hidden(facts: Facts) -> Results:

@@ -6,7 +6,7 @@ from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, found
 
-NODES = {nvidia.VENDOR: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"), amd.VENDOR: ("dev/kfd",)}
+NODES = {nvidia.VENDOR: nvidia.NODES, amd.VENDOR: ("dev/kfd",)}
 MAKERS = {nvidia.VENDOR: "NVIDIA", amd.VENDOR: "AMD"}
 
 

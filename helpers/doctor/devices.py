@@ -27,7 +27,7 @@ ELSEWHERE = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_
 
 def products_of_devices(facts: Facts) -> Results:
     """Does every listed device compute right; a failure whose cause is told already is not told twice."""
-    tried = facts.tried()
+    tried = facts.tried_devices()
     if right := sum(device.verdict == "right" for device in tried):
         yield f"small products: {right} of {len(tried)} devices compute right"
         if not any(device.kind == "gpu" and device.verdict == "right" for device in tried):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from helpers.compute import devices, processes
 from helpers.compute.devices import Answer, Device
-from helpers.compute.host import Host
+from helpers.compute.host import Host, text_of
 from helpers.doctor import settings
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
@@ -71,9 +71,7 @@ class Facts:
 
     def text(self, file: str) -> str:
         """What a small file of the system holds; empty without it."""
-        with contextlib.suppress(OSError):
-            return (self.root / file).read_text(encoding="utf-8", errors="replace")
-        return ""
+        return text_of(self.root / file)
 
     def exists(self, *files: str) -> bool:
         """Whether one of these files of the system exists."""
@@ -113,7 +111,7 @@ class Facts:
         """How a framework answered, as `Answer.state` has it; empty if it was not asked."""
         return self.answers[framework].state if framework in self.answers else ""
 
-    def tried(self) -> list[Device]:
+    def tried_devices(self) -> list[Device]:
         """The devices that were let compute."""
         listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
         return [device for device in listed if device.verdict]

@@ -114,7 +114,7 @@ def count(items: list[str], noun: str) -> str:
     return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
 
 
-def listed(items: list[str], most: int = 6) -> str:
+def comma_list(items: list[str], most: int = 6) -> str:
     """Return the items with commas between them, the first six and how many more."""
     return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.compute.frameworks import FRAMEWORKS
 from helpers.doctor import apple, host, packages, windows
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
-from helpers.doctor.findings import Results, found, listed
+from helpers.doctor.findings import Results, comma_list, found
 
 FLAVOURS = (  # packages that own the same files: of each row one alone may be installed
     ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-gpu", "tensorflow-macos", "tf-nightly"),
@@ -42,10 +42,10 @@ def imports(facts: Facts) -> Results:
 def no_answer(facts: Facts) -> Results:
     """Did something not answer in time: on a busy machine several do not, and it is one note all the same."""
     names = [FRAMEWORKS[name].title for name in FRAMEWORKS if facts.state(name) == "timed out"]
-    names += [str(device) for device in facts.tried() if late(device)]
+    names += [str(device) for device in facts.tried_devices() if late(device)]
     names += ["nvidia-smi"] if "nvidia-smi" in facts.tools and facts.tools["nvidia-smi"].state == "timed out" else []
     if names:
-        yield found("devices-late", facts.host, names=listed(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
+        yield found("devices-late", facts.host, names=comma_list(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
 
 
 JUDGES = (flavours, imports, no_answer)

@@ -207,8 +207,8 @@ class _Sampler:
         passed = time.perf_counter() - since
         if passed < seconds or not self.monitor or self.problem:
             return passed < seconds
-        few = len(self.samples().settled("times", self.phase)) < enough
-        return few and passed < max(SLOW_SECONDS, 4 * seconds)
+        too_few = len(self.samples().settled("times", self.phase)) < enough
+        return too_few and passed < max(SLOW_SECONDS, 4 * seconds)
 
     def samples(self) -> Samples:
         columns = zip(*self.found, strict=True) if self.found else ((), (), ())

@@ -14,6 +14,7 @@ from helpers.doctor.facts import Facts, numbers
 from helpers.doctor.findings import Finding, Results, found, together
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
+NODES = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")  # one of them is there where a program can reach a GPU
 LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
 
 # The oldest driver for each CUDA generation: (Linux, Windows and WSL).
@@ -62,10 +63,9 @@ def works(facts: Facts) -> bool:
     """
     if gpus(facts):
         return True
-    nodes = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")
     table = facts.tools.get("nvidia-smi")
     broken = table is not None and table.state == "failed"
-    return bool(driver(facts)) and not broken and (not facts.host.container or facts.exists(*nodes))
+    return bool(driver(facts)) and not broken and (not facts.host.container or facts.exists(*NODES))
 
 
 def cuda_builds(facts: Facts) -> dict[str, int]:

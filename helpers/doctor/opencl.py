@@ -8,7 +8,7 @@ from helpers.compute import products
 from helpers.compute.devices import Device
 from helpers.doctor import amd, nvidia, windows
 from helpers.doctor.facts import Facts, late
-from helpers.doctor.findings import Finding, Results, advise, found, listed
+from helpers.doctor.findings import Finding, Results, advise, comma_list, found
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
@@ -24,7 +24,7 @@ def drivers(facts: Facts) -> Results:
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
     if refused and not here and not any(late(device) for device in answer.devices):
         yield found("opencl-cannot-compile", host, message=_refusals(refused))
-    elif not answer.devices and any(not _installed(Path(facts.variables[name])) for name in _elsewhere(facts)):
+    elif not answer.devices and any(not _has_driver(Path(facts.variables[name])) for name in _elsewhere(facts)):
         yield _hidden(facts, "limits", "every OpenCL device")
     elif not answer.devices:
         yield found("opencl-no-device", host, message=answer.message or "no driver has any")
@@ -37,7 +37,7 @@ def _elsewhere(facts: Facts) -> list[str]:
     return [name for name in LOADER_VARIABLES if (facts.variables.get(name) or DRIVERS).rstrip("/") != DRIVERS]
 
 
-def _installed(folder: Path) -> bool:
+def _has_driver(folder: Path) -> bool:
     """Whether drivers are registered in a folder; one whose library is gone is."""
     return any(folder.glob("*.icd"))
 
@@ -56,7 +56,7 @@ def gpu_missing(facts: Facts) -> Results:
     if facts.sees_gpu("opencl") is not False or facts.host.hosted:
         return
     if facts.host.system == "Windows" and facts.answers["opencl"].devices and (cards := windows.cards(facts)):
-        yield found("opencl-gpu-missing", facts.host, gpu=listed(cards))  # without any device it is told as that
+        yield found("opencl-gpu-missing", facts.host, gpu=comma_list(cards))  # without any device it is told as that
     if facts.host.system != "Linux":
         return
     if any(amd.no_access(facts)):
@@ -64,12 +64,12 @@ def gpu_missing(facts: Facts) -> Results:
     makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
     here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
     here += ["NVIDIA"] if nvidia.works(facts) else []
-    if here and _elsewhere(facts) and _installed(facts.root / DRIVERS[1:]):
+    if here and _elsewhere(facts) and _has_driver(facts.root / DRIVERS[1:]):
         if facts.answers["opencl"].devices:  # without any it is told as that
-            yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({listed(here)})")
+            yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({comma_list(here)})")
     elif here:
         ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in here)
-        yield found("opencl-gpu-missing", facts.host, gpu=listed(here), ways=ways)
+        yield found("opencl-gpu-missing", facts.host, gpu=comma_list(here), ways=ways)
 
 
 JUDGES = (drivers, gpu_missing)

@@ -14,7 +14,7 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.compute import processes
 from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
-from helpers.doctor.findings import Finding, Results, count, found, listed
+from helpers.doctor.findings import Finding, Results, comma_list, count, found
 
 # What the lessons import, and the distribution that brings it.
 _NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")
@@ -50,10 +50,10 @@ def versions(host: Host) -> Results:
     source = f"requirements/{lock.name}" if lock else "pyproject.toml"
     if missing:
         needed = any(canonicalize_name(name) in lessons_need for name in missing)
-        what = f"{count(missing, 'package')} missing: {listed(missing)}"
+        what = f"{count(missing, 'package')} missing: {comma_list(missing)}"
         yield found("packages-missing", host, "" if needed else "limits", packages=what, source=source)
     if other:
-        what = f"{count(other, 'package')} not of the version that the lessons were tested with: {listed(other)}"
+        what = f"{count(other, 'package')} not of the version that the lessons were tested with: {comma_list(other)}"
         yield found("packages-versions", host, packages=what, source=source)
     if not missing and not other:
         yield f"{len(wanted)} packages as in {source}"
@@ -82,7 +82,7 @@ def files(host: Host, modules: dict[str, str] = MODULES) -> Results:
     # One that does not count as installed is a missing package, and told as one.
     gone = [module for module, package in modules.items() if _version(package) and not has_module(module)]
     if gone:
-        what = f"{count(gone, 'package')} missing, though listed as installed: {listed(gone)}"
+        what = f"{count(gone, 'package')} missing, though listed as installed: {comma_list(gone)}"
         yield found("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
 
 
@@ -122,7 +122,7 @@ def shadows(host: Host, root: Path = ROOT) -> Results:
         if name in sys.stdlib_module_names or (spec and spec.origin):
             hiding.append(file.relative_to(root.resolve()).as_posix())
     if hiding:
-        yield found("packages-shadowed", host, files=count(hiding, "file"), names=listed(hiding))
+        yield found("packages-shadowed", host, files=count(hiding, "file"), names=comma_list(hiding))
 
 
 CHECKS = (versions, files, our_helpers, shadows)

@@ -217,8 +217,8 @@ def judge_function(
                 raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
             if actual is None and expected is not None:
                 nothing = f"{_call_text(learner, arguments)} returned None"
-                every = (answer(learner, *copy.deepcopy(one), who=_call_text(learner, one)) for one in asked)
-                if any(one is not None for one in every):
+                values = (answer(learner, *copy.deepcopy(case), who=_call_text(learner, case)) for case in asked)
+                if any(value is not None for value in values):
                     raise NotYet(f"{nothing}; expected {short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
             _compare(expected, actual, f"for {_call_text(learner, arguments)}")
@@ -264,12 +264,12 @@ def short(value: object) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one == other
+def _same(first: object, second: object) -> bool:
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.array_equal(first, second)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return first == second
 
 
 def _compare(expected: object, actual: object, where: str) -> None:

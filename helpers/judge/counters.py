@@ -63,7 +63,7 @@ def lines(request: Request, line: int = LINE) -> tuple[int, int]:
     the 32 bytes that a miss moves; take `line=32` for that.
     """
     touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
-    return len(touched), -(-_used(request) // line)
+    return len(touched), -(-_bytes_asked(request) // line)
 
 
 def turns(request: Request) -> tuple[int, int]:
@@ -77,7 +77,7 @@ def turns(request: Request) -> tuple[int, int]:
     return max(collections.Counter(word % BANKS for word in words).values()), -(-len(words) // BANKS)
 
 
-def _used(request: Request) -> int:
+def _bytes_asked(request: Request) -> int:
     """Bytes that a request asks for, each once."""
     return sum(wide for _, wide in {(first, wide) for _, first, wide in request.asked})
 
@@ -95,15 +95,16 @@ def count(recorded: Trace, line: int = LINE, together: int = TOGETHER) -> dict[s
         in_local = request.array not in recorded.lengths
         needed, fewest = turns(request) if in_local else lines(request, line)
         asking = len({item for item, *_ in request.asked})
-        one = Access(in_local, request.writes, 1, needed, fewest, _used(request), asking, request.lanes, line)
+        access = Access(in_local, request.writes, 1, needed, fewest, _bytes_asked(request), asking, request.lanes, line)
         if before := found.get(request.access):
-            sums = (before[k] + one[k] for k in range(2, len(one) - 1))
-            one = Access(in_local, before.writes or one.writes, *sums, line)
-        found[request.access] = one
+            sums = (before[k] + access[k] for k in range(2, len(access) - 1))
+            access = Access(in_local, before.writes or access.writes, *sums, line)
+        found[request.access] = access
     return found
 
 
 def ratio(accesses: dict[str, Access], in_local: bool = False) -> float:
     """Return lines (or, in local memory, turns) needed / fewest for all accesses together; 1 where there is none."""
-    those = [one for one in accesses.values() if one.in_local == in_local]
-    return sum(one.needed for one in those) / max(sum(one.fewest for one in those), 1) if those else 1.0
+    those = [access for access in accesses.values() if access.in_local == in_local]
+    needed, fewest = sum(access.needed for access in those), sum(access.fewest for access in those)
+    return needed / max(fewest, 1) if those else 1.0

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from helpers.judge.recorder import ARRAY_INTS, ARRAYS, ATOMIC, DRY, READ, RECORDED, RECORDER, SITE, WRITE
+from helpers.judge.recorder import ARRAY_INTS, ARRAYS, ATOMIC, BARRIERS, DRY_BARRIERS, READ, RECORDER, SITE, WRITE
 
 if TYPE_CHECKING:
     from clang.cindex import Cursor, Type
@@ -100,7 +100,7 @@ def instrument(source: str, name: str, dry: bool) -> Instrumented:
             rewriting.unseen.append(f"line {line}: {diagnostic.spelling}")
     rewriting.read(unit.cursor, name)
     counts = f"#define ARRAY_COUNT {len(rewriting.arrays)}\n#define GIVEN_COUNT {rewriting.given}\n"
-    text = f"{counts}{RECORDER}{DRY if dry else RECORDED}#line 1\n{rewriting.rewritten()}"
+    text = f"{counts}{RECORDER}{DRY_BARRIERS if dry else BARRIERS}#line 1\n{rewriting.assemble()}"
     return Instrumented(text, rewriting.arrays, rewriting.has_barriers, rewriting.unseen, rewriting.sites)
 
 
@@ -135,7 +135,7 @@ class Rewriting:
             for statement in body.get_children():
                 self._visit(statement, [body, function], function.spelling == name)
 
-    def rewritten(self) -> str:
+    def assemble(self) -> str:
         """The source with all that is inserted."""
         parts, done = [], 0
         in_order = sorted(self._inserted, key=lambda insertion: insertion[0])  # stable: of one place, as they came

@@ -128,7 +128,7 @@ def shows(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
         kernel: takes the inputs, an output of floats, and `const int n`.
         inputs: what each input parameter takes: `float[]`.
     """
-    seen: list[object] = []
+    observations: list[object] = []
     for n, fill in itertools.product((9, 2, 1, 137), (-6000.0, 0.75)):
         numbers = [(np.arange(n) + 5) * prime % 199 - 99 for prime in (7919, 7907, 7901)[: len(inputs)]]
         given = [(np.float32(1.5) * each).astype(np.float32) for each in numbers]
@@ -141,8 +141,8 @@ def shows(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
             return ""
         places = list(traced.lengths)
         outside = ((t.item, places.index(t.array), t.index, t.writes) for t in traced.outside if t.array in places)
-        seen += [sorted(outside), [f"{value + 0.0:.6g}" for array in traced.arrays for value in array]]
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:12]
+        observations += [sorted(outside), [f"{value + 0.0:.6g}" for array in traced.arrays for value in array]]
+    return hashlib.sha256(repr(observations).encode()).hexdigest()[:12]
 
 
 def judge_accesses(kernel: opencl.Kernel) -> str:
@@ -253,8 +253,8 @@ def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: 
         if right.all():
             continue
         i = int(np.flatnonzero(~right)[0])
-        near = range(max(i - radius, 0), min(i + radius + 1, n))
-        inputs = ", ".join(f"{name}[{k}] = {_number(given[name][k])}" for name in given for k in near)
+        neighbours = range(max(i - radius, 0), min(i + radius + 1, n))
+        inputs = ", ".join(f"{name}[{k}] = {_number(given[name][k])}" for name in given for k in neighbours)
         where = f"n = {n}, groups of {LOCAL_SIZE}, element {i} ({inputs}): expected {_number(expected[i])}"
         if unwritten[i]:
             raise NotYet(f"{where}, came nothing: it was never written.")
@@ -357,6 +357,6 @@ def describe_launch(numbers: Mapping[str, int], items: Sequence[int], group: Seq
     return f"{sizes}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
 
 
-def find_unwritten(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def find_unwritten(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return which elements a kernel never writes, from its outputs after each of FILLS."""
-    return (one == FILLS[0]) & (other == FILLS[1])
+    return (first == FILLS[0]) & (second == FILLS[1])

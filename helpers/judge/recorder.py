@@ -115,7 +115,7 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
 
 # Drivers make some of these functions macros of their own: hence `trace_wait`, which still calls the driver's.
 MET = f"trace_barrier(trace_log, flags, __COUNTER__ * {BARRIER_LINE} + __LINE__)"
-RECORDED = f"""
+BARRIERS = f"""
 void trace_wait(int flags) {{
     barrier(flags);
 }}
@@ -125,4 +125,4 @@ void trace_wait(int flags) {{
 #define barrier(flags) ({MET}, trace_wait(flags))
 """
 # Barriers are recorded, but nobody waits: not even divergent barriers can hang.
-DRY = RECORDED.replace("trace_wait(flags))", "(void)0)")
+DRY_BARRIERS = BARRIERS.replace("trace_wait(flags))", "(void)0)")

@@ -187,10 +187,10 @@ class Trace:
         """Return the first races and accesses outside in words, or that none was seen, and what was not followed."""
         found = self.races() + [f"{touch}, which does not exist" for touch in self.outside] or self.unwritten()
         more = [f"... and {len(found) - 3} more"] if len(found) > 3 else []
-        none = [] if found else [f"no race seen in {self._seen()}, among {len(self.global_ids)} work-items"]
+        none = [] if found else [f"no race seen in {self._touched_arrays()}, among {len(self.global_ids)} work-items"]
         return "\n".join(found[:3] + more + none + [f"not followed: {what}" for what in self.unseen])
 
-    def _seen(self) -> str:
+    def _touched_arrays(self) -> str:
         """The arrays that were touched, such as `x[i], total[i]`... in words."""
         touched = sorted({int(what) % SITE // ARRAY for what in np.unique(self._listed[:, 1])})
         return ", ".join(self._arrays[number] for number in touched) or "any array"
@@ -219,12 +219,12 @@ def record(
     """
     global_size, local_size = _sizes(global_size, local_size)
     _check_arguments(kernel, arguments)
-    run, instrumented = _instrumented(kernel, dry=True)
+    run, instrumented = _build_instrumented(kernel, dry=True)
     log, arrays = _run(kernel, run, instrumented, global_size, local_size, arguments)
     _refuse_endless(kernel, log)
     if instrumented.has_barriers:
         _refuse_divergence(kernel, log)
-        run, instrumented = _instrumented(kernel, dry=False)
+        run, instrumented = _build_instrumented(kernel, dry=False)
         log, arrays = _run(kernel, run, instrumented, global_size, local_size, arguments)
         _refuse_endless(kernel, log)
     lengths = {p.name: len(a) // p.width for p, a in zip(kernel.parameters, arguments, strict=True) if p.is_array}
@@ -232,7 +232,7 @@ def record(
 
 
 @functools.lru_cache(maxsize=8)  # those who judge a kernel one after the other share it
-def _instrumented(kernel: opencl.Kernel, dry: bool) -> tuple[cl.Kernel, instrument.Instrumented]:
+def _build_instrumented(kernel: opencl.Kernel, dry: bool) -> tuple[cl.Kernel, instrument.Instrumented]:
     """Build the kernel with the recorder; without real barriers if `dry`."""
     import pyopencl as cl
 
@@ -308,7 +308,7 @@ def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
     for group in np.unique(groups, axis=0):
         items = np.flatnonzero((groups == group).all(axis=1))
         for item in items[(met[items] != met[items[0]]).any(axis=1)][:1]:
-            first, second = (_met(kernel, met[number]) for number in (items[0], item))
+            first, second = (_describe_barriers(kernel, met[number]) for number in (items[0], item))
             raise NotTraceable(
                 "Not all work-items of a work-group meet the same barriers.",
                 f"In one work-group, work-item {items[0]} meets {first}; work-item {item} meets {second}.",
@@ -316,7 +316,7 @@ def _refuse_divergence(kernel: opencl.Kernel, log: np.ndarray) -> None:
             )
 
 
-def _met(kernel: opencl.Kernel, met: np.ndarray) -> str:
+def _describe_barriers(kernel: opencl.Kernel, met: np.ndarray) -> str:
     count, _, *sites = met.tolist()
     if not count:
         return "no barrier"

@@ -316,7 +316,7 @@ def recorded_losses(dataset: str) -> dict[str, list[float]]:
     if dataset != "MNIST":
         print(f"The losses were recorded on MNIST. Here is another dataset, {dataset}: nothing to compare.")
         return {}
-    known = json.loads(plaidml.RECORDED.read_text(encoding="utf-8"))["cnn"]
+    known = json.loads(plaidml.RESULTS.read_text(encoding="utf-8"))["cnn"]
     print(f"Recorded on {known['date']} on {known['machine']}: {known['batch']} images of {known['dataset']} a step.")
     return {"PlaidML 0.7.0": known["plaidml"][0], known["keras_version"]: known["keras"][0]}
 

@@ -23,7 +23,7 @@ Label = TypeVar("Label", bound=Hashable)
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
 # whoever is timed meanwhile shares the cores with them.
 SETTLE = 0.2
-ENOUGH = 13  # runs from which on a gap larger than the spread is seldom chance; see `needed`
+ENOUGH = 13  # runs from which on a gap larger than the spread is seldom chance; see `min_spreads`
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Record:
         return timed, {name: runs[name][middle[name]] for name in ways}
 
 
-def needed(runs: int) -> float:
+def min_spreads(runs: int) -> float:
     """Return how many spreads the gap between two medians must exceed before a difference may be claimed.
 
     From ENOUGH runs on it is one. With 5 runs each, two timings of the *same* work differ by more than one spread in 14
@@ -254,12 +254,12 @@ def needed(runs: int) -> float:
 
 
 def is_clear(first: Measurement, second: Measurement) -> bool:
-    """Return whether the gap between two medians exceeds the larger spread, `needed` times where the runs are few.
+    """Return whether the gap between two medians exceeds the larger spread, `min_spreads` times where the runs are few.
 
     One run alone has no spread: it allows no claim.
     """
     runs = min(len(first.seconds), len(second.seconds))
-    return runs > 1 and abs(first.median - second.median) > needed(runs) * max(first.spread, second.spread)
+    return runs > 1 and abs(first.median - second.median) > min_spreads(runs) * max(first.spread, second.spread)
 
 
 def _times(factor: float) -> str:
@@ -281,10 +281,10 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
     if not is_clear(baseline, candidate):
         gap = duration(abs(baseline.median - candidate.median))
         spread = duration(max(baseline.spread, candidate.spread))
-        bar = f"the spread ({spread})" if runs >= ENOUGH else f"{needed(runs):.1f} spreads ({spread} each)"
-        few = "" if runs >= ENOUGH else f", which {runs} runs need"
+        bar = f"the spread ({spread})" if runs >= ENOUGH else f"{min_spreads(runs):.1f} spreads ({spread} each)"
+        remark = "" if runs >= ENOUGH else f", which {runs} runs need"
         return wrapped(
-            f"{candidate.label} against {baseline.label}: no claim. The gap ({gap}) is not larger than {bar}{few}."
+            f"{candidate.label} against {baseline.label}: no claim. The gap ({gap}) is not larger than {bar}{remark}."
         )
     ratio = baseline.median / candidate.median
     factor = max(ratio, 1 / ratio)

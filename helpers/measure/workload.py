@@ -15,7 +15,7 @@ WORKLOADS = {
     "full": "for a real GPU, only when asked",
 }
 T = TypeVar("T")
-WHOLE = "ANYGPU_WHOLE"  # 1: train every epoch, however long it takes
+WHOLE_TRAINING = "ANYGPU_WHOLE"  # 1: train every epoch, however long it takes
 
 
 def pick(*, preview: T, lab: T, full: T) -> T:
@@ -44,12 +44,12 @@ def budget(*, preview: float, lab: float) -> float:
     Raises:
         WorkshopError: ANYGPU_PROFILE names a workload that does not exist.
     """
-    if os.environ.get(WHOLE) == "1":
+    if os.environ.get(WHOLE_TRAINING) == "1":
         return math.inf
     return pick(preview=preview, lab=lab, full=math.inf)
 
 
-def named(name: str) -> str:
+def validate(name: str) -> str:
     """Return `name` if there is a workload of that name.
 
     Raises:
@@ -70,7 +70,7 @@ def current() -> str:
     Raises:
         WorkshopError: it names a workload that does not exist.
     """
-    return named(os.environ.get(VARIABLE) or "lab")
+    return validate(os.environ.get(VARIABLE) or "lab")
 
 
 def banner(device: str, dataset: str = "") -> None:

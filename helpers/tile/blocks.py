@@ -111,7 +111,7 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
     def preference(candidate: tuple[Place, Place, str, str]) -> tuple:
         """Neighbours along the columns; many rows, half as good if guarded, and close together in memory."""
         _, other, row, column = candidate
-        filled = min(nest.outputs[row], rows) / (2 if nest.guarded(row) else 1)
+        filled = min(nest.outputs[row], rows) / (2 if nest.has_guard(row) else 1)
         return nest.output.offset.terms[column] == 1, filled, -abs(other.offset.terms.get(row, 0))
 
     best = max(_candidates(nest), key=preference, default=None)
@@ -140,7 +140,7 @@ def _candidates(nest: Nest) -> Iterator[tuple[Place, Place, str, str]]:
     for mine, other in (nest.inputs, nest.inputs[::-1]):
         for column in several:
             alone = [e for e in mine.indices if column in e.terms] == [Affine({column: 1})]
-            if alone and column not in other.names and not nest.guarded(column):
+            if alone and column not in other.names and not nest.has_guard(column):
                 for row in several:
                     if row in other.names - mine.names:
                         yield mine, other, row, column
@@ -150,7 +150,7 @@ def _strip(nest: Nest, columns: int, why: str) -> Block:
     """A strip of neighbours, where they are neighbours in the inputs too, or else one element."""
     column, size = list(nest.outputs.items())[-1]
     factors = {place.offset.terms.get(column, 0) for place in nest.inputs}
-    regular = nest.statement.aggregate and factors in ({1}, {0, 1}) and not nest.guarded(column)
+    regular = nest.statement.aggregate and factors in ({1}, {0, 1}) and not nest.has_guard(column)
     fitting = 1 << (size.bit_length() - 1) if size < WIDEST else size - size % WIDEST
     columns = min(columns, 64, fitting) if regular else 1
     what = f"{columns} ({column}) elements" if columns > 1 else "one element"

@@ -108,10 +108,10 @@ class Function:
     def _key(self, arrays: Sequence[np.ndarray]) -> Key:
         """The shape of each array, or a TileError that names what is missing or of another type."""
         check_inputs(self.program, len(arrays))
-        for one, array in zip(self.program.inputs, arrays, strict=True):
+        for node, array in zip(self.program.inputs, arrays, strict=True):
             actual = str(getattr(array, "dtype", type(array).__name__))
             if actual != "float32":
-                raise self.program.error(one, f"{one} takes an array of float32, came {actual}.",
+                raise self.program.error(node, f"{node} takes an array of float32, came {actual}.",
                                          "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
         return tuple(array.shape for array in arrays)
 
@@ -138,8 +138,8 @@ class Function:
             self._built[key] = [cl.Kernel(program, kernel.name) for kernel in code.kernels]
         flags = cl.mem_flags.READ_WRITE
         buffers = {name: cl.Buffer(self._context, flags, 4 * array.size) for name, array in code.arrays.items()}
-        for one, array in zip(self.program.inputs, arrays, strict=True):
-            cl.enqueue_copy(self._queue, buffers[one.text], np.asarray(array, order="C"))
+        for node, array in zip(self.program.inputs, arrays, strict=True):
+            cl.enqueue_copy(self._queue, buffers[node.text], np.asarray(array, order="C"))
         ready = list(zip(self._built[key], code.kernels, strict=True))
 
         def launch() -> None:

@@ -173,9 +173,9 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
     start = f"{columns.start} + " * bool(columns.start) + f"{block.columns} * " * (block.columns > 1)
     lines.append(f"const int {column} = {start}get_global_id({len(sizes) - 1});")
     limits = [*limits, f"{column} >= {columns.stop}"]
-    needed = [limit for limit, (count, one) in zip(limits, sizes, strict=True) if count % one]
-    if needed:
-        lines.append(f"if ({' || '.join(needed)}) return;")
+    uneven = [limit for limit, (items, grouped) in zip(limits, sizes, strict=True) if items % grouped]
+    if uneven:
+        lines.append(f"if ({' || '.join(uneven)}) return;")
     others = {name: size for name, size in nest.outputs.items() if name not in (block.row, block.column)}
     number, passed, total = f"get_global_id({len(sizes)})", 1, math.prod(others.values())
     if len(others) > 1:

@@ -47,7 +47,7 @@ class Nest:
         """Whether it is sure that every element has a valid point."""
         return not self.guards and all(self.loops.values())
 
-    def guarded(self, name: str) -> bool:
+    def has_guard(self, name: str) -> bool:
         """Return whether a guard depends on an index."""
         return any(name in guard.expression.terms for guard in self.guards)
 

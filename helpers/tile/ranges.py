@@ -153,9 +153,9 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]]) -> Ranges:
     """
     check_inputs(program, len(shapes))
     found = Ranges({}, {}, ())
-    for one, shape in zip(program.inputs, shapes, strict=True):
-        _bind(program, one, tuple(shape), found.sizes)
-        _add(program, found, one, Array(tuple(shape)))
+    for node, shape in zip(program.inputs, shapes, strict=True):
+        _bind(program, node, tuple(shape), found.sizes)
+        _add(program, found, node, Array(tuple(shape)))
     for statement in program.statements:
         domain = _points(program, statement, found) if statement.aggregate else _elements(program, statement, found)
         found = replace(found, domains=(*found.domains, domain))
@@ -172,17 +172,17 @@ def check_inputs(program: Program, actual: int) -> None:
         raise program.error(None, f"expected {expected} inputs, came {actual}.")
 
 
-def _bind(program: Program, one: Node, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+def _bind(program: Program, node: Node, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
     """Give each size letter of an input its value."""
-    if one.kind == "access" and len(one.parts) != len(shape):
-        raise program.error(one, f"{one} has {len(one.parts)} dimensions, the array has {len(shape)}: {shape}.")
-    for letter, size in zip(map(str, one.parts), shape, strict=False):
+    if node.kind == "access" and len(node.parts) != len(shape):
+        raise program.error(node, f"{node} has {len(node.parts)} dimensions, the array has {len(shape)}: {shape}.")
+    for letter, size in zip(map(str, node.parts), shape, strict=False):
         if sizes.setdefault(letter, size) != size:
             first = next(other for other in program.inputs if letter in map(str, other.parts))
-            raise program.error(one, f"{letter} is {sizes[letter]} in {first} and {size} in {one}.",
+            raise program.error(node, f"{letter} is {sizes[letter]} in {first} and {size} in {node}.",
                                 f"Give arrays that agree in {letter}.")  # fmt: skip
     if 0 in shape:
-        raise program.error(one, f"{one} is empty: its shape is {shape}.", "Every size must be 1 or more.")
+        raise program.error(node, f"{node} is empty: its shape is {shape}.", "Every size must be 1 or more.")
 
 
 def _add(program: Program, found: Ranges, node: Node, array: Array) -> Array:
@@ -204,7 +204,7 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
     for size, node in zip(shape, statement.sizes, strict=True):
         if size < 1:
             given = ", ".join(
-                f"{name} = {found.sizes[name]}" for name in sorted({one.text for one in node.all("name")})
+                f"{letter} = {found.sizes[letter]}" for letter in sorted({name.text for name in node.all("name")})
             )
             what = f"the size {node} of {statement.name} is {size}{given and f' for {given}'}."
             raise program.error(node, what, "Every size must be 1 or more.")
@@ -246,19 +246,19 @@ def affine(program: Program, node: Node, sizes: Mapping[str, int]) -> Affine:
         return Affine({}, int(node.text))
     if node.kind == "name":
         return Affine({}, sizes[node.text]) if node.text in sizes else Affine({node.text: 1})
-    *first, two = (affine(program, part, sizes) for part in node.parts)
-    one = first[0] if first else Affine()  # -x is 0 - x
+    *first, right = (affine(program, part, sizes) for part in node.parts)
+    left = first[0] if first else Affine()  # -x is 0 - x
     if node.text in ("+", "-"):
-        return one + two if node.text == "+" else one - two
+        return left + right if node.text == "+" else left - right
     if node.text == "*":
-        if one.terms and two.terms:
+        if left.terms and right.terms:
             raise program.error(node, f"`{node}` multiplies two indices.", "Multiply an index by a number.")
-        return one * two.constant if one.terms else two * one.constant
-    if one.terms or two.terms:
+        return left * right.constant if left.terms else right * left.constant
+    if left.terms or right.terms:
         raise program.error(node, f"`{node}` divides by or through an index.", "Only sizes are divided.")
-    if two.constant == 0:
+    if right.constant == 0:
         raise program.error(node, f"`{node}` divides by zero.")
-    return Affine({}, int(Fraction(one.constant, two.constant)))
+    return Affine({}, int(Fraction(left.constant, right.constant)))
 
 
 def solve(solved: Mapping[str, Affine], zero: Affine, name: str) -> dict[str, Affine]:

@@ -210,7 +210,7 @@ def parse(source: str) -> Program:
     except UnexpectedInput as error:
         raise _misfit(source, error) from None
     inputs, outputs, *statements = tree.children
-    names, made = tuple(map(str, outputs.children)), tuple(_statement(source, one) for one in statements)
+    names, made = tuple(map(str, outputs.children)), tuple(_statement(source, statement) for statement in statements)
     program = Program(source, _nodes(inputs), names, made)
     _check(program, _nodes(outputs))
     return program
@@ -225,20 +225,22 @@ def _misfit(source: str, error: UnexpectedInput) -> TileError:
     else:
         word = error.token
         at = word.start_pos if word else word.end_pos or 0  # the end stands where the last word ends
-        allowed = _allowed(source[:at])
+        allowed = _next_words(source[:at])
         what = f"expected {_in_words(allowed)}, came {f'`{word}`' if word else 'the end of the source'}."
-        hint = next((say for words, say in HINTS.items() if _allowed(f"function () -> () {{ {words}") == allowed), "")
+        fitting = (hint for words, hint in HINTS.items() if _next_words(f"function () -> () {{ {words}") == allowed)
+        hint = next(fitting, "")
         if word in COMPARISONS and "/" in allowed and not hint:
             hint = "Put brackets around the first comparison." if "?" in allowed else PLAIN
     marked = f"{source[:at]}^{source[at:]}"
     return TileError(source, at, what, next((say for habit, say in HABITS.items() if re.search(habit, marked)), hint))
 
 
-def _allowed(beginning: str) -> set[str]:
+def _next_words(beginning: str) -> set[str]:
     """With which words the grammar could go on. (Lark's error has fewer: it has applied rules before it gave up.)"""
     parser = _parser().parse_interactive(beginning)
     parser.exhaust_lexer()
-    signs = {one.name: one.pattern.value for one in _parser().terminals if one.pattern.type == "str"}
+    terminals = [terminal for terminal in _parser().terminals if terminal.pattern.type == "str"]
+    signs = {terminal.name: terminal.pattern.value for terminal in terminals}
     return {signs.get(name, name) for name in parser.accepts()}
 
 
@@ -276,7 +278,7 @@ def _statement(source: str, tree: Tree) -> Statement:
         return Statement(name, value, text)
     name, indices, sizes, aggregate, combined, *constraints = tree.children
     output = Node("access", str(name), name.start_pos, _nodes(indices))
-    limits = tuple((_node(index), _node(size)) for index, size in (one.children for one in constraints))
+    limits = tuple((_node(index), _node(size)) for index, size in (each.children for each in constraints))
     return Statement(output, _node(combined), text, str(aggregate.children[0]), _nodes(sizes), limits)
 
 
@@ -289,12 +291,12 @@ def _check(program: Program, outputs: Sequence[Node]) -> None:
 
     A name has to be made before it is used, so the statements are read in their order.
     """
-    sizes = {size.text for one in program.inputs for size in one.parts}
+    sizes = {size.text for node in program.inputs for size in node.parts}
     tensors: set[str] = set()
-    for one in program.inputs:
-        if one.text in tensors | sizes:
-            raise program.error(one, f"the name {one.text} is given twice.", "Choose another name.")
-        tensors.add(one.text)
+    for node in program.inputs:
+        if node.text in tensors | sizes:
+            raise program.error(node, f"the name {node.text} is given twice.", "Choose another name.")
+        tensors.add(node.text)
     for statement in program.statements:
         if statement.name in tensors | sizes:
             hint = "A tensor is made once and never changed: choose a new name."
