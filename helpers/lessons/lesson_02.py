@@ -15,6 +15,7 @@ from helpers.compute import opencl
 from helpers.compute.host import cpu_name
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
+from helpers.lessons.lesson_05 import decide
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
 
@@ -113,12 +114,6 @@ def check_block(source: str) -> Iterator[str]:
 @checks.verdict
 def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Lesson 02b, exercise 2: "faster", "slower", or "no claim" where the gap lies within the spread."""
-
-    def right(before: Sequence[float], after: Sequence[float]) -> str:
-        first, second = (timing.Measurement("", "", tuple(seconds)) for seconds in (before, after))
-        gap = first.median - second.median
-        return "no claim" if not timing.is_clear(first, second) else "faster" if gap > 0 else "slower"
-
     series = (
         (8, 9, 10, 11, 12),
         (11.4, 11.5, 11.6, 11.7),
@@ -131,7 +126,7 @@ def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> I
     # 16 or 15 runs each: with fewer than 13 `timing` asks for a larger gap. Every pair is a case, in both orders.
     pairs = itertools.product([[float(seconds) for seconds in runs] * (16 // len(runs)) for runs in series], repeat=2)
     yield checks.judge_function(
-        learner, right, lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)]
+        learner, decide, lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)]
     )
 
 
