@@ -113,9 +113,12 @@ class _Counted(np.ndarray):
         if function not in (np.dot, np.einsum, np.inner, np.tensordot):  # the others are built of these, or of `@`
             return super().__array_function__(function, kinds, given, more)
         _Counted.products += 1
-        plain = [np.asarray(value) if isinstance(value, _Counted) else value for value in given]
-        more = {name: np.asarray(value) if isinstance(value, _Counted) else value for name, value in more.items()}
-        return np.asarray(function(*plain, **more)).view(_Counted)
+        more = {name: _uncount(value) for name, value in more.items()}
+        return np.asarray(function(*map(_uncount, given), **more)).view(_Counted)
+
+
+def _uncount(value: object) -> object:
+    return np.asarray(value) if isinstance(value, _Counted) else value
 
 
 def _quickest(call: Callable[[], object]) -> tuple[object, float]:
