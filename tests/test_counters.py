@@ -95,7 +95,7 @@ def test_the_transpositions_are_counted_as_their_indices_say():
     ly, lx = np.mgrid[:8, :32].reshape(2, -1)
     k = ly + np.arange(0, 32, 8)[:, None]
     for width in (32, 33):
-        found = counted(lesson_15.tiled(width), "transpose", (n, n // 4), (32, 8), given)
+        found = counted(lesson_15.tiled_source(width), "transpose", (n, n // 4), (32, 8), given)
         groups = (n // 32) ** 2
         assert found["tile[k][lx]"].needed == groups * turns_of(k * width + lx)
         assert found["tile[lx][k]"].needed == groups * turns_of(lx * width + k)

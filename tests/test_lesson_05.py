@@ -16,7 +16,7 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
     rng = np.random.default_rng(0)
     images = np.pad(rng.integers(0, 256, (1, 8, 6)), ((0, 0), (10, 10), (9, 13)))
     weights = rng.integers(-3, 4, (3, 3))
-    moved = lesson_05.moved(images, 3)
+    moved = lesson_05.shift_right(images, 3)
     assert moved.shape == images.shape and moved.sum() == images.sum()
     sums, moved_sums = (lesson_05.convolve(one[0], weights) for one in (images, moved))
     assert sums.shape == (26, 26) and np.array_equal(moved_sums[:, 3:], sums[:, :-3])

@@ -146,7 +146,7 @@ def test_the_dense_layers_kernel_is_found_among_what_tinygrad_prints(kernel):
     back = kernel.replace("data0_65536", "data0_401408", 1).replace("data2_401408", "data2_65536", 1)
     printed = f"opened device CL\n{other}{back}\n*** CL 1\n{kernel}\n{other}"
     assert lesson_06.dense_kernel(printed, 128, 784, 512) == kernel.strip()
-    assert len(lesson_06.shortened(kernel).splitlines()) < 40
+    assert len(lesson_06.shorten(kernel).splitlines()) < 40
 
 
 def test_how_a_kernel_is_started_stands_in_it(kernel):

@@ -138,7 +138,7 @@ def test_what_crashes_or_never_ends_leaves_the_notebook_alone():
     assert run(endless, 1, 1, [np.zeros(1, np.int32)]) == "the kernel still runs, 3 s after its start"
     right = "__kernel void right(__global int *x) { x[0] = 7; }"
     assert run(right, 1, 1, [np.zeros(1, np.int32)]) == "no error: [7]"
-    assert lesson_12.programs()["A"].shown(run(STRAY, 1, 1, [np.zeros(4, np.float32)])) in ("crash", "wrong")
+    assert lesson_12.programs()["A"].symptom_of(run(STRAY, 1, 1, [np.zeros(4, np.float32)])) in ("crash", "wrong")
 
 
 def test_branches_are_compared_with_who_takes_them():

@@ -120,7 +120,7 @@ def test_a_kernel_that_is_no_longer_right_computes_nowhere(device, monkeypatch, 
 
 def test_what_the_recorder_does_not_follow_is_said():
     with pytest.raises(judge.NotFollowed):
-        judge.rewritten(HEAD.replace("array<f32, 64>", "atomic<u32>") + "atomicAdd(&near, 1u); }", 1, dry=False)
+        judge.rewrite(HEAD.replace("array<f32, 64>", "atomic<u32>") + "atomicAdd(&near, 1u); }", 1, dry=False)
 
 
 def test_a_result_that_is_right_everywhere_but_written_too_far_is_refused(device):

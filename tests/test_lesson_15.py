@@ -28,7 +28,7 @@ def test_the_kernels_for_the_clock_compute_what_numpy_computes(queue, capsys):
 
 def test_a_kernel_that_writes_nothing_is_not_timed(queue, capsys, monkeypatch):
     """Also after one that left the right result in the output."""
-    idle = lesson_15.CASES["tile"]._replace(source=lesson_15.tiled(33).replace("y[", "if (n < 0) y["))
+    idle = lesson_15.CASES["tile"]._replace(source=lesson_15.tiled_source(33).replace("y[", "if (n < 0) y["))
     monkeypatch.setitem(lesson_15.CASES, "tile", idle)
     assert list(lesson_15.measure(queue, ["naive", "tile"], 64)) == ["naive"]
     assert "tile: WRONG" in capsys.readouterr().out
@@ -37,7 +37,7 @@ def test_a_kernel_that_writes_nothing_is_not_timed(queue, capsys, monkeypatch):
 @pytest.mark.parametrize("step", lesson_15.STEPS)
 def test_each_step_is_better_by_its_counter(step):
     counter, _ = lesson_15.STEPS[step]
-    before, after = (lesson_15.counted(name, counter) for name in step.split(" → "))
+    before, after = (lesson_15.read_counter(name, counter) for name in step.split(" → "))
     assert after < before
 
 
@@ -66,10 +66,10 @@ def test_the_figure_says_the_lines_of_each_stride(monkeypatch):
 def test_what_cannot_be_counted_is_said_and_not_called_slow():
     row = "for (int k = ly; k < 32; k += 8) {\n        tile[k][lx] = x[(row + k) * n + column + lx];\n    }"
     copies = "event_t e = async_work_group_copy(tile[0], x + row * n + column, 32, 0);\n    wait_group_events(1, &e);"
-    macro = "#define X(k) x[(row + k) * n + column + lx]\n" + lesson_15.tiled(33).replace(
+    macro = "#define X(k) x[(row + k) * n + column + lx]\n" + lesson_15.tiled_source(33).replace(
         "x[(row + k) * n + column + lx]", "X(k)"
     )
-    for source in (lesson_15.tiled(33).replace(row, copies), macro):
+    for source in (lesson_15.tiled_source(33).replace(row, copies), macro):
         with pytest.raises(NotYet, match="not counted"):
             lesson_15.judge_transpose(source)
 

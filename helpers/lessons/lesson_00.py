@@ -29,9 +29,16 @@ PATIENCE = 15.0  # seconds after which a function is taken for endless
 SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: too few for a second core
 # Seconds and sizes to try: a number of products that fits the first by luck does not fit the second.
 TRIED = ((0.1, SIZE), (0.4, 96))
-FEW = 10  # products; an honest load computes thousands in a tenth of a second
+MIN_PRODUCTS = 10  # products; an honest load computes thousands in a tenth of a second
 # What a learner's `fool` must do without.
-LIBRARIES = {"numpy", "scipy", "jaxlib", "keras", "helpers", *(one.module for one in devices.FRAMEWORKS.values())}
+LIBRARIES = {
+    "numpy",
+    "scipy",
+    "jaxlib",
+    "keras",
+    "helpers",
+    *(framework.module for framework in devices.FRAMEWORKS.values()),
+}
 MATRIX = 1536  # the same of the work for a device: 9 MiB, and 3.6 billion multiply-adds for a product
 SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
 # Multiply and add in registers: no memory traffic, all arithmetic.
@@ -49,19 +56,19 @@ __kernel void multiply_add(__global float *x, const int rounds) {
 def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     """Lesson 00, exercise 1: products of a matrix until the time is up, counted, and seen in the monitor."""
 
-    def counted(matrix: np.ndarray, seconds: float) -> tuple[object, int]:
+    def count_products(matrix: np.ndarray, seconds: float) -> tuple[object, int]:
         before = _Counted.products
         return load(matrix, seconds), _Counted.products - before
 
-    with _judged(load, "load") as name:
+    with _guard(load, "load") as name:
         earlier = 0
         for seconds, size in TRIED:
             matrix = np.eye(size, dtype=np.float32).view(_Counted)  # its powers never overflow
-            (returned, products), took = _quickest(functools.partial(counted, matrix, seconds))
+            (returned, products), took = _quickest(functools.partial(count_products, matrix, seconds))
             call = f"{name}(matrix, {seconds})"
             if returned is ...:
                 raise checks.NotDone(f"{call} is as it was handed out.")
-            if products < FEW:
+            if products < MIN_PRODUCTS:
                 raise checks.NotYet(f"{call} computed {products} products with `matrix`; expected many.")
             if not isinstance(returned, numbers.Real) or returned != products:
                 raise checks.NotYet(f"{call} computed {products} products and returned {checks.short(returned)}.")
@@ -72,14 +79,14 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
             earlier = products
         title = f"{name}(): {products / took:,.0f} products a second"
         matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)
-        verdict = _seen_at_work(functools.partial(load, matrix, 0.1), name, title)
+        verdict = _judge_utilisation(functools.partial(load, matrix, 0.1), name, title)
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
 @checks.verdict
 def check_fool(fool: Callable[[], object]) -> Iterator[str]:
     """Lesson 00, exercise 2: without NumPy and frameworks, and the monitor shows work all the same."""
-    with _judged(fool, "fool") as name:
+    with _guard(fool, "fool") as name:
         if libraries := libraries_behind(fool):
             raise checks.NotYet(f"{name}() uses {', '.join(sorted(libraries))}; expected Python alone.")
         returned, took = _quickest(fool)
@@ -87,7 +94,7 @@ def check_fool(fool: Callable[[], object]) -> Iterator[str]:
             raise checks.NotDone(f"{name}() is as it was handed out.")
         if not SHORTEST <= took <= LONGEST:
             raise checks.NotYet(f"{name}() lasted {took:.3f} s; expected about a tenth of a second.")
-        verdict = _seen_at_work(fool, name, f"{name}(): plain Python")
+        verdict = _judge_utilisation(fool, name, f"{name}(): plain Python")
     yield f"plain Python: {verdict}"
 
 
@@ -99,16 +106,19 @@ class _Counted(np.ndarray):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: object, out: tuple = (), **more: object) -> object:
         _Counted.products += ufunc is np.matmul
-        more |= {"out": tuple(np.asarray(one) for one in out)} if out else {}
+        more |= {"out": tuple(np.asarray(array) for array in out)} if out else {}
         return np.asarray(getattr(ufunc, method)(*map(np.asarray, given), **more)).view(_Counted)
 
     def __array_function__(self, function: Callable, kinds: tuple, given: tuple, more: dict) -> object:
         if function not in (np.dot, np.einsum, np.inner, np.tensordot):  # the others are built of these, or of `@`
             return super().__array_function__(function, kinds, given, more)
         _Counted.products += 1
-        plain = [np.asarray(one) if isinstance(one, _Counted) else one for one in given]
-        more = {name: np.asarray(one) if isinstance(one, _Counted) else one for name, one in more.items()}
-        return np.asarray(function(*plain, **more)).view(_Counted)
+        more = {name: _uncount(value) for name, value in more.items()}
+        return np.asarray(function(*map(_uncount, given), **more)).view(_Counted)
+
+
+def _uncount(value: object) -> object:
+    return np.asarray(value) if isinstance(value, _Counted) else value
 
 
 def _quickest(call: Callable[[], object]) -> tuple[object, float]:
@@ -120,7 +130,7 @@ def _quickest(call: Callable[[], object]) -> tuple[object, float]:
     return min(found, key=lambda pair: pair[1])
 
 
-def _seen_at_work(function: Callable[[], object], name: str, title: str) -> str:
+def _judge_utilisation(function: Callable[[], object], name: str, title: str) -> str:
     """Watch one core while a learner's function runs again and again, draw it, and refuse what does not show."""
     watcher = monitor.ProcessShare(cpus=1)
     samples = _watch_one(watcher, function, 0.7, 1.0)
@@ -133,7 +143,7 @@ def _seen_at_work(function: Callable[[], object], name: str, title: str) -> str:
 
 
 @contextlib.contextmanager
-def _judged(function: Callable, wanted: str) -> Iterator[str]:
+def _guard(function: Callable, wanted: str) -> Iterator[str]:
     """Yield the name of a learner's function; drop what it prints, and say what stopped it, or that it never ends."""
     if not callable(function):
         raise checks.NotYet(f"expected a function, came {function!r}; hand over `{wanted}`, not `{wanted}()`.")
@@ -188,14 +198,14 @@ def watch(
 
 def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: float) -> Samples:
     lag = watcher.lag
-    seen = monitor.watch(watcher, work, idle_seconds=rest + lag, busy_seconds=busy + 2 * lag)
+    samples = monitor.watch(watcher, work, idle_seconds=rest + lag, busy_seconds=busy + 2 * lag)
     afterwards = monitor.sample(watcher, rest + 2 * lag, interval=0.1)
-    ended = seen.times[-1] if seen.times else 0.0
+    ended = samples.times[-1] if samples.times else 0.0
     return replace(
-        seen,
-        times=seen.times + tuple(ended + second for second in afterwards.times),
-        phases=seen.phases + (AFTER,) * len(afterwards.times),
-        utilisation=seen.utilisation + afterwards.utilisation,
+        samples,
+        times=samples.times + tuple(ended + second for second in afterwards.times),
+        phases=samples.phases + (AFTER,) * len(afterwards.times),
+        utilisation=samples.utilisation + afterwards.utilisation,
     )
 
 

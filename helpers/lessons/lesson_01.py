@@ -72,9 +72,9 @@ def judge_add(source: str) -> str:
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")
         for i in np.flatnonzero(~np.isclose(traced.arrays[2], a + b, rtol=1e-5, atol=1e-5))[:1]:
             value = traced.arrays[2][i]  # not a number: c's own before the launch
-            came = "nothing, or what depends on what c held before" if np.isnan(value) else f"{value:.6g}"
+            actual = "nothing, or what depends on what c held before" if np.isnan(value) else f"{value:.6g}"
             given = f"a[{i}] = {a[i]:.6g}, b[{i}] = {b[i]:.6g}"
-            raise NotYet(f"{launch}, element {i} ({given}): expected {a[i] + b[i]:.6g}, came {came}.")
+            raise NotYet(f"{launch}, element {i} ({given}): expected {a[i] + b[i]:.6g}, came {actual}.")
     return f"{len(launches)} launches of as many work-items as elements, on {opencl.name(kernel.device)}"
 
 
@@ -112,15 +112,15 @@ def check_launch(launch: Callable[..., object]) -> Iterator[str]:
             queue, items, local, *given, count = arguments
             if given[:2] == ["b_buffer", "a_buffer"]:  # a + b is b + a
                 given[:2] = buffers[:2]
-            for what, came, expected in (
+            for what, actual, expected in (
                 ("first argument", type(queue).__name__, "CommandQueue"),
                 ("work-items", _whole_numbers(items), (-(-n // group) * group,)),
                 ("size of a group", _whole_numbers(local), (group,)),
                 ("last argument", f"{type(count).__name__}({count})", f"int32({n})"),
                 ("buffers", tuple(given), buffers),
             ):
-                if came != expected:
-                    raise NotYet(f"{where}: {what} in your launch: expected {expected}, came {came}.")
+                if actual != expected:
+                    raise NotYet(f"{where}: {what} in your launch: expected {expected}, came {actual}.")
     yield f"{len(sizes)} sizes"
 
 
@@ -162,11 +162,11 @@ def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
     if not isinstance(seconds, list | tuple | np.ndarray) or len(seconds) != repeats:
         hint = " Is there a `return` at the end?" if seconds is None else ""
         raise NotYet(f"expected a list of {repeats} times, came {seconds!r}.{hint}")
-    if not all(isinstance(came, int | float | np.number) for came in seconds):
+    if not all(isinstance(duration, int | float | np.number) for duration in seconds):
         raise NotYet(f"expected {repeats} numbers, the seconds of each run; came {checks.short(seconds)}.")
-    for number, (came, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
-        if not 0.99 * (end - start) <= came <= 1.5 * (end - start):
-            spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(came)}"
+    for number, (actual, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
+        if not 0.99 * (end - start) <= actual <= 1.5 * (end - start):
+            spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(actual)}"
             raise NotYet(f"run {number}: {spent}. When does your clock start, and stop?")
     yield f"{repeats} runs of a queue whose times are known"
 
@@ -209,7 +209,7 @@ def check_limit(
         elements: how many elements each of them worked on.
     """
 
-    def timed(rng: np.random.Generator) -> list[tuple]:
+    def timings(rng: np.random.Generator) -> list[tuple]:
         drawn = [rng.uniform(0.001, 0.002, count) * (1 + rng.exponential(1, count)) for count in (3, 15, 31)]
         return [([0.25, 0.5, 1.0, 4.0], 3 * 10**9), *((seconds.tolist(), 12 * 10**6) for seconds in drawn)]
 
@@ -217,14 +217,14 @@ def check_limit(
         drawn = [*rng.uniform(0.1, 0.74, 5), 0.746, 0.7499, 0.7501, *rng.uniform(0.76, 1.3, 5)]
         return [(6.0, 8.0), (5.75, 8.0), *((float(share * 400), 400.0) for share in drawn)]
 
-    yield checks.judge_function(bandwidth, lambda seconds, moved: moved / float(np.median(seconds)) / 1e9, timed)
+    yield checks.judge_function(bandwidth, lambda seconds, size: size / float(np.median(seconds)) / 1e9, timings)
     yield checks.judge_function(limit, lambda speed, yard: "memory" if speed >= 0.75 * yard else "not memory", shares)
-    for name, came, label in zip(("add_speed", "copy_speed"), speeds, (KERNEL, COPY), strict=True):
-        if came is None or came is ...:
-            raise NotDone(f"{name} is still {came}.")
+    for name, actual, label in zip(("add_speed", "copy_speed"), speeds, (KERNEL, COPY), strict=True):
+        if actual is None or actual is ...:
+            raise NotDone(f"{name} is still {actual}.")
         expected = speed(measured, label, elements)
-        if not isinstance(came, int | float | np.number) or not np.isclose(came, expected, rtol=1e-4):
-            raise NotYet(f"{name} is {came}; expected {expected:.6g}. How many bytes does each element cost there?")
+        if not isinstance(actual, int | float | np.number) or not np.isclose(actual, expected, rtol=1e-4):
+            raise NotYet(f"{name} is {actual}; expected {expected:.6g}. How many bytes does each element cost there?")
     yield "both speeds of your device"
 
 
@@ -305,8 +305,8 @@ def draw_launch(
     bad = len(recorded.outside)
     show(drawn, f"{title}. {items} work-items and the elements that each touched; {bad} accesses lie outside an array.")
     far = [f"{touch}, far outside" for touch in touches if touch not in near]
-    for one in [*recorded.unseen, *far[:3]]:
-        print("not drawn:", one)
+    for access in [*recorded.unseen, *far[:3]]:
+        print("not drawn:", access)
     return recorded
 
 
@@ -331,7 +331,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], col
 # ---------------------------------------------------------------------------------------- bytes a second, measured
 
 NUMPY, KERNEL, COPY = "NumPy, one core", "kernel", "copy by a kernel"  # labels of what is compared
-NEAR = 75  # percent of the yardstick: from here on, memory is said to be the limit
+MEMORY_BOUND = 75  # percent of the yardstick: from here on, memory is said to be the limit
 
 
 def speed(measured: Mapping[str, timing.Measurement], label: str, elements: int, seconds: float = 0) -> float:
@@ -362,13 +362,15 @@ def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:
     high, low = (100 * speed(measured, KERNEL, 1, seconds) / speed(measured, COPY, 1)
                  for seconds in measured[KERNEL].quartiles)  # fmt: skip
     share = 100 * speed(measured, KERNEL, 1) / speed(measured, COPY, 1)
-    if low < NEAR <= high:
+    if low < MEMORY_BOUND <= high:
         between = f"{KERNEL}: {low:.0f} to {high:.0f} % of the yardstick in the middle half of the runs"
         print(wrapped(f"{between}: no claim. Close other programs, and run the cell before the exercise again."))
         return
-    said = f"{KERNEL}: {share:.0f} % of the yardstick, so limit(add_speed, copy_speed) is "
-    limit = '"memory"' if share >= NEAR else '"not memory": calls, the handing out of work-groups, or arithmetic'
-    print(wrapped(f"{said}{limit}."))
+    message = f"{KERNEL}: {share:.0f} % of the yardstick, so limit(add_speed, copy_speed) is "
+    limit = (
+        '"memory"' if share >= MEMORY_BOUND else '"not memory": calls, the handing out of work-groups, or arithmetic'
+    )
+    print(wrapped(f"{message}{limit}."))
 
 
 def who_won(first: timing.Measurement, second: timing.Measurement) -> str:

@@ -15,6 +15,7 @@ from helpers.compute import opencl
 from helpers.compute.host import cpu_name
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
+from helpers.lessons.lesson_05 import decide
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
 
@@ -113,12 +114,6 @@ def check_block(source: str) -> Iterator[str]:
 @checks.verdict
 def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Lesson 02b, exercise 2: "faster", "slower", or "no claim" where the gap lies within the spread."""
-
-    def right(before: Sequence[float], after: Sequence[float]) -> str:
-        one, other = (timing.Measurement("", "", tuple(seconds)) for seconds in (before, after))
-        gap = one.median - other.median
-        return "no claim" if not timing.is_clear(one, other) else "faster" if gap > 0 else "slower"
-
     series = (
         (8, 9, 10, 11, 12),
         (11.4, 11.5, 11.6, 11.7),
@@ -131,7 +126,7 @@ def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> I
     # 16 or 15 runs each: with fewer than 13 `timing` asks for a larger gap. Every pair is a case, in both orders.
     pairs = itertools.product([[float(seconds) for seconds in runs] * (16 // len(runs)) for runs in series], repeat=2)
     yield checks.judge_function(
-        learner, right, lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)]
+        learner, decide, lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)]
     )
 
 
@@ -228,19 +223,19 @@ def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> st
         # Quarters: a sum is exact in any order.
         a, b = (rng.integers(-4, 5, shape).astype(np.float32) / 4 for shape in ((m, k), (k, n)))
         expected = a.astype(float) @ b
-        one, other = (_run(kernel, a, b, grid, fill).copy() for fill in kernel_checks.FILLS)
-        wrong = np.argwhere((one != expected) | (other != expected))
+        first, second = (_run(kernel, a, b, grid, fill).copy() for fill in kernel_checks.FILLS)
+        wrong = np.argwhere((first != expected) | (second != expected))
         if not len(wrong):
             continue
         row, column = wrong[0]
         where = f"{grid.text(m, n, k)}: row {row}, column {column} of C: expected {expected[row, column]:g}"
-        if kernel_checks.find_unwritten(one.view(np.uint32), other.view(np.uint32))[row, column]:
+        if kernel_checks.find_unwritten(first.view(np.uint32), second.view(np.uint32))[row, column]:
             raise NotYet(f"{where}, came nothing: it was never written.")
-        actual = (one if one[row, column] != expected[row, column] else other)[row, column]
-        chance = np.isnan(actual) or one[row, column] != other[row, column]
+        actual = (first if first[row, column] != expected[row, column] else second)[row, column]
+        chance = np.isnan(actual) or first[row, column] != second[row, column]
         why = " It depends on what C held before, or a variable was never set." if chance else ""
         raise NotYet(f"{where}, came {actual:g}.{why}")
-    unseen = "".join(f", not followed: {one}" for one in traced.unseen)
+    unseen = "".join(f", not followed: {access}" for access in traced.unseen)
     return f"{len(SIZES)} sizes{unseen}"
 
 
@@ -294,11 +289,11 @@ def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str)
                     who = places[touch.item][1] * width + places[touch.item][0]
                     panel.text(x + 0.5, y + 0.5, who if touch.reads else "", fontsize=8, ha="center", va="center")
                     loaded += touch.reads
-            said = f"{loaded} loads, each used {shared / max(loaded, 1):g} times"
+            caption = f"{loaded} loads, each used {shared / max(loaded, 1):g} times"
             panel.set(xlim=(-0.2, 2.2 * size + 0.2), ylim=(2.2 * size + 0.2, -0.8), aspect="equal")
             panel.axis("off")
-            panel.set_title(f"round {number + 1}\n{said}", fontsize=9.5)
-            words.append(f"Round {number + 1}: {said}")
+            panel.set_title(f"round {number + 1}\n{caption}", fontsize=9.5)
+            words.append(f"Round {number + 1}: {caption}")
     show(drawn, f"{title}. {'. '.join(words)}.")
 
 
@@ -353,10 +348,10 @@ class MatmulBenchmark:
         self.device = opencl.name(queue.device)
         self.random = np.random.default_rng(0)
         self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
-        self.buffers = [self._copied(array) for array in (self.a, self.b, np.zeros_like(self.a))]
+        self.buffers = [self._upload(array) for array in (self.a, self.b, np.zeros_like(self.a))]
         self.runs: dict[str, timing.Measurement] = {}  # by label
 
-    def _copied(self, array: np.ndarray) -> cl.Buffer:
+    def _upload(self, array: np.ndarray) -> cl.Buffer:
         import pyopencl as cl
 
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
@@ -370,8 +365,8 @@ class MatmulBenchmark:
             left = self.random.standard_normal((m, k), dtype=np.float32)
             right = self.random.standard_normal((k, n), dtype=np.float32)
             actual, exact = np.full((m, n), np.nan, np.float32), left.astype(float) @ right
-            buffer = self._copied(actual)
-            launch(self._copied(left), self._copied(right), buffer, m, n, k)
+            buffer = self._upload(actual)
+            launch(self._upload(left), self._upload(right), buffer, m, n, k)
             cl.enqueue_copy(self.queue, actual, buffer)
             # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
             good = np.allclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(k))

@@ -28,7 +28,7 @@ def check_gram(source: str) -> Iterator[str]:
     """Lesson 03, exercise 1: the product of every two columns."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        return [(np.array([[1, 2], [3, 4]], np.float32),), *_drawn(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70)]
+        return [(np.array([[1, 2], [3, 4]], np.float32),), *_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70)]
 
     if isinstance(source, str) and "+(A[i, j])" in source:
         raise checks.NotDone("the line still copies A, as it did when it was handed out.")
@@ -66,7 +66,7 @@ def judge_tile(
     return checks.judge_function(yours, reference, cases)
 
 
-def _drawn(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
+def _matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
     """Arrays of whole numbers, which a message shows in few digits: of these shapes, and three drawn below `most`."""
     shapes = [(1, 1), (2, 3), *shapes, *((int(m), int(n)) for m, n in rng.integers(2, most, (3, 2)))]
     return [(rng.integers(-9, 10, shape).astype(np.float32),) for shape in shapes]
@@ -104,7 +104,7 @@ def check_sums(source: str) -> Iterator[str]:
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         first = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
-        return [(first,), *_drawn(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
+        return [(first,), *_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
     tried = judge_tile(source, right, cases)
     rows, size = 128, 128 * 128
@@ -179,8 +179,8 @@ def points(ranges: Ranges, tensor: str) -> None:
     show(drawn, f"{domain.statement.text} Elements of {tensor} that each result reads. {rows}.")
 
 
-def blocks(compiled: str) -> str:
+def blocks(hlo: str) -> str:
     """Return the shapes of two dimensions in XLA's text of a compiled function, the largest first."""
-    shapes = {(int(m), int(n)) for m, n in re.findall(r"f32\[(\d+),(\d+)\]", compiled)}
+    shapes = {(int(m), int(n)) for m, n in re.findall(r"f32\[(\d+),(\d+)\]", hlo)}
     proper = sorted((shape for shape in shapes if min(shape) > 1), reverse=True)
     return ", ".join(f"{rows:,} rows of {columns:,}" for rows, columns in proper) or "no rows"

@@ -73,11 +73,11 @@ def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> 
         return drawn
 
     def part(function: Callable[..., tuple], number: int) -> Callable[..., object]:
-        def one(*given: object) -> object:
+        def answer_part(*given: object) -> object:
             return function(*given)[number]
 
-        one.__name__ = ("the new w", "the new b", "the losses")[number] + " of train"
-        return one
+        answer_part.__name__ = ("the new w", "the new b", "the losses")[number] + " of train"
+        return answer_part
 
     tried = [checks.judge_function(part(learner, number), part(train, number), cases) for number in range(3)]
     w, b, losses = map(np.asarray, found)
@@ -101,7 +101,7 @@ def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: n
     def cases(rng: np.random.Generator) -> list[tuple]:
         known = [([0.90, 0.95, 0.93], [0.91, 0.92, 0.94]), ([0.5], [0.4]), ([0.9812, 0.9813], [0.9806, 0.9801])]
         drawn = [[rng.permutation(10_001)[:n] / 10_000 for _ in range(2)] for n in (2, 3, 10, 1_000)]
-        return [(np.array(one), np.array(other)) for one, other in known + drawn]
+        return [(np.array(chosen_by), np.array(others)) for chosen_by, others in known + drawn]
 
     yield checks.judge_function(learner, lambda chosen_by, others: others[np.argmax(chosen_by)], cases)
     draw_choice(by_100, by_others, "The best of 1,000 guessers is a guesser.")
@@ -209,14 +209,14 @@ def curves(history: dict[str, list[float]], title: str) -> None:
 
     looks = {"": (ORANGE, "o", "training images"), "val_": (BLUE, "s", "validation images")}
     with figure(7.5, 3.4, title, ncols=2) as (drawn, axes):
-        for one, name, ylabel, factor in zip(
+        for panel, name, ylabel, factor in zip(
             axes, ("accuracy", "loss"), ("accuracy (%)", "loss"), (100, 1), strict=True
         ):
             for kind, (colour, marker, label) in looks.items():
                 values = [factor * value for value in history[kind + name]]
-                one.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=4, label=label)
-            one.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(values) + 0.5))
-            one.xaxis.set_major_locator(MaxNLocator(integer=True))
+                panel.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=4, label=label)
+            panel.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(values) + 0.5))
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0].legend(loc="lower right")
     show(drawn, f"{title}: accuracy and loss by epoch, on training images and on validation images.")
 
@@ -232,8 +232,8 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
         axes.axis("off")
         columns = [np.linspace(1, -1, min(size, 5)) for size in sizes]
         for x, (left, right) in enumerate(itertools.pairwise(columns)):
-            for one in left:
-                ends = [[one] * len(right), right]
+            for y in left:
+                ends = [[y] * len(right), right]
                 axes.plot([[x] * len(right), [x + 1] * len(right)], ends, color="#BBBBBB", lw=0.7, aa=False)
         for x, (size, column) in enumerate(zip(sizes, columns, strict=True)):
             colour = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
@@ -264,8 +264,8 @@ def draw_training(losses: Sequence[float], w: np.ndarray, right: float) -> None:
             panel.imshow(weights.reshape(28, 28), cmap="RdBu_r", vmin=-most, vmax=most)
             panel.set_title(str(digit), fontsize=9, loc="center")
             panel.axis("off")
-    said = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
-    show(drawn, f"{title}: the loss before each of {len(losses)} steps, {said}, and the weights of each digit.")
+    change = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
+    show(drawn, f"{title}: the loss before each of {len(losses)} steps, {change}, and the weights of each digit.")
 
 
 def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
@@ -293,22 +293,22 @@ def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
         accuracies: for each of the two ways the accuracy by seed, from 0 to 1, on the validation images.
         title: the message of the figure, with the dataset.
     """
-    (before, one), (after, other) = accuracies.items()
-    rows = range(len(one))
-    with figure(7.5, 0.42 * len(one) + 1.7, title) as (drawn, axes):
-        for row, seed in enumerate(one):
-            ends = [100 * one[seed], 100 * other[seed]]
+    (before, first), (after, second) = accuracies.items()
+    rows = range(len(first))
+    with figure(7.5, 0.42 * len(first) + 1.7, title) as (drawn, axes):
+        for row, seed in enumerate(first):
+            ends = [100 * first[seed], 100 * second[seed]]
             axes.plot(ends, [row, row], color=GREY, lw=1.5, zorder=1)
             axes.annotate(f"{ends[1] - ends[0]:+.2f}", (max(ends), row), xytext=(9, 0), fontsize=9,
                           textcoords="offset points", va="center")  # fmt: skip
-        axes.scatter([100 * one[seed] for seed in one], rows, color=ORANGE, marker="o", label=before)
-        axes.scatter([100 * other[seed] for seed in one], rows, color=BLUE, marker="s", label=after)
-        axes.set_yticks(rows, [f"seed {seed}" for seed in one])
+        axes.scatter([100 * first[seed] for seed in first], rows, color=ORANGE, marker="o", label=before)
+        axes.scatter([100 * second[seed] for seed in first], rows, color=BLUE, marker="s", label=after)
+        axes.set_yticks(rows, [f"seed {seed}" for seed in first])
         axes.margins(x=0.12)
         axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points",
-                 ylim=(len(one) - 0.5, -0.5))  # fmt: skip
+                 ylim=(len(first) - 0.5, -0.5))  # fmt: skip
         drawn.legend(loc="outside lower center", ncols=2)
-    words = "; ".join(f"seed {seed}: {100 * one[seed]:.2f} % and {100 * other[seed]:.2f} %" for seed in one)
+    words = "; ".join(f"seed {seed}: {100 * first[seed]:.2f} % and {100 * second[seed]:.2f} %" for seed in first)
     show(drawn, f"{title}. {before} and {after}: {words}.")
 
 
@@ -320,7 +320,7 @@ def tell_pairs(before: dict[int, float], after: dict[int, float]) -> str:
         after: the same with one change, for the same seeds.
     """
     differences = [100 * (after[seed] - before[seed]) for seed in before]
-    higher, n = sum(one > 0 for one in differences), len(differences)
+    higher, n = sum(difference > 0 for difference in differences), len(differences)
     return (
         f"{higher} of {n} pairs rise; differences from {min(differences):+.2f} to {max(differences):+.2f} points, "
         f"median {np.median(differences):+.2f}\n"

@@ -34,7 +34,7 @@ def convolve(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.einsum("yxij,ij->yx", np.lib.stride_tricks.sliding_window_view(image, (3, 3)), weights)
 
 
-def moved(images: np.ndarray, pixels: int) -> np.ndarray:
+def shift_right(images: np.ndarray, pixels: int) -> np.ndarray:
     """Return images, of shape (image, y, x), whose digits stand some pixels further to the right; paper comes in."""
     return np.pad(images, ((0, 0), (0, 0), (pixels, 0)))[:, :, : images.shape[2]]
 
@@ -73,7 +73,7 @@ def check_unmoved(
         train: trains it for a short time; returns the percentage of images that are right, by the pixels they moved.
         others: such percentages of other networks, to be drawn beside it.
     """
-    model = _built(build)
+    model = _build_model(build)
     rng = np.random.default_rng()
     for _ in range(3):  # one draw may hide a difference
         for weights in model.trainable_weights:
@@ -94,7 +94,7 @@ def check_unmoved(
                     f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (Filters "
                     "so large that they reach from the middle to the border do, too.)"
                 )
-        pairs = [(one, rng.permutation(one)) for one in (spot, spot // 16)]  # strong ink may saturate every answer
+        pairs = [(ink, rng.permutation(ink)) for ink in (spot, spot // 16)]  # strong ink may saturate every answer
         if all(np.abs(_answer(model, a, 0, 0) - _answer(model, b, 0, 0)).max() < 1e-6 for a, b in pairs):
             raise checks.NotYet(
                 "the same spot with its pixels mixed gets the same answer: the network sees how much ink there is, and "
@@ -105,7 +105,7 @@ def check_unmoved(
     right_against_shift(found, "Digits that move: your network beside the two above")
 
 
-def _built(build: Callable[[], keras.Model]) -> keras.Model:
+def _build_model(build: Callable[[], keras.Model]) -> keras.Model:
     """Return the learner's network; NotDone or NotYet unless it takes images of 28 x 28 and gives ten numbers."""
     import keras
 
@@ -157,13 +157,13 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     titles = (size, "the nine in the box", "times the filter", "are nine products")
     title = f"At row {y}, column {x}: nine pixels times nine weights, added up: {(pixels * weights).sum():.2f}"
     with figure(7.5, 2.5, title, ncols=4) as (drawn, axes):
-        for one, picture, above in zip(axes, pictures, titles, strict=True):
-            _picture(one, picture, above)
+        for panel, picture, above in zip(axes, pictures, titles, strict=True):
+            _picture(panel, picture, above)
             if picture.shape == (3, 3):
                 for (row, column), value in np.ndenumerate(picture):
                     dark = abs(value) > 0.7 * np.abs(picture).max()
                     colour = "white" if dark else "black"
-                    one.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=colour)
+                    panel.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=colour)
         axes[0].add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
     show(drawn, f"{title}. Four pictures: {', '.join(titles)}.")
 
@@ -194,8 +194,8 @@ def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, co
     size = min(7.5 / columns, 2.6)
     width, height = size * columns, (size + 0.2) * rows + 0.4
     with figure(width, height, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
-        for one, image, above in zip(axes.flat, images, titles, strict=False):
-            _picture(one, image, above)
+        for panel, image, above in zip(axes.flat, images, titles, strict=False):
+            _picture(panel, image, above)
     show(drawn, f"{title}: {len(images)} pictures.")
 
 
@@ -213,7 +213,9 @@ def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> Non
             axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
         axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))
         axes.legend(loc="lower left")
-    words = "; ".join(f"{name}: {', '.join(f'{one:.0f}' for one in percents)}" for name, percents in found.items())
+    words = "; ".join(
+        f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}" for name, percents in found.items()
+    )
     show(drawn, f"{title}. Percent of unseen images that are right, moved by 0, 1, 2 and more pixels: {words}.")
 
 
@@ -239,9 +241,9 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
     for runs in (4, 9):
         asked: list[tuple[tuple, tuple]] = []
 
-        def rule(one: Sequence[float], other: Sequence[float], asked: list = asked) -> bool:
-            asked.append((tuple(one), tuple(other)))
-            return np.median(one) > 1.2 * np.median(other)
+        def rule(first: Sequence[float], second: Sequence[float], asked: list = asked) -> bool:
+            asked.append((tuple(first), tuple(second)))
+            return np.median(first) > 1.2 * np.median(second)
 
         share = checks.answer(learner, times, runs, rule, who="false_claims")
         if share is None or share is ...:
@@ -252,9 +254,9 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
             raise checks.NotYet(f"with runs = {runs} the rule was not always given {runs} and {runs} times.")
         if min(len({pair[part] for pair in asked}) for part in (0, 1)) < 900 or any(a == b for a, b in asked):
             raise checks.NotYet(f"expected 1,000 new draws for both; came {len(asked)} questions, some of them alike.")
-        if {one for pair in asked for part in pair for one in part} != set(times):
+        if {seconds for pair in asked for part in pair for seconds in part} != set(times):
             raise checks.NotYet("the rule was given times that are not among `times`, or never some of `times`.")
-        expected = sum(np.median(one) > 1.2 * np.median(other) for one, other in asked) / len(asked)
+        expected = sum(np.median(first) > 1.2 * np.median(second) for first, second in asked) / len(asked)
         if not isinstance(share, int | float | np.number) or abs(share - expected) > 1e-6:
             raise checks.NotYet(f"for some rule expected the share {expected:.3f}, from 0 to 1; came {share!r}.")
         yield f"draws of {runs}"
@@ -280,7 +282,7 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
     def runs(middle: float, spread: float, count: int = 13, outlier: float = 0.0) -> list[float]:
         seconds = middle + spread * np.linspace(-0.5, 0.5, count)  # the quartiles are 0.5 to 0.75 spreads apart
         seconds[-1] = outlier or seconds[-1]
-        return [round(float(one), 4) for one in rng.permutation(seconds)]
+        return [round(float(value), 4) for value in rng.permutation(seconds)]
 
     return [
         ([4.0, 5.0, 6.0], [1.0, 2.0, 3.0]),
@@ -396,8 +398,8 @@ def product_on(
             how = {"jit_compile": keras.backend.backend() == "jax"}
             model.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy", **how)
             ways[name] = lambda model=model: model.fit(images, labels, batch_size=batch, verbose=0)
-        timed = timing.measure_interleaved(ways, device, 13, seconds=seconds)
-        return [(run.label, run.device, run.seconds) for run in timed.values()]
+        measurements = timing.measure_interleaved(ways, device, 13, seconds=seconds)
+        return [(run.label, run.device, run.seconds) for run in measurements.values()]
 
     given = {"images": images, "labels": labels, "batch": batch, "seconds": seconds}
     run = processes.run(train, seconds=300, variables={"KERAS_BACKEND": backend}, arguments=given)

@@ -209,8 +209,8 @@ def growth(trained: Mapping[str, Mapping], title: str) -> None:
         axes.plot(steps, np.maximum(apart, 1e-8), color=ORANGE, label="how far two backends are apart in it")
         axes.set(xlabel="training step", ylabel="loss", yscale="log", title=title)
         axes.legend()
-    told = f"loss {losses[0, 0]:.3f} to {losses[0, -1]:.3f}, apart by {apart[0]:.1g} first, {apart.max():.1g} at most"
-    show(drawn, f"{title}. Against the training step: {told}.")
+    words = f"loss {losses[0, 0]:.3f} to {losses[0, -1]:.3f}, apart by {apart[0]:.1g} first, {apart.max():.1g} at most"
+    show(drawn, f"{title}. Against the training step: {words}.")
 
 
 def times_table(trained: Mapping[str, Mapping]) -> Table:
@@ -285,7 +285,7 @@ def check_slope(learner: Callable, found: Mapping[str, list[float]], train: Call
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [rng.integers(-2, 3, shape) / 4 for shape in ((7,), (4, 5), (2, 3, 2, 3))]
-        return [(np.float32(one),) for one in ([-2, 0, 3], [0.0, -0.0, 1e-30, -1e-30], *drawn)]
+        return [(np.float32(values),) for values in ([-2, 0, 3], [0.0, -0.0, 1e-30, -1e-30], *drawn)]
 
     yield checks.judge_function(learner, lambda x: (x >= 0).astype(np.float32), cases)
     print(losses_table({**found, "JAX, with both rules": train(learner)}))
@@ -398,7 +398,7 @@ def _sizes(kernel: str) -> list[int]:
     return [int(size) for size in re.findall(r"\bdata\d+_(\d+)", kernel.splitlines()[0])]
 
 
-def shortened(kernel: str, most: int = 2) -> str:
+def shorten(kernel: str, most: int = 2) -> str:
     """Return a kernel of tinygrad's without the lines that differ from `most` others in numbers alone, for a page."""
     kept, kinds = [], []
     for line in kernel.splitlines():

@@ -38,9 +38,9 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
         places = [_place(part) for part in parts]
         if places == [default] * len(names):
             raise checks.NotDone(f"all three were computed on {default}, which is TensorFlow's own choice.")
-        for name, came, expected in zip(names, places, wanted, strict=True):
-            if came != expected:
-                raise checks.NotYet(f"for matrices on {start}, {name}: expected on {expected}, came on {came}")
+        for name, actual, expected in zip(names, places, wanted, strict=True):
+            if actual != expected:
+                raise checks.NotYet(f"for matrices on {start}, {name}: expected on {expected}, came on {actual}")
     yield "matrices of 3 sizes, from both devices"
 
 
@@ -76,7 +76,7 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             names = rng.permutation(list("abcdefgh"))[: rng.integers(1, 8)].tolist()
             kinds, numbers = rng.choice(["CPU", "GPU"], len(names)).tolist(), rng.integers(0, 3, len(names)).tolist()
             tasks = rng.integers(0, 2, len(names)).tolist()
-            places = {name: place(*one) for name, *one in zip(names, kinds, numbers, tasks, strict=True)}
+            places = {name: place(*device) for name, *device in zip(names, kinds, numbers, tasks, strict=True)}
             drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
         return plain + drawn
 
@@ -107,9 +107,9 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
             raise checks.NotYet(f"{where} expected a list of numbers, came {type(answer).__name__}")
         if len(answer) != len(expected):
             raise checks.NotYet(f"{where} expected {len(expected)} numbers, came {len(answer)}")
-        for number, (wanted, came) in enumerate(zip(expected, answer, strict=True), 1):
-            if not isinstance(came, Real | np.ndarray) or not np.allclose(came, wanted, rtol=1e-6):
-                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {came!r}")
+        for number, (wanted, actual) in enumerate(zip(expected, answer, strict=True), 1):
+            if not isinstance(actual, Real | np.ndarray) or not np.allclose(actual, wanted, rtol=1e-6):
+                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {actual!r}")
     yield f"{len(tried)} cases; with count = {tried[0]} all is done after {times[0]:.1f} ms"
 
 

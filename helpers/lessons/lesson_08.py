@@ -64,24 +64,24 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
         calls.append((mean.device.rpartition("device:")[2], images[:, 0].numpy().astype(int), labels.numpy()))
         return mean
 
-    said = f"for {count} images and {places} it"
-    actual = checks.answer(learner, gradient, x.copy(), y.copy(), list(places), who=said)
+    who = f"for {count} images and {places} it"
+    actual = checks.answer(learner, gradient, x.copy(), y.copy(), list(places), who=who)
     if actual is ... or (actual is None and not calls):
         raise checks.NotDone("it computed no gradient and returned nothing.")
     for place, numbers, labels in calls:
         if not np.array_equal(labels, y[numbers]):
-            raise checks.NotYet(f"{said} gave images on {place} other images' labels.")
+            raise checks.NotYet(f"{who} gave images on {place} other images' labels.")
     used, sizes = [place for place, _, _ in calls], {len(numbers) for _, numbers, _ in calls}
     once = sorted(number for _, numbers, _ in calls for number in numbers) == list(range(count))
     if sorted(used) != sorted(places) or len(sizes) > 1 or not once:
         parts = ", ".join(f"images {numbers.tolist()} on {place}" for place, numbers, _ in calls) or "nothing"
-        raise checks.NotYet(f"{said} computed with {parts}; each place gets {count // len(places)}, each image once.")
+        raise checks.NotYet(f"{who} computed with {parts}; each place gets {count // len(places)}, each image once.")
     if actual is None:
-        raise checks.NotYet(f"{said} returned None; return the gradient of the whole batch.")
+        raise checks.NotYet(f"{who} returned None; return the gradient of the whole batch.")
     expected = (x.astype(float) * y[:, None]).mean(axis=0)
-    came = _array(actual)
-    if came.shape != expected.shape or not np.allclose(came, expected, rtol=1e-4, atol=1e-4):
-        raise checks.NotYet(f"{said} returned {came.round(3).tolist()}; expected {expected.round(3).tolist()}")
+    values = _array(actual)
+    if values.shape != expected.shape or not np.allclose(values, expected, rtol=1e-4, atol=1e-4):
+        raise checks.NotYet(f"{who} returned {values.round(3).tolist()}; expected {expected.round(3).tolist()}")
 
 
 @checks.verdict
@@ -121,16 +121,17 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
     returned, channels = messages.play(run_device, devices, "device")
     sent = [channels[me, (me + 1) % devices] for me in range(devices)]
     expected = [sum(column) for column in zip(*held, strict=True)]
-    said = f"with {devices} devices"
+    where = f"with {devices} devices"
     for me, actual in enumerate(returned):
         unchanged = isinstance(actual, list) and _same_pieces(actual, held[me])
         if actual is ... or (not any(sent) and (actual is None or unchanged)):
-            raise checks.NotDone(f"device {me} of {devices} swapped nothing and returned {_written(actual)}.")
+            raise checks.NotDone(f"device {me} of {devices} swapped nothing and returned {_format_pieces(actual)}.")
         if actual is None:
-            raise checks.NotYet(f"{said}, device {me} returned None; return the list of the summed pieces.")
+            raise checks.NotYet(f"{where}, device {me} returned None; return the list of the summed pieces.")
         if not _same_pieces(actual, expected):
             raise checks.NotYet(
-                f"{said}, device {me}: expected {_written(expected)}, came {_written(actual)}.\n{_told(held, sent)}"
+                f"{where}, device {me}: expected {_format_pieces(expected)}, came {_format_pieces(actual)}.\n"
+                f"{_format_exchange(held, sent)}"
             )
     least = 2 * (devices - 1)
     for me, arrays in enumerate(sent):
@@ -138,21 +139,21 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
         if pieces != least:
             why = "." if pieces > least else ": devices share no variables, let `swap` carry everything."
             sends = f"sent {pieces:g} pieces; in a ring each sends {least}, one in each of {least} swaps"
-            raise checks.NotYet(f"the sums are right, but {said} device {me} {sends}{why}")
+            raise checks.NotYet(f"the sums are right, but {where} device {me} {sends}{why}")
 
 
-def _same_pieces(one: object, other: Sequence[np.ndarray]) -> bool:
+def _same_pieces(value: object, pieces: Sequence[np.ndarray]) -> bool:
     """Return whether both are as many pieces, and equal ones."""
-    if not _are_pieces(one) or len(one) != len(other):
+    if not _are_pieces(value) or len(value) != len(pieces):
         return False
-    return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+    return all(np.array_equal(mine, theirs) for mine, theirs in zip(value, pieces, strict=True))
 
 
 def _are_pieces(value: object) -> bool:
     return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
-def _written(value: object) -> str:
+def _format_pieces(value: object) -> str:
     """Return pieces as people write them: [1] [2] [3]."""
     if not _are_pieces(value):
         return repr(value)
@@ -160,10 +161,12 @@ def _written(value: object) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-def _told(held: list[list[np.ndarray]], sent: list[list[np.ndarray]]) -> str:
+def _format_exchange(held: list[list[np.ndarray]], sent: list[list[np.ndarray]]) -> str:
     """Return what each device held and sent, a line a device."""
     both = enumerate(zip(held, sent, strict=True))
-    return "\n".join(f"  device {me} held {_written(h)} and sent {_written(s) or 'nothing'}" for me, (h, s) in both)
+    return "\n".join(
+        f"  device {me} held {_format_pieces(h)} and sent {_format_pieces(s) or 'nothing'}" for me, (h, s) in both
+    )
 
 
 @checks.verdict
@@ -217,15 +220,15 @@ def check_order(learner: Order) -> Iterator[str]:
         works = [_works(learner, stage, stages, parts) for stage in range(stages)]
         if (stages, parts) == cases[0] and works == [[(kind, part) for part in range(parts) for kind in "FB"]] * stages:
             raise checks.NotDone("this is what you were given: one micro-batch after the other.")
-        rows, least, said = _play(works), 2 * (parts + stages - 1), f"with {stages} stages and {parts} micro-batches"
-        drawings.append(_drawn(rows))
+        rows, least, where = _play(works), 2 * (parts + stages - 1), f"with {stages} stages and {parts} micro-batches"
+        drawings.append(_format_turns(rows))
         for stage, own in enumerate(works):
             most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
             if most > stages:
                 keeps = f"keeps the activations of {most} micro-batches at once, and has room for {stages}"
-                raise checks.NotYet(f"{said}, stage {stage} {keeps}.\n{drawings[-1]}")
+                raise checks.NotYet(f"{where}, stage {stage} {keeps}.\n{drawings[-1]}")
         if len(rows[0]) > least:
-            raise checks.NotYet(f"{said} all is done in {len(rows[0])} turns; {least} are enough.\n{drawings[-1]}")
+            raise checks.NotYet(f"{where} all is done in {len(rows[0])} turns; {least} are enough.\n{drawings[-1]}")
     print(drawings[0])
     yield f"{len(cases)} pipelines, of 1 to 5 stages"
 
@@ -233,25 +236,25 @@ def check_order(learner: Order) -> Iterator[str]:
 def draw_pipeline(order: Order, stages: int, parts: int) -> None:
     """Print what each stage of a pipeline does in each turn."""
     rows = _play([order(stage, stages, parts) for stage in range(stages)])
-    print(f"{_drawn(rows)}\n{len(rows[0])} turns; each stage works in {2 * parts} of them")
+    print(f"{_format_turns(rows)}\n{len(rows[0])} turns; each stage works in {2 * parts} of them")
 
 
 def _works(learner: Order, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
     """Return what a learner's stage does; NotYet unless it is each piece once, and F before B."""
-    said = f"for stage {stage} of {stages} and {parts} micro-batches it"
-    works = checks.answer(learner, stage, stages, parts, who=said)
+    who = f"for stage {stage} of {stages} and {parts} micro-batches it"
+    works = checks.answer(learner, stage, stages, parts, who=who)
     if works is ... or (works is None and (stage, stages) == (0, 4)):
-        raise checks.NotDone(f"{said} returned no list.")
+        raise checks.NotDone(f"{who} returned no list.")
     try:
         works = [(str(kind), int(part)) for kind, part in works]
     except (TypeError, ValueError):
-        raise checks.NotYet(f'{said} returned {works!r}; expected a list such as [("F", 0), ("B", 0)].') from None
+        raise checks.NotYet(f'{who} returned {works!r}; expected a list such as [("F", 0), ("B", 0)].') from None
     pieces = [(kind, part) for kind in "FB" for part in range(parts)]
     for kind, part in [*pieces, *works]:
         if (count := works.count((kind, part))) != pieces.count((kind, part)):
-            raise checks.NotYet(f"{said} does {kind}{part} so often: {count}; each F and each B is done once.")
+            raise checks.NotYet(f"{who} does {kind}{part} so often: {count}; each F and each B is done once.")
     if early := [part for part in range(parts) if works.index(("B", part)) < works.index(("F", part))]:
-        raise checks.NotYet(f"{said} does B{early[0]} before F{early[0]}.")
+        raise checks.NotYet(f"{who} does B{early[0]} before F{early[0]}.")
     return works
 
 
@@ -273,13 +276,13 @@ def _play(works: list[list[tuple[str, int]]]) -> list[list[str]]:
             now += [(*own.pop(0), stage)] if ready else []
         if not now:
             waits = ", ".join(f"stage {stage} with {own[0][0]}{own[0][1]}" for stage, own in enumerate(left) if own)
-            raise checks.NotYet(f"from turn {len(rows[0])} on all wait for each other: {waits}.\n{_drawn(rows)}")
+            raise checks.NotYet(f"from turn {len(rows[0])} on all wait for each other: {waits}.\n{_format_turns(rows)}")
         done.update(now)
         done.update(("B", part, last + 1) for kind, part, stage in now if (kind, stage) == ("F", last))  # the loss
     return rows
 
 
-def _drawn(rows: list[list[str]]) -> str:
+def _format_turns(rows: list[list[str]]) -> str:
     """Return the first turns of a pipeline as text, a line a stage."""
     wide = 1 + max(len(work) for row in rows for work in row)
     table = {"turn   ": [str(turn + 1) for turn in range(len(rows[0]))]}

@@ -123,8 +123,8 @@ class Peers:
                 self._connections[connection.recv_bytes()[0]] = connection
         # A short message goes at once, as in Gloo and NCCL. (Windows has no second descriptor of a socket.)
         for connection in self._connections.values() if os.name != "nt" else ():
-            with socket.socket(fileno=os.dup(connection.fileno())) as one:
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+                duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _open.append(self)  # whoever returns first leaves its connections open: what was sent may still be on its way
         self._posts = {other: ThreadPoolExecutor(1) for other in self._connections}
 
@@ -203,14 +203,14 @@ def gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray) -> tup
         The gradient is one array as well, float32 of shape (669706,).
     """
     w1, b1, w2, b2, w3, b3 = layers(weights)
-    rows, one = images.astype(np.float32) / 255, np.arange(len(labels))
+    rows, numbers = images.astype(np.float32) / 255, np.arange(len(labels))
     first = np.maximum(rows @ w1 + b1, 0)
     second = np.maximum(first @ w2 + b2, 0)
     sums = second @ w3 + b3
     errors = np.exp(sums - sums.max(axis=1, keepdims=True))
     errors /= errors.sum(axis=1, keepdims=True)
-    loss = -np.log(errors[one, labels]).mean()
-    errors[one, labels] -= 1
+    loss = -np.log(errors[numbers, labels]).mean()
+    errors[numbers, labels] -= 1
     errors /= np.float32(len(labels))
     made = [second.T @ errors, errors.sum(axis=0)]
     for matrix, values, before in ((w3, second, first), (w2, first, rows)):
@@ -268,7 +268,7 @@ def parts(results: Sequence[Sequence[tuple[float, float, float]]]) -> dict[str, 
     Args:
         results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
     """
-    notes = np.array([one[WARM:] for one in results])
+    notes = np.array([result[WARM:] for result in results])
     last = notes[:, :, COMPUTED].max(axis=0)
     return {
         "step": float(np.median(np.diff(notes[:, :, BEGAN], axis=1))),
@@ -327,14 +327,14 @@ def where(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------- a process is lost
 
 
-def _killed() -> Path:
+def _death_file() -> Path:
     """Where a process that is about to die writes when it does: the run's own folder, which all its processes share."""
     return Path(tempfile.gettempdir()) / "killed"
 
 
 def die() -> None:
     """Do to this process what `kill -9` does, and leave the time of death behind."""
-    _killed().write_text(repr(time.time()))
+    _death_file().write_text(repr(time.time()))
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
@@ -416,8 +416,8 @@ def last_words(error: Exception) -> dict[str, object]:
     Raises:
         Exception: the error, if no process was killed.
     """
-    if not _killed().exists():
+    if not _death_file().exists():
         raise error
-    noticed = time.time() - float(_killed().read_text())
+    noticed = time.time() - float(_death_file().read_text())
     reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
     return {"error": reason, "noticed": noticed}

@@ -23,20 +23,20 @@ def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator
     """Lesson 09, exercise 1: each process' part of a batch; together they are the batch, and differ by one at most."""
     cases = [(10, 4), (8, 2), (3, 3), (256, 1), (2, 5), (0, 3), (256, 3), (4001, 7)]
     cases += [(61, 7), (115, 7), (256, 49), (90, 10), (100, 30)]  # where images / size or rank / size is rounded
-    cases += [tuple(one) for one in np.random.default_rng().integers((0, 1), (5_000, 65), (12, 2)).tolist()]
+    cases += [tuple(case) for case in np.random.default_rng().integers((0, 1), (5_000, 65), (12, 2)).tolist()]
     for images, size in cases:
         parts = sorted(_part(learner, images, rank, size) for rank in range(size))
         sizes = [end - first for first, end in parts]
         each_once = [*(first for first, _ in parts), images] == [0, *(end for _, end in parts)]
         if not each_once or max(sizes) - min(sizes) > 1:
-            came = ", ".join(map(str, parts[:5])) + ", ..." * (size > 5)
+            actual = ", ".join(map(str, parts[:5])) + ", ..." * (size > 5)
             times = [sum(first <= image < end for first, end in parts) for image in range(images)]
             wrong = next(
                 (f"; image {image} is in {count} parts" for image, count in enumerate(times) if count != 1), ""
             )
             raise checks.NotYet(
                 f"{images} images, {size} processes: expected each image in one part, and parts that differ by one "
-                f"image at most; came {came}{wrong}"
+                f"image at most; came {actual}{wrong}"
             )
     yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
 
@@ -66,8 +66,10 @@ def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
             if actual is ...:
                 raise checks.NotDone("all_reduce(...) is `...`, as it was handed out.")
             if not np.array_equal(expected, actual):
-                said = f"with {size} processes, which have {arrays[call].tolist()}, at rank {rank}"
-                raise checks.NotYet(f"{said}{', in a second call' * call}: expected {expected.tolist()}, came {actual}")
+                where = f"with {size} processes, which have {arrays[call].tolist()}, at rank {rank}"
+                raise checks.NotYet(
+                    f"{where}{', in a second call' * call}: expected {expected.tolist()}, came {actual}"
+                )
     yield "groups of 1 to 4 processes, each called twice"
 
 
@@ -77,7 +79,9 @@ def _all_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> list[li
 
     def run_rank(rank: int, send: Send, receive: Receive) -> list:
         who = f"with {size} processes all_reduce, at rank {rank},"
-        return [checks.answer(all_reduce, one.copy(), rank, size, send, receive, who=who) for one in arrays[:, rank]]
+        return [
+            checks.answer(all_reduce, numbers.copy(), rank, size, send, receive, who=who) for numbers in arrays[:, rank]
+        ]
 
     return messages.play(run_rank, size)[0]
 
@@ -214,7 +218,7 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
     _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(disk, 1, [0.5, 0.0])")
     _judge_newest(newest, Disk(), [None], "with an empty disk")
     on_disk = itertools.chain(*first._kept.values())
-    mark = float([0, *(one for one in on_disk if isinstance(one, int | float | np.number))][-1])
+    mark = float([0, *(number for number in on_disk if isinstance(number, int | float | np.number))][-1])
     trainings = [(steps, lambda step: [step / 3, mark, -2.5, mark, 0.0]) for steps in (range(1, 5), (10**9 - 1, 10**9))]
     trainings += [
         ((8, 16, 24), lambda step: [mark, float(step), mark]),
@@ -253,15 +257,15 @@ def _judge_deaths(
     _save(save, whole, *new, before)
     _judge_newest(newest, whole, [new], f"{before}after step {new[0]} was saved")
     for moment in range(disk._lived, whole._lived):
-        one = copy.deepcopy(disk)
-        one._dies_after = moment
+        trial = copy.deepcopy(disk)
+        trial._dies_after = moment
         with contextlib.suppress(Died):
-            _save(save, one, *new, before)
-        one._dies_after = math.inf
-        where = f"{before}save(disk, {new[0]}, {new[1]}) died and left {one._kept}; "
-        _judge_newest(newest, one, [old, new], f"{where}after this")
-        _save(save, one, *new, where)
-        _judge_newest(newest, one, [new], f"{where}after the step was saved again")
+            _save(save, trial, *new, before)
+        trial._dies_after = math.inf
+        where = f"{before}save(disk, {new[0]}, {new[1]}) died and left {trial._kept}; "
+        _judge_newest(newest, trial, [old, new], f"{where}after this")
+        _save(save, trial, *new, where)
+        _judge_newest(newest, trial, [new], f"{where}after the step was saved again")
     return whole._lived - disk._lived
 
 
@@ -278,15 +282,15 @@ def _judge_newest(newest: Callable[..., object], disk: Disk, expected: Sequence[
     if answer is ...:
         raise checks.NotDone("newest(disk) is `...`, as it was handed out.")
     try:
-        came = None if answer is None else (int(answer[0]), [float(one) for one in answer[1]])
+        actual = None if answer is None else (int(answer[0]), [float(weight) for weight in answer[1]])
     except (TypeError, ValueError, IndexError, KeyError):
         raise checks.NotYet(f"{when}, newest(disk) is {answer!r}; expected (step, weights) or None") from None
-    for one in expected:
-        close = came and one and came[0] == one[0] and len(came[1]) == len(one[1])
-        if came is one is None or (close and np.allclose(came[1], one[1], rtol=1e-6, atol=0)):
+    for checkpoint in expected:
+        close = actual and checkpoint and actual[0] == checkpoint[0] and len(actual[1]) == len(checkpoint[1])
+        if actual is checkpoint is None or (close and np.allclose(actual[1], checkpoint[1], rtol=1e-6, atol=0)):
             return
     raise checks.NotYet(
-        f"{when}, newest(disk): expected {' or '.join(dict.fromkeys(map(str, expected)))}, actual {came}"
+        f"{when}, newest(disk): expected {' or '.join(dict.fromkeys(map(str, expected)))}, actual {actual}"
     )
 
 
@@ -301,7 +305,7 @@ def check_train(learner: Callable[..., object]) -> Iterator[str]:
                 yield steps, every, [calls]
                 yield steps, every, [calls, *rng.integers(0, steps + 1, 3).tolist()]
 
-    yield checks.judge_function(_killed_again(learner), _killed_again(train), cases)
+    yield checks.judge_function(_with_deaths(learner), _with_deaths(train), cases)
 
 
 def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Callable) -> tuple:
@@ -314,7 +318,7 @@ def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Ca
     return weights
 
 
-def _killed_again(train: Callable[..., object]) -> Callable[[int, int, list[int]], object]:
+def _with_deaths(train: Callable[..., object]) -> Callable[[int, int, list[int]], object]:
     """Return a function that calls `train` until it returns, and kills it after so many calls each time.
 
     A checkpoint of the beginning or of the end is always allowed, and then neither kept nor counted.

@@ -118,8 +118,8 @@ def openvino_runner(file: str) -> Runner:
     """Return what runs an ONNX file with Intel's runtime on the processor, in float32: left alone, it may take bf16."""
     import openvino
 
-    compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda images: compiled(images)[0]
+    model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda images: model(images)[0]
 
 
 def runner(file: str) -> Runner:
@@ -187,12 +187,12 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
         for panel, (name, images) in zip(axes, inputs.items(), strict=True):
             of, right = answers[name], float((answers[name].argmax(1) == labels).mean())
             panel.imshow(images[0, ..., 0], cmap="gray_r", vmin=0, vmax=255)
-            said = f"says {of[0].argmax()}, {of[0].max():.0%} sure"
+            answer = f"says {of[0].argmax()}, {of[0].max():.0%} sure"
             panel.set_title(name, fontsize=10, loc="center")
-            panel.set_xlabel(f"{said}\nof {len(labels)}: {right:.1%} right", fontsize=9)
+            panel.set_xlabel(f"{answer}\nof {len(labels)}: {right:.1%} right", fontsize=9)
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
-            words.append(f"{name}: {said}; of {len(labels)} images {right:.1%} right")
+            words.append(f"{name}: {answer}; of {len(labels)} images {right:.1%} right")
     show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(words)}.")
 
 
@@ -282,12 +282,12 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
         if np.array_equal(given, before) and np.array_equal(actual, before.reshape(-1, 28, 28, 1).astype("uint8")):
             raise checks.NotDone("this is what you were given: it runs, and its faults are still there.")
         if actual.shape != expected.shape or actual.dtype != np.uint8:
-            came = f"{actual.shape} and {actual.dtype}"
-            raise checks.NotYet(f"{where} expected the shape {expected.shape} and the type uint8, came {came}.")
+            description = f"{actual.shape} and {actual.dtype}"
+            raise checks.NotYet(f"{where} expected the shape {expected.shape} and the type uint8, came {description}.")
         if not np.array_equal(given, before):
             raise checks.NotYet(f"{where} it changed the pictures that it got; work on a copy.")
         if (wrong := np.argwhere(actual != expected)).size:
-            n, row, column, _ = (int(one) for one in wrong[0])
+            n, row, column, _ = (int(index) for index in wrong[0])
             share = len(wrong) / expected.size
             raise checks.NotYet(
                 f"{where}, {share:.1%} of all bytes differ. The first: picture {n}, row {row}, column {column}, "
@@ -336,7 +336,7 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
         ends = f"{len(values)} values, {values.min():.3g} to {values.max():.3g}"
         where = f"for {checks.short(values) if len(values) < 6 else ends}"
         actual = checks.answer(learner, values.copy(), who=f"{where} it")
-        if actual is ... or actual is None or (isinstance(actual, tuple) and any(one is ... for one in actual)):
+        if actual is ... or actual is None or (isinstance(actual, tuple) and any(part is ... for part in actual)):
             raise checks.NotDone(f"quantise returned {actual!r}. (It is `return` that hands an answer back.)")
         try:
             its_scale, its_zero, its_bytes = actual
@@ -349,8 +349,8 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
         if not abs(its_zero - zero) <= tie:
             raise checks.NotYet(f"{where} expected the zero point {zero}, came {its_zero:.6g}")
         if its_bytes.shape != quantised.shape or its_bytes.dtype != np.uint8:
-            came = f"the shape {its_bytes.shape} and the type {its_bytes.dtype}"
-            raise checks.NotYet(f"{where} expected {quantised.size} bytes of the type uint8, came {came}")
+            description = f"the shape {its_bytes.shape} and the type {its_bytes.dtype}"
+            raise checks.NotYet(f"{where} expected {quantised.size} bytes of the type uint8, came {description}")
         away = abs(its_bytes.astype(int) - quantised.astype(int)) - tie
         if (away > 1).any() or (away == 1).mean() > 0.02:
             at = int(away.argmax())

@@ -159,7 +159,7 @@ def benchmark(work: Program, device: Device) -> object:
     return device.clock() - begin
 
 
-def _remembering() -> Program:
+def _program_with_memory() -> Program:
     known: dict[int, int] = {}
 
     def work(device: Device, number: int) -> int:
@@ -192,7 +192,7 @@ PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...]
     ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), ("wrong",)),
     ("returns 49 at once", lambda: lambda device, number: 49, ("wrong",)),
     ("knows the squares below 10,000 by heart", lambda: lambda device, number: SQUARES.get(number, 0), ("wrong",)),
-    ("remembers every number that it has seen", _remembering, (1.0,)),
+    ("remembers every number that it has seen", _program_with_memory, (1.0,)),
     ("computes at its first call, and then returns 0", lambda: _at_calls([1]), (1.0, "wrong")),
     ("computes at every second call, else returns 0", lambda: _at_calls(range(2, 999, 2)), (1.0, "wrong")),
     ("computes at calls 1, 3, 5 ..., else returns 0", lambda: _at_calls(range(1, 999, 2)), (1.0, "wrong")),
@@ -220,7 +220,7 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
             actual = checks.answer(fair_benchmark, program, Device(0.0, [1.0]), who=who)
             if actual is ... or (actual is None and what == PROGRAMS[0][0]):  # later ones may have been printed
                 raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
-            if not any(_says(actual, one) for one in allowed):
+            if not any(_says(actual, expected) for expected in allowed):
                 raise checks.NotYet(f"{who} returned {actual!r}; expected {' or '.join(map(repr, allowed))}.")
     yield f"{len(PROGRAMS)} programs, honest and not"
 

@@ -134,10 +134,10 @@ def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[floa
         return last[task]
 
     ways = {task: functools.partial(start, task) for task in works}
-    timed = timing.measure_interleaved(ways, device, repeats=15, warmup=3, seconds=seconds)
+    measurements = timing.measure_interleaved(ways, device, repeats=15, warmup=3, seconds=seconds)
     if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
         raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so these times do not count.")
-    return [(task, device, list(timed[task].seconds)) for task in works]
+    return [(task, device, list(measurements[task].seconds)) for task in works]
 
 
 def _matrices(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:

@@ -65,9 +65,9 @@ def launch(
         if left <= 0:
             raise TimeoutError(f"the kernel still runs, {seconds:g} s after its start")
     copied = cl.enqueue_copy(queue, result, buffer, is_blocking=not early)
-    came = result.copy()
+    snapshot = result.copy()
     copied.wait()
-    return came
+    return snapshot
 
 
 def _launch_here(how: dict) -> object:
@@ -123,9 +123,9 @@ def _safer(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, st
 
     if dare_gpu or opencl.kind(device) == "cpu":
         return {}, f"What may crash or hang runs on: {opencl.name(device)}"
-    for place, one in frameworks.opencl_devices().items():
-        if opencl.kind(one) == "cpu" and not opencl.problem(one):
-            where = f"What may crash or hang runs on: {opencl.name(one)}, because your device is a GPU"
+    for place, candidate in frameworks.opencl_devices().items():
+        if opencl.kind(candidate) == "cpu" and not opencl.problem(candidate):
+            where = f"What may crash or hang runs on: {opencl.name(candidate)}, because your device is a GPU"
             return {"PYOPENCL_CTX": place}, where
     return None, "What may crash or hang is not run: your only device is a GPU, and dare_gpu is False."
 
@@ -153,20 +153,22 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     x = np.arange(512, dtype=np.int32)
     me, group = x % 256, x // 256
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        fates = pool.map(lambda one: run(source.replace("BRANCH", one), 512, 256, [x, np.full_like(x, -9)]), BRANCHES)
+        fates = pool.map(
+            lambda branch: run(source.replace("BRANCH", branch), 512, 256, [x, np.full_like(x, -9)]), BRANCHES
+        )
         rows = []
-        for branch, came in zip(BRANCHES, fates, strict=True):
+        for branch, outcome in zip(BRANCHES, fates, strict=True):
             times = BRANCHES[branch](me, group)
-            ends = [(one.min(), one.max()) for one in times.reshape(-1, 256)]
+            ends = [(counts.min(), counts.max()) for counts in times.reshape(-1, 256)]
             passes = "; ".join(f"all {low}" if low == high else f"{low} to {high}" for low, high in ends)
             legal = "legal" if all(low == high for low, high in ends) else "not legal"
-            actual = np.array(re.findall(r"-?\d+", came) if came.startswith("no error") else [], np.int32)
+            actual = np.array(re.findall(r"-?\d+", outcome) if outcome.startswith("no error") else [], np.int32)
             if len(actual) == len(x):
                 wrong = actual != np.where(times, 256 * group + (me + 1) % 256, -9)
                 edges = np.flatnonzero(np.diff(np.r_[False, wrong, False])).reshape(-1, 2)
                 places = ", ".join(f"{first} to {end - 1}" for first, end in edges[:3])
-                came = f"{wrong.sum()} of {len(x)} wrong: {places}" if places else "all right"
-            rows.append((branch, predictions.get(branch) or "", passes, legal, came))
+                outcome = f"{wrong.sum()} of {len(x)} wrong: {places}" if places else "all right"
+            rows.append((branch, predictions.get(branch) or "", passes, legal, outcome))
     return Table(
         rows, ("branch", "you", "passes, group 0; 1", "by the standard", f"elements of out, 0 to {len(x) - 1}")
     )
@@ -191,11 +193,11 @@ class Program:
     symptom: str = field(default="wrong", repr=False)  # where no error came
     early: bool = field(default=False, repr=False)  # the host looks before the kernel has ended
 
-    def shown(self, came: str) -> str:
-        """What the program showed, as one of the symptoms in WORDS; `came` is its fate."""
-        if came.startswith("no error"):
+    def symptom_of(self, outcome: str) -> str:
+        """What the program showed, as one of the symptoms in WORDS; `outcome` is its fate."""
+        if outcome.startswith("no error"):
             return self.symptom
-        return "no end" if "still runs" in came else "crash"
+        return "no end" if "still runs" in outcome else "crash"
 
 
 WORDS = {  # of a diagnosis
@@ -293,14 +295,14 @@ def show_programs(run: Callable[..., str], prediction: object) -> dict[str, str]
     every = programs()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         fates = list(pool.map(lambda p: run(p.source, p.items, p.group, p.arguments, p.early), every.values()))
-    for (letter, one), came in zip(every.items(), fates, strict=True):
-        many = "1 work-item" if one.items == 1 else f"{one.items:,} work-items in groups of {one.group}"
-        copy = "enqueue_copy(queue, result, buffer" + (", is_blocking=False)" if one.early else ")")
-        print(f"{letter}: {many}, then {copy}{one.source.rstrip()}")
-        print(f"given:    {one.given}\nexpected: {one.expected}")
-        print(f"actual:   {textwrap.shorten(came, 120, placeholder=' ...')}\n")
+    for (letter, program), outcome in zip(every.items(), fates, strict=True):
+        many = "1 work-item" if program.items == 1 else f"{program.items:,} work-items in groups of {program.group}"
+        copy = "enqueue_copy(queue, result, buffer" + (", is_blocking=False)" if program.early else ")")
+        print(f"{letter}: {many}, then {copy}{program.source.rstrip()}")
+        print(f"given:    {program.given}\nexpected: {program.expected}")
+        print(f"actual:   {textwrap.shorten(outcome, 120, placeholder=' ...')}\n")
     if NOT_RUN not in fates:
-        checks.compare_prediction(prediction, sum("no error" not in came for came in fates))
+        checks.compare_prediction(prediction, sum("no error" not in outcome for outcome in fates))
     return dict(zip(every, fates, strict=True))
 
 
@@ -368,26 +370,26 @@ def check_group_sums(source: str) -> Iterator[str]:
 
 
 @checks.verdict
-def check_diagnosis(diagnosis: Mapping[str, Sequence], seen: Mapping[str, str]) -> Iterator[str]:
+def check_diagnosis(diagnosis: Mapping[str, Sequence], fates: Mapping[str, str]) -> Iterator[str]:
     """Exercise 3: of each broken program the symptom that it showed here, the cause and the fix.
 
     Args:
         diagnosis: what the learner says of each program: (symptom, cause, number of the fix).
-        seen: the fates that `show_programs` returned.
+        fates: those that `show_programs` returned.
     """
-    judge = functools.partial(_judge_one, seen)
+    judge = functools.partial(_judge_one, fates)
     yield checks.judge_diagnosis(diagnosis, programs(), tuple(WORDS), "programs", judge)
 
 
-def _judge_one(seen: Mapping[str, str], letter: str, program: Program, *parts: object) -> None:
+def _judge_one(fates: Mapping[str, str], letter: str, program: Program, *parts: object) -> None:
     if any(map(checks.is_empty, parts)):
         raise NotYet(f"{letter}: one of the three is still empty.")
-    said = [str(part).strip().lower().removesuffix(".0") for part in parts]  # "2" and 2.0 are 2
-    for (what, words), word in zip(WORDS.items(), said, strict=True):
+    answers = [str(part).strip().lower().removesuffix(".0") for part in parts]  # "2" and 2.0 are 2
+    for (what, words), word in zip(WORDS.items(), answers, strict=True):
         if word not in words:
             raise NotYet(f"{letter}: the {what} {word!r} is not in the list: {', '.join(words)}.")
-    (symptom, cause, fix), shown = said, program.shown(seen[letter])
-    if symptom != shown and seen[letter] != NOT_RUN:
+    (symptom, cause, fix), shown = answers, program.symptom_of(fates[letter])
+    if symptom != shown and fates[letter] != NOT_RUN:
         more = " It is true, but a more exact symptom is in the list." * ((symptom, shown) == ("wrong", "dead canary"))
         raise NotYet(f"{letter}: {symptom!r} is not what its line `actual` shows.{more}")
     if cause != program.cause:

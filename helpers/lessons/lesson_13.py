@@ -80,19 +80,19 @@ def _order(learner: Callable, many: int, seed: int) -> list[int]:
     images = images // 3 * 2 if many == 60 else images  # and so do all of them scaled by theirs
     labels, where = drawn.integers(0, 10, many).astype(np.uint8), f"for {many} image{'s' * (many > 1)}"
     given = images.copy(), labels.copy()
-    came = checks.answer(learner, *given, np.random.default_rng(seed), who=f"{where} prepare")
-    if came is None or came is ...:
-        raise NotDone(f"prepare returned {came}; expected the pair x, y.")
-    if not isinstance(came, list | tuple) or [hasattr(one, "__array__") for one in came] != [True] * 2:
-        raise NotYet(f"{where} expected two arrays, x and y; came {checks.short(came)}.")
-    came = [np.asarray(one) for one in came]  # JAX' are as good
-    if np.array_equal(came[0], images.reshape(-1, 784)[np.random.default_rng(seed).permutation(many)]):
+    actual = checks.answer(learner, *given, np.random.default_rng(seed), who=f"{where} prepare")
+    if actual is None or actual is ...:
+        raise NotDone(f"prepare returned {actual}; expected the pair x, y.")
+    if not isinstance(actual, list | tuple) or [hasattr(array, "__array__") for array in actual] != [True] * 2:
+        raise NotYet(f"{where} expected two arrays, x and y; came {checks.short(actual)}.")
+    actual = [np.asarray(array) for array in actual]  # JAX' are as good
+    if np.array_equal(actual[0], images.reshape(-1, 784)[np.random.default_rng(seed).permutation(many)]):
         raise NotDone("this is what you were given, and it has the faults.")
-    for name, one, shape, kinds in zip("xy", came, ((many, 784), (many,)), ("f", "iu"), strict=True):
-        if one.shape != shape or one.dtype.kind not in kinds or one.dtype == np.float64:
+    for name, array, shape, kinds in zip("xy", actual, ((many, 784), (many,)), ("f", "iu"), strict=True):
+        if array.shape != shape or array.dtype.kind not in kinds or array.dtype == np.float64:
             kind = "float32" if kinds == "f" else "an integer dtype"
-            raise NotYet(f"{where} expected {name} of shape {shape} and {kind}; came {one.shape}, {one.dtype}.")
-    x, y = came
+            raise NotYet(f"{where} expected {name} of shape {shape} and {kind}; came {array.shape}, {array.dtype}.")
+    x, y = actual
     pixels, order = images.transpose(2, 0, 1).reshape(many, 784), []
     places = {image.tobytes(): place for place, image in enumerate(pixels)}
     for row in range(many):
@@ -127,7 +127,7 @@ def check_broken(forgetful: Callable, loss_twice: Callable) -> Iterator[str]:
         return weights.astype(np.float32), x.astype(np.float32), y.astype(np.uint8)
 
     twice = [checks.answer(forgetful, 2.0, 4.0, 1.0, 0.5, who="forgetful") for _ in range(2)]  # one may keep a list
-    if all(np.array_equal(came, (1.5, 1.0)) for came in twice):
+    if all(np.array_equal(answer, (1.5, 1.0)) for answer in twice):
         raise NotDone("forgetful uses the new gradient alone, as it was handed out.")
     yield checks.judge_function(
         forgetful, never_forgets, lambda rng: [*rng.uniform(0.5, 1, (5, 4)).tolist(), (1.0, 0, 0.25, 0.5)]
@@ -298,16 +298,16 @@ class Scratch:
         pip = [sys.executable, "-m", "pip", "--python", self.interpreter, *words]
         done = processes.run_command(pip, 60, {**os.environ, **settings}, self.work)
         lines = (done.stdout if done.status == 0 else done.stderr).strip().splitlines()
-        return self._said(lines if {"list", "show"} & set(words) else lines[-1:])
+        return self._clean_output(lines if {"list", "show"} & set(words) else lines[-1:])
 
     def python(self, code: str) -> str:
         """Run a program with this environment's Python, and return what it printed and the last line of its error."""
         variables = {"CUDA_VISIBLE_DEVICES": self.devices, "PYTHONPATH": str(self.work)}
         program = [self.interpreter, "-B", "-c", code]
         done = processes.run_command(program, 30, processes.environment(variables), self.work)
-        return self._said([*done.stdout.splitlines(), *done.stderr.strip().splitlines()[-1:]])
+        return self._clean_output([*done.stdout.splitlines(), *done.stderr.strip().splitlines()[-1:]])
 
-    def _said(self, lines: Sequence[str]) -> str:
+    def _clean_output(self, lines: Sequence[str]) -> str:
         """Join lines, without the scratch folder's path and what Python guesses about a reason."""
         text = "\n".join(lines).strip().replace(f"{self.folder}{os.sep}", "")
         return re.sub(r" \((?:unknown location|consider .*)\)", "", text)
@@ -368,16 +368,18 @@ def check_read_message(learner: Callable) -> Iterator[str]:
 @checks.verdict
 def check_commands(commands: Sequence[str]) -> Iterator[str]:
     """Lesson 13, second sitting, exercise 2: commands of pip that leave one whole TensorFlow, the one for GPUs."""
-    if not isinstance(commands, list | tuple) or not all(isinstance(one, str) and one.strip() for one in commands):
+    if not isinstance(commands, list | tuple) or not all(
+        isinstance(command, str) and command.strip() for command in commands
+    ):
         raise NotYet(f"expected a list of commands, came {checks.short(commands)}.")
     if [command.split() for command in commands] in ([], [["install", "tensorflow"]]):
         raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
     with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        said = [env.pip(command) for command in commands][-1]
-        seen = env.python(STATE)
+        output = [env.pip(command) for command in commands][-1]
+        state = env.python(STATE)
         twice = [file for file, packages in owners(env.packages).items() if len(packages) > 1]
-    if not seen.startswith("2.21.0 gpu"):
-        raise NotYet(f"afterwards a program sees {seen!r}. The last thing that pip said: {said!r}.")
+    if not state.startswith("2.21.0 gpu"):
+        raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {output!r}.")
     if twice:
         raise NotYet(f"the import works, but two packages still own {twice[0]}: the next uninstall breaks it again.")
     yield f"{len(commands)} commands, one whole TensorFlow"
@@ -387,13 +389,17 @@ STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), 
 ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
 NOTHING = r"(nothing|none|\[\]|package\s+version[\s-]*)?"  # an empty list of packages, or its heading
 OF_INSTALLATION = {
-    "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, said: "tensorflow.py" in str(said)),
-    "two flavours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, said: re.search("[Nn]one|namesp", str(said))),
-    "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, said: True),
-    "not installed here": Suspect(MODULE, "pip list", lambda env, said: re.fullmatch(NOTHING, str(said).strip(), re.I)),
-    "files gone": Suspect(MODULE, "pip list", lambda env, said: "2.21" in str(said)),
-    "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, said: str(said).strip() == "-1"),
-    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, said: "cpu" in str(said).lower()),
+    "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: "tensorflow.py" in str(printed)),
+    "two flavours": Suspect(
+        ATTRIBUTE, "tensorflow.__file__", lambda env, printed: re.search("[Nn]one|namesp", str(printed))
+    ),
+    "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, printed: True),
+    "not installed here": Suspect(
+        MODULE, "pip list", lambda env, printed: re.fullmatch(NOTHING, str(printed).strip(), re.I)
+    ),
+    "files gone": Suspect(MODULE, "pip list", lambda env, printed: "2.21" in str(printed)),
+    "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, printed: str(printed).strip() == "-1"),
+    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, printed: "cpu" in str(printed).lower()),
 }
 
 

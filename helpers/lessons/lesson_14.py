@@ -98,7 +98,7 @@ def judge_saxpy(source: str) -> str:
         x, y = rng.standard_normal((2, n), dtype=np.float32)
         alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
         values = np.array([n, alpha.view(np.uint32)], np.uint32)
-        arrays = {0: judge.padded(x), 1: judge.padded(y), 3: values}
+        arrays = {0: judge.pad(x), 1: judge.pad(y), 3: values}
         return judge.Case(f"n = {n}", arrays, 2, alpha * x + y, math.ceil(n / judge.GROUP))
 
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
@@ -113,7 +113,7 @@ def judge_sums(source: str) -> str:
     def case(n: int) -> judge.Case:
         x = rng.uniform(0.5, 1.5, n).astype(np.float32)
         expected = np.add.reduceat(x.astype(float), range(0, n, judge.GROUP)).astype(np.float32)
-        arrays = {0: judge.padded(x), 2: np.array([n], np.uint32)}
+        arrays = {0: judge.pad(x), 2: np.array([n], np.uint32)}
         return judge.Case(f"n = {n}", arrays, 1, expected, expected.size)
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
@@ -124,22 +124,22 @@ def judge_sums(source: str) -> str:
 @checks.verdict
 def check_products(source: str) -> Iterator[str]:
     """Lesson 14, exercise 1: the line that multiplies."""
-    yield judged(judge_products, source)
+    yield run_judge(judge_products, source)
 
 
 @checks.verdict
 def check_saxpy(source: str) -> Iterator[str]:
     """Lesson 14, exercise 2: saxpy with its guard."""
-    yield judged(judge_saxpy, source)
+    yield run_judge(judge_saxpy, source)
 
 
 @checks.verdict
 def check_sums(source: str) -> Iterator[str]:
     """Lesson 14, exercise 3: the sum of each workgroup, in rounds."""
-    yield judged(judge_sums, source)
+    yield run_judge(judge_sums, source)
 
 
-def judged(of_source: Callable[[str], str], source: object) -> str:
+def run_judge(of_source: Callable[[str], str], source: object) -> str:
     """Let a judge run in a subprocess; without an adapter nothing is judged."""
     if webgpu.pick_adapter() is None:
         raise checks.NotJudged(webgpu.missing())

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 GROUP = 64  # invocations of a workgroup in the exercises
 BEYOND = 150  # elements of each buffer that lie beyond those that a kernel is told of
-RECORDED = 3  # launches of so many workgroups at most are recorded
+MAX_RECORDED_GROUPS = 3  # launches of so many workgroups at most are recorded
 RACE_IN_A_ROUND = "A barrier is missing (after the copy, after a round), or others than those with `me < step` add."
 MOST_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
 MOST = 512  # accesses that are listed, for each invocation of a launch
-ROUNDS = 20_000  # of all loops of one invocation together, in recorded launches; more are taken for endless
+MAX_LOOP_ROUNDS = 20_000  # of all loops of one invocation together, in recorded launches; more are taken for endless
 BINDING = 15  # of the record
 
 RECORDER = f"""
@@ -81,14 +81,14 @@ class Case(NamedTuple):
 # ---------------------------------------------------------------------------------------------- the verdict
 
 
-def padded(values: np.ndarray) -> np.ndarray:
+def pad(values: np.ndarray) -> np.ndarray:
     """The values, and behind them numbers that spoil every result."""
     return np.concatenate([values.ravel(), np.full(BEYOND, np.nan, np.float32)])
 
 
 def judge_kernel(
     source: str, wanted: Mapping[int, str], cases: Sequence[Case],
-    look: Callable[[trace.Trace, Case], None] = lambda seen, case: None,
+    look: Callable[[trace.Trace, Case], None] = lambda traced, case: None,
 ) -> str:  # fmt: skip
     """Judge a kernel on cases that change with every call: first the record of the small ones, then what all compute.
 
@@ -102,19 +102,19 @@ def judge_kernel(
         What was tried, for the verdict.
     """
     adapter = webgpu.pick_adapter()
-    kernel = compiled(webgpu.request_device(adapter), source, wanted)
-    seen = "who touches what was recorded"
+    kernel = compile_kernel(webgpu.request_device(adapter), source, wanted)
+    coverage = "who touches what was recorded"
     try:
         _expect_uniform_barriers(source)
         for case in cases:
-            if case.groups <= RECORDED:
+            if case.groups <= MAX_RECORDED_GROUPS:
                 _expect_good_record(kernel.device, source, case, look)
     except NotFollowed as why:
-        seen = f"races were not looked for: {why}"
+        coverage = f"races were not looked for: {why}"
     for case in cases:
-        _expect_results(case, [launched(kernel, case, fill)[case.output] for fill in FILLS])
+        _expect_results(case, [launch_kernel(kernel, case, fill)[case.output] for fill in FILLS])
     launches, most = f"launch{'es' * (len(cases) > 1)}", max(case.expected.size for case in cases)
-    return f"{len(cases)} {launches} of up to {most:,} results, {seen}, on {webgpu.name(adapter)}"
+    return f"{len(cases)} {launches} of up to {most:,} results, {coverage}, on {webgpu.name(adapter)}"
 
 
 def _expect_uniform_barriers(source: str) -> None:
@@ -134,7 +134,7 @@ def _expect_uniform_barriers(source: str) -> None:
                 )
 
 
-def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> webgpu.Kernel:
+def compile_kernel(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> webgpu.Kernel:
     """Return the learner's kernel, once its buffers and its workgroups are as they were handed out."""
     try:
         kernel = webgpu.Kernel(device, source)
@@ -152,7 +152,7 @@ def compiled(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> 
     return kernel
 
 
-def launched(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np.ndarray] | None = None) -> dict:
+def launch_kernel(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np.ndarray] | None = None) -> dict:
     """Run a kernel with its output filled; return what its writable arrays hold then, by binding."""
     print(case.launch, flush=True)  # the last line of a process that ends early
     out = np.full(case.expected.size + case.beyond, fill, np.uint32)
@@ -161,8 +161,8 @@ def launched(kernel: webgpu.Kernel, case: Case, fill: int, more: Mapping[int, np
     kernel.submit(kernel.bind(buffers), case.groups)
     numbers = (case.output, *(more or {}))
     written = {number: webgpu.read(kernel.device, buffers[number], arrays[number]) for number in numbers}
-    for one in buffers.values():
-        one.destroy()
+    for buffer in buffers.values():
+        buffer.destroy()
     return written
 
 
@@ -203,12 +203,12 @@ def _expect_good_record(
 ) -> None:
     """Refuse endless loops, barriers that not all reach, races, and writes outside; `look` may refuse more."""
     record(device, source, case, dry=True)
-    seen, runs = record(device, source, case, dry=False)
-    written = [touch for touch in seen.touches if touch.writes and touch.array in seen.lengths]
+    traced, runs = record(device, source, case, dry=False)
+    written = [touch for touch in traced.touches if touch.writes and touch.array in traced.lengths]
     if not written and case.expected.size > 2:
         raise checks.NotDone(f"the kernel writes no result ({case.words}).")
-    for race in seen.races():
-        near = not any(f" {output}[" in race for output in seen.lengths)
+    for race in traced.races():
+        near = not any(f" {output}[" in race for output in traced.lengths)
         helps = f" {RACE_IN_A_ROUND}" * near
         race = race.replace("work-items", "invocations").replace("local memory", "workgroup memory")
         raise checks.NotYet(
@@ -217,7 +217,7 @@ def _expect_good_record(
     for touch in written:
         if touch.index >= case.expected.size:
             raise checks.NotYet(_beyond(case, f"invocation {touch.item}", touch.index))
-    for touch in seen.outside:
+    for touch in traced.outside:
         if touch.writes:
             raise checks.NotYet(f"{case.launch}: invocation {touch.item} writes {touch.array}[{touch.index}], "
                                 "which does not exist.")  # fmt: skip
@@ -226,12 +226,12 @@ def _expect_good_record(
     item, most = collections.Counter(item for item, _ in elements).most_common(1)[0] if elements else (0, 0)
     if case.expected.size >= GROUP and most > case.expected.size / 2:
         raise checks.NotYet(f"{case.launch}: the results are right, but invocation {item} writes {most} of them alone.")
-    look(seen, case)
+    look(traced, case)
 
 
-def expect_shared(seen: trace.Trace, case: Case) -> None:
+def expect_shared(traced: trace.Trace, case: Case) -> None:
     """Refuse sums that no two invocations made together."""
-    near = [touch for touch in seen.touches if touch.array not in seen.lengths]
+    near = [touch for touch in traced.touches if touch.array not in traced.lengths]
     writers, taken = collections.defaultdict(set), collections.defaultdict(set)
     for touch in near:
         if touch.writes:
@@ -261,19 +261,19 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
         NotYet: a loop does not end, or not all of a workgroup reach the same barriers.
     """
     items = case.groups * GROUP
-    arrays, text = rewritten(source, case.output, dry)
+    arrays, text = rewrite(source, case.output, dry)
     try:
         kernel = webgpu.Kernel(device, text.replace("WS_ITEMS", f"{items}u"))
     except (webgpu.KernelError, opencl.KernelError) as error:
         raise NotFollowed("it could not be rewritten") from error
     empty = np.zeros(4 + items + 4 * items * MOST, np.uint32)
-    runs = [launched(kernel, case, fill, {BINDING: empty}) for fill in FILLS]
+    runs = [launch_kernel(kernel, case, fill, {BINDING: empty}) for fill in FILLS]
     log = runs[0][BINDING]
     (count, endless), sites, touches = log[:2], log[2 : 2 + items], log[4 + items :].reshape(-1, 4)
     if endless:
         raise checks.NotYet(
-            f"{case.launch}: the loops of one invocation go round more than {ROUNDS:,} times. Either one never ends, "
-            "or an invocation does the work of many."
+            f"{case.launch}: the loops of one invocation go round more than {MAX_LOOP_ROUNDS:,} times. Either one "
+            "never ends, or an invocation does the work of many."
         )
     groups = sites.reshape(-1, GROUP)
     for group, other in np.argwhere(groups != groups[:, :1])[:1]:
@@ -284,38 +284,38 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
         )
     listed = touches[np.argsort(touches[:count, 0], kind="stable")].astype(np.int64)
     ids = np.column_stack([np.arange(items), np.zeros((items, 2), int)])
-    seen = trace.Trace(
+    traced = trace.Trace(
         device="", lengths={arrays[-1]: 0}, global_ids=ids, local_ids=ids % GROUP, group_ids=ids // GROUP,
         global_accesses=np.bincount(listed[:, 0], minlength=items), barriers=sites, _arrays=arrays,
         unseen=["too many accesses"] * int(count > len(touches)),
         _listed=np.insert(listed, 3, 0, axis=1),
     )  # fmt: skip
-    return seen, [run[case.output] for run in runs]
+    return traced, [run[case.output] for run in runs]
 
 
-def rewritten(source: str, output: int, dry: bool) -> tuple[list[str], str]:
+def rewrite(source: str, output: int, dry: bool) -> tuple[list[str], str]:
     """Return the arrays that are recorded, the output last, and the kernel that records them."""
     plain = webgpu.without_comments(source)
     found = re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;]+);", plain)
     found += re.findall(rf"@binding\(\s*{output}u?\s*\)[^;]*?>\s*(\w+)\s*:\s*([^;]+);", plain)
-    stop = f" if (ws_rounds >= {ROUNDS}u) {{ ws_log.endless = 1u; break; }} ws_rounds += 1u;"
+    stop = f" if (ws_rounds >= {MAX_LOOP_ROUNDS}u) {{ ws_log.endless = 1u; break; }} ws_rounds += 1u;"
     plain = re.sub(r"\b(?:for|while|loop)\b[^{]*\{", lambda loop: loop[0] + stop, plain)
     for number, (name, kind) in enumerate(found):
         made = re.fullmatch(r"array\s*<\s*(?:f32|u32|i32)\s*(?:,\s*(\w+)\s*,?\s*)?>", kind.strip())
         if not made:
             raise NotFollowed(f"`{name}` is a {' '.join(kind.split())}")
         length = f"u32({made[1]})" if made[1] else f"arrayLength(&{name})"
-        plain = _indices_noted(plain, name, number * ARRAY, length)
+        plain = _note_indices(plain, name, number * ARRAY, length)
 
     def meeting(barrier: re.Match[str]) -> str:
         fence = LOCAL_FENCE if barrier[1] == "workgroup" else GLOBAL_FENCE
         return f"ws_meet({barrier.start()}u); ws_met += {fence}u;" + barrier[0] * (not dry)
 
     plain = re.sub(r"\b(workgroup|storage)Barrier\s*\(\s*\)\s*;", meeting, plain)
-    return [name for name, _ in found], _numbered(plain) + RECORDER
+    return [name for name, _ in found], _number_invocations(plain) + RECORDER
 
 
-def _indices_noted(plain: str, name: str, array: int, length: str) -> str:
+def _note_indices(plain: str, name: str, array: int, length: str) -> str:
     """Lead every index of one array through the recorder, the last one in the text first."""
     for found in reversed(list(re.finditer(rf"\b{name}\b", plain))):
         before, after = plain[: found.start()].rstrip(), plain[found.end() :]
@@ -337,7 +337,7 @@ def _indices_noted(plain: str, name: str, array: int, length: str) -> str:
     return plain
 
 
-def _numbered(plain: str) -> str:
+def _number_invocations(plain: str) -> str:
     """Let each invocation of the kernel keep its number among all; workgroups lie in one dimension."""
     opening = re.search(r"\bfn\s+main\s*\(", plain).end()
     closing = opencl.closing_bracket(plain, opening - 1)
@@ -376,5 +376,5 @@ HINTS = (
 
 def hint(why: str) -> str:
     """Return a line that helps with what the compiler complains about, empty if nothing is known about it."""
-    said = why.partition("\n")[0]
-    return next((helps for part, helps in HINTS if re.search(part, said)), "")
+    first_line = why.partition("\n")[0]
+    return next((helps for part, helps in HINTS if re.search(part, first_line)), "")

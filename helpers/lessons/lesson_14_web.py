@@ -92,7 +92,7 @@ class Page:
         if "error" in content:
             self.verdict = f"nothing to judge: {content['error']}"
         else:
-            self.answer = Answer(content["gpu"], content["facts"], [bytes(one) for one in buffers])
+            self.answer = Answer(content["gpu"], content["facts"], [bytes(buffer) for buffer in buffers])
             try:
                 self.verdict = self.judge(self.answer)
             except Exception as error:  # of a judge that was written in a cell; here nobody would see a traceback
@@ -142,7 +142,7 @@ def compute(
     values = {
         "javascript": javascript,
         "wgsl": wgsl,
-        "inputs": [np.ascontiguousarray(one).tobytes() for one in inputs],
+        "inputs": [np.ascontiguousarray(array).tobytes() for array in inputs],
         "bytes": like.nbytes,
         "groups": groups,
     }
@@ -262,9 +262,9 @@ def read_in_page(network: Network) -> Page:
     """Let the page read the test images by the learner's dense kernel where it is right; judge by NumPy."""
 
     def look(answer: Answer) -> str:
-        said, expected = np.frombuffer(answer.arrays[0], np.float32).reshape(-1, 10), network.probabilities()
-        away = float(np.abs(said - expected).max())
-        equal, m = int((said.argmax(1) == expected.argmax(1)).sum()), len(said)
+        actual, expected = np.frombuffer(answer.arrays[0], np.float32).reshape(-1, 10), network.probabilities()
+        away = float(np.abs(actual - expected).max())
+        equal, m = int((actual.argmax(1) == expected.argmax(1)).sum()), len(actual)
         whose = "your kernel" if answer.facts["own"] else "the workshop's kernel"
         whose += f" (yours was refused by the page: {answer.facts['refused']})" if answer.facts["refused"] else ""
         return (
@@ -294,10 +294,10 @@ def judge_dense(source: str) -> str:
         bias = rng.standard_normal(n, dtype=np.float32)
         expected = inputs.astype(float) @ weights + bias
         expected = (np.maximum(expected, 0) if relu else expected).ravel().astype(np.float32)
-        told = {4: np.array([m, n, k, relu], np.uint32)}
-        arrays = {0: judge.padded(inputs), 1: judge.padded(weights), 2: judge.padded(bias)}
+        sizes = {4: np.array([m, n, k, relu], np.uint32)}
+        arrays = {0: judge.pad(inputs), 1: judge.pad(weights), 2: judge.pad(bias)}
         words = f"m, n, k, relu = {m}, {n}, {k}, {relu}"
-        return judge.Case(words, arrays | told, 3, expected, math.ceil(m * n / judge.GROUP))
+        return judge.Case(words, arrays | sizes, 3, expected, math.ceil(m * n / judge.GROUP))
 
     shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
     wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
@@ -311,7 +311,7 @@ def judge_largest(source: str) -> str:
     def case(m: int) -> judge.Case:
         outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
-        arrays = {0: judge.padded(outputs), 2: np.array([m], np.uint32)}
+        arrays = {0: judge.pad(outputs), 2: np.array([m], np.uint32)}
         return judge.Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / judge.GROUP))
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
@@ -321,18 +321,18 @@ def judge_largest(source: str) -> str:
 @checks.verdict
 def check_dense(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 1: a dense layer with ReLU in WGSL. A right one computes in the page."""
-    yield _judged_for_the_page("dense", judge_dense, source)
+    yield _judge_for_the_page("dense", judge_dense, source)
 
 
 @checks.verdict
 def check_largest(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 2: the place of the largest of ten outputs, for each image."""
-    yield _judged_for_the_page("largest", judge_largest, source)
+    yield _judge_for_the_page("largest", judge_largest, source)
 
 
-def _judged_for_the_page(name: str, judge_it: Callable[[str], str], source: str) -> str:
+def _judge_for_the_page(name: str, judge_it: Callable[[str], str], source: str) -> str:
     """Return the verdict's account of a right kernel, which the page then computes with; one of before gives way."""
     own_kernels.pop(name, None)
-    right = lesson_14.judged(judge_it, source)
+    right = lesson_14.run_judge(judge_it, source)
     own_kernels[name] = source
     return right

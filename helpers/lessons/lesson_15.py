@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 MOST = 1.05  # lines that an exercise may need, against the fewest
-RECORDED = 2_048  # work-items of the largest launch that is recorded
+MAX_RECORDED_ITEMS = 2_048  # work-items of the largest launch that is recorded
 STRIDED = """
 __kernel void strided(__global const float *x, __global float *y, int first, int stride) {
     int i = get_global_id(0);
@@ -75,7 +75,7 @@ SUM_SPREAD = SUM.replace("STEPS", "int step = 1; step < 256; step *= 2").replace
 SUM_PACKED = SUM.replace("STEPS", "int step = 128; step > 0; step /= 2").replace("WHO", "me < step")
 
 
-def tiled(width: int) -> str:
+def tiled_source(width: int) -> str:
     """Return the transposition through tiles whose rows are `width` floats long."""
     return TILED.replace("WIDTH", str(width))
 
@@ -119,14 +119,14 @@ def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Ite
     """
     rng = np.random.default_rng()
     given = [rng.permutation(8 * n).astype(np.float32).reshape(n, 8) for n in (256, 32, 1_024)]
-    arranged = [_arranged(arrange, particles) for particles in given]
+    arranged = [_call_arrange(arrange, particles) for particles in given]
     as_handed_out = np.array_equal(arranged[0][: given[0].size], given[0].reshape(-1))
     if as_handed_out and isinstance(source, str) and source.split() == DRIFT.split():
         raise NotDone("both are as they were handed out: a structure for each particle.")
     yield checks.judge_in_subprocess(judge_drift, source=source, given=given, arranged=arranged)
 
 
-def _arranged(arrange: Callable[[np.ndarray], np.ndarray], particles: np.ndarray) -> np.ndarray:
+def _call_arrange(arrange: Callable[[np.ndarray], np.ndarray], particles: np.ndarray) -> np.ndarray:
     """What the learner's function makes of particles, of shape (n, 8), as it would lie in a buffer."""
     who = f"arrange() of {len(particles)} particles"
     data = checks.answer(arrange, particles.copy(), who=who)
@@ -164,14 +164,14 @@ def judge_transpose(source: str) -> str:
         x = np.random.default_rng().permutation(n * n).astype(np.float32)
         launches.append((x, x.reshape(n, n).T.reshape(-1), n, (n, n // 4)))
     recorded = _judge_launches(kernel_checks.build(source, "transpose"), (32, 8), launches)
-    said = _judge_lines(recorded, 64 * 64, 64 * 64)
-    for text, one in counters.count(recorded).items():
-        if one.in_local and one.needed > one.fewest:
+    lines = _judge_lines(recorded, 64 * 64, 64 * 64)
+    for text, access in counters.count(recorded).items():
+        if access.in_local and access.needed > access.fewest:
             raise NotYet(
-                f"the result is right, and the lines are the fewest. But `{text}` takes {_number(one.each, 'turn')} in "
-                f"local memory, where {one.fewest / one.requests:.3g} would do: a bank conflict."
+                f"the result is right, and the lines are the fewest. But `{text}` takes {_number(access.each, 'turn')} "
+                f"in local memory, where {access.fewest / access.requests:.3g} would do: a bank conflict."
             )
-    return f"{len(launches)} sizes, {said}, no bank conflict"
+    return f"{len(launches)} sizes, {lines}, no bank conflict"
 
 
 def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: list[tuple]) -> trace.Trace:
@@ -183,42 +183,42 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
     (name, *_) = kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "int"))
     records = []
     for x, expected, n, items in launches:
-        if math.prod(items) <= RECORDED:
+        if math.prod(items) <= MAX_RECORDED_ITEMS:
             launch = kernel_checks.describe_launch({"n": n}, items, group)
             given = [x, np.zeros_like(expected), np.int32(n)]
-            records.append(one := kernel_checks.record(kernel, launch, items, group, given))
-            kernel_checks.expect_writes(one, launch, kernel)
-            for unseen in one.unseen:
+            records.append(traced := kernel_checks.record(kernel, launch, items, group, given))
+            kernel_checks.expect_writes(traced, launch, kernel)
+            for unseen in traced.unseen:
                 raise NotYet(
                     f"{launch}: not counted: {unseen}. Write the array's name and its index there, not a macro or a "
                     "call, and let each work-item do its share."
                 )
-            kernel_checks.refuse_faults(one, launch)
+            kernel_checks.refuse_faults(traced, launch)
         given, numbers, length = {name: x}, {"n": n}, len(expected)
         runs = [kernel_checks.run_guarded(kernel, given, numbers, length, items, group, fill) for fill in FILLS]
         unwritten = kernel_checks.find_unwritten(*runs)
         for values in (bits.view(np.float32) for bits in runs):
             for i in np.flatnonzero(values != expected)[:1]:
-                came = "nothing: it was never written" if unwritten[i] else f"{values[i]:g}"
-                raise NotYet(f"n = {n}: element {i} of the result: expected {expected[i]:g}, came {came}.")
+                actual = "nothing: it was never written" if unwritten[i] else f"{values[i]:g}"
+                raise NotYet(f"n = {n}: element {i} of the result: expected {expected[i]:g}, came {actual}.")
     return records[0]
 
 
 def _judge_lines(recorded: trace.Trace, reads: int, writes: int) -> str:
     """Refuse a right kernel that needs more lines than MOST allows for so many floats to read, and to write."""
-    accesses = {text: one for text, one in counters.count(recorded).items() if not one.in_local}
-    said = []
+    accesses = {text: access for text, access in counters.count(recorded).items() if not access.in_local}
+    totals = []
     for what, floats in (("reads", reads), ("writes", writes)):
-        those = {text: one for text, one in accesses.items() if one.writes == (what == "writes")}
-        needed, fewest = sum(one.needed for one in those.values()), 4 * floats // counters.LINE
+        those = {text: access for text, access in accesses.items() if access.writes == (what == "writes")}
+        needed, fewest = sum(access.needed for access in those.values()), 4 * floats // counters.LINE
         if needed > MOST * fewest:
             text, worst = max(those.items(), key=lambda pair: pair[1].each)
             raise NotYet(
                 f"the result is right, but all {what} together need {needed} lines; {fewest} would do. Look at "
                 f"`{text}`: 32 neighbours need {_number(worst.each, 'line')} each time, {worst.requests} times."
             )
-        said.append(f"{needed} lines for all {what}")
-    return ", ".join(said)
+        totals.append(f"{needed} lines for all {what}")
+    return ", ".join(totals)
 
 
 def _number(count: float, of: str) -> str:
@@ -237,8 +237,8 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
     """
     words = []
     with figure(7.5, 3.6, title, ncols=len(recorded), sharey=True) as (drawn, axes):
-        for panel, (name, one) in zip(axes, recorded.items(), strict=True):
-            request = one.requests()[0]
+        for panel, (name, traced) in zip(axes, recorded.items(), strict=True):
+            request = traced.requests()[0]
             items, first, _ = zip(*request.asked, strict=True)
             touched = [place // counters.LINE for place in first]
             needed, _ = counters.lines(request)
@@ -246,11 +246,11 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
                 panel.axhspan(line - 0.42, line + 0.42, color=GREY, alpha=0.25, lw=0)
             panel.plot(items, touched, "s", color=BLUE, ms=3.2)
             used = 4 * len(set(first)) / (counters.LINE * needed)
-            said = f"{_number(needed, 'line')}, {100 * used:.3g} % used"
-            panel.set_title(f"{name}\n{said}", fontsize=10)
+            caption = f"{_number(needed, 'line')}, {100 * used:.3g} % used"
+            panel.set_title(f"{name}\n{caption}", fontsize=10)
             panel.set(xlim=(-1, 32), ylim=(32, -1), xticks=(0, 31), yticks=(0, 7, 15, 23, 31))
             panel.grid(visible=False)
-            words.append(f"{name}: {said}")
+            words.append(f"{name}: {caption}")
         axes[0].set_ylabel("cache line of x")
         drawn.supxlabel("work-item (blue: needs this line); grey: the line is fetched", fontsize=10)
     show(drawn, f"{title}. {'; '.join(words)}.")
@@ -259,10 +259,10 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
 def table(recorded: trace.Trace) -> tables.Table:
     """Return what the counters say of each access of a launch."""
     rows = []
-    for text, one in counters.count(recorded).items():
-        used = "" if one.in_local else f"{100 * one.used / one.moved:.3g} %"
-        need = _number(one.each, "turn" if one.in_local else "line")
-        rows.append((text, need, f"{one.fewest / one.requests:.3g}", used, f"{100 * one.idle:.3g} %"))
+    for text, access in counters.count(recorded).items():
+        used = "" if access.in_local else f"{100 * access.used / access.moved:.3g} %"
+        need = _number(access.each, "turn" if access.in_local else "line")
+        rows.append((text, need, f"{access.fewest / access.requests:.3g}", used, f"{100 * access.idle:.3g} %"))
     return tables.Table(rows, ("access", "32 neighbours need", "fewest", "used of the lines", "idle work-items"))
 
 
@@ -279,7 +279,7 @@ class Case(NamedTuple):
     expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
 
 
-def _strided(stride: int) -> Case:
+def _strided_read(stride: int) -> Case:
     return Case(
         STRIDED, lambda n: (n * n // 32,), (32,), lambda x, y, n: (x, y, np.int32(0), np.int32(stride)),
         lambda x: x.reshape(-1)[: x.size // 32 * stride : stride],
@@ -304,12 +304,12 @@ def _sum(source: str) -> Case:
 
 
 CASES = {
-    **{f"stride {stride}": _strided(stride) for stride in (1, 2, 4, 8, 16, 32)},
+    **{f"stride {stride}": _strided_read(stride) for stride in (1, 2, 4, 8, 16, 32)},
     "structures": _drift(DRIFT, lambda x: x.reshape(-1, 8).T),
     "arrays": _drift(DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
     "naive": _transpose(NAIVE, 1),
-    "tile": _transpose(tiled(32), 4),
-    "padded tile": _transpose(tiled(33), 4),
+    "tile": _transpose(tiled_source(32), 4),
+    "padded tile": _transpose(tiled_source(33), 4),
     "sum, spread": _sum(SUM_SPREAD),
     "sum, packed": _sum(SUM_PACKED),
 }
@@ -362,7 +362,7 @@ STEPS = {
 }
 
 
-def counted(name: str, counter: str) -> float:
+def read_counter(name: str, counter: str) -> float:
     """Return what a counter says of one of CASES: lines or turns against the fewest, or who idles at the addition."""
     accesses = counters.count(record(name))
     if counter == "idle":
@@ -382,13 +382,13 @@ def compare(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, ob
         before, after = step.split(" → ")
         if before not in runs or after not in runs:  # one of them computed something wrong
             continue
-        one, other = counted(before, counter), counted(after, counter)
-        said = f"idle: {one:.0%} → {other:.0%}" if counter == "idle" else f"{counter}: {one:.3g} → {other:.3g} x fewest"
+        old, new = read_counter(before, counter), read_counter(after, counter)
+        change = f"idle: {old:.0%} → {new:.0%}" if counter == "idle" else f"{counter}: {old:.3g} → {new:.3g} x fewest"
         times = runs[before].median / runs[after].median
         here, agree = "no claim", "open"
         if timing.is_clear(runs[before], runs[after]):
             here = f"{times:.2g} times as fast" if times > 1 else f"{1 / times:.2g} times slower"
             agree = "yes" if times > 1 else "no"
-        rows.append((step, predictions.get(step) or "", said, here, agree, published))
+        rows.append((step, predictions.get(step) or "", change, here, agree, published))
     headers = ("step", "you", "counted", "time here", "count and clock agree?", "published: times as fast")
     return tables.Table(rows, headers)
