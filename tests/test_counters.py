@@ -1,11 +1,10 @@
-"""helpers.judge.counters: against counts by hand, and against the index arithmetic of two kernels, done in NumPy."""
+"""helpers.judge.counters: against counts by hand. Lesson 15's notebook holds those of its own kernels."""
 
 import numpy as np
 import pytest
 
 from helpers.compute import opencl
 from helpers.judge import counters, trace
-from helpers.lessons import lesson_15
 
 
 def counted(source, name, items, group, arguments, **sizes):
@@ -49,11 +48,11 @@ BY_HAND = {
 @pytest.mark.parametrize("launch", BY_HAND)
 def test_the_counts_of_a_small_launch_are_those_by_hand(launch):
     source, access, items, expected = BY_HAND[launch]
-    one = counted(source, "k", items, items, [np.zeros(1024, np.uint8 if "uchar" in source else np.float32)] * 2)[
+    count = counted(source, "k", items, items, [np.zeros(1024, np.uint8 if "uchar" in source else np.float32)] * 2)[
         access
     ]
-    assert (one.requests, one.needed, one.fewest, one.used, one.asking) == expected
-    assert one.lanes == one.requests * 32 and one.in_local == access.startswith("part")
+    assert (count.requests, count.needed, count.fewest, count.used, count.asking) == expected
+    assert count.lanes == count.requests * 32 and count.in_local == access.startswith("part")
 
 
 def test_lines_and_pieces_have_the_size_that_is_asked_for():
@@ -62,55 +61,3 @@ def test_lines_and_pieces_have_the_size_that_is_asked_for():
     assert counted(source, "k", 64, 64, given, line=64)["x[2 * i]"].needed == 8
     assert counted(source, "k", 64, 64, given, together=64)["x[2 * i]"].requests == 1
     assert counted(source, "k", 64, 8, given)["y[i]"].lanes == 64  # pieces of 8: the group is smaller
-
-
-# ---------------------------------------------------------------------------------- index arithmetic, done in NumPy
-
-
-def lines_of(indices, width=4, together=32, line=128):
-    """Count lines: `indices` of shape (times, work-items), in the order of pieces."""
-    pieces = np.asarray(indices).reshape(-1, together) * width // line
-    return sum(len(set(piece)) for piece in pieces.tolist())
-
-
-def turns_of(words, together=32):
-    pieces = np.asarray(words).reshape(-1, together)
-    return sum(np.bincount(np.unique(piece) % 32).max() for piece in pieces)
-
-
-def in_groups(values, group):
-    """Bring what belongs to the work-items of a grid, of shape (rows, columns), into the order of groups and pieces."""
-    across, down = group
-    rows, columns = values.shape
-    return values.reshape(rows // down, down, columns // across, across).transpose(0, 2, 1, 3).reshape(-1)
-
-
-def test_the_transpositions_are_counted_as_their_indices_say():
-    n = 64
-    given = [floats(n * n), floats(n * n), np.int32(n)]
-    row, column = (in_groups(one, (32, 8)) for one in np.mgrid[:n, :n])
-    naive = counted(lesson_15.NAIVE, "transpose", (n, n), (32, 8), given)
-    assert naive["x[row * n + column]"].needed == lines_of(row * n + column)
-    assert naive["y[column * n + row]"].needed == lines_of(column * n + row)
-    ly, lx = np.mgrid[:8, :32].reshape(2, -1)
-    k = ly + np.arange(0, 32, 8)[:, None]
-    for width in (32, 33):
-        found = counted(lesson_15.tiled(width), "transpose", (n, n // 4), (32, 8), given)
-        groups = (n // 32) ** 2
-        assert found["tile[k][lx]"].needed == groups * turns_of(k * width + lx)
-        assert found["tile[lx][k]"].needed == groups * turns_of(lx * width + k)
-
-
-@pytest.mark.parametrize("order", ["spread", "packed"])
-def test_the_sums_are_counted_as_their_indices_say(order):
-    found = counters.count(lesson_15.record(f"sum, {order}"))
-    me, groups = np.arange(256), 1024 // 256
-    turns, asking, pieces = 0, 0, 0
-    for step in (1, 2, 4, 8, 16, 32, 64, 128):
-        adds = me % (2 * step) == 0 if order == "spread" else me < step
-        for piece in np.split(me, 8):
-            busy = piece[adds[piece]] + step
-            if len(busy):
-                turns, asking, pieces = turns + np.bincount(busy % 32).max(), asking + len(busy), pieces + 1
-    one = found["part[me + step]"]
-    assert (one.needed, one.asking, one.requests) == (groups * turns, groups * asking, groups * pieces)
