@@ -2,7 +2,7 @@
 
     python tests/on_backend.py
 
-The last line written is JSON: what each part saw. The parts only look; the tests judge what `seen` returns.
+The last line written is JSON: what each part saw. The parts only look; the tests judge what `record` returns.
 """
 
 import faulthandler
@@ -42,7 +42,7 @@ def run(backend):
 
 
 @pytest.fixture(params=[BACKENDS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS[1:])])
-def seen(request):
+def record(request):
     """What the parts saw on each backend."""
     if not devices.installed(request.param):
         pytest.skip(f"{request.param} is not installed here")
@@ -88,12 +88,12 @@ def after(step, do):
 
 def started():
     """The device, twice; whether interrupts have a stack; and what another backend is told."""
-    seen = {"devices": [training.start(), training.start()], "stack": faulthandler.is_enabled()}
+    found = {"devices": [training.start(), training.start()], "stack": faulthandler.is_enabled()}
     other = {"tensorflow": "jax", "jax": "tensorflow"}[os.environ["KERAS_BACKEND"]]
     os.environ["KERAS_BACKEND"], kept = other, os.environ["KERAS_BACKEND"]
-    seen["another backend"] = error_of(training.start)
+    found["another backend"] = error_of(training.start)
     os.environ["KERAS_BACKEND"] = kept
-    return seen
+    return found
 
 
 def graphs():
@@ -107,7 +107,7 @@ def graphs():
         model.fit(np.zeros((8, 784), np.uint8), np.zeros(8, int), verbose=0)
         del model
     training.seed(0)
-    return sum(type(one).__name__ == "FuncGraph" for one in gc.get_objects())
+    return sum(type(kept).__name__ == "FuncGraph" for kept in gc.get_objects())
 
 
 def loaded():
@@ -206,19 +206,12 @@ def budgeted():
 
 
 def networks():
-    """The articles' networks; and four steps without dropout, twice from the same weights, and the loss before them."""
+    """The articles' networks."""
     mlp, cnn, plain = models.mlp(), models.cnn(), models.plain_mlp(0.1)
-    images, initial, trainings = PIXELS.reshape(-1, 784), plain.get_weights(), []
-    first = plain.evaluate(images, LABELS, verbose=0)[0]
-    for _ in range(2):
-        plain.set_weights(initial)
-        trainings.append(plain.fit(images, LABELS, batch_size=32, epochs=4, shuffle=False, verbose=0).history["loss"])
     return {
         "parameters": [model.count_params() for model in (mlp, cnn, plain)],
         "shapes": [(model.input_shape, model.output_shape) for model in (mlp, cnn)],
         "dtypes": [str(model.inputs[0].dtype) for model in (mlp, cnn)],
-        "before": first,
-        "trainings": trainings,
     }
 
 
@@ -249,10 +242,14 @@ def forms():
         model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
         model.train_on_batch(PIXELS, LABELS)
         stepped.append(flat(model))
+
+    def gaps(arrays):
+        return {name: float(np.abs(array - arrays[0]).max()) for name, array in zip(built, arrays, strict=True)}
+
     return {
-        "answers": {name: float(np.abs(one - answers[0]).max()) for name, one in zip(built, answers, strict=True)},
+        "answers": gaps(answers),
         "step": float(np.abs(stepped[0] - initial).max()),
-        "steps": {name: float(np.abs(one - stepped[0]).max()) for name, one in zip(built, stepped, strict=True)},
+        "steps": gaps(stepped),
         "classes": sorted({type(layer).__name__ for layer in built["bfloat16, both"].layers}),
         "policy": keras.config.dtype_policy().name,
     }

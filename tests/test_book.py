@@ -84,6 +84,7 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
         without, page = (lesson_files.read(tmp_path / name / "notebooks" / path.name) for name in ("without", "with"))
         assert BINDER.format(path.name) in page.cells[0].source
         assert "https://mybinder" not in without.cells[0].source
+        assert f"lab {lesson_files.number(path)}`" in page.cells[0].source
         assert lesson_files.facts(stored).get("device", "") in page.cells[0].source
         for before, after in zip(stored.cells, page.cells, strict=True):
             figures = [output for output in before.get("outputs", []) if "image/png" in output.get("data", {})]
@@ -140,14 +141,11 @@ def site(tmp_path_factory):
     return folder
 
 
-def every_page(site):
-    return sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)  # the theme's own templates
-
-
 @pytest.mark.slow
 @needs_sphinx
 def test_no_link_is_dead_nothing_comes_from_elsewhere_and_hints_and_solutions_are_folded(site):
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in every_page(site)}
+    own = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)  # not the theme's own templates
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in own}
     dead = []
     for path, page in pages.items():
         for target in [*page.links, *page.loaded]:

@@ -88,7 +88,8 @@ def test_every_lesson_runs_with_its_solutions_filled_in_and_each_check_says_righ
         assert (record.noise, record.dialogs) == ([], [])
         assert record.executed == record.cells > 0
         verdicts = {exercise.number: lesson.outputs(exercise.check) for exercise in exercises}
-        assert {number: said for number, said in verdicts.items() if not re.search(r"^right\b", said, re.M)} == {}
+        wrong = {number: text for number, text in verdicts.items() if not re.search(r"^right\b", text, re.M)}
+        assert wrong == {}
         for exercise in exercises:
             folded = lesson.cell(exercise.shown).locator("details")
             assert not folded.locator("pre").first.is_visible()

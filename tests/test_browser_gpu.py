@@ -74,14 +74,14 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
     adapter = webgpu.pick_adapter()
     device = webgpu.request_device(adapter)
     web.read_here(network, device)
-    said = capsys.readouterr().out
-    assert "the workshop's" in said and "NumPy's" in said and "the same digit as NumPy: 20 of 20 images" in said
+    output = capsys.readouterr().out
+    assert "the workshop's" in output and "NumPy's" in output and "the same digit as NumPy: 20 of 20 images" in output
     web.own_kernels["dense"] = web.kernel("dense") + "// mine"
     web.read_here(network, device)
     web.compare_speed(network, adapter, device, repeats=3)
-    said = capsys.readouterr().out
-    assert "dense:   yours" in said and "20 of 20 images" in said
-    assert "m, n, k = 20, 12, 784" in said and webgpu.name(adapter) in said
+    output = capsys.readouterr().out
+    assert "dense:   yours" in output and "20 of 20 images" in output
+    assert "m, n, k = 20, 12, 784" in output and webgpu.name(adapter) in output
 
     a, b = np.random.default_rng(0).random((2, 36, 36), dtype=np.float32)
     shape = np.array([36, 0, 0, 0], np.uint32)

@@ -16,11 +16,6 @@ from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
 
 
-@pytest.fixture(autouse=True)
-def not_grading(monkeypatch):
-    monkeypatch.delenv(checks.GRADE, raising=False)
-
-
 def double_of(rng):
     return [(1,), (int(rng.integers(2, 99)),)]
 
@@ -39,7 +34,7 @@ def kernel(source, name, inputs, reference, **how):
     yield kernel_checks.judge_kernel(kernel_checks.build(source, name), inputs, reference, **how)
 
 
-def said(capsys):
+def output(capsys):
     out, err = capsys.readouterr()
     assert err == ""
     return "\n".join(line for line in out.strip().splitlines() if not line.startswith("n = "))  # what a judge is at
@@ -66,7 +61,7 @@ def todo(x):
 )
 def test_none_is_right_where_the_reference_returns_it(capsys, learner, expected):
     function(learner, lambda x: None if x < 2 else x, lambda rng: [(1,), (2,), (3,)])
-    assert said(capsys).startswith(expected)
+    assert output(capsys).startswith(expected)
 
 
 def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeypatch):
@@ -75,9 +70,9 @@ def test_grading_raises_for_wrong_and_untouched_and_stays_silent(capsys, monkeyp
         function(lambda x: x, double, double_of)
     with pytest.raises(CheckFailed, match="not done yet"):
         function(lambda x: ..., double, double_of)
-    assert said(capsys) == ""
+    assert output(capsys) == ""
     function(double, double, double_of)
-    assert said(capsys).startswith("right")
+    assert output(capsys).startswith("right")
 
 
 # ------------------------------------------------------------------------------------------------ functions
@@ -119,7 +114,7 @@ def remembers(x):
 def test_wrong_functions_are_refused(capsys, learner, reference, cases, complaint):
     calls.clear()
     function(learner, reference, lambda rng: cases)
-    verdict = said(capsys)
+    verdict = output(capsys)
     assert verdict.startswith("not yet: ")
     assert complaint in verdict
 
@@ -128,7 +123,7 @@ def test_a_list_is_as_good_as_an_array_and_rounding_is_forgiven(capsys):
     function(lambda x: [x, x], lambda x: np.array([x, x]), lambda rng: [(3,)])
     function(lambda x: 0.1 + 0.2, lambda x: 0.3, lambda rng: [(3,)])
     function(lambda x: np.bool_(True), lambda x: True, lambda rng: [(3,)])
-    assert said(capsys).count("right") == 3
+    assert output(capsys).count("right") == 3
 
 
 # ------------------------------------------------------------------------------------------------ odd answers
@@ -138,7 +133,7 @@ ODD = [
     [], [1, 2], [None], [10**400], [[1], [1, 2]], (1,), ((1, 2), 3), {}, {"a": np.array([1, 2])}, {1, 2}, range(3), int,
     print, np.array(5), np.array([]), np.array([75.0, 25.0]), np.zeros((2, 3)), np.zeros((0, 2)), np.array([1j]),
     np.array(["a", "b"]), np.array([None, "a"], object), np.array([{}, []], object), [np.array([1, 2])],
-    ["a", np.array([1, 2])], np.datetime64("2020-01-01"), memoryview(b"ab"), (one for one in "ab"), object(),
+    ["a", np.array([1, 2])], np.datetime64("2020-01-01"), memoryview(b"ab"), (letter for letter in "ab"), object(),
 ]  # fmt: skip
 STARTS_PROCESSES = {"lesson_06.check_wrap"}  # one with each of Keras' backends
 NEEDS_ADAPTER = {"lesson_14", "lesson_14_web"}  # of WebGPU, looked for before the answer is
@@ -182,13 +177,13 @@ def test_no_answer_makes_a_check_raise(monkeypatch, check):
 
 def test_a_prediction_stands_beside_what_was_measured(capsys):
     checks.compare_prediction(None, 2, "work-items")
-    assert said(capsys) == "no prediction made; measured: 2 work-items"
+    assert output(capsys) == "no prediction made; measured: 2 work-items"
     checks.compare_prediction(3, 2.5, "s")
-    assert said(capsys).splitlines() == ["you predicted: 3 s", "measured:      2.5 s"]
+    assert output(capsys).splitlines() == ["you predicted: 3 s", "measured:      2.5 s"]
     checks.compare_prediction(250, 2.5, "points", most=100)
-    assert "never larger" in said(capsys).splitlines()[-1]
+    assert "never larger" in output(capsys).splitlines()[-1]
     checks.compare_prediction("numpy", "jax")
-    assert len(said(capsys).splitlines()) == 2
+    assert len(output(capsys).splitlines()) == 2
 
 
 # ------------------------------------------------------------------------------------------------ kernels
@@ -214,7 +209,7 @@ __kernel void smooth(__global const float *x, __global float *out, const int n) 
 
 def judge(capsys, source):
     kernel(source, "scale", ("float[]",), lambda x: 2 * x)
-    return said(capsys)
+    return output(capsys)
 
 
 @pytest.mark.parametrize("source", ["", "   ", None, ..., SCALE.replace("if (i < n) out[i] = 2 * x[i];", "")])
@@ -254,6 +249,7 @@ def test_wrong_kernels_are_refused(capsys, body, complaint):
     ("change", "complaint"),
     [
         (("void scale", "void scala"), "'scale'"),
+        (("__kernel", ""), "'scale'"),
         (("const int n", "const int m, const int n"), "came one of 4"),
         (("float *x", "int *x"), "`__global const int *x`"),
     ],
@@ -285,9 +281,9 @@ def test_a_right_kernel_that_hides_from_the_recorder_is_right_with_a_word_about_
 
 def test_a_wrong_value_comes_with_the_inputs_that_belong_to_it(capsys):
     verdict = judge(capsys, SCALE.replace("2 * x[i]", "2 + x[i]"))
-    x, expected, came = map(float, re.search(r"x\[0\] = (\S+)\): expected (\S+), came (\S+)\.", verdict).groups())
+    x, expected, actual = map(float, re.search(r"x\[0\] = (\S+)\): expected (\S+), came (\S+)\.", verdict).groups())
     assert 2 * x == pytest.approx(expected, rel=1e-4)
-    assert 2 + x == pytest.approx(came, rel=1e-4, abs=1e-5)
+    assert 2 + x == pytest.approx(actual, rel=1e-4, abs=1e-5)
 
 
 def smoothed(x):

@@ -172,7 +172,7 @@ def test_nbgrader_gives_points_for_right_answers_alone_and_restores_a_check_that
     answers = {
         "right": solutions,
         "untouched": {},
-        "cheating": {f"check-{one.number}": "print(1)" for one in exercises},
+        "cheating": {f"check-{exercise.number}": "print(1)" for exercise in exercises},
     }
     for student, changes in answers.items():
         copy = nbformat.from_dict(json.loads(json.dumps(released)))

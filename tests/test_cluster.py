@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
 import pytest
+from waiting import alive, in_the_end
 
 from helpers import ROOT
 from helpers.commands import train
@@ -41,10 +41,6 @@ def clean(monkeypatch):
     for child in left:
         child.kill()
     assert not left
-
-
-def alive(process):
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def find(monkeypatch, variables):
@@ -176,11 +172,13 @@ def test_who_waits_for_a_process_that_never_comes_ends():
 def test_a_lost_process_ends_all_and_nothing_is_left_but_a_whole_checkpoint(tmp_path, rank, number):
     file = tmp_path / "kept" / "checkpoint.npz"
     started = pair("--epochs", "1000000", *batch(), "--checkpoint", str(file.parent))
-    end = time.monotonic() + LONG
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    connections = [one for process in started for one in psutil.Process(process.pid).net_connections("tcp")]
-    listening = {one.laddr.ip.removeprefix("::ffff:") for one in connections if one.status == "LISTEN"}
+    in_the_end(file.exists, LONG)
+    connections = [
+        connection for process in started for connection in psutil.Process(process.pid).net_connections("tcp")
+    ]
+    listening = {
+        connection.laddr.ip.removeprefix("::ffff:") for connection in connections if connection.status == "LISTEN"
+    }
     assert listening == {"127.0.0.1"}  # the coordinator and Gloo
     started[rank].send_signal(number)
     (status, _, errors), *_ = ends([started[1 - rank]])

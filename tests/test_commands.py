@@ -70,8 +70,8 @@ def test_arguments_go_to_pytest_and_its_status_comes_back(tmp_path):
 def test_what_few_commands_need_is_told_where_it_is_missing(command, module, monkeypatch, capsys):
     monkeypatch.setattr(uv, "has_module", lambda name: name != module)
     assert frame.main([command]) == 2
-    told = capsys.readouterr().err
-    assert f"not installed: {module}.\n" in told and "pip install -r requirements/test.txt" in told
+    message = capsys.readouterr().err
+    assert f"not installed: {module}.\n" in message and "pip install -r requirements/test.txt" in message
 
 
 def test_a_lessons_number_chooses_its_tests(monkeypatch):
@@ -92,9 +92,9 @@ def test_a_lessons_number_chooses_its_tests(monkeypatch):
 )
 def test_a_mistake_in_the_arguments_says_what_why_and_next(arguments, what, capsys):
     assert frame.main(arguments) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"{what}\nWhy:  It is typed as: {host.command(host.Host.here(), arguments[0])} [-h] [")
-    assert f"{arguments[0]} --help" in said.splitlines()[-1]
+    message = capsys.readouterr().err
+    assert message.startswith(f"{what}\nWhy:  It is typed as: {host.command(host.Host.here(), arguments[0])} [-h] [")
+    assert f"{arguments[0]} --help" in message.splitlines()[-1]
 
 
 def test_arguments_may_stand_before_and_behind_options(monkeypatch):
@@ -162,8 +162,8 @@ def test_a_place_that_takes_nothing_is_one_message(number, fact, monkeypatch, ca
 
     monkeypatch.setattr(commands.load("devices"), "run", refuse)
     assert frame.main(["devices"]) == 2
-    said = capsys.readouterr().err
-    assert "(some-file)" in said and "Next: " in said and fact in said
+    message = capsys.readouterr().err
+    assert "(some-file)" in message and "Next: " in message and fact in message
 
 
 def test_another_error_of_the_system_keeps_its_traceback(monkeypatch):
@@ -185,45 +185,30 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
     assert findings.advise("reinstall", host.Host.here()) in done.stderr
 
 
-# --- Large pages
+# --- Variables of libraries
 
 
-def tunables(monkeypatch, platform, value=None):
-    """GLIBC_TUNABLES after the workshop asked for large pages on a system, beside a value of the user's own."""
-    monkeypatch.setenv("GLIBC_TUNABLES", value or "")
-    if value is None:
-        monkeypatch.delenv("GLIBC_TUNABLES")
-    monkeypatch.setattr(sys, "platform", platform)
-    workarounds.ask_for_large_pages()
-    return os.environ.get("GLIBC_TUNABLES")
-
-
-def test_large_pages_are_asked_for_on_linux_alone(monkeypatch):
-    assert tunables(monkeypatch, "linux") == "glibc.malloc.hugetlb=1"
-    for other in ("darwin", "win32"):
-        assert tunables(monkeypatch, other) is None
-
-
-def test_the_user_s_own_tunables_are_left_alone(monkeypatch):
-    assert tunables(monkeypatch, "linux", "glibc.malloc.check=3") == "glibc.malloc.check=3"
-
-
-# --- PoCL's threads
-
-
-def affinity(monkeypatch, cores, value=None):
-    """POCL_AFFINITY after the workshop asked for it on a machine of four cores, of which the process may use some."""
-    monkeypatch.setenv("POCL_AFFINITY", value or "")
-    if value is None:
-        monkeypatch.delenv("POCL_AFFINITY")
-    monkeypatch.setattr(sys, "platform", "linux")
+@pytest.mark.parametrize(
+    ("ask", "variable", "system", "cores", "before", "after"),
+    [
+        (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "linux", 4, None, "glibc.malloc.hugetlb=1"),
+        (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "darwin", 4, None, None),
+        (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "win32", 4, None, None),
+        (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "linux", 4, "glibc.malloc.check=3", "glibc.malloc.check=3"),
+        (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 4, None, "1"),
+        (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 2, None, None),
+        (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 4, "0", "0"),
+    ],
+)
+def test_a_variable_is_set_where_it_helps_and_a_users_own_is_left_alone(
+    ask, variable, system, cores, before, after, monkeypatch
+):
+    """On a machine of four cores, of which this process may use some."""
+    monkeypatch.setenv(variable, before or "")
+    if before is None:
+        monkeypatch.delenv(variable)
+    monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
-    workarounds.keep_pocl_on_its_cores()
-    return os.environ.get("POCL_AFFINITY")
-
-
-def test_pocl_keeps_its_cores_only_where_the_process_has_them_all(monkeypatch):
-    assert affinity(monkeypatch, {0, 1, 2, 3}) == "1"
-    assert affinity(monkeypatch, {0, 1}) is None
-    assert affinity(monkeypatch, {0, 1, 2, 3}, "0") == "0"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    ask()
+    assert os.environ.get(variable) == after

@@ -49,11 +49,11 @@ BY_HAND = {
 @pytest.mark.parametrize("launch", BY_HAND)
 def test_the_counts_of_a_small_launch_are_those_by_hand(launch):
     source, access, items, expected = BY_HAND[launch]
-    one = counted(source, "k", items, items, [np.zeros(1024, np.uint8 if "uchar" in source else np.float32)] * 2)[
+    count = counted(source, "k", items, items, [np.zeros(1024, np.uint8 if "uchar" in source else np.float32)] * 2)[
         access
     ]
-    assert (one.requests, one.needed, one.fewest, one.used, one.asking) == expected
-    assert one.lanes == one.requests * 32 and one.in_local == access.startswith("part")
+    assert (count.requests, count.needed, count.fewest, count.used, count.asking) == expected
+    assert count.lanes == count.requests * 32 and count.in_local == access.startswith("part")
 
 
 def test_lines_and_pieces_have_the_size_that_is_asked_for():
@@ -88,7 +88,7 @@ def in_groups(values, group):
 def test_the_transpositions_are_counted_as_their_indices_say():
     n = 64
     given = [floats(n * n), floats(n * n), np.int32(n)]
-    row, column = (in_groups(one, (32, 8)) for one in np.mgrid[:n, :n])
+    row, column = (in_groups(numbers, (32, 8)) for numbers in np.mgrid[:n, :n])
     naive = counted(lesson_15.NAIVE, "transpose", (n, n), (32, 8), given)
     assert naive["x[row * n + column]"].needed == lines_of(row * n + column)
     assert naive["y[column * n + row]"].needed == lines_of(column * n + row)
@@ -112,5 +112,5 @@ def test_the_sums_are_counted_as_their_indices_say(order):
             busy = piece[adds[piece]] + step
             if len(busy):
                 turns, asking, pieces = turns + np.bincount(busy % 32).max(), asking + len(busy), pieces + 1
-    one = found["part[me + step]"]
-    assert (one.needed, one.asking, one.requests) == (groups * turns, groups * asking, groups * pieces)
+    count = found["part[me + step]"]
+    assert (count.needed, count.asking, count.requests) == (groups * turns, groups * asking, groups * pieces)

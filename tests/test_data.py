@@ -7,12 +7,10 @@ every test runs without MNIST; the tests at the end repeat the main paths on the
 import csv
 import gzip
 import hashlib
-import http.server
 import json
 import os
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -21,7 +19,11 @@ import time
 
 import numpy as np
 import pytest
+import sample_lesson
+from pytest_httpserver import HTTPServer
+from werkzeug import Response
 
+from helpers.commands import execute
 from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.measure import published
@@ -50,12 +52,6 @@ def packed(tmp_path, **changes):
     return npz(tmp_path / "packed.npz", **{**ARRAYS, **changes}).read_bytes()
 
 
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def idx_files(arrays):
     def idx(array):
         return b"\x00\x00\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
@@ -70,76 +66,46 @@ def place(tmp_path, monkeypatch):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(data, "CACHE", tmp_path / "data" / "cache")
-    monkeypatch.setattr(data, "MIRRORS", (f"http://127.0.0.1:{closed_port()}/mnist.npz",))
+    monkeypatch.setattr(data, "MIRRORS", ("http://127.0.0.1:9/mnist.npz",))  # nobody answers
     expected = {name: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()) for name, array in ARRAYS.items()}
     monkeypatch.setattr(data, "EXPECTED", expected)
     return tmp_path
 
 
-class Mirror:
-    """A server on this machine; `answers` maps a path to bytes, or to a function that answers as badly as it likes."""
+class Mirror(HTTPServer):
+    """A server on this machine; `answers` maps a path to bytes, a status, or what answers as badly as it likes."""
 
     def __init__(self):
+        super().__init__("127.0.0.1", threaded=True)
         self.answers, self.asked, self.ending, self.half_sent = {}, [], threading.Event(), threading.Event()
-        mirror = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                mirror.asked.append(self.path)
-                answer = mirror.answers.get(self.path, 404)
-                try:
-                    if isinstance(answer, int):
-                        self.send_error(answer)
-                    elif callable(answer):
-                        answer(self)
-                    else:
-                        send_head(self, len(answer))
-                        self.wfile.write(answer)
-                except OSError:
-                    pass  # the client gave up, as it should
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = False  # so that closing the server waits for them
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
-        self.thread.start()
-
-    def close(self):
-        self.ending.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    def dispatch(self, request):
+        self.asked.append(request.path)
+        answer = self.answers.get(request.path, 404)
+        if callable(answer):
+            return answer()
+        return Response(status=answer) if isinstance(answer, int) else Response(answer)
 
     def slowly(self, payload, first, piece, pause):
         """Answer with the first bytes at once, then pieces with a pause before each, until the test ends."""
 
-        def answer(handler):
-            send_head(handler, len(payload))
-            handler.wfile.write(payload[:first])
+        def pieces():
+            yield payload[:first]
             self.half_sent.set()
             for start in range(first, len(payload), piece):
                 if self.ending.wait(pause):
                     return
-                handler.wfile.write(payload[start : start + piece])
+                yield payload[start : start + piece]
 
-        return answer
-
-
-def send_head(handler, length):
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(length))
-    handler.end_headers()
+        return lambda: Response(pieces(), headers={"Content-Length": str(len(payload))})
 
 
 @pytest.fixture
 def mirror(place, monkeypatch):
-    server = Mirror()
-    monkeypatch.setattr(data, "MIRRORS", (f"{server.address}/mnist.npz", f"{server.address}/mnist/"))
-    yield server
-    server.close()
+    with Mirror() as server:
+        monkeypatch.setattr(data, "MIRRORS", (server.url_for("/mnist.npz"), server.url_for("/mnist/")))
+        yield server
+        server.ending.set()
 
 
 def is_mnist(dataset):
@@ -310,9 +276,12 @@ print(data.load_mnist().source)
 """
 
 
+def settings():
+    return json.dumps({"cache": str(data.CACHE), "mirrors": data.MIRRORS, "expected": data.EXPECTED})
+
+
 def child():
-    settings = json.dumps({"cache": str(data.CACHE), "mirrors": data.MIRRORS, "expected": data.EXPECTED})
-    command = [sys.executable, "-c", CHILD, settings]
+    command = [sys.executable, "-c", CHILD, settings()]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -340,18 +309,10 @@ def test_ctrl_c_in_the_middle_of_a_download_leaves_nothing(mirror, place):
 
 def test_a_download_inside_a_notebook_writes_nothing_to_standard_error(mirror, place):
     """In a kernel libraries warn of what they would not elsewhere, and standard error looks like a failure there."""
-    import nbclient
-    import nbformat
-
     mirror.answers["/mnist.npz"] = packed(place)
-    settings = json.dumps({"cache": str(data.CACHE), "mirrors": data.MIRRORS, "expected": data.EXPECTED})
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(f"import sys; sys.argv = ['', {settings!r}]\n{CHILD}")]
-    )
-    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
-    outputs = notebook.cells[0].outputs
-    assert {output.name for output in outputs} == {"stdout"}, outputs
-    assert "MNIST: 120 images" in "".join(output.text for output in outputs)
+    notebook = sample_lesson.of(f"import sys; sys.argv = ['', {settings()!r}]\n{CHILD}")
+    assert execute.execute(notebook, place).failure is None and execute.loud(notebook) == []
+    assert "MNIST: 120 images" in execute.text(notebook.cells[0])
 
 
 # --- Stand-in --------------------------------------------------------------------------------------------------------

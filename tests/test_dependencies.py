@@ -11,6 +11,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import workshop
 from helpers import ROOT
 from helpers.commands import lock
 
@@ -22,15 +23,13 @@ MAC = {"sys_platform": "darwin", "platform_machine": "arm64", "platform_system":
 INTEL = {**MAC, "platform_machine": "x86_64"}
 WINDOWS = {"sys_platform": "win32", "platform_machine": "AMD64", "platform_system": "Windows", "os_name": "nt"}
 ARM = {**LINUX, "platform_machine": "aarch64"}
+MACHINES = {"cpu": (LINUX, ARM, MAC, WINDOWS), "cuda": (LINUX,), "metal": (MAC,), "intel-mac": (INTEL,)}
 # family, machine, Python: what the set-up and the conda files install
-PLACES = [("cpu", machine, python) for machine in (LINUX, ARM, MAC, WINDOWS) for python in ("3.11", "3.12", "3.13")] + [
-    ("cuda", LINUX, "3.11"),
-    ("cuda", LINUX, "3.12"),
-    ("cuda", LINUX, "3.13"),
-    ("metal", MAC, "3.11"),
-    ("metal", MAC, "3.12"),
-    ("intel-mac", INTEL, "3.11"),
-    ("intel-mac", INTEL, "3.12"),
+PLACES = [
+    (name, place, python)
+    for name, family in workshop.FAMILIES.items()
+    for place in MACHINES[name]
+    for python in family.pythons
 ]
 
 
@@ -137,11 +136,11 @@ PROJECT_RANGE = [f"3.{minor}" for minor in range(11, 14)]
 
 @pytest.mark.skipif(os.name != "posix", reason="Binder runs on Linux")
 def test_binders_start_sets_the_profile_and_runs_what_it_is_given():
-    told = subprocess.run(
+    done = subprocess.run(
         [ROOT / "binder/start", "sh", "-c", 'echo "$ANYGPU_PROFILE,$1"', "sh", "two words"],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    assert told.stdout == "preview,two words\n"
+    assert done.stdout == "preview,two words\n"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.name)

@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from waiting import alive, in_the_end
 
 from helpers.compute import devices, frameworks, host, products
 from helpers.compute.device import looks_integrated, preference
@@ -53,14 +53,6 @@ def framework(tmp_path, monkeypatch):
 @pytest.fixture
 def gpu_machine(monkeypatch):
     monkeypatch.syspath_prepend(FAKES / "fake_gpu_frameworks")
-
-
-def end_of(pid):
-    """Wait until a process has ended; one that waits for init to collect it has ended."""
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"process {pid} is left"
-        time.sleep(0.05)
 
 
 # ---- the real frameworks
@@ -294,14 +286,11 @@ def test_nothing_is_left_when_whoever_asked_is_interrupted(framework, tmp_path):
     framework("torch", HANG.format(pid=str(pid)))
     code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.compute.devices import find; find(['torch'])"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as asker:
-        while not pid.exists() or " " not in pid.read_text():
-            assert asker.poll() is None
-            time.sleep(0.05)
+        assert in_the_end(lambda: pid.exists() and " " in pid.read_text())
         asked = psutil.Process(asker.pid).children()
         asker.send_signal(signal.SIGINT)
         assert asker.wait(60) != 0
-    for number in [*(process.pid for process in asked), int(pid.read_text())]:
-        end_of(number)
+    assert in_the_end(lambda: not any(map(alive, [*asked, int(pid.read_text())])))
 
 
 # ---- choosing

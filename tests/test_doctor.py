@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from packaging.specifiers import SpecifierSet
+from waiting import alive, in_the_end
 
 from helpers import doctor
 from helpers.compute import host, processes
@@ -40,8 +40,9 @@ def clean(monkeypatch, tmp_path):
 
 def look(check, this=HERE):
     """Return the findings of one check, and the words for what is fine."""
-    seen = list(check(this))
-    return [item for item in seen if isinstance(item, doctor.Finding)], [item for item in seen if isinstance(item, str)]
+    results = list(check(this))
+    findings = [item for item in results if isinstance(item, doctor.Finding)]
+    return findings, [item for item in results if isinstance(item, str)]
 
 
 def only_finding(check, this=HERE):
@@ -176,16 +177,10 @@ doctor.FULL, doctor.WHOLE_SECONDS = (hangs,), 600
 doctor.examine()
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    while not pid.exists() or not pid.read_text():
-        assert process.poll() is None
-        time.sleep(0.02)
+    assert in_the_end(lambda: pid.exists() and pid.read_text())
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
-    deadline = time.monotonic() + 60
-    child = int(pid.read_text())
-    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "a process of the doctor outlived it"
-        time.sleep(0.02)
+    assert in_the_end(lambda: not alive(int(pid.read_text()))), "a process of the doctor outlived it"
 
 
 def test_only_what_stops_the_workshop_makes_the_status_1():

@@ -123,7 +123,7 @@ def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(mac
 # ------------------------------------------------------------ a busy machine
 
 # The whole doctor as a learner runs it, in a process of its own, with every tool and every framework hanging.
-WHOLE = """
+WHOLE_DOCTOR = """
 from helpers import doctor
 from helpers.doctor import facts
 facts.ELSEWHERE, facts.FRAMEWORK_SECONDS = (), 8  # which is 30
@@ -144,7 +144,7 @@ def test_the_whole_doctor_ends_in_time_with_one_note_while_everything_hangs(mach
     environment = {**os.environ, "PYTHONPATH": path, "ANYGPU_MNIST": str(tmp_path / "missing.npz")}
     began = time.monotonic()
     settings = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 60, "check": True}
-    done = subprocess.run([sys.executable, "-c", WHOLE], **settings)
+    done = subprocess.run([sys.executable, "-c", WHOLE_DOCTOR], **settings)
     assert time.monotonic() - began < 25, done.stdout
     ids = done.stdout.splitlines()[0].split()
     assert "devices-late" in ids and len(set(ids)) == len(ids), done.stdout

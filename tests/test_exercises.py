@@ -181,8 +181,8 @@ def test_each_exercise_has_three_known_mistakes(lesson):
     numbers = [exercise.number for exercise in lesson_files.exercises(lesson_files.read(lesson))]
     wrong, right = prepared(lesson)
     assert sorted(wrong) == numbers and right.keys() <= wrong.keys()
-    few = [f"exercise {number} has {len(wrong[number])}" for number in numbers if len(wrong[number]) < 3]
-    assert few == [], "each exercise needs three known mistakes"
+    too_few = [f"exercise {number} has {len(wrong[number])}" for number in numbers if len(wrong[number]) < 3]
+    assert too_few == [], "each exercise needs three known mistakes"
 
 
 def test_every_file_of_answers_belongs_to_a_lesson():
@@ -209,8 +209,8 @@ def test_the_check_gives_the_verdict(lesson, number, name, request):
 
 
 def test_two_mistakes_that_show_the_same_have_no_name(monkeypatch):
-    one, other = {"as_if": "one", "shows": "abc"}, {"as_if": "another", "shows": "abc"}
-    for entries, name in (({"a": one}, "one"), ({"a": one, "b": other}, ""), ({"a": "code"}, "")):
+    mistake, other = {"as_if": "one", "shows": "abc"}, {"as_if": "another", "shows": "abc"}
+    for entries, name in (({"a": mistake}, "one"), ({"a": mistake, "b": other}, ""), ({"a": "code"}, "")):
         monkeypatch.setattr(mistakes, "read", lambda notebook, entries=entries: {3: entries})
         assert mistakes.as_if("01.3", "abc") == name
         assert mistakes.as_if("01.3", "") == mistakes.as_if("01.4", "abc") == ""

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import browser
 import psutil
 import pytest
 from jupyter_client import BlockingKernelClient
+from waiting import in_the_end
 
 from helpers import ROOT
 from helpers.commands import lab
@@ -27,13 +27,6 @@ LONG = 300  # seconds: against hanging alone
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows cannot send Ctrl-C to one process alone")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="screens are told by variables on Linux alone")
-
-
-@pytest.fixture
-def taken():
-    """A port that somebody listens on."""
-    with socket.create_server((lab.ADDRESS, 0)) as server:
-        yield server.getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -45,13 +38,12 @@ def taken():
         (["--port", "{port}"], "Leave out --port"),
     ],
 )
-def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, words, tmp_path, taken):
+def test_what_cannot_be_opened_is_refused_before_anything_starts(arguments, words, tmp_path):
     (tmp_path / "mine.ipynb").write_text("{}", encoding="utf-8")
-    arguments = [argument.format(tmp=tmp_path, port=taken) for argument in arguments]
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers", "lab", "--no-browser", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=False,
-    )  # fmt: skip
+    with socket.create_server((lab.ADDRESS, 0)) as taken:
+        arguments = [argument.format(tmp=tmp_path, port=taken.getsockname()[1]) for argument in arguments]
+        command = [sys.executable, "-m", "helpers", "lab", "--no-browser", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=False)
     assert done.returncode == 2 and words.lower() in done.stderr.lower() and "Traceback" not in done.stderr
 
 
@@ -164,14 +156,13 @@ def test_another_account_gets_no_kernel_while_a_browser_shows_the_lessons(second
         found = urlsplit(address)
         page = ROOT / "build" / f"open-lab-{found.port}.html"
         assert address in page.read_text(encoding="utf-8") and page.stat().st_mode & 0o777 == 0o600
-        while not (viewers := browser.processes_that_name(page.as_uri())):
-            time.sleep(0.05)
+        assert in_the_end(lambda: browser.processes_that_name(page.as_uri()))
         done = second_account(ATTACK, f"http://{found.netloc}", page.parent, open_folder)
-        for viewer in viewers:
+        for viewer in browser.processes_that_name(page.as_uri()):
             viewer.kill()
         assert done.stderr == ""
-        seen = json.loads(done.stdout)
-        assert page.as_uri() in seen["page"] and set(seen["answers"]) == {403}
+        found_by_another = json.loads(done.stdout)
+        assert page.as_uri() in found_by_another["page"] and set(found_by_another["answers"]) == {403}
 
 
 @linux
@@ -194,8 +185,8 @@ def test_the_address_alone_is_printed_where_no_page_can_be_this_accounts_own(tmp
     for folder in ("file", "build"):
         with lab.redirect(tmp_path / folder / "page.html", "http://here") as page:
             lab.announce("http://here", page)
-        said = capsys.readouterr().out
-        assert page is None and "opens in your browser" not in said and "  http://here\n" in said
+        printed = capsys.readouterr().out
+        assert page is None and "opens in your browser" not in printed and "  http://here\n" in printed
     assert list((tmp_path / "build").iterdir()) == []
 
 
@@ -206,8 +197,7 @@ def test_a_window_that_is_closed_while_the_server_starts_leaves_nothing_behind(t
         [sys.executable, "-m", "helpers", "lab", "--no-browser"], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    while not list(tmp_path.glob("workshop-lab-*")) and process.poll() is None:
-        time.sleep(0.01)
+    in_the_end(lambda: list(tmp_path.glob("workshop-lab-*")) or process.poll() is not None)
     process.send_signal(number)
     printed, _ = process.communicate(timeout=LONG)
     assert process.returncode in (0, 130) and "Traceback" not in printed, printed

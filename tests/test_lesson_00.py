@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from on_backend import BACKENDS, seen  # noqa: F401  (`seen` is a fixture)
+from on_backend import BACKENDS, record  # noqa: F401  (`record` is a fixture)
 
 from helpers.compute import devices
 from helpers.doctor.monitor import Monitor, NoMonitor
@@ -25,9 +25,9 @@ print("seconds of processor time:", time.process_time() - before, "on", device.k
 """
 
 
-def test_the_load_of_a_backend_is_real_work(seen):  # noqa: F811
+def test_the_load_of_a_backend_is_real_work(record):  # noqa: F811
     """On a CPU the work is processor time of this process; on a GPU it is waited for."""
-    load = seen["loaded"]
+    load = record["loaded"]
     assert load["returned"] == [None] * 5 and (load["kind"] != "cpu" or load["seconds"] > 0.001)
 
 

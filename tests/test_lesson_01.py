@@ -19,11 +19,11 @@ def runs_of(spread=0.02, **speeds):
     return {labels[key]: run(each[key] / (speed * 1e9), spread) for key, speed in speeds.items()}
 
 
-@pytest.mark.parametrize(("kernel", "said"), [(48, '"memory"'), (20, '"not memory": calls')])
-def test_what_limits_is_said_by_the_rule_of_the_exercise(capsys, kernel, said):
+@pytest.mark.parametrize(("kernel", "answer"), [(48, '"memory"'), (20, '"not memory": calls')])
+def test_what_limits_is_said_by_the_rule_of_the_exercise(capsys, kernel, answer):
     lesson_01.say_what_limits(runs_of(kernel=kernel, copy=50))
     printed = " ".join(capsys.readouterr().out.split())
-    assert printed.startswith(f"kernel: {2 * kernel} % of the yardstick, so limit(add_speed, copy_speed) is {said}")
+    assert printed.startswith(f"kernel: {2 * kernel} % of the yardstick, so limit(add_speed, copy_speed) is {answer}")
 
 
 def test_nothing_is_said_to_limit_where_the_runs_do_not_agree(capsys):
@@ -60,9 +60,9 @@ def test_the_verdict_asks_for_the_own_device(capsys):
     def limit(speed, yardstick):
         return "memory" if speed >= 0.75 * yardstick else "not memory"
 
-    for speeds, said in (((48, 50), "right"), ((48, 75), "not yet: copy_speed is 75"), ((..., 50), "not done yet")):
+    for speeds, verdict in (((48, 50), "right"), ((48, 75), "not yet: copy_speed is 75"), ((..., 50), "not done yet")):
         lesson_01.check_limit(bandwidth, limit, speeds, measured, 10**6)
-        assert capsys.readouterr().out.startswith(said)
+        assert capsys.readouterr().out.startswith(verdict)
 
 
 def test_a_condition_that_assigns_is_no_empty_exercise():
@@ -74,10 +74,10 @@ def test_a_condition_that_assigns_is_no_empty_exercise():
         lesson_01.judge_guard(head + "// c[i]\n}")
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(2, "old"), (0.5, "new"), (1.05, "no claim")])
-def test_a_win_is_claimed_only_if_it_is_clear(seconds, said):
+@pytest.mark.parametrize(("seconds", "winner"), [(2, "old"), (0.5, "new"), (1.05, "no claim")])
+def test_a_win_is_claimed_only_if_it_is_clear(seconds, winner):
     old, new = (Measurement(label, "here", run(time).seconds) for label, time in (("old", 1), ("new", seconds)))
-    assert lesson_01.who_won(old, new) == said
+    assert lesson_01.who_won(old, new) == winner
 
 
 @pytest.mark.parametrize("loop", ["for k in range(STEPS) {", "for (k = 0; k < STEPS; k++) {"])
@@ -106,13 +106,13 @@ def test_what_the_output_held_before_is_no_result():
 
 
 @pytest.mark.parametrize(
-    ("clock", "said"),
+    ("clock", "verdict"),
     [
         (lambda launch, queue, repeats: None, "not done yet: no run was timed"),
         (lambda launch, queue, repeats: launch().wait(), "not yet: expected a list of 4 times, came None. Is there a"),
         (lambda launch, queue, repeats: [launch().finish() for _ in range(4)], "not yet: expected 4 numbers"),
     ],
 )
-def test_a_clock_without_an_answer_is_told_what_is_missing(capsys, clock, said):
+def test_a_clock_without_an_answer_is_told_what_is_missing(capsys, clock, verdict):
     lesson_01.check_clock(clock)
-    assert " ".join(capsys.readouterr().out.split()).startswith(said)
+    assert " ".join(capsys.readouterr().out.split()).startswith(verdict)

@@ -27,14 +27,6 @@ def launch_of(bench, source=MULTIPLY):
     return launch
 
 
-def test_a_right_kernel_is_right_for_every_size(bench, capsys):
-    bench.test(launch_of(bench))
-    verdicts = capsys.readouterr().out.splitlines()
-    assert len(verdicts) == len(lesson_02.AWKWARD)
-    assert all(verdict.endswith(": right") for verdict in verdicts)
-    assert verdicts[2] == "5 x 33 by 33 x 40: right"
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -70,15 +62,6 @@ def test_the_peak_is_the_operations_of_all_vectors_over_time(bench, monkeypatch)
     monkeypatch.setattr(lesson_02.timing, "measure", lambda launch, **_: (launch(), run)[1])
     width = max(4, bench.queue.device.preferred_vector_width_float)
     assert lesson_02.peak(bench.queue) == pytest.approx(2 * 8 * width * 1000 * 2**14 / 0.5 / 1e9)
-
-
-def test_with_tiles_the_loads_of_a_multiplication_are_two_over_t():
-    for tile in (2, 4, 8):
-        n = 16
-        arguments = [*np.zeros((3, n * n), np.float32), *[np.int32(n)] * 3]
-        kernel = opencl.Kernel(lesson_02.tiled_source(tile), "tiled")
-        recorded = lesson_02.trace.record(kernel, (n, n), (tile, tile), arguments)
-        assert (recorded.global_accesses.sum() - n * n) / n**3 == 2 / tile
 
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():

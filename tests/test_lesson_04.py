@@ -22,9 +22,9 @@ def test_a_step_follows_the_slope_of_the_loss(seed):
 
 
 def test_pairs_are_told_with_what_luck_alone_would_do():
-    told = lesson_04.tell_pairs({0: 0.9, 1: 0.91, 2: 0.92}, {0: 0.91, 1: 0.905, 2: 0.94})
-    assert told.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
-    assert "all 3 rise by luck alone once in 8 times" in told
+    line = lesson_04.tell_pairs({0: 0.9, 1: 0.91, 2: 0.92}, {0: 0.91, 1: 0.905, 2: 0.94})
+    assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
+    assert "all 3 rise by luck alone once in 8 times" in line
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,9 @@ def test_whatever_a_training_returns_gets_a_verdict(returned, expected, capsys):
 # ------------------------------------------------------------------------------------------------ its figures
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Figures that the lesson would show."""
-    figures = []
-    monkeypatch.setattr(lesson_04, "show", lambda figure, alt: figures.append((figure, alt)))
-    return figures
-
-
-def test_no_title_is_cut_off(drawn):
+def test_no_title_is_cut_off(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(lesson_04, "show", lambda figure, alt: drawn.append((figure, alt)))
     note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
     title = f"Article A's MLP on digits stand-in (scikit-learn, not MNIST){note}"
     history = {name: [0.5, 0.6] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
@@ -66,6 +60,10 @@ def test_no_title_is_cut_off(drawn):
     for figure, alt in drawn:
         FigureCanvasAgg(figure).draw()
         whole = figure.get_window_extent()
-        texts = [figure._suptitle, *(one.yaxis.label for one in figure.axes), *(one.xaxis.label for one in figure.axes)]
+        texts = [
+            figure._suptitle,
+            *(axes.yaxis.label for axes in figure.axes),
+            *(axes.xaxis.label for axes in figure.axes),
+        ]
         for box in (text.get_window_extent() for text in texts if text.get_text()):
             assert box.x0 >= whole.x0 and box.x1 <= whole.x1 and box.y0 >= whole.y0 and box.y1 <= whole.y1, alt

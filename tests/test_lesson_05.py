@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 import pytest
-from on_backend import seen  # noqa: F401  (a fixture)
+from on_backend import record  # noqa: F401  (a fixture)
 
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
@@ -18,7 +18,7 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
     weights = rng.integers(-3, 4, (3, 3))
     moved = lesson_05.shift_right(images, 3)
     assert moved.shape == images.shape and moved.sum() == images.sum()
-    sums, moved_sums = (lesson_05.convolve(one[0], weights) for one in (images, moved))
+    sums, moved_sums = (lesson_05.convolve(stack[0], weights) for stack in (images, moved))
     assert sums.shape == (26, 26) and np.array_equal(moved_sums[:, 3:], sums[:, :-3])
 
 
@@ -45,16 +45,16 @@ def test_every_usual_quartile_decides_the_made_up_timings_alike(quartiles):
 
 def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
     times = 1 + np.random.default_rng(0).standard_exponential(500)
-    by_course = lesson_05.false_claims(times, 5, lambda one, other: lesson_05.decide(one, other) != "no claim")
-    by_gap = lesson_05.false_claims(times, 5, lambda one, other: np.median(one) != np.median(other))
+    by_course = lesson_05.false_claims(times, 5, lambda before, after: lesson_05.decide(before, after) != "no claim")
+    by_gap = lesson_05.false_claims(times, 5, lambda before, after: np.median(before) != np.median(after))
     assert by_course < 0.04 and by_gap > 0.95
 
 
 # ------------------------------------------------------------------------------------------------------- its network
 
 
-def test_every_form_answers_and_learns_alike_from_the_same_weights(seen):  # noqa: F811
-    forms = seen["forms"]
+def test_every_form_answers_and_learns_alike_from_the_same_weights(record):  # noqa: F811
+    forms = record["forms"]
     assert forms["policy"] == "float32" and forms["step"] > 1e-3
     assert {"Im2colConv2D", "SliceMaxPooling2D"} < set(forms["classes"])
     assert len(forms["answers"]) == len(forms["steps"]) == 4
@@ -65,12 +65,12 @@ def test_every_form_answers_and_learns_alike_from_the_same_weights(seen):  # noq
         assert gap < (0.3 if "bfloat16" in name else 0.03) * forms["step"], name
 
 
-def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(seen):  # noqa: F811
-    assert max(seen["layers_alone"]["same"]) < 1e-6
+def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(record):  # noqa: F811
+    assert max(record["layers_alone"]["same"]) < 1e-6
 
 
 # ------------------------------------------------------------------------------------------------------- its memory
 
 
-def test_a_training_that_is_over_leaves_no_graph_with_its_weights_in_tensorflow(seen):  # noqa: F811
-    assert not seen["graphs"]
+def test_a_training_that_is_over_leaves_no_graph_with_its_weights_in_tensorflow(record):  # noqa: F811
+    assert not record["graphs"]

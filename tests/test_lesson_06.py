@@ -37,8 +37,8 @@ def wrap(x, border):
 def test_the_operation_is_judged_on_what_is_here_and_the_rest_is_named(monkeypatch, capsys):
     monkeypatch.setattr(lesson_06, "missing", lambda module: "" if module == "jax" else "not here")
     lesson_06.check_wrap(wrap)
-    told = " ".join(capsys.readouterr().out.split())
-    assert told == "right (JAX; PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)"
+    verdict = " ".join(capsys.readouterr().out.split())
+    assert verdict == "right (JAX; PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)"
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_name_that_the_fresh_process_lacks_is_told_with_its_remedy(source):
 
         return lesson.wrap_problem(source, "wrap")
 
-    told = processes.run(judge, variables=lesson_06.settings("jax"), arguments={"source": source}).result
-    assert told.endswith("'ops' is not defined. It runs in a fresh process: import inside the function.")
+    problem = processes.run(judge, variables=lesson_06.settings("jax"), arguments={"source": source}).result
+    assert problem.endswith("'ops' is not defined. It runs in a fresh process: import inside the function.")
 
 
 def test_a_function_whose_source_is_not_there_is_told(capsys):
@@ -75,8 +75,8 @@ def computes_with(programs, process):
 
 def test_a_backend_that_keras_does_not_know_is_told_in_a_line():
     program = 'os.environ["KERAS_BACKEND"] = "plaidml.keras.backend"'
-    (told,) = lesson_06.outcomes(computes_with, {"PlaidML": program}).values()
-    assert told.startswith("ValueError: Unable to import backend")
+    (outcome,) = lesson_06.outcomes(computes_with, {"PlaidML": program}).values()
+    assert outcome.startswith("ValueError: Unable to import backend")
 
 
 @pytest.mark.slow

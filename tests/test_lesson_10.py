@@ -21,7 +21,7 @@ def without(monkeypatch, *names):
 
 
 @pytest.mark.parametrize(
-    ("missing", "named", "chosen", "said"),
+    ("missing", "named", "chosen", "printed"),
     [
         ((), None, "tensorflow", ""),
         ((), "jax", "tensorflow", "Keras on JAX can write no ONNX file here: TensorFlow does it.\n"),
@@ -29,10 +29,10 @@ def without(monkeypatch, *names):
         (("tf2onnx",), None, "torch", "Keras on TensorFlow can write no ONNX file here: PyTorch does it.\n"),
     ],
 )
-def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, missing, named, chosen, said):
+def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, missing, named, chosen, printed):
     """The backends are not started: which one would be, is the question."""
     started, hidden = [], []
-    config = types.SimpleNamespace(set_visible_devices=lambda seen, kind: hidden.append((seen, kind)))
+    config = types.SimpleNamespace(set_visible_devices=lambda visible, kind: hidden.append((visible, kind)))
     monkeypatch.setattr(devices, "installed", lambda module: module not in missing)
     monkeypatch.setattr(training, "start", lambda: started.append(os.environ.get("KERAS_BACKEND", "tensorflow")))
     monkeypatch.setattr(training, "import_tensorflow", lambda: types.SimpleNamespace(config=config))
@@ -40,8 +40,8 @@ def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, m
     if named is None:
         monkeypatch.delenv("KERAS_BACKEND")
     lesson.start()
-    assert started == [chosen] and capsys.readouterr().out == said
-    assert hidden == ([([], "GPU")] if said and chosen == "tensorflow" else [])
+    assert started == [chosen] and capsys.readouterr().out == printed
+    assert hidden == ([([], "GPU")] if printed and chosen == "tensorflow" else [])
 
 
 def test_nobody_can_write_the_file(monkeypatch):
@@ -72,8 +72,8 @@ def export(file):
     with lesson.quiet():
         network.export(file, format="onnx", verbose=False)
     session = ort.InferenceSession(file, providers=[lesson.CPU])
-    said = session.run(None, {session.get_inputs()[0].name: x[:4, ..., None]})[0]
-    return float(abs(said - network.predict(x[:4, ..., None], verbose=0)).max())
+    answers = session.run(None, {session.get_inputs()[0].name: x[:4, ..., None]})[0]
+    return float(abs(answers - network.predict(x[:4, ..., None], verbose=0)).max())
 
 
 # ---------------------------------------------------------------------------------------------- runtimes
@@ -82,8 +82,8 @@ def export(file):
 def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch, capsys):
     without(monkeypatch, "openvino")
     assert not lesson.has_openvino()
-    said = capsys.readouterr().out
-    assert said.startswith("skipped: OpenVINO is not installed here; to have it: ") and "--with openvino" in said
+    output = capsys.readouterr().out
+    assert output.startswith("skipped: OpenVINO is not installed here; to have it: ") and "--with openvino" in output
 
 
 # ---------------------------------------------------------------------------------------------- time and figures

@@ -12,17 +12,12 @@ from helpers.judge.checks import CheckFailed
 from helpers.lessons import lesson_12
 
 
-@pytest.fixture(autouse=True)
-def not_grading(monkeypatch):
-    monkeypatch.delenv(checks.GRADE, raising=False)
-
-
 @checks.verdict
 def in_subprocess(judge, **arguments):
     yield checks.judge_in_subprocess(judge, **arguments)
 
 
-def said(capsys):
+def output(capsys):
     out, err = capsys.readouterr()
     assert err == ""
     return out.strip()
@@ -74,16 +69,16 @@ def judge_for_ever():
 )
 def test_a_judge_in_a_subprocess_tells_its_verdict(capsys, judge, arguments, verdict):
     in_subprocess(judge, **arguments)
-    assert re.match(verdict, said(capsys))
+    assert re.match(verdict, output(capsys))
 
 
 @pytest.mark.parametrize("judge", [judge_well, judge_untouched, judge_unforeseen])
 def test_a_judge_in_the_same_process_gives_the_same_verdict(capsys, monkeypatch, judge):
     in_subprocess(judge)
-    apart = said(capsys)
+    apart = output(capsys)
     monkeypatch.setenv(checks.SAME_PROCESS, "1")
     in_subprocess(judge)
-    assert said(capsys) == apart
+    assert output(capsys) == apart
 
 
 def test_grading_raises_what_the_process_found(monkeypatch):
@@ -96,7 +91,7 @@ def test_grading_raises_what_the_process_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "line"),
     [
         ("", "no error: [1]"),
         ("line 24 of launch: x\nTimeoutError: the kernel still runs", "the kernel still runs"),
@@ -107,8 +102,8 @@ def test_grading_raises_what_the_process_found(monkeypatch):
         ),
     ],
 )  # fmt: skip
-def test_a_fate_is_one_line(failure, told):
-    assert lesson_12.fate(processes.Run([[1]], [""], [""], [failure], 1.0)) == told
+def test_a_fate_is_one_line(failure, line):
+    assert lesson_12.fate(processes.Run([[1]], [""], [""], [failure], 1.0)) == line
 
 
 def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsys):
@@ -116,8 +111,8 @@ def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsy
     assert lesson_12._safer(device, dare_gpu=False)[0] == {}
     gpu = object()
     kinds = {id(gpu): "gpu"}
-    monkeypatch.setattr(opencl, "kind", lambda one: kinds.get(id(one), "cpu"))
-    monkeypatch.setattr(opencl, "name", lambda one: "a GPU" if one is gpu else "a CPU")
+    monkeypatch.setattr(opencl, "kind", lambda chosen: kinds.get(id(chosen), "cpu"))
+    monkeypatch.setattr(opencl, "name", lambda chosen: "a GPU" if chosen is gpu else "a CPU")
     assert lesson_12._safer(gpu, dare_gpu=True) == ({}, "What may crash or hang runs on: a GPU")
     variables, where = lesson_12._safer(gpu, dare_gpu=False)
     assert "a CPU, because your device is a GPU" in where
@@ -158,27 +153,29 @@ def test_branches_are_compared_with_who_takes_them():
 
 
 def test_where_nothing_runs_any_symptom_is_right(capsys):
-    seen = lesson_12.show_programs(lambda *_: lesson_12.NOT_RUN, prediction=1)
+    outcomes = lesson_12.show_programs(lambda *_: lesson_12.NOT_RUN, prediction=1)
     assert "measured" not in capsys.readouterr().out
     programs = lesson_12.programs()
-    lesson_12.check_diagnosis({letter: ("crash", one.cause, one.fix) for letter, one in programs.items()}, seen)
-    assert said(capsys).startswith("right")
+    lesson_12.check_diagnosis(
+        {letter: ("crash", program.cause, program.fix) for letter, program in programs.items()}, outcomes
+    )
+    assert output(capsys).startswith("right")
 
 
 def test_a_diagnosis_is_of_what_was_seen(capsys):
     """A crash is right where it crashed, and "no end" where it did not end."""
     solution = {"A": ("wrong", "race", 2), "B": ("dead canary", "guard", 1), "C": ("no end", "unsigned", 3),
                 "D": ("crash", "barrier", 4), "E": ("wrong", "arguments", 5), "F": ("wrong", "early", 8)}  # fmt: skip
-    seen = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
-    lesson_12.check_diagnosis(solution, seen | {"D": "the process was ended by SIGSEGV"})
-    assert said(capsys).startswith("right")
-    lesson_12.check_diagnosis(solution, seen | {"D": "no error: [1]"})
-    assert said(capsys).startswith("not yet: D: 'crash' is not what")
+    outcomes = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
+    lesson_12.check_diagnosis(solution, outcomes | {"D": "the process was ended by SIGSEGV"})
+    assert output(capsys).startswith("right")
+    lesson_12.check_diagnosis(solution, outcomes | {"D": "no error: [1]"})
+    assert output(capsys).startswith("not yet: D: 'crash' is not what")
 
 
 def test_each_broken_program_has_its_own_cause_and_fix():
     programs = lesson_12.programs().values()
-    assert len({one.cause for one in programs}) == len({one.fix for one in programs}) == 6
-    for one in programs:
-        assert one.cause in lesson_12.WORDS["cause"] and one.fix in lesson_12.WORDS["fix"]
-        assert repr(one).endswith(f"expected={one.expected!r})")  # who displays a program is not told its fault
+    assert len({program.cause for program in programs}) == len({program.fix for program in programs}) == 6
+    for program in programs:
+        assert program.cause in lesson_12.WORDS["cause"] and program.fix in lesson_12.WORDS["fix"]
+        assert repr(program).endswith(f"expected={program.expected!r})")  # who displays a program is not told its fault

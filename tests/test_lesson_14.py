@@ -80,24 +80,24 @@ def test_without_an_adapter_nothing_is_judged(monkeypatch, capsys):
     every = (lesson.check_products, lesson.check_saxpy, lesson.check_sums, web.check_dense, web.check_largest)
     for check in every:
         check("anything")
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == len(every) and all(line.startswith("not judged: no WebGPU adapter here") for line in said)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(every) and all(line.startswith("not judged: no WebGPU adapter here") for line in lines)
     monkeypatch.setenv(checks.GRADE, "1")
     with pytest.raises(checks.CheckFailed, match="not judged"):
         lesson.check_sums("anything")
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"), [(..., "came Ellipsis"), (5, "the text of a kernel, came 5"), ("  ", "no kernel")]
+    ("answer", "fact"), [(..., "came Ellipsis"), (5, "the text of a kernel, came 5"), ("  ", "no kernel")]
 )
-def test_what_is_no_kernel_is_not_done(device, capsys, answer, told):
+def test_what_is_no_kernel_is_not_done(device, capsys, answer, fact):
     lesson.check_saxpy(answer)
-    said = capsys.readouterr().out
-    assert said.startswith("not done yet: ") and told in said
+    output = capsys.readouterr().out
+    assert output.startswith("not done yet: ") and fact in output
 
 
 COPY = "near[me] = select(0.0, x[id.x], id.x < n); workgroupBarrier(); "
-ROUNDS = "for (var step = 32u; step > 0u; step /= 2u) {{ {} workgroupBarrier(); }} "
+HALVING_LOOP = "for (var step = 32u; step > 0u; step /= 2u) {{ {} workgroupBarrier(); }} "
 END = "if (me == 0u) { partial[group.x] = near[0]; } }"
 
 
@@ -109,7 +109,7 @@ END = "if (me == 0u) { partial[group.x] = near[0]; } }"
     ],
 )
 def test_a_right_sum_says_whether_races_were_looked_for(device, before, add, fact):
-    assert fact in lesson.judge_sums(HEAD + COPY + before + ROUNDS.format(add) + END)
+    assert fact in lesson.judge_sums(HEAD + COPY + before + HALVING_LOOP.format(add) + END)
 
 
 def test_a_kernel_that_is_no_longer_right_computes_nowhere(device, monkeypatch, capsys):

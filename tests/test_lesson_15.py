@@ -5,15 +5,9 @@ import pyopencl as cl
 import pytest
 
 from helpers.compute import opencl
-from helpers.judge import checks
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_15
 from helpers.measure import timing
-
-
-@pytest.fixture(autouse=True)
-def not_grading(monkeypatch):
-    monkeypatch.delenv(checks.GRADE, raising=False)
 
 
 @pytest.fixture(scope="module")

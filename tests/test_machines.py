@@ -74,6 +74,6 @@ def test_the_words_are_complete_and_for_that_system_alone(name):
     write = findings.found if name in doctor.KNOWN else findings.advise
     for host in ADVISED:
         if only in (None, host.system):
-            said = write(name, host, **dict.fromkeys(VALUES.split(), "Thing"))
-            commands = re.findall("^    .+", getattr(said, "next", said), re.MULTILINE)
+            advice = write(name, host, **dict.fromkeys(VALUES.split(), "Thing"))
+            commands = re.findall("^    .+", getattr(advice, "next", advice), re.MULTILINE)
             assert not any(re.search(FOREIGN[host.system], line) for line in commands), commands

@@ -74,27 +74,27 @@ def made(idle, busy, lag=0.0):
 def test_a_real_load_on_the_cpu_shows():
     block = bytes(2**22)
     with ThreadPoolExecutor(2) as pool:
-        seen = watch(
+        samples = watch(
             find(CPU),
             lambda: list(pool.map(hashlib.sha256, [block, block])),  # hashlib releases the interpreter's lock
             idle_seconds=1.0,
             busy_seconds=2.0,
         )
     # However little time other programs leave us: the verdict's 5 % may be more than that, or than two of many cores.
-    idle, busy = (statistics.quantiles(seen.settled("utilisation", phase), n=4) for phase in ("idle", "busy"))
-    assert busy[0] > idle[2], seen.verdict()
-    assert set(seen.phases) == {"idle", "busy"} and list(seen.times) == sorted(seen.times)
-    assert all(0 <= value < 150 for value in seen.utilisation)
+    idle, busy = (statistics.quantiles(samples.settled("utilisation", phase), n=4) for phase in ("idle", "busy"))
+    assert busy[0] > idle[2], samples.verdict()
+    assert set(samples.phases) == {"idle", "busy"} and list(samples.times) == sorted(samples.times)
+    assert all(0 <= value < 150 for value in samples.utilisation)
     assert not threads()
 
 
 def test_neither_waiting_nor_the_load_of_another_process_is_ours():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
-            seen = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0)
+            samples = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0)
         finally:
             other.kill()
-    assert seen.verdict().used is False, seen.verdict()
+    assert samples.verdict().used is False, samples.verdict()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -170,8 +170,8 @@ def test_a_phase_goes_on_until_enough_is_left_after_the_lag_however_unevenly_the
 @posix
 def test_a_load_shows_by_a_tool(tools):
     load = tools("nvidia-smi")
-    seen = watch(find(RTX_4090), loading(load), idle_seconds=3, busy_seconds=3)
-    assert seen.verdict().used is True, seen.verdict()
+    samples = watch(find(RTX_4090), loading(load), idle_seconds=3, busy_seconds=3)
+    assert samples.verdict().used is True, samples.verdict()
     assert not threads()
 
 
@@ -204,9 +204,9 @@ def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools,
     load = tools("nvidia-smi", "hangs later")
     watcher = find(RTX_4090)
     monkeypatch.setattr(vendor_tools, "TIMEOUT", 2.0)
-    seen = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5)
-    assert "did not answer" in seen.problem and "did not answer" in str(seen.verdict())
-    assert seen.verdict().used is None
+    samples = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5)
+    assert "did not answer" in samples.problem and "did not answer" in str(samples.verdict())
+    assert samples.verdict().used is None
     assert not threads()
 
 
@@ -221,9 +221,9 @@ def test_a_few_failures_do_not_end_the_sampling_three_in_a_row_do(failures):
                 raise NoReading("a hiccup")
             return 50.0
 
-    seen = sample(Hiccups(), seconds=0.5, interval=0.01)
-    assert seen.problem == ("a fake monitor stopped answering: a hiccup" if failures == 3 else "")
-    assert (len(seen.times) > 3) is (failures == 2)
+    samples = sample(Hiccups(), seconds=0.5, interval=0.01)
+    assert samples.problem == ("a fake monitor stopped answering: a hiccup" if failures == 3 else "")
+    assert (len(samples.times) > 3) is (failures == 2)
 
 
 @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="they have a tool for every GPU")
@@ -232,9 +232,9 @@ def test_without_a_tool_there_is_no_monitor_and_the_work_runs_all_the_same(tools
     watcher = find(device)
     assert not watcher and watcher.why
     calls = []
-    seen = watch(watcher, lambda: calls.append(1), busy_seconds=0.01)
-    assert calls and (seen.times, seen.utilisation) == ((), ())
-    assert seen.verdict().used is None and watcher.description in " ".join(str(seen.verdict()).split())
+    samples = watch(watcher, lambda: calls.append(1), busy_seconds=0.01)
+    assert calls and (samples.times, samples.utilisation) == ((), ())
+    assert samples.verdict().used is None and watcher.description in " ".join(str(samples.verdict()).split())
     assert sample(watcher, 0.1).times == ()
 
 

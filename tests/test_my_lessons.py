@@ -49,9 +49,9 @@ def test_what_was_edited_or_run_stays_and_a_new_edition_is_laid_beside_it_and_to
     change(own / "01-add-numbers.ipynb", **work)
     begun = everything(own)
     change(lessons / "01-add-numbers.ipynb", source="better = 1")
-    (said,) = my_lessons.update(lessons, own)
+    (message,) = my_lessons.update(lessons, own)
     (newer,) = everything(own).keys() - begun.keys()
-    assert newer in said and "better = 1" in everything(own)[newer]
+    assert newer in message and "better = 1" in everything(own)[newer]
     assert everything(own).items() > begun.items()
     change(own / newer, source="mine again")
     after = everything(own)

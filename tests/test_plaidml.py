@@ -53,7 +53,8 @@ def test_the_environment_has_what_is_locked_and_nothing_of_this_one(environment)
         import sys
 
         here = [name for name in ("pyopencl", "jupyterlab", "keras_tuner") if importlib.util.find_spec(name)]
-        return sys.version_info[:2], here, {one.name: one.version for one in importlib.metadata.distributions()}
+        versions = {package.name: package.version for package in importlib.metadata.distributions()}
+        return sys.version_info[:2], here, versions
 
     version, here, packages = run(look)
     assert version == (3, 11) and here == []

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
+from waiting import alive, in_the_end
 
 from helpers.compute import processes
 from helpers.compute.processes import Run
@@ -28,23 +29,6 @@ from helpers.measure import tables
 
 LONG = 300  # seconds: against a hang; no run of a test takes so long
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX signals and groups")
-
-
-def alive(process):
-    """Whether a process still runs; one that only waits to be collected does not."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def in_the_end(condition, seconds=60):
-    """Whether a condition comes true; waits no longer than needed."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def family(pid=None):
@@ -278,8 +262,8 @@ def test_of_very_much_output_the_beginning_and_the_end_are_kept():
 
 
 def test_one_output_is_shown_as_it_is_and_several_side_by_side():
-    one = Run([1], ["first\n  second\n\x1b[1m10%\x1b[0m\r20%\r\n\x1b[32mdone\x1b[0m"], [""], [""], 1.0)
-    assert str(one) == repr(one) == "first\n  second\n20%\ndone"  # as a terminal leaves it
+    alone = Run([1], ["first\n  second\n\x1b[1m10%\x1b[0m\r20%\r\n\x1b[32mdone\x1b[0m"], [""], [""], 1.0)
+    assert str(alone) == repr(alone) == "first\n  second\n20%\ndone"  # as a terminal leaves it
     two = Run([1, 2], ["short\n", "long " * 20 + "\n<b>"], ["", ""], ["", "it broke"], 1.0)
     lines = str(two).splitlines()
     assert lines[0].split() == ["process", "0", "|", "process", "1"]
@@ -397,7 +381,7 @@ def test_a_process_that_hangs_in_compiled_code_ends_at_the_time_out_with_its_chi
     made, seconds = timed_out(hold, len("holding"))
     assert f"{seconds} s" in made.failures[0] and "line 15 of hold: ctypes.PyDLL(None).sleep" in made.failures[0]
     child = int(made.stdout[0].split()[1])
-    assert in_the_end(lambda: not psutil.pid_exists(child) or not alive(psutil.Process(child)))
+    assert in_the_end(lambda: not alive(child))
 
 
 # ---------------------------------------------------------------------------------------------- several processes
@@ -426,7 +410,7 @@ def test_a_process_that_has_answered_stays_until_all_have_and_leaves_no_child_or
                 time.sleep(0.02)
 
     child, addresses = run(work, processes=2).results
-    assert in_the_end(lambda: not psutil.pid_exists(child) or not alive(psutil.Process(child)))
+    assert in_the_end(lambda: not alive(child))
     with socket.create_server(("127.0.0.1", int(addresses[0].split(":")[1]))):  # it is free again
         pass
 
@@ -464,47 +448,42 @@ def test_no_process_outlives_the_caller(how, tmp_path, temporary):
     finally:
         caller.kill()
         caller.communicate()
-        for process in everybody:  # a kill of the caller alone does not reach what the workers had started
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        for process in filter(alive, everybody):  # a kill of the caller alone does not reach what workers had started
+            process.kill()
         if how == "SIGKILL":
             shutil.rmtree(next(temporary.iterdir()))
 
 
+def press_ctrl_c(seconds):
+    """Press it after some seconds; the test's fixture waits for the thread that does."""
+    threading.Timer(seconds, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+
+
+def sleep():
+    import time
+
+    time.sleep(3600)
+
+
 @pytest.mark.parametrize("delay", [0, 0.1])
 def test_an_interrupt_while_it_starts_leaves_nothing(delay):
-    def work():
-        import time
-
-        time.sleep(3600)
-
-    presser = threading.Timer(delay, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        presser.start()
-        run(work, processes=2)
-    presser.join()
+        press_ctrl_c(delay)
+        run(sleep, processes=2)
 
 
 def test_a_second_interrupt_waits_for_the_clean_up_of_the_first(monkeypatch):
-    def work():
-        import time
-
-        time.sleep(3600)
-
     really_end = processes._end
 
     def end_slowly(workers):
-        presser = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-        presser.start()
+        press_ctrl_c(0.2)
         time.sleep(0.6)
         really_end(workers)
 
     monkeypatch.setattr(processes, "_end", end_slowly)
-    presser = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    presser.start()
+    press_ctrl_c(0.3)
     with pytest.raises(KeyboardInterrupt):
-        run(work, processes=2)
-    presser.join()
+        run(sleep, processes=2)
     assert not family()
 
 
@@ -523,7 +502,7 @@ time.sleep(3600)
 
 def gone(pid_file):
     pid = int(pid_file.read_text())
-    return in_the_end(lambda: not psutil.pid_exists(pid) or not alive(psutil.Process(pid)))
+    return in_the_end(lambda: not alive(pid))
 
 
 def test_a_command_that_ends_says_how():

@@ -6,12 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import nbformat
 import psutil
 import pytest
 import sample_lesson
+from waiting import alive, in_the_end
 
 from helpers import ROOT
 from helpers.commands import execute, files, lesson_files, run
@@ -22,10 +22,6 @@ LONG = 300  # seconds: against hanging alone
 
 def report(build):
     return {row["lesson"]: row for row in json.loads((build / "report.json").read_text())["lessons"]}
-
-
-def runs(pid):
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 # ---------------------------------------------------------------------------------------------- which lessons
@@ -115,13 +111,13 @@ def test_a_cell_that_hangs_is_ended(tmp_path):
     assert run.run_lessons([path], "preview", tmp_path / "build", cell_seconds=2) == 1
     row = report(tmp_path / "build")[path.stem]
     assert (row["verdict"], row["where"]) == ("timed out", "cell 1 (import time)") and "2 seconds" in row["message"]
-    assert not [child for child in psutil.Process().children(recursive=True) if runs(child.pid)]
+    assert not [child for child in psutil.Process().children(recursive=True) if alive(child)]
 
 
 def test_no_process_is_left_even_of_a_kernel_that_died(ran):
     processes = (ran[2].parent / "processes").read_text().split()
-    assert len(processes) == 2 and not any(runs(int(pid)) for pid in processes)
-    assert not [child for child in psutil.Process().children(recursive=True) if runs(child.pid)]
+    assert len(processes) == 2 and not any(alive(int(pid)) for pid in processes)
+    assert not [child for child in psutil.Process().children(recursive=True) if alive(child)]
 
 
 def test_the_report_names_device_dataset_profile_time_and_memory(ran):
@@ -190,8 +186,7 @@ def test_ctrl_c_or_a_closed_window_ends_the_kernel_and_leaves_a_report(tmp_path,
     )
     command = [sys.executable, "-c", code, str(tmp_path / "b"), str(first), str(second)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not began.exists() and process.poll() is None:
-        time.sleep(0.05)
+    in_the_end(lambda: began.exists() or process.poll() is not None)
     kernels = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     out, error = process.communicate(timeout=LONG)

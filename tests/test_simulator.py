@@ -54,7 +54,7 @@ def pick():
     """Run in a process: the devices in the order of preference, whether each compiles, and the one that is picked."""
     from helpers.compute import opencl
 
-    found = [(opencl.name(one), opencl.kind(one), opencl.problem(one)) for one in opencl._candidates()]
+    found = [(opencl.name(device), opencl.kind(device), opencl.problem(device)) for device in opencl._candidates()]
     return found, opencl.name(opencl.pick_device())
 
 

@@ -32,12 +32,12 @@ def make(course, folder, *arguments):
     """Make a stick from a folder of the workshop; return what was said."""
     command = [sys.executable, "-m", "helpers", "stick", str(folder), "--python-version", MINE, *arguments]
     done = subprocess.run(command, cwd=course, env=environment(), capture_output=True, text=True, timeout=LONG)
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said, said
-    if done.returncode and ("MNIST is missing" in said or "could not be fetched" in said):
+    output = done.stdout + done.stderr
+    assert "Traceback" not in output, output
+    if done.returncode and ("MNIST is missing" in output or "could not be fetched" in output):
         pytest.skip("there is no network to fetch packages and MNIST from")
-    assert done.returncode == 0, said
-    return said
+    assert done.returncode == 0, output
+    return output
 
 
 def call(folder, *arguments, python=PYTHON):
@@ -45,9 +45,9 @@ def call(folder, *arguments, python=PYTHON):
     env = {name: value for name, value in offline(folder.parent).items() if name != data.VARIABLE}
     env["PATH"] = os.pathsep.join([str(Path(PYTHON).parent), env["PATH"]])
     process = start(folder, *arguments, python=python, env=env)
-    said, _ = process.communicate(timeout=LONG)
-    assert "Traceback" not in said, said
-    return process.returncode, said
+    output, _ = process.communicate(timeout=LONG)
+    assert "Traceback" not in output, output
+    return process.returncode, output
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def change(folder, **changes):
 
 
 def test_a_stick_has_packages_dataset_course_and_a_note(small):
-    folder, other, said = small
-    assert re.search(r"Ready after \d+ s: .*, 0\.\d GB\.", said) and "installers of Python" in said
+    folder, other, printed = small
+    assert re.search(r"Ready after \d+ s: .*, 0\.\d GB\.", printed) and "installers of Python" in printed
     note = (folder / "INSTALL.txt").read_text(encoding="utf-8")
     assert MINE in note and "workshop.py lab" in note and "tinygrad (06b)" in note
     for name in (HERE, other):
@@ -89,8 +89,8 @@ def test_a_stick_has_packages_dataset_course_and_a_note(small):
 
 
 def test_a_laptop_without_a_network_installs_from_it_once(laptop):
-    status, said = call(laptop)
-    assert status == 0 and "asks no network" in said and "Set-up finished" in said, said
+    status, output = call(laptop)
+    assert status == 0 and "asks no network" in output and "Set-up finished" in output, output
     assert inner(laptop, "import tabulate; print('whole')") == "whole\n"
     shutil.rmtree(laptop / "wheels")
     assert "Setting up" not in call(laptop)[1]

@@ -45,10 +45,10 @@ runs = st.lists(positive, min_size=3, max_size=20)
 
 
 @given(runs, runs)
-def test_a_claim_needs_a_gap_larger_than_both_spreads(one, other):
-    first, second = of(*one), of(*other)
+def test_a_claim_needs_a_gap_larger_than_both_spreads(before, after):
+    first, second = of(*before), of(*after)
     claimed = "no claim" not in timing.compare(first, second)
-    bar = timing.min_spreads(min(len(one), len(other))) * max(first.spread, second.spread)
+    bar = timing.min_spreads(min(len(before), len(after))) * max(first.spread, second.spread)
     assert claimed == (abs(first.median - second.median) > bar)
     assert timing.is_clear(first, second) == timing.is_clear(second, first)
 
@@ -65,7 +65,7 @@ def test_of_two_timings_of_the_same_work_one_in_a_hundred_is_claimed_to_differ(r
             return 10 + draw[noise](size=shape)
         return 10 + rng.normal(0, 0.2, shape) + (rng.random(shape) < 0.15) * rng.exponential(3, shape)
 
-    claims = sum(timing.is_clear(of(*one), of(*other)) for one, other in zip(timings(), timings(), strict=True))
+    claims = sum(timing.is_clear(of(*before), of(*after)) for before, after in zip(timings(), timings(), strict=True))
     assert claims <= 0.016 * 2000  # 1 %, and three standard deviations of the count
     assert timing.min_spreads(runs) == max(1, 13 / runs)
 

@@ -24,16 +24,16 @@ def floats(n):
 
 
 def test_the_trace_has_ids_and_touches():
-    seen = traced(ADD, "add", (12,), (4,), [floats(10), floats(10), floats(10)])
-    assert seen.global_ids[:, 0].tolist() == list(range(12))
-    assert seen.local_ids[:, 0].tolist() == [0, 1, 2, 3] * 3
-    assert seen.group_ids[:, 0].tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    assert seen.global_accesses.tolist() == [3] * 12
-    assert [(t.array, t.index, t.reads, t.writes) for t in seen.touches if t.item == 5] in (
+    record = traced(ADD, "add", (12,), (4,), [floats(10), floats(10), floats(10)])
+    assert record.global_ids[:, 0].tolist() == list(range(12))
+    assert record.local_ids[:, 0].tolist() == [0, 1, 2, 3] * 3
+    assert record.group_ids[:, 0].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert record.global_accesses.tolist() == [3] * 12
+    assert [(t.array, t.index, t.reads, t.writes) for t in record.touches if t.item == 5] in (
         [("a", 5, True, False), ("b", 5, True, False), ("c", 5, False, True)],
         [("c", 5, False, True), ("a", 5, True, False), ("b", 5, True, False)],
     )
-    assert {(t.item, t.array) for t in seen.outside} == {(i, array) for i in (10, 11) for array in "abc"}
+    assert {(t.item, t.array) for t in record.outside} == {(i, array) for i in (10, 11) for array in "abc"}
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_the_trace_has_ids_and_touches():
 def test_reads_and_writes_are_told_apart(statement, expected):
     source = f"__kernel void k(__global const int *a, __global int *c) {{ int i = get_global_id(0); {statement} }}"
     a = np.array([2, 1, 0, 3], np.int32)
-    seen = traced(source, "k", (4,), (2,), [a, a.copy()])
-    assert {(t.array, t.reads, t.writes) for t in seen.touches} <= expected
-    assert {t.array for t in seen.touches if t.item == 1} == {array for array, _, _ in expected}
+    record = traced(source, "k", (4,), (2,), [a, a.copy()])
+    assert {(t.array, t.reads, t.writes) for t in record.touches} <= expected
+    assert {t.array for t in record.touches if t.item == 1} == {array for array, _, _ in expected}
 
 
 TILED = """
@@ -79,19 +79,19 @@ def test_accesses_to_global_and_to_local_memory_are_counted():
     """n = 8 in tiles of 4: two reads a tile and one result; in local memory two writes and 3 x 4 reads a tile."""
     rng = np.random.default_rng(0)
     a, b = rng.random((2, 64), dtype=np.float32)
-    seen = traced(TILED, "product", (8, 8), (4, 4), [a, b, floats(64), np.int32(8)])
-    assert seen.global_accesses.tolist() == [2 * 2 + 1] * 64
-    assert sum(touch.array not in seen.lengths for touch in seen.touches) == 64 * (1 + 2 * (2 + 3 * 4))
-    assert seen.outside == []
+    record = traced(TILED, "product", (8, 8), (4, 4), [a, b, floats(64), np.int32(8)])
+    assert record.global_accesses.tolist() == [2 * 2 + 1] * 64
+    assert sum(touch.array not in record.lengths for touch in record.touches) == 64 * (1 + 2 * (2 + 3 * 4))
+    assert record.outside == []
 
 
 def test_a_vector_is_one_element():
     source = "__kernel void twice(__global const float4 *x, __global float4 *y) {\n\
         int i = get_global_id(0); y[i] = 2.0f * x[i + 1]; }"
-    seen = traced(source, "twice", (4,), (2,), [floats(16), floats(16)])
-    assert seen.lengths == {"x": 4, "y": 4}
-    assert seen.global_accesses.tolist() == [2] * 4
-    assert [(touch.item, touch.index) for touch in seen.outside] == [(3, 4)]
+    record = traced(source, "twice", (4,), (2,), [floats(16), floats(16)])
+    assert record.lengths == {"x": 4, "y": 4}
+    assert record.global_accesses.tolist() == [2] * 4
+    assert [(touch.item, touch.index) for touch in record.outside] == [(3, 4)]
 
 
 def test_wrong_sizes_and_arguments_give_messages():
@@ -130,9 +130,9 @@ def test_wrong_sizes_and_arguments_give_messages():
     ],
 )  # fmt: skip
 def test_every_way_to_memory_is_followed(before, body, touched):
-    seen = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(16, np.int32), np.zeros(16, np.int32)])
-    assert seen.unseen == [] and seen.outside == []
-    assert {(touch.array, touch.index) for touch in seen.touches if touch.item == 2} == touched
+    record = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(16, np.int32), np.zeros(16, np.int32)])
+    assert record.unseen == [] and record.outside == []
+    assert {(touch.array, touch.index) for touch in record.touches if touch.item == 2} == touched
 
 
 KINDS = """%s
@@ -156,19 +156,19 @@ __kernel void k(__global const int *x, __global int *out) {
     ],
 )  # fmt: skip
 def test_what_cannot_be_followed_is_told(before, body, unseen):
-    seen = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(8, np.int32), np.zeros(8, np.int32)])
-    assert seen.unseen == unseen
-    assert seen.report().count("not followed: ") == len(unseen)
-    assert seen.unwritten() == []  # who wrote it may be what was not followed
+    record = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(8, np.int32), np.zeros(8, np.int32)])
+    assert record.unseen == unseen
+    assert record.report().count("not followed: ") == len(unseen)
+    assert record.unwritten() == []  # who wrote it may be what was not followed
 
 
 def test_more_touches_than_are_listed_are_still_counted():
     source = "__kernel void many(__global float *x, const int n) { for (int i = 0; i < n; i++) x[i % 4] += 1.0f; }"
     assert traced(source, "many", (1,), (1,), [floats(4), np.int32(trace.MAX_TOUCHES)]).unseen == []
-    seen = traced(source, "many", (1,), (1,), [floats(4), np.int32(500)])
-    assert seen.global_accesses.tolist() == [500]
-    assert len(seen.touches) == trace.MAX_TOUCHES
-    assert seen.unseen == [f"what a work-item touches after its first {trace.MAX_TOUCHES} accesses is only counted"]
+    record = traced(source, "many", (1,), (1,), [floats(4), np.int32(500)])
+    assert record.global_accesses.tolist() == [500]
+    assert len(record.touches) == trace.MAX_TOUCHES
+    assert record.unseen == [f"what a work-item touches after its first {trace.MAX_TOUCHES} accesses is only counted"]
 
 
 # ------------------------------------------------------------------------------------------------ races

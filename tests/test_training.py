@@ -1,4 +1,4 @@
-"""compute.training: on real backends, with a real Ctrl-C and with budgets; in a real kernel; and starts that fail."""
+"""compute.training and compute.models: on real backends, with Ctrl-C and budgets; in a kernel; starts that fail."""
 
 import asyncio
 import math
@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import sample_lesson
-from on_backend import seen  # noqa: F401  (a fixture)
+from on_backend import record  # noqa: F401  (a fixture)
+from waiting import in_the_end
 
 from helpers.commands import execute
 from helpers.compute import backends, devices, training
@@ -26,19 +26,19 @@ KEPT = "what was learned until then is kept"
 # ---------------------------------------------------------------------------------------------- on real backends
 
 
-def test_start_names_the_device_twice_and_gives_interrupts_a_stack(seen):  # noqa: F811
-    first, second = seen["started"]["devices"]
-    assert seen["started"]["stack"]  # or an interrupt ends TensorFlow in the middle of a matrix product
+def test_start_names_the_device_twice_and_gives_interrupts_a_stack(record):  # noqa: F811
+    first, second = record["started"]["devices"]
+    assert record["started"]["stack"]  # or an interrupt ends TensorFlow in the middle of a matrix product
     assert first == second and re.fullmatch(r".+ \((TensorFlow|JAX), .+\)", first)
 
 
-def test_another_backend_in_the_same_process_is_refused(seen):  # noqa: F811
-    kind, message = seen["started"]["another backend"]
+def test_another_backend_in_the_same_process_is_refused(record):  # noqa: F811
+    kind, message = record["started"]["another backend"]
     assert kind == "WorkshopError" and "Keras already runs with" in message and "Restart the kernel." in message
 
 
-def test_one_seed_gives_one_training_and_another_another(seen):  # noqa: F811
-    seeded = seen["seeded"]
+def test_one_seed_gives_one_training_and_another_another(record):  # noqa: F811
+    seeded = record["seeded"]
     same, other = seeded["first"]
     assert same == 0 and other > 0.01
     same, other = seeded["last"]
@@ -46,13 +46,24 @@ def test_one_seed_gives_one_training_and_another_another(seen):  # noqa: F811
     same, other = seeded["drawn"]
     assert same == 0 and other > 0
     assert seeded["policy"] == "mixed_bfloat16"
-    assert seeded["tensorflow"] == ("TensorFlow" in seen["started"]["devices"][0])
+    assert seeded["tensorflow"] == ("TensorFlow" in record["started"]["devices"][0])
 
 
-def test_tensorflow_does_not_tune_its_pipelines_unless_it_is_told_to(seen):  # noqa: F811
-    if seen["piped"] is None:
+def test_tensorflow_does_not_tune_its_pipelines_unless_it_is_told_to(record):  # noqa: F811
+    if record["piped"] is None:
         pytest.skip("this is about TensorFlow alone")
-    assert seen["piped"] == {"in a pipeline": False, "if wished": True, "numbers": [0, 1, 2]}
+    assert record["piped"] == {"in a pipeline": False, "if wished": True, "numbers": [0, 1, 2]}
+
+
+def test_the_networks_are_those_of_the_articles(record):  # noqa: F811
+    networks = record["networks"]
+    assert networks["parameters"] == [669_706, 1_199_882, 669_706]
+    assert networks["shapes"] == [[[None, 784], [None, 10]], [[None, 28, 28, 1], [None, 10]]]
+    assert networks["dtypes"] == ["uint8", "uint8"]
+
+
+def test_nothing_is_written_past_python_and_no_warning(record):  # noqa: F811
+    assert record["err"] == ""
 
 
 # ---------------------------------------------------------------------------------------------- budgets of time
@@ -62,9 +73,9 @@ def test_tensorflow_does_not_tune_its_pipelines_unless_it_is_told_to(seen):  # n
     ("name", "epochs", "seconds"),
     [("no limit", 20, 200), ("just enough", 20, 200), ("three", 3, 30), ("a half", 0.5, 5), ("by you", 0.5, 5)],
 )
-def test_a_training_does_as_many_epochs_as_fit_and_says_so(seen, name, epochs, seconds):  # noqa: F811
+def test_a_training_does_as_many_epochs_as_fit_and_says_so(record, name, epochs, seconds):  # noqa: F811
     """Of 20 epochs of 10 s each; the budgets are none, 200 s, 35 s, 4.5 s, and 35 s with Ctrl-C after 5 s."""
-    training_ = seen["budgeted"][name]
+    training_ = record["budgeted"][name]
     assert (training_["epochs"], training_["seconds"], training_["an epoch"]) == (epochs, seconds, 10)
     assert training_["in history"] == math.ceil(epochs) and training_["learned"] > 0
     line = training_["lines"][-1]
@@ -73,16 +84,16 @@ def test_a_training_does_as_many_epochs_as_fit_and_says_so(seen, name, epochs, s
         assert "198 s left" in training_["lines"][1] and "190 s left" in training_["lines"][10]
 
 
-def test_after_an_error_in_a_training_ctrl_c_works_as_ever(seen):  # noqa: F811
-    assert seen["budgeted"]["error"] == ["ValueError", "a layer broke"]
-    assert seen["budgeted"]["after an error"] == "KeyboardInterrupt"
+def test_after_an_error_in_a_training_ctrl_c_works_as_ever(record):  # noqa: F811
+    assert record["budgeted"]["error"] == ["ValueError", "a layer broke"]
+    assert record["budgeted"]["after an error"] == "KeyboardInterrupt"
 
 
 def test_a_training_that_was_not_the_whole_says_by_how_much():
     assert training.shortened(12, of=12, images=60_000, total=60_000) == ""
     assert training.shortened(10, of=10, images=1_500, total=1_500) == ""
-    few = training.shortened(2.25, of=10, images=3_200, total=60_000)
-    assert few == " (not the whole training: 2.25 of 10 epochs, 3,200 of 60,000 images)"
+    words = training.shortened(2.25, of=10, images=3_200, total=60_000)
+    assert words == " (not the whole training: 2.25 of 10 epochs, 3,200 of 60,000 images)"
     assert "12 of 12 epochs, 3,200 of" in training.shortened(12, of=12, images=3_200, total=60_000)
 
 
@@ -110,12 +121,11 @@ EVALUATE = 'print(len(model.evaluate(x, y, verbose=0)), "the lesson goes on")'
 
 def interrupt_when_it_trains(client, cell, failures):
     """What the square in Jupyter does, once the cell shows that it trains."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        if any("step" in out.get("data", {}).get("text/plain", "") for out in cell.get("outputs", [])):
-            break
-        time.sleep(0.02)
-    else:
+
+    def trains():
+        return any("step" in out.get("data", {}).get("text/plain", "") for out in cell.get("outputs", []))
+
+    if not in_the_end(trains):
         failures.append("no training was seen")
     asyncio.run(client.km.interrupt_kernel())
 
@@ -161,15 +171,9 @@ def test_the_square_ends_a_training_and_the_lesson_goes_on_with_what_was_learned
 # ---------------------------------------------------------------------------------------------- starts that fail
 
 
-def run_code(code, path="", **variables):
-    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join([str(path), str(HERE.parent)])}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
-
-
 START = """
 from helpers.compute import training
 from helpers.errors import WorkshopError
-from helpers.measure import workload
 for _ in range(2):
     try:
         print(training.start())
@@ -178,8 +182,11 @@ for _ in range(2):
 """
 
 
-def failed_start(backend, path=""):
-    done = run_code(START, path, KERAS_BACKEND=backend)
+def failed_start(backend, code=START, path=""):
+    """Return what, why and next of a start that fails, without another word."""
+    environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": f"{path}{os.pathsep}{HERE.parent}"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     first, second, _ = done.stdout.split("||")
     assert second.split("|")[0] == first.split("|")[0], "a second attempt ends otherwise"
@@ -195,18 +202,11 @@ def test_a_backend_that_is_not_installed_is_told_with_those_that_are():
     assert all((name in why) == devices.installed(name) for name in backends.BACKENDS) and "doctor" in following
 
 
-def fake_tensorflow(folder, error):
-    (folder / "tensorflow.py").write_text(
-        f"import os\nos.write(2, b'E0000 dso_loader.cc] libfake.so.12 is missing\\n')\nraise {error}('does not load')"
-    )
-
-
 @pytest.mark.parametrize("how", ["training.start()", "training.import_tensorflow()"])
 def test_a_tensorflow_that_breaks_while_it_starts_is_told_with_its_last_words(how, tmp_path):
-    fake_tensorflow(tmp_path, "ImportError")
-    done = run_code(START.replace("training.start()", how), tmp_path, KERAS_BACKEND="tensorflow")
-    assert (done.returncode, done.stderr) == (0, "")
-    what, why, following = done.stdout.split("||")[0].split("|")
+    breaks = "import os\nos.write(2, b'E0000 dso_loader.cc] libfake.so.12 is missing\\n')"
+    (tmp_path / "tensorflow.py").write_text(f"{breaks}\nraise ImportError('does not load')")
+    what, why, following = failed_start("tensorflow", START.replace("training.start()", how), tmp_path)
     assert "TensorFlow" in what and "libfake.so.12 is missing" in why and "does not load" in why
     assert "doctor" in following
 
@@ -218,18 +218,16 @@ devices.verdict = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole nu
 
 
 def test_a_device_that_computes_wrongly_is_told():
-    done = run_code(WRONG_DEVICE + START, KERAS_BACKEND="jax")
-    assert (done.returncode, done.stderr) == (0, "")
-    what, why, following = done.stdout.split("||")[0].split("|")
+    what, why, following = failed_start("jax", WRONG_DEVICE + START)
     assert what.endswith("(JAX, CPU) does not compute right.") and "4,096 whole numbers" in why
     assert following.endswith("doctor")
 
 
 def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch):
     monkeypatch.setattr(devices, "installed", lambda framework: framework != "tensorflow")
-    with pytest.raises(WorkshopError) as told:
+    with pytest.raises(WorkshopError) as refused:
         training.import_tensorflow()
-    assert "lab --accel cpu" in told.value.next
+    assert "lab --accel cpu" in refused.value.next
 
 
 # ---------------------------------------------------------------------------------------------- no budget

@@ -62,7 +62,7 @@ def device():
 
 
 @pytest.mark.parametrize(
-    ("one", "kind", "name"),
+    ("found", "kind", "name"),
     [
         (RTX, "gpu", "NVIDIA GeForce RTX 4090 (Vulkan, WebGPU, GPU)"),
         (LLVMPIPE, "cpu", f"{cpu_name()} (llvmpipe through Vulkan, WebGPU, CPU)"),
@@ -71,8 +71,8 @@ def device():
         (adapter("", "Unknown"), "gpu", "unnamed GPU (Vulkan, WebGPU, GPU)"),
     ],
 )
-def test_an_adapter_is_called_what_it_is(one, kind, name):
-    assert (webgpu.describe(one).kind, webgpu.name(one)) == (kind, name)
+def test_an_adapter_is_called_what_it_is(found, kind, name):
+    assert (webgpu.describe(found).kind, webgpu.name(found)) == (kind, name)
 
 
 def test_a_gpu_comes_first_and_opengl_only_where_there_is_nothing_else(listed):
@@ -94,8 +94,8 @@ def test_the_variable_of_wgpu_chooses_and_a_wrong_one_is_named(listed, monkeypat
 def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
     broken, right = adapter("broken"), adapter("right")
     listed(broken, right)
-    monkeypatch.setattr(webgpu, "request_device", lambda one: one)
-    monkeypatch.setattr(webgpu, "run", lambda one, source, given, **how: given[0] @ given[1] + (one is broken))
+    monkeypatch.setattr(webgpu, "request_device", lambda chosen: chosen)
+    monkeypatch.setattr(webgpu, "run", lambda chosen, source, given, **how: given[0] @ given[1] + (chosen is broken))
     assert webgpu.pick_adapter() is right
     listed(broken)
     assert webgpu.pick_adapter() is None and "4,096 of 4,096" in webgpu.missing()
@@ -104,8 +104,8 @@ def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
 def test_no_adapter_is_one_line_with_what_to_do(listed, capsys):
     listed()
     assert not webgpu.ready(webgpu.pick_adapter())
-    said = capsys.readouterr().out
-    assert said.startswith("skipped: ") and "doctor" in said and said.count("\n") == 1
+    output = capsys.readouterr().out
+    assert output.startswith("skipped: ") and "doctor" in output and output.count("\n") == 1
 
 
 def test_no_package_is_one_line_too(monkeypatch):

@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from browser import processes_that_name
+from waiting import in_the_end
 
 import workshop
 from helpers import ROOT, commands
@@ -74,19 +75,11 @@ def start(folder, *arguments, python=PYTHON, env=None, **options):
 def call(folder, *arguments, **options):
     """Run workshop.py to its end and return its status and what it said."""
     process = start(folder, *arguments, **options)
-    said, _ = process.communicate(timeout=LIMIT)
-    assert "Traceback" not in said, said
-    if "Check the network" in said and "env" not in options:
+    output, _ = process.communicate(timeout=LIMIT)
+    assert "Traceback" not in output, output
+    if "Check the network" in output and "env" not in options:
         pytest.skip("the package index cannot be reached")
-    return process.returncode, said
-
-
-def until(condition):
-    """Wait until a condition holds."""
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.02)
+    return process.returncode, output
 
 
 def extras(folder):
@@ -105,20 +98,12 @@ def inner(folder, code, **options):
     return subprocess.run([python, "-c", code], cwd="/", check=True, capture_output=True, text=True, **options).stdout
 
 
-def processes(folder):
-    """The processes that run something out of a folder."""
-    import psutil
-
-    found = psutil.process_iter(["cmdline"])
-    return [process for process in found if str(folder) in " ".join(process.info["cmdline"] or [])]
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The one folder that is set up from nothing, and copied by the others."""
     folder = copy(tmp_path_factory.mktemp("built") / "any gpu workshop")
-    status, said = call(folder)
-    assert status == 0 and "Set-up finished" in said, said
+    status, output = call(folder)
+    assert status == 0 and "Set-up finished" in output, output
     return folder
 
 
@@ -167,10 +152,10 @@ def other_python(*versions):
 
 
 def test_help_lists_every_command_and_installs_nothing(bare):
-    status, said = call(bare, "--help")
+    status, output = call(bare, "--help")
     assert status == 0
     for name, text in commands.COMMANDS.items():
-        assert re.search(rf"^  {name} +{re.escape(text)}$", said, re.MULTILINE), name
+        assert re.search(rf"^  {name} +{re.escape(text)}$", output, re.MULTILINE), name
     assert call(bare, "lab", "--help")[0] == 0
     assert not (bare / ".venv").exists() and not (bare / ".uv").exists()
 
@@ -189,24 +174,24 @@ not_on_a_mac = pytest.mark.skipif(sys.platform == "darwin", reason="metal may be
     ],
 )
 def test_what_cannot_be_done_is_told_and_nothing_installed(bare, arguments, words):
-    status, said = call(bare, *arguments.split())
-    assert status == 2 and all(word in said for word in words), said
+    status, output = call(bare, *arguments.split())
+    assert status == 2 and all(word in output for word in words), output
     assert not (bare / ".venv").exists() and not (bare / ".uv").exists()
 
 
 def test_workshop_alone_says_that_the_rest_is_missing(tmp_path):
     shutil.copy(ROOT / "workshop.py", tmp_path)
-    status, said = call(tmp_path, "lab")
-    assert status == 2 and "incomplete" in said
+    status, output = call(tmp_path, "lab")
+    assert status == 2 and "incomplete" in output
 
 
 def test_settings_that_lead_away_from_the_lock_are_left_out(bare, tmp_path):
     away = {"PIP_TARGET": str(tmp_path / "away"), "PIP_NO_BINARY": ":all:", "PIP_DRY_RUN": "1", "PIP_USER": "1"}
     away.update(UV_EXCLUDE_NEWER="2010-01-01T00:00:00Z", UV_TARGET=str(tmp_path / "away"), UV_SYSTEM_PYTHON="1")
-    status, said = call(bare, env=environment(**away, PIP_REQUIRE_VIRTUALENV="1"))
-    if "Check the network" in said and "exclude-newer" not in said:
+    status, output = call(bare, env=environment(**away, PIP_REQUIRE_VIRTUALENV="1"))
+    if "Check the network" in output and "exclude-newer" not in output:
         call(bare)  # skips if the network is the reason
-    assert status == 0, said
+    assert status == 0, output
     assert not (tmp_path / "away").exists()
     assert inner(bare, "import tabulate; print('whole')") == "whole\n"
 
@@ -249,15 +234,15 @@ def test_what_is_new_or_gone_is_added_and_the_rest_is_left(ready):
 
 
 def test_without_a_network_the_first_call_says_so_and_the_next_goes_on(bare, built, tmp_path):
-    status, said = call(bare, "lab", env=offline(tmp_path))
-    assert status == 2 and "Installing uv failed" in said and "Check the network" in said
-    why = said.split("Why:  ")[1].split("\nNext: ")[0].split("\n")
+    status, output = call(bare, "lab", env=offline(tmp_path))
+    assert status == 2 and "Installing uv failed" in output and "Check the network" in output
+    why = output.split("Why:  ")[1].split("\nNext: ")[0].split("\n")
     assert 1 <= len(why) <= 3 and "No matching distribution" in why[-1]
     assert all(len(line.strip()) <= 160 and "0x" not in line for line in why), why
     shutil.copytree(built / ".uv", bare / ".uv", dirs_exist_ok=True)
-    status, said = call(bare, "lab", "--with", "torch", env=offline(tmp_path))
-    assert status == 2 and "Installing the packages (cpu) failed" in said
-    assert "Check the network" in said and OFFLINE in said
+    status, output = call(bare, "lab", "--with", "torch", env=offline(tmp_path))
+    assert status == 2 and "Installing the packages (cpu) failed" in output
+    assert "Check the network" in output and OFFLINE in output
     assert not list(bare.glob(".venv*/"))
     assert call(bare)[0] == 0 and extras(bare) == []
 
@@ -268,8 +253,8 @@ def test_an_extra_that_fails_is_not_remembered_and_the_lessons_open_without_it(t
         shutil.copytree(built / ".venv", fresh / ".venv", symlinks=True, copy_function=os.link)
     project = (fresh / "pyproject.toml").read_text(encoding="utf-8")
     (fresh / "pyproject.toml").write_text(re.sub('"torch==[^;]*;', '"torch==0.0.1;', project), encoding="utf-8")
-    status, said = call(fresh, "lock", "--with", "torch", env=environment())
-    assert status == 2 and "Installing PyTorch failed" in said and "open without it" in said and extras(fresh) == []
+    status, output = call(fresh, "lock", "--with", "torch", env=environment())
+    assert status == 2 and "Installing PyTorch failed" in output and "open without it" in output and extras(fresh) == []
     (fresh / "pyproject.toml").write_text(project, encoding="utf-8")
     assert call(fresh, env=offline(tmp_path)) == HANDED_OVER
     assert "Setting up" not in call(fresh, "doctor", "--quick", env=offline(tmp_path))[1]
@@ -279,9 +264,9 @@ def test_an_extra_that_fails_is_not_remembered_and_the_lessons_open_without_it(t
 def test_a_family_that_fails_leaves_the_one_that_stood(ready, tmp_path):
     before, lock = times(ready), ready / "requirements/cuda.txt"
     lock.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, shortened("cuda.txt", "tabulate", "tqdm")))
-    status, said = call(ready, "lock", "--accel", "cuda")
-    assert status == 2 and "Installing the packages (cuda) failed" in said
-    assert re.search("tabulate|tqdm", said) and "differs from the lock" in said
+    status, output = call(ready, "lock", "--accel", "cuda")
+    assert status == 2 and "Installing the packages (cuda) failed" in output
+    assert re.search("tabulate|tqdm", output) and "differs from the lock" in output
     assert call(ready, env=offline(tmp_path)) == HANDED_OVER and times(ready) == before
     assert [path.name for path in ready.glob(".venv*/")] == [".venv"]
 
@@ -294,8 +279,8 @@ def test_a_full_disk_is_told_and_changes_nothing(ready, tmp_path):
     full = "echo 'error: failed to create directory `/tmp/x`: No space left on device (os error 28)' >&2; exit 2"
     uv.write_text(f"#!/bin/sh\n{full}\n", encoding="utf-8")
     uv.chmod(0o755)
-    status, said = call(ready, "lab")
-    assert status == 2 and "disk is full" in said and "Make room" in said, said
+    status, output = call(ready, "lab")
+    assert status == 2 and "disk is full" in output and "Make room" in output, output
     real.replace(uv)
     assert call(ready, env=offline(tmp_path)) == HANDED_OVER and times(ready) == before
 
@@ -305,11 +290,11 @@ def test_a_full_disk_is_told_and_changes_nothing(ready, tmp_path):
 def test_an_interrupted_set_up_leaves_no_process_and_goes_on(slow, number):
     folder, gate, at_gate = slow
     first = start(folder, start_new_session=True)
-    until(at_gate.exists)
+    assert in_the_end(at_gate.exists)
     first.send_signal(number)
-    said, _ = first.communicate(timeout=LIMIT)
-    assert first.returncode == 130 and "Interrupted" in said and "Traceback" not in said
-    until(lambda: not processes(folder))
+    output, _ = first.communicate(timeout=LIMIT)
+    assert first.returncode == 130 and "Interrupted" in output and "Traceback" not in output
+    assert in_the_end(lambda: not processes_that_name(folder))
     gate.unlink()
     assert call(folder)[0] == 0
 
@@ -320,15 +305,15 @@ def test_a_killed_set_up_leaves_lessons_that_open_without_a_network_and_is_waite
     shutil.copytree(built / ".venv", folder / ".venv", symlinks=True, copy_function=os.link)
     before = times(folder)
     first = start(folder, "lint", start_new_session=True)
-    until(at_gate.exists)
+    assert in_the_end(at_gate.exists)
     first.kill()  # and not the tool that it started
     first.wait()
     assert call(folder, env=offline(tmp_path)) == HANDED_OVER and times(folder) == before
     second = start(folder, "lint")
     assert "waiting" in second.stdout.readline()
     gate.unlink()
-    said, _ = second.communicate(timeout=LIMIT)
-    assert "Set-up finished" in said and extras(folder) == ["book", "test"], said
+    output, _ = second.communicate(timeout=LIMIT)
+    assert "Set-up finished" in output and extras(folder) == ["book", "test"], output
     assert inner(folder, "import tabulate, iniconfig, helpers; print('whole')") == "whole\n"
     assert [path.name for path in folder.glob(".venv*/")] == [".venv"]
     first.stdout.close()
@@ -337,8 +322,8 @@ def test_a_killed_set_up_leaves_lessons_that_open_without_a_network_and_is_waite
 
 
 @pytest.fixture
-def standing(tmp_path, monkeypatch):
-    """A .venv of another family that stands; what would be built beside it is an empty folder."""
+def rebuild(tmp_path, monkeypatch):
+    """Build beside a .venv of another family that stands, while one rename is refused; what is built is empty."""
     for name in ("VENV", "NEW", "OLD"):
         monkeypatch.setattr(workshop, name, str(tmp_path / f".venv-{name}"))
     Path(workshop.VENV).mkdir()
@@ -348,35 +333,30 @@ def standing(tmp_path, monkeypatch):
     monkeypatch.setattr(workshop, "run", lambda title, command: Path(workshop.NEW).mkdir())
     monkeypatch.setattr(workshop, "add_this_folder", lambda venv: None)
     monkeypatch.setattr(workshop, "installs", lambda wanted, venv: [])
-    return lambda: workshop.build({"family": "cpu", "extras": []})
+    rename = os.rename
+
+    def refusing(refused, error):
+        def renamed(old, new):
+            if old == getattr(workshop, refused):
+                raise error
+            rename(old, new)
+
+        monkeypatch.setattr(workshop.os, "rename", renamed)
+        workshop.build({"family": "cpu", "extras": []})
+
+    return refusing
 
 
 @pytest.mark.parametrize("refused", ["NEW", "VENV"])
-def test_a_venv_stands_whichever_rename_is_refused(standing, monkeypatch, refused):
-    rename = os.rename
-
-    def renamed(old, new):
-        if old == getattr(workshop, refused):
-            raise PermissionError("a virus scanner looks in")
-        rename(old, new)
-
-    monkeypatch.setattr(workshop.os, "rename", renamed)
+def test_a_venv_stands_whichever_rename_is_refused(rebuild, refused):
     with pytest.raises(PermissionError):
-        standing()
+        rebuild(refused, PermissionError("a virus scanner looks in"))
     assert Path(workshop.VENV, "pyvenv.cfg").exists()
     assert not Path(workshop.NEW).exists() and not Path(workshop.OLD).exists()
 
 
-def test_a_venv_of_an_image_is_replaced_though_it_cannot_be_renamed(standing, monkeypatch):
-    rename = os.rename
-
-    def renamed(old, new):
-        if old == workshop.VENV:
-            raise OSError(errno.EXDEV, "Invalid cross-device link")  # as overlayfs says
-        rename(old, new)
-
-    monkeypatch.setattr(workshop.os, "rename", renamed)
-    standing()
+def test_a_venv_of_an_image_is_replaced_though_it_cannot_be_renamed(rebuild):
+    rebuild("VENV", OSError(errno.EXDEV, "Invalid cross-device link"))  # as overlayfs says
     assert workshop.read_stamp() == {"family": "cpu", "extras": []}
 
 
@@ -391,8 +371,8 @@ def test_a_name_outside_ascii_works_in_a_plain_locale(fresh, tmp_path):
     folder = fresh.rename(tmp_path / "Jörg Müller/any gpu workshop")
     env = environment(LC_ALL="C", PYTHONCOERCECLOCALE="0")
     env.pop("PYTHONUTF8", None)
-    status, said = call(folder, env=env)
-    assert status == 0, said
+    status, output = call(folder, env=env)
+    assert status == 0, output
     assert "Setting up" not in call(folder, env=env)[1]
     found = inner(folder, "import helpers; print(ascii(helpers.__file__))", env=env).strip()
     assert found == ascii(str(folder / "helpers/__init__.py"))
@@ -411,20 +391,20 @@ def test_an_old_python_looks_for_a_fitting_one_fetches_one_or_says_what_to_insta
     old = other_python("3.8", "3.9", "3.10")
     empty = tmp_path / "bin"
     empty.mkdir()
-    status, said = call(fresh, "lab", python=old, env=environment(PATH=str(empty), UV_OFFLINE="1"))
-    assert status == 2 and "No fitting Python" in said and "3.13 or 3.12 or 3.11" in said
-    assert "Fetching one failed" in said and "Install Python 3.12" in said
+    status, output = call(fresh, "lab", python=old, env=environment(PATH=str(empty), UV_OFFLINE="1"))
+    assert status == 2 and "No fitting Python" in output and "3.13 or 3.12 or 3.11" in output
+    assert "Fetching one failed" in output and "Install Python 3.12" in output
     assert not (fresh / ".venv").exists()
     (empty / "python3.12").symlink_to(PYTHON)  # whatever its name says, it answers for itself
-    status, said = call(fresh, python=old, env=environment(PATH=f"{empty}:/usr/bin:/bin"))
-    assert status == 0, said
+    status, output = call(fresh, python=old, env=environment(PATH=f"{empty}:/usr/bin:/bin"))
+    assert status == 0, output
     assert inner(fresh, "import sys; print(sys.version_info >= (3, 11))") == "True\n"
 
 
 @posix
 def test_a_very_old_python_is_told_what_to_install(bare):
-    status, said = call(bare, "lab", python=other_python("3.6", "3.7"))
-    assert status == 2 and "this one is 3." in said and "3.11 to 3.13" in said and "Install Python" in said
+    status, output = call(bare, "lab", python=other_python("3.6", "3.7"))
+    assert status == 2 and "this one is 3." in output and "3.11 to 3.13" in output and "Install Python" in output
 
 
 @posix
@@ -435,15 +415,15 @@ def test_a_python_without_pip_makes_one_or_gets_the_one_apt_line(bare, tmp_path,
     run = f"{hide}; runpy.run_path(sys.argv[0], run_name='__main__')"
     debian.write_text(f'#!/bin/sh\nexec "{PYTHON}" -c "{run}" "$@"\n', encoding="utf-8")
     debian.chmod(0o755)
-    found, said = call(bare, python=debian)
-    assert found == status, said
-    assert ("apt install python{}.{}-venv".format(*sys.version_info[:2]) in said) == (status == 2)
+    found, output = call(bare, python=debian)
+    assert found == status, output
+    assert ("apt install python{}.{}-venv".format(*sys.version_info[:2]) in output) == (status == 2)
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(fresh):
     (fresh / ".venv.lock").mkdir()
-    status, said = call(fresh, "lab")
-    assert status == 2 and "cannot work in this folder" in said and ".venv.lock" in said
+    status, output = call(fresh, "lab")
+    assert status == 2 and "cannot work in this folder" in output and ".venv.lock" in output
 
 
 INTEL = "Intel's OpenCL comes by pip for Linux on x86-64"
@@ -461,8 +441,8 @@ def test_intel_opencl_is_installed_found_and_compiles_also_where_the_folder_is_m
     folder = fresh.rename(tmp_path / "workshop")  # no space in this one
     needed = ("numpy", "pyopencl", "pytools", "siphash24", "platformdirs", "typing-extensions")
     (folder / "requirements/cpu.txt").write_text(shortened("cpu.txt", *needed), encoding="utf-8")
-    said = call(folder, "lock", "--with", "intel-opencl")[1]
-    assert "Set-up finished" in said, said
+    output = call(folder, "lock", "--with", "intel-opencl")[1]
+    assert "Set-up finished" in output, output
     assert inner(folder, COMPILE) == "Intel's compiler works\n"
     folder = folder.rename(tmp_path / "moved")
     assert "Setting up" not in call(folder)[1]  # it is remembered
@@ -474,16 +454,16 @@ def test_a_gpu_is_offered_and_never_installed_unasked(fresh, tmp_path):
     fake = tmp_path / "bin"
     fake.mkdir()
     (fake / "nvidia-smi").symlink_to("/bin/true")  # a fake of the hardware's own tool
-    status, said = call(fresh, env=environment(PATH=f"{fake}:{os.environ['PATH']}"))
-    assert status == 0 and "--accel cuda` would download about 4.2 GB" in said
+    status, output = call(fresh, env=environment(PATH=f"{fake}:{os.environ['PATH']}"))
+    assert status == 0 and "--accel cuda` would download about 4.2 GB" in output
     assert json.loads((fresh / ".venv/workshop.json").read_text())["family"] == "cpu"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the fake tool is a shell script")
-@pytest.mark.parametrize(("told", "build"), [("8.6\\n12.0", "cu129"), ("8.6", "cu126"), ("[N/A]", "cu126")])
-def test_pytorchs_build_holds_code_for_the_gpu(told, build, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("capabilities", "build"), [("8.6\\n12.0", "cu129"), ("8.6", "cu126"), ("[N/A]", "cu126")])
+def test_pytorchs_build_holds_code_for_the_gpu(capabilities, build, tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\nprintf '{told}\\n'\n")
+    tool.write_text(f"#!/bin/sh\nprintf '{capabilities}\\n'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     wanted = {"family": "cuda", "extras": ["torch"]}
@@ -497,6 +477,6 @@ def test_a_folder_that_is_no_environment_is_not_deleted(fresh):
     (fresh / ".venv").mkdir()
     (fresh / ".venv/thesis.txt").write_text("mine", encoding="utf-8")
     for _ in range(2):
-        status, said = call(fresh, "lab")
-        assert status == 2 and "Move .venv away" in said
+        status, output = call(fresh, "lab")
+        assert status == 2 and "Move .venv away" in output
         assert (fresh / ".venv/thesis.txt").read_text(encoding="utf-8") == "mine"

@@ -15,7 +15,6 @@ from helpers.compute import opencl
 from helpers.compute.host import cpu_name
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
-from helpers.lessons.lesson_05 import decide
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
 
@@ -126,7 +125,9 @@ def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> I
     # 16 or 15 runs each: with fewer than 13 `timing` asks for a larger gap. Every pair is a case, in both orders.
     pairs = itertools.product([[float(seconds) for seconds in runs] * (16 // len(runs)) for runs in series], repeat=2)
     yield checks.judge_function(
-        learner, decide, lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)]
+        learner,
+        timing.decide,
+        lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)],
     )
 
 

@@ -14,7 +14,7 @@ from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
-from helpers.measure.timing import Measurement
+from helpers.measure.timing import Measurement, decide
 
 if TYPE_CHECKING:
     import keras
@@ -266,14 +266,6 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
 def check_decide(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Lesson 05b, exercise 2: what two timings allow to say, by the rule of the course."""
     yield checks.judge_function(learner, decide, _timings)
-
-
-def decide(before: Sequence[float], after: Sequence[float]) -> str:
-    """Return "faster", "slower" or "no claim" for the second of two timings, by the rule of the course."""
-    first, second = (Measurement("", "", tuple(seconds)) for seconds in (before, after))
-    if not timing.is_clear(first, second):
-        return "no claim"
-    return "faster" if second.median < first.median else "slower"
 
 
 def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -260,6 +260,14 @@ def is_clear(first: Measurement, second: Measurement) -> bool:
     """
     runs = min(len(first.seconds), len(second.seconds))
     return runs > 1 and abs(first.median - second.median) > min_spreads(runs) * max(first.spread, second.spread)
+
+
+def decide(before: Sequence[float], after: Sequence[float]) -> str:
+    """Return "faster", "slower" or "no claim" for the second of two timings, by the rule of the course."""
+    first, second = (Measurement("", "", tuple(seconds)) for seconds in (before, after))
+    if not is_clear(first, second):
+        return "no claim"
+    return "faster" if second.median < first.median else "slower"
 
 
 def _times(factor: float) -> str:

@@ -92,12 +92,12 @@ class Machine:
     def tools(self, prints):
         """Fake programs; `query` is what one answers to a query instead."""
         for name, fate in prints.items():
-            told = {"stdout": fate} if isinstance(fate, str) else fate
-            script = f"printf '%s\\n' {shlex.quote(text_of(told.get('stdout', '')))}\n"
-            script += f"printf '%s' {shlex.quote(text_of(told.get('stderr', '')))} >&2\n"
-            if "query" in told:
-                script = f"case \"$*\" in *query*) printf '%s' {shlex.quote(told['query'])}; exit;; esac\n{script}"
-            self.program(name, f"{script}exit {told.get('status', 0)}")
+            printed = {"stdout": fate} if isinstance(fate, str) else fate
+            script = f"printf '%s\\n' {shlex.quote(text_of(printed.get('stdout', '')))}\n"
+            script += f"printf '%s' {shlex.quote(text_of(printed.get('stderr', '')))} >&2\n"
+            if "query" in printed:
+                script = f"case \"$*\" in *query*) printf '%s' {shlex.quote(printed['query'])}; exit;; esac\n{script}"
+            self.program(name, f"{script}exit {printed.get('status', 0)}")
 
     def packages(self, versions):
         self.installed |= versions
