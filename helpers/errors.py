@@ -21,6 +21,6 @@ class WorkshopError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """IPython calls this instead of printing a traceback."""
-        from helpers.measure.tables import wrapped
+        from helpers.measure.tables import wrap
 
-        return wrapped(str(self)).splitlines()
+        return wrap(str(self)).splitlines()

@@ -117,7 +117,7 @@ def test_a_table_is_text_and_html():
 def test_a_printed_sentence_breaks_between_words_alone(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("helpers.measure.tables.LINE_WIDTH", 100)
-        lines = tables.wrapped(f"first\n{text}").split("\n")
+        lines = tables.wrap(f"first\n{text}").split("\n")
     assert lines[0] == "first" and " ".join(lines[1:]).split() == text.split()
     assert all(len(line) <= 100 or len(line.split()) == 1 for line in lines)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from helpers.measure.tables import wrapped
+from helpers.measure.tables import wrap
 
 GRADE = "ANYGPU_GRADE"
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
@@ -61,11 +61,11 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
         except NotJudged as missing:
             message = f"not judged: {missing}"
         else:
-            print(wrapped(f"right ({tried})"))
+            print(wrap(f"right ({tried})"))
             return
         if os.environ.get(GRADE) == "1" or NBGRADER in os.environ:
             raise CheckFailed(message)
-        print(wrapped(message))
+        print(wrap(message))
 
     return print_verdict
 
@@ -134,9 +134,9 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
         f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
     )
     if prediction is None or prediction is ...:
-        print(wrapped(f"no prediction made; measured: {actual}"))
+        print(wrap(f"no prediction made; measured: {actual}"))
     else:
-        print(wrapped(f"you predicted: {predicted}\nmeasured:      {actual}"))
+        print(wrap(f"you predicted: {predicted}\nmeasured:      {actual}"))
         if isinstance(prediction, int | float) and abs(prediction) > most:
             print(f"(such a number is never larger than {most:g})")
 

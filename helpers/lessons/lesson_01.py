@@ -15,7 +15,7 @@ from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
-from helpers.measure.tables import wrapped
+from helpers.measure.tables import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -364,13 +364,13 @@ def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:
     share = 100 * speed(measured, KERNEL, 1) / speed(measured, COPY, 1)
     if low < MEMORY_BOUND <= high:
         between = f"{KERNEL}: {low:.0f} to {high:.0f} % of the yardstick in the middle half of the runs"
-        print(wrapped(f"{between}: no claim. Close other programs, and run the cell before the exercise again."))
+        print(wrap(f"{between}: no claim. Close other programs, and run the cell before the exercise again."))
         return
     message = f"{KERNEL}: {share:.0f} % of the yardstick, so limit(add_speed, copy_speed) is "
     limit = (
         '"memory"' if share >= MEMORY_BOUND else '"not memory": calls, the handing out of work-groups, or arithmetic'
     )
-    print(wrapped(f"{message}{limit}."))
+    print(wrap(f"{message}{limit}."))
 
 
 def who_won(first: timing.Measurement, second: timing.Measurement) -> str:

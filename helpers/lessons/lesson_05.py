@@ -379,7 +379,6 @@ def product_on(
     def train(images: np.ndarray, labels: np.ndarray, batch: int, seconds: float) -> list[tuple]:
         from helpers.compute import models, training
         from helpers.lessons import lesson_05 as lesson
-        from helpers.measure import timing
 
         device = training.start()
         import keras

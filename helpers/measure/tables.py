@@ -12,7 +12,7 @@ TEXT_WIDTH = 100  # of texts side by side, in characters
 LINE_WIDTH = 100  # of printed sentences, likewise
 
 
-def wrapped(text: str) -> str:
+def wrap(text: str) -> str:
     """Break longer lines of a text between words; JupyterLab would break them in the middle of one."""
     options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "    "}
     lines = text.split("\n")

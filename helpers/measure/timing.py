@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from helpers.measure.tables import wrapped
+from helpers.measure.tables import wrap
 
 Label = TypeVar("Label", bound=Hashable)
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
@@ -285,20 +285,20 @@ def compare(baseline: Measurement, candidate: Measurement) -> str:
     """
     runs = min(len(baseline.seconds), len(candidate.seconds))
     if runs == 1:
-        return wrapped(f"{candidate.label} against {baseline.label}: no claim. One run alone has no spread.")
+        return wrap(f"{candidate.label} against {baseline.label}: no claim. One run alone has no spread.")
     if not is_clear(baseline, candidate):
         gap = duration(abs(baseline.median - candidate.median))
         spread = duration(max(baseline.spread, candidate.spread))
         bar = f"the spread ({spread})" if runs >= ENOUGH else f"{min_spreads(runs):.1f} spreads ({spread} each)"
         remark = "" if runs >= ENOUGH else f", which {runs} runs need"
-        return wrapped(
+        return wrap(
             f"{candidate.label} against {baseline.label}: no claim. The gap ({gap}) is not larger than {bar}{remark}."
         )
     ratio = baseline.median / candidate.median
     factor = max(ratio, 1 / ratio)
     percent = 100 * (factor - 1)
     amount = f"{percent:.0f} %" if 1 <= percent < 10 else "less than 1 %" if percent < 1 else _times(factor)
-    return wrapped(
+    return wrap(
         f"{candidate.label} is {amount} {'faster' if ratio > 1 else 'slower'} than {baseline.label} "
         f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
     )
