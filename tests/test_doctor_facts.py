@@ -126,7 +126,7 @@ def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(mac
 WHOLE_DOCTOR = """
 from helpers import doctor
 from helpers.doctor import facts
-facts.ELSEWHERE, facts.FRAMEWORK_SECONDS = (), 8  # which is 30
+facts.TOOL_FOLDERS, facts.FRAMEWORK_SECONDS = (), 8  # which is 30
 findings = doctor.examine()
 print(*(finding.id for finding in findings))
 print(*(finding.what for finding in findings))

@@ -11,7 +11,7 @@ from pathlib import Path
 from helpers.compute import backends
 from helpers.compute.host import STAMP, Host, command
 
-BACKENDS = {"cuda": "jax", "metal": "torch"}  # the default of each family; TensorFlow for the others
+DEFAULT_BACKENDS = {"cuda": "jax", "metal": "torch"}  # the default of each family; TensorFlow for the others
 
 
 def prepare() -> None:
@@ -28,7 +28,7 @@ def prepare() -> None:
 
 def _keras_backend(family: str, extras: list[str]) -> str:
     """Return Keras' default backend for what is installed."""
-    backend = BACKENDS.get(family, "tensorflow")
+    backend = DEFAULT_BACKENDS.get(family, "tensorflow")
     if backend == "torch" and "torch" not in extras:
         get = command(Host.here(), "lab --with torch")
         print(f"Keras would use this GPU through PyTorch, which is not installed: {get}")

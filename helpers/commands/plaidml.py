@@ -11,7 +11,7 @@ from helpers.compute import plaidml
 from helpers.errors import WorkshopError
 
 AGAIN = f"Repeat the command. If it fails again, delete the folder {plaidml.ENVIRONMENT.name} first."
-ELSEWHERE = "Lesson 06b shows what was recorded elsewhere."
+SEE_LESSON = "Lesson 06b shows what was recorded elsewhere."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Bring the environment to its lock."""
     if reason := plaidml.unfit():
-        raise WorkshopError("PlaidML cannot run on this machine.", reason, ELSEWHERE)
+        raise WorkshopError("PlaidML cannot run on this machine.", reason, SEE_LESSON)
     if not plaidml.ready():
         print("Building PlaidML's environment (a download of about 0.1 GB, once) ...", flush=True)
         build(plaidml.ENVIRONMENT)
@@ -44,5 +44,5 @@ def build(environment: Path) -> None:
         uv.run("Making the environment", *new, next=f"Install Python 3.11, which its Keras needs. {AGAIN}")
     # The lock leaves enum34 out, and sync asks for nothing that the lock does not name.
     packages = ("pip", "sync", "--require-hashes", "--compile-bytecode", "--python", str(python), str(plaidml.LOCK))
-    uv.run("Installing the packages", *packages, next=f"Without network: {ELSEWHERE} {AGAIN}")
+    uv.run("Installing the packages", *packages, next=f"Without network: {SEE_LESSON} {AGAIN}")
     shutil.copy(plaidml.LOCK, environment)

@@ -26,7 +26,7 @@ CHOICE = "WGPUPY_WGPU_ADAPTER_NAME"  # wgpu's own variable: a part of the adapte
 # Programs that offer the processor as an adapter, by a part of the name that they give themselves.
 SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "SwiftShader", "microsoft basic": "WARP"}
 ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
-BACKENDS = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
+BACKEND_TITLES = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others are called what they are
 VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
 # c = a . b of square matrices whose size is a multiple of 4; a workgroup computes 32 x 32 elements of c.
 MATRIX_PRODUCT = ROOT / "helpers/web/product.wgsl"
@@ -56,7 +56,7 @@ def adapters() -> list[wgpu.GPUAdapter]:
         ]
     return sorted(
         modern or ([] if wanted else found),
-        key=lambda adapter: ORDER.index(_type(adapter)) if _type(adapter) in ORDER else 3,
+        key=lambda adapter: ORDER.index(_type(adapter) if _type(adapter) in ORDER else "Unknown"),
     )
 
 
@@ -78,7 +78,7 @@ def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
     words = f"{info['device']} {info['description']}".lower()
     software = next((name for part, name in SOFTWARE.items() if part in words), "")
     software = software or ("a software adapter" if _type(adapter) == "CPU" else "")
-    backend = BACKENDS.get(info["backend_type"], info["backend_type"])
+    backend = BACKEND_TITLES.get(info["backend_type"], info["backend_type"])
     through = f"{software} through {backend}" if software else backend
     return Device(
         "webgpu",
@@ -171,8 +171,8 @@ def bindings(source: str) -> dict[int, str]:
         group, number = (re.search(rf"@{which}\s*\(\s*(\d+)", attributes) for which in ("group", "binding"))
         if group and number and group[1] == "0":
             words = [word.strip() for word in space.split(",")]
-            kinds = "uniform" if words[0] == "uniform" else "storage" if "read_write" in words else "read-only-storage"
-            found[int(number[1])] = kinds
+            kind = "uniform" if words[0] == "uniform" else "storage" if "read_write" in words else "read-only-storage"
+            found[int(number[1])] = kind
     return found
 
 

@@ -22,7 +22,7 @@ WORDS = (  # what the framework says (the first row that fits), the failure
     ("", "devices-fails"),
 )
 # Not told here: what the family "opencl" tells, and what breaks nothing (`devices` shows it).
-ELSEWHERE = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
+TOLD_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
 
 
 def products_of_devices(facts: Facts) -> Results:
@@ -33,7 +33,7 @@ def products_of_devices(facts: Facts) -> Results:
         if not any(device.kind == "gpu" and device.verdict == "right" for device in tried):
             yield "GPU: none computes here; the lessons run on the processor"
     for device in tried:
-        if late(device) or any(device.framework == name and words in device.reason for name, words in ELSEWHERE):
+        if late(device) or any(device.framework == name and words in device.reason for name, words in TOLD_BY_OTHERS):
             continue
         if device.verdict == "wrong":
             yield _finding("devices-wrong", facts, device)

@@ -38,7 +38,13 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
     ],
 }  # fmt: skip
 ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows"}
-ELSEWHERE = ("/opt/rocm/bin", "/opt/rocm/core/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/sbin")  # where PATH may not lead
+TOOL_FOLDERS = (
+    "/opt/rocm/bin",
+    "/opt/rocm/core/bin",
+    "/usr/lib/wsl/lib",
+    "/usr/sbin",
+    "/sbin",
+)  # where PATH may not lead
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ def ask_tool(command: list[str], seconds: float | None = None) -> ToolOutput:
         command: its name and its arguments.
         seconds: after so long it is killed; TOOL_SECONDS if None.
     """
-    program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(ELSEWHERE))
+    program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(TOOL_FOLDERS))
     if not program:
         return ToolOutput("missing")
     try:

@@ -30,7 +30,7 @@ class Suspect(NamedTuple):
 
     symptom: str  # those with the same symptom are told apart by their experiments
     experiment: str  # as a learner writes it
-    proves: Callable[[object, object], object]  # truly, where that prints in what is diagnosed what the learner says
+    proves: Callable[[object, object], object]  # of (what is broken, a number): is it what the experiment prints there?
 
 
 def _judge_one(suspects: Mapping[str, Suspect], letter: str, broken: object, cause: object, printed: object) -> None:
@@ -76,8 +76,9 @@ def _order(learner: Callable, many: int, seed: int) -> list[int]:
     images = drawn.integers(0, 256, (28, 28, many), np.uint8)
     images[0, 0], images[27, 27] = 0, 255
     images[0, 1], images[0, 2] = np.arange(many) % 256, np.arange(many) // 256
-    images[..., 0] //= 2  # faint: an image scaled by its own darkest pixel shows
-    images = images // 3 * 2 if many == 60 else images  # and so do all of them scaled by theirs
+    # Who divides by the largest pixel, of each image or of all, and not by 255, is found out by fainter images.
+    images[..., 0] //= 2
+    images = images // 3 * 2 if many == 60 else images
     labels, where = drawn.integers(0, 10, many).astype(np.uint8), f"for {many} image{'s' * (many > 1)}"
     given = images.copy(), labels.copy()
     actual = checks.answer(learner, *given, np.random.default_rng(seed), who=f"{where} prepare")
@@ -219,7 +220,7 @@ def trainings(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
 
 
 def _prints(experiment: Callable[[Training], float]) -> Callable[[Training, object], bool]:
-    """Return whether a number is what the experiment prints, rounded to two digits or better."""
+    """Return a function that says whether a number is what the experiment prints, to two digits or better."""
 
     def near(run: Training, number: object) -> bool:
         actual = float(experiment(run))
