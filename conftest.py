@@ -48,21 +48,21 @@ def pytest_configure(config):
         os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder.name))
         config.add_cleanup(folder.cleanup)
         if os.name == "posix":
-            let_kernels_listen_on_files()
+            let_kernels_listen_on_files(folder.name)
 
 
-def let_kernels_listen_on_files():
-    """Let the kernels of nbval and of `execute` have no ports, which two processes that start kernels may both choose.
+def let_kernels_listen_on_files(folder):
+    """Let the kernels of nbval and of `execute` talk through files in a folder, not through ports.
 
-    jupyter_client takes a free port, lets it go and tells the kernel. Where somebody else has it by then, and it is the
-    port for outputs, ipykernel 7.4 runs on without ever answering: a test waits in vain.
+    jupyter_client takes a free port, lets it go and tells the kernel; of two processes that start kernels both may take
+    the same one. Where it is the port for outputs, ipykernel 7.4 runs on without ever answering: a test waits in vain.
     """
     from helpers.commands import execute
 
     def on_files(manager):
         # Their place must be whole: it is read in the kernel's folder, too.
         return lambda **options: manager(
-            transport="ipc", connection_file=str(Path(tempfile.mkdtemp(), "kernel.json")), **options
+            transport="ipc", connection_file=str(Path(tempfile.mkdtemp(dir=folder), "kernel.json")), **options
         )
 
     nbval.kernel.KernelManager, execute.manager = on_files(nbval.kernel.KernelManager), on_files(execute.manager)
@@ -194,7 +194,7 @@ def chromium():
 
 @pytest.fixture(autouse=True)
 def _unbroken_and_not_graded(monkeypatch):
-    """Leave printed sentences unbroken, so that tests can look for words that stand side by side; grade if asked to."""
+    """Leave printed sentences unbroken, so that words stand side by side, and grade only where a test asks for it."""
     monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 10**6)
     monkeypatch.delenv("ANYGPU_GRADE", raising=False)
 

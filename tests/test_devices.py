@@ -286,7 +286,8 @@ def test_nothing_is_left_when_whoever_asked_is_interrupted(framework, tmp_path):
     framework("torch", HANG.format(pid=str(pid)))
     code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.compute.devices import find; find(['torch'])"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as asker:
-        assert in_the_end(lambda: pid.exists() and " " in pid.read_text())
+        assert in_the_end(lambda: asker.poll() is not None or (pid.exists() and " " in pid.read_text()))
+        assert asker.poll() is None
         asked = psutil.Process(asker.pid).children()
         asker.send_signal(signal.SIGINT)
         assert asker.wait(60) != 0

@@ -21,9 +21,10 @@ from waiting import alive, in_the_end
 
 from helpers import doctor
 from helpers.compute import host, processes
-from helpers.doctor import findings, letter, packages, settings
 from helpers.doctor import host as computer
+from helpers.doctor import letter, packages, settings
 from helpers.doctor.facts import Facts, ToolOutput
+from helpers.doctor.findings import advise
 
 ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
@@ -177,7 +178,8 @@ doctor.FULL, doctor.WHOLE_SECONDS = (hangs,), 600
 doctor.examine()
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    assert in_the_end(lambda: pid.exists() and pid.read_text())
+    assert in_the_end(lambda: process.poll() is not None or (pid.exists() and pid.read_text()))
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
     assert in_the_end(lambda: not alive(int(pid.read_text()))), "a process of the doctor outlived it"
@@ -375,7 +377,7 @@ def test_too_little_disk_limits(monkeypatch, installed_by, command):
 
 @pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
 def test_who_builds_the_environment_anew_is_told_to_choose_again(system):
-    assert "--accel and --with" in findings.advise("reinstall", host.Host(system, "arm64", (3, 12), "venv", False))
+    assert "--accel and --with" in advise("reinstall", host.Host(system, "arm64", (3, 12), "venv", False))
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,14 @@ def test_every_usual_quartile_decides_the_made_up_timings_alike(quartiles):
         bar = max(q[2] - q[0] for q in low_high) * timing.min_spreads(min(len(before), len(after)))
         gap = statistics.median(after) - statistics.median(before)
         expected = "no claim" if abs(gap) <= bar else "slower" if gap > 0 else "faster"
-        assert lesson_05.decide(before, after) == expected, (before, after)
+        assert timing.decide(before, after) == expected, (before, after)
         verdicts.add(expected)
     assert verdicts == {"faster", "slower", "no claim"}
 
 
 def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
     times = 1 + np.random.default_rng(0).standard_exponential(500)
-    by_course = lesson_05.false_claims(times, 5, lambda before, after: lesson_05.decide(before, after) != "no claim")
+    by_course = lesson_05.false_claims(times, 5, lambda before, after: timing.decide(before, after) != "no claim")
     by_gap = lesson_05.false_claims(times, 5, lambda before, after: np.median(before) != np.median(after))
     assert by_course < 0.04 and by_gap > 0.95
 

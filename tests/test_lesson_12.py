@@ -153,11 +153,11 @@ def test_branches_are_compared_with_who_takes_them():
 
 
 def test_where_nothing_runs_any_symptom_is_right(capsys):
-    outcomes = lesson_12.show_programs(lambda *_: lesson_12.NOT_RUN, prediction=1)
+    fates = lesson_12.show_programs(lambda *_: lesson_12.NOT_RUN, prediction=1)
     assert "measured" not in capsys.readouterr().out
     programs = lesson_12.programs()
     lesson_12.check_diagnosis(
-        {letter: ("crash", program.cause, program.fix) for letter, program in programs.items()}, outcomes
+        {letter: ("crash", program.cause, program.fix) for letter, program in programs.items()}, fates
     )
     assert output(capsys).startswith("right")
 
@@ -166,10 +166,10 @@ def test_a_diagnosis_is_of_what_was_seen(capsys):
     """A crash is right where it crashed, and "no end" where it did not end."""
     solution = {"A": ("wrong", "race", 2), "B": ("dead canary", "guard", 1), "C": ("no end", "unsigned", 3),
                 "D": ("crash", "barrier", 4), "E": ("wrong", "arguments", 5), "F": ("wrong", "early", 8)}  # fmt: skip
-    outcomes = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
-    lesson_12.check_diagnosis(solution, outcomes | {"D": "the process was ended by SIGSEGV"})
+    fates = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
+    lesson_12.check_diagnosis(solution, fates | {"D": "the process was ended by SIGSEGV"})
     assert output(capsys).startswith("right")
-    lesson_12.check_diagnosis(solution, outcomes | {"D": "no error: [1]"})
+    lesson_12.check_diagnosis(solution, fates | {"D": "no error: [1]"})
     assert output(capsys).startswith("not yet: D: 'crash' is not what")
 
 

@@ -51,6 +51,7 @@ def test_nothing_is_left_of_an_environment():
         assert env.python(lesson_13.STATE) == "2.20.0 cpu [1.0, 1.0] []"
         assert env.python("import numpy") == "ModuleNotFoundError: No module named 'numpy'"
         assert env.python("import os; print(os.getcwd(), os.environ.get('CUDA_VISIBLE_DEVICES'))") == "work None"
+        assert "No matching distribution" in env.pip("install no-such-package")  # no internet is asked
         folder = env.folder
     assert not folder.exists()
 

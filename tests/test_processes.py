@@ -448,8 +448,9 @@ def test_no_process_outlives_the_caller(how, tmp_path, temporary):
     finally:
         caller.kill()
         caller.communicate()
-        for process in filter(alive, everybody):  # a kill of the caller alone does not reach what workers had started
-            process.kill()
+        for process in everybody:  # a kill of the caller alone does not reach what workers had started
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         if how == "SIGKILL":
             shutil.rmtree(next(temporary.iterdir()))
 

@@ -35,7 +35,7 @@ def test_a_cell_that_writes_to_standard_error_or_does_not_raise_as_it_should_fai
     for number in (2, 3):
         notebook.cells[number].metadata["tags"] = ["raises-exception"]
     sample_lesson.save(tmp_path, notebook)
-    status, output = run_pytest(tmp_path, "-p", "no:cacheprovider", *test.LESSONS[:-1])
+    status, output = run_pytest(tmp_path, "-p", "no:cacheprovider", *test.LESSONS)
     assert status == 1
     passed = [line.rpartition("::")[2] for line in output.splitlines() if line.startswith("PASSED")]
     assert passed == ["Cell 0", "Cell 2", "Cell 4"]
@@ -65,7 +65,7 @@ def project(tmp_path):
 
 def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(project):
     def output(*arguments):
-        return run_pytest(project, *test.LESSONS[:-1], *arguments, project=project)[1]
+        return run_pytest(project, *test.LESSONS, *arguments, project=project)[1]
 
     def chosen(*arguments):
         """Return which cells and which answers would run, by the numbers of their lessons."""

@@ -59,7 +59,7 @@ def test_the_networks_are_those_of_the_articles(record):  # noqa: F811
     networks = record["networks"]
     assert networks["parameters"] == [669_706, 1_199_882, 669_706]
     assert networks["shapes"] == [[[None, 784], [None, 10]], [[None, 28, 28, 1], [None, 10]]]
-    assert networks["dtypes"] == ["uint8", "uint8"]
+    assert networks["dtypes"] == ["uint8", "uint8"] and networks["without dropout"]
 
 
 def test_nothing_is_written_past_python_and_no_warning(record):  # noqa: F811

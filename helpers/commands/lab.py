@@ -191,7 +191,9 @@ def isolate(scratch: Path) -> None:
     def write(folder: Path) -> Path:
         files.write(folder / "config" / "labconfig" / "page_config.json", json.dumps(PAGE))
         kernel = folder / "data" / "kernels" / "python3"
-        shutil.copytree(RESOURCES, kernel, dirs_exist_ok=True)  # the icons
+        kernel.mkdir(parents=True, exist_ok=True)
+        for icon in Path(RESOURCES).iterdir():
+            shutil.copyfile(icon, kernel / icon.name)  # without its permissions: packages may be read-only
         files.write(kernel / "kernel.json", json.dumps(silent))
         return folder
 

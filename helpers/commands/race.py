@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     there = [name for name in backends.BACKENDS if devices.installed(name)]
     parser.add_argument("--backend", action="append", choices=there, help="repeat it for several")
     parser.add_argument("--network", action="append", choices=WAYS, help="both by default")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes for each way (3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="processes for each way (3); fewer than 13 need a larger gap"
+    )
     parser.add_argument(
         "--epochs", type=int, default=3, metavar="N", help="of each training, 2 or more: the first compiles (3)"
     )

@@ -17,8 +17,8 @@ LESSONS = (
     "--nbval-current-env",
     "--nbval-cell-timeout=600",  # against hanging; no lesson takes that long
     "--nbval-kernel-startup-timeout=300",
-    f"--ignore-glob={ROOT / 'tests'}/*.ipynb",  # notebooks that tests read are no lessons
 )
+NO_LESSONS = f"--ignore-glob={ROOT / 'tests'}/*.ipynb"  # notebooks that tests read
 # Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
 # A test that ends its process ends the run: pytest-xdist would try it again in each new process, and may hang.
 SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--max-worker-restart=0")
@@ -52,4 +52,4 @@ def run(args: argparse.Namespace) -> int:
         rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
     everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
-    return int(pytest.main([*LESSONS, *["--all"] * args.all, *everything, *rest]))
+    return int(pytest.main([*LESSONS, NO_LESSONS, *["--all"] * args.all, *everything, *rest]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -31,8 +32,8 @@ SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weig
 LOST_AFTER = 10  # seconds: a process that is silent for so long counts as lost
 UNWRITABLE, MISFIT = -1, -2  # said by rank 0 in place of the number of epochs that are done
 REFUSALS = {
-    UNWRITABLE: "Rank 0 cannot read and write files there.",
-    MISFIT: "Its checkpoint.npz is damaged, or was made by another network or another --batch.",
+    UNWRITABLE: "The process with rank 0 cannot read and write files there.",
+    MISFIT: "Its checkpoint.npz is damaged, or of another network, another dataset or another --batch.",
 }
 # By the variable with the rank: the launcher, its variables with the world size and with the rank on one machine. JAX
 # finds SLURM and Open MPI 4 itself, but then its coordinator listens on all addresses.
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if member.size == 1:
         _train(args, member)
         return 0
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's handler would wait for an exchange that never ends
     if member.rank:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
@@ -281,8 +283,9 @@ def _resume(file: Path | None, model: keras.Model, steps: int, member: Member) -
         except ValueError:
             begin = MISFIT
     begin = int(multihost_utils.broadcast_one_to_all(np.array(begin)))  # the refusals, too: nobody waits for rank 0
-    if file and begin in REFUSALS:
-        what = f"The folder {file.parent} cannot keep this training's checkpoints."
+    if begin in REFUSALS:
+        folder = file.parent if file else "that rank 0 was given"
+        what = f"The folder {folder} cannot keep this training's checkpoints."
         raise WorkshopError(what, REFUSALS[begin], "Name another folder after --checkpoint.")
     if begin:
         for variable, value in zip(variables, multihost_utils.broadcast_one_to_all(values), strict=True):

@@ -44,7 +44,7 @@ def read(file: Path, model: keras.Model) -> tuple[np.ndarray, list[np.ndarray]]:
         with np.load(file, allow_pickle=False) as kept:
             values = [kept[f"arr_{number}"] for number in range(len(kept.files) - 1)]
             losses = kept["losses"]
-    except (zipfile.BadZipFile, EOFError, KeyError, TypeError) as error:
+    except (zipfile.BadZipFile, EOFError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(f"{file} is damaged.") from error
     if [value.shape for value in values] != [tuple(variable.shape) for variable in state(model)]:
         raise ValueError(f"{file} was made by another network.")

@@ -287,7 +287,7 @@ def _compare(expected: object, actual: object, where: str) -> None:
 
 
 def _is_right(expected: object, actual: object, where: str) -> object:
-    """Something that is true where `actual` is `expected`; NotYet names another size. Raises if they do not compare."""
+    """Return what is true if `actual` is `expected`. NotYet names another size; what cannot be compared raises."""
     if expected is None:
         return actual is None
     if isinstance(expected, bool | np.bool_ | str):

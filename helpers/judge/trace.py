@@ -187,10 +187,12 @@ class Trace:
         """Return the first races and accesses outside in words, or that none was seen, and what was not followed."""
         found = self.races() + [f"{touch}, which does not exist" for touch in self.outside] or self.unwritten()
         more = [f"... and {len(found) - 3} more"] if len(found) > 3 else []
-        none = [] if found else [f"no race seen in {self._touched_arrays()}, among {len(self.global_ids)} work-items"]
+        none = (
+            [] if found else [f"no race seen in {self._name_touched_arrays()}, among {len(self.global_ids)} work-items"]
+        )
         return "\n".join(found[:3] + more + none + [f"not followed: {what}" for what in self.unseen])
 
-    def _touched_arrays(self) -> str:
+    def _name_touched_arrays(self) -> str:
         """The arrays that were touched, such as `x[i], total[i]`... in words."""
         touched = sorted({int(what) % SITE // ARRAY for what in np.unique(self._listed[:, 1])})
         return ", ".join(self._arrays[number] for number in touched) or "any array"

@@ -60,7 +60,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
         before = _Counted.products
         return load(matrix, seconds), _Counted.products - before
 
-    with _guard(load, "load") as name:
+    with _watch_call(load, "load") as name:
         earlier = 0
         for seconds, size in TRIED:
             matrix = np.eye(size, dtype=np.float32).view(_Counted)  # its powers never overflow
@@ -86,7 +86,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
 @checks.verdict
 def check_fool(fool: Callable[[], object]) -> Iterator[str]:
     """Lesson 00, exercise 2: without NumPy and frameworks, and the monitor shows work all the same."""
-    with _guard(fool, "fool") as name:
+    with _watch_call(fool, "fool") as name:
         if libraries := libraries_behind(fool):
             raise checks.NotYet(f"{name}() uses {', '.join(sorted(libraries))}; expected Python alone.")
         returned, took = _quickest(fool)
@@ -143,7 +143,7 @@ def _judge_utilisation(function: Callable[[], object], name: str, title: str) ->
 
 
 @contextlib.contextmanager
-def _guard(function: Callable, wanted: str) -> Iterator[str]:
+def _watch_call(function: Callable, wanted: str) -> Iterator[str]:
     """Yield the name of a learner's function; drop what it prints, and say what stopped it, or that it never ends."""
     if not callable(function):
         raise checks.NotYet(f"expected a function, came {function!r}; hand over `{wanted}`, not `{wanted}()`.")

@@ -28,8 +28,8 @@ GROUP = 64  # invocations of a workgroup in the exercises
 BEYOND = 150  # elements of each buffer that lie beyond those that a kernel is told of
 MAX_RECORDED_GROUPS = 3  # launches of so many workgroups at most are recorded
 RACE_IN_A_ROUND = "A barrier is missing (after the copy, after a round), or others than those with `me < step` add."
-MOST_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
-MOST = 512  # accesses that are listed, for each invocation of a launch
+MAX_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
+MAX_ACCESSES = 512  # accesses that are listed, for each invocation of a launch
 MAX_LOOP_ROUNDS = 20_000  # of all loops of one invocation together, in recorded launches; more are taken for endless
 BINDING = 15  # of the record
 
@@ -240,7 +240,7 @@ def expect_shared(traced: trace.Trace, case: Case) -> None:
         if touch.reads and writers[touch.item // GROUP, touch.array, touch.index] - {touch.item}:
             taken[touch.item].add((touch.array, touch.index))
     most = max(map(len, taken.values()), default=0)
-    if case.expected.size > 1 and not 0 < most <= MOST_TAKEN:
+    if case.expected.size > 1 and not 0 < most <= MAX_TAKEN:
         raise checks.NotYet(
             f"the sums are right, but one invocation takes {most} numbers of others from workgroup memory. Add in "
             "rounds: 32 invocations add at once, then 16, 8, 4, 2 and 1."
@@ -266,7 +266,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
         kernel = webgpu.Kernel(device, text.replace("WS_ITEMS", f"{items}u"))
     except (webgpu.KernelError, opencl.KernelError) as error:
         raise NotFollowed("it could not be rewritten") from error
-    empty = np.zeros(4 + items + 4 * items * MOST, np.uint32)
+    empty = np.zeros(4 + items + 4 * items * MAX_ACCESSES, np.uint32)
     runs = [launch_kernel(kernel, case, fill, {BINDING: empty}) for fill in FILLS]
     log = runs[0][BINDING]
     (count, endless), sites, touches = log[:2], log[2 : 2 + items], log[4 + items :].reshape(-1, 4)
