@@ -211,7 +211,7 @@ def networks():
     return {
         "parameters": [model.count_params() for model in (mlp, cnn, plain)],
         "shapes": [(model.input_shape, model.output_shape) for model in (mlp, cnn)],
-        "without dropout": not any("Dropout" in type(layer).__name__ for layer in plain.layers),
+        "without dropout": not any(getattr(layer, "rate", 0) for layer in plain.layers),
         "dtypes": [str(model.inputs[0].dtype) for model in (mlp, cnn)],
     }
 
