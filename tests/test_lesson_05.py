@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from on_backend import record  # noqa: F401  (a fixture)
 
+from helpers.compute import devices
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
 from helpers.measure import timing
@@ -74,3 +75,12 @@ def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(rec
 
 def test_a_training_that_is_over_leaves_no_graph_with_its_weights_in_tensorflow(record):  # noqa: F811
     assert not record["graphs"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not devices.installed("jax"), reason="needs JAX")
+def test_another_backend_trains_in_a_process_of_its_own():
+    """Under `preview` the notebook leaves it out."""
+    images = np.zeros((8, 28, 28, 1), np.uint8)
+    both = lesson_05.product_on("jax", images, np.zeros(8, np.uint8), batch=4, seconds=1)
+    assert all(run.seconds and "JAX" in run.device for run in both)

@@ -12,7 +12,6 @@ from helpers.compute import processes
 from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 from helpers.measure.timing import Measurement, decide
 
@@ -379,6 +378,7 @@ def product_on(
     def train(images: np.ndarray, labels: np.ndarray, batch: int, seconds: float) -> list[tuple]:
         from helpers.compute import models, training
         from helpers.lessons import lesson_05 as lesson
+        from helpers.measure import timing
 
         device = training.start()
         import keras
