@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config, items):
             if not there:
                 item.add_marker(missing)
         if isinstance(item, nbval.plugin.IPyNbCell):
-            item.output_timeout = 60  # nbval's own 5 s are too few on a busy machine
+            item.output_timeout = 600  # nbval's own 5 s are too few on a busy machine
     order = {name: number for number, name in enumerate([*LONGEST, "a lesson"])}
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
     unchanged = config.pluginmanager.get_plugin("unchanged lessons").among(items)
@@ -212,7 +212,7 @@ def second_account():
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root can act as another account")
 
-    def start(python, code, *arguments, timeout=60):
+    def start(python, code, *arguments, timeout=600):
         return subprocess.run(
             [python, "-I", "-c", code, *map(str, arguments)], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/",
             env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,

@@ -131,7 +131,7 @@ def test_interrupt_and_restart_leave_a_usable_lesson_and_no_process(chromium, tm
 
         def stopped(processes=()):
             tab.wait_for_function(browser.IDLE)
-            return psutil.wait_procs(processes, timeout=60)[1] == []
+            return psutil.wait_procs(processes, timeout=300)[1] == []
 
         browser.open_lesson(tab, address)
         record = browser.run_cells(tab, lesson.notebook, SECONDS)
@@ -184,7 +184,7 @@ def test_lab_opens_lesson_00_and_leaves_no_process_when_stopped(chromium, tmp_pa
     finally:
         os.killpg(process.pid, signal.SIGINT)  # Ctrl-C in the terminal
         lines += process.communicate(timeout=SECONDS)[0].splitlines(keepends=True)
-    assert psutil.wait_procs(family, timeout=60)[1] == []
+    assert psutil.wait_procs(family, timeout=300)[1] == []
     assert process.returncode == 0 and list(tmp_path.glob("workshop-*")) == []
 
 

@@ -288,7 +288,7 @@ def child():
 def test_two_processes_that_download_at_once_do_no_harm(mirror, place):
     mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 40_000, 40_000, 0.5)
     children = [child(), child()]
-    outputs = [process.communicate(timeout=60) for process in children]
+    outputs = [process.communicate(timeout=600) for process in children]
     assert [process.returncode for process in children] == [0, 0], outputs
     assert mirror.asked == ["/mnist.npz"] * 2
     assert files_below(data.CACHE) == ["mnist.npz"]
@@ -299,10 +299,10 @@ def test_two_processes_that_download_at_once_do_no_harm(mirror, place):
 def test_ctrl_c_in_the_middle_of_a_download_leaves_nothing(mirror, place):
     mirror.answers["/mnist.npz"] = mirror.slowly(packed(place), 50_000, 1, 0.05)
     process = child()
-    assert mirror.half_sent.wait(30)
+    assert mirror.half_sent.wait(600)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode != 0 and "KeyboardInterrupt" in errors
     assert files_below(place / "data") == []
 

@@ -102,7 +102,7 @@ print(sorted((heavy | families) & set(sys.modules)), used, len(findings.fine) >=
 
 
 def test_quick_imports_no_framework_no_family_and_uses_no_network():
-    done = subprocess.run([sys.executable, "-c", QUICK], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", QUICK], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.strip() == "[] [] True", done.stdout + done.stderr
 
 
@@ -151,7 +151,7 @@ def test_a_check_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
         ended.set()
 
     def slow(host):
-        ended.wait(60)
+        ended.wait(300)
         yield "late"
 
     monkeypatch.setattr(doctor, "FULL", (hanging_driver, slow))
@@ -160,7 +160,7 @@ def test_a_check_that_hangs_is_given_up_and_what_it_started_is_killed(monkeypatc
     assert [finding.id for finding in findings] == ["host-unfinished-check"]  # one note for all that are late
     assert "hanging driver and " in findings[0].what and "slow" in findings[0].what
     assert findings.fine == ("begun",)
-    assert ended.wait(30), "the process that the check started was not killed"
+    assert ended.wait(300), "the process that the check started was not killed"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
@@ -181,7 +181,7 @@ doctor.examine()
     assert in_the_end(lambda: process.poll() is not None or (pid.exists() and pid.read_text()))
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+    assert "KeyboardInterrupt" in process.communicate(timeout=600)[1]
     assert in_the_end(lambda: not alive(int(pid.read_text()))), "a process of the doctor outlived it"
 
 
