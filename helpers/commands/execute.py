@@ -48,7 +48,7 @@ class Watch(threading.Thread):
 
     def __init__(self, process: psutil.Process) -> None:
         super().__init__(daemon=True)
-        self.process, self.peak, self.processes, self._over = process, 0, {process}, threading.Event()
+        self.process, self.peak, self.family, self._over = process, 0, {process}, threading.Event()
 
     def sample(self) -> None:
         """Look once."""
@@ -56,8 +56,8 @@ class Watch(threading.Thread):
 
         total = 0
         with contextlib.suppress(psutil.Error):
-            self.processes |= set(self.process.children(recursive=True))
-        for process in list(self.processes):
+            self.family |= set(self.process.children(recursive=True))
+        for process in list(self.family):
             with contextlib.suppress(psutil.Error):
                 total += process.memory_info().rss
         self.peak = max(self.peak, total)
@@ -73,10 +73,10 @@ class Watch(threading.Thread):
 
         self._over.set()
         self.join()
-        for process in self.processes:
+        for process in self.family:
             with contextlib.suppress(psutil.Error):  # psutil refuses to kill a newer process with the same number
                 process.kill()
-        psutil.wait_procs(list(self.processes), timeout=3)
+        psutil.wait_procs(list(self.family), timeout=3)
 
 
 def manager(**options: str) -> Any:  # noqa: ANN401
