@@ -243,7 +243,9 @@ BODY = "if (i < n) out[i] = 2 * x[i];"
 def test_wrong_kernels_are_refused(capsys, body, complaint):
     verdict = judge(capsys, SCALE.replace(BODY, body))
     assert verdict.startswith("not yet: ")
-    assert complaint in verdict
+    # On a GPU another array may lie where this one would end long before.
+    elsewhere = complaint.endswith("of the output") and "changed its input x" in verdict
+    assert complaint in verdict or elsewhere
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,8 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "linux", 4, None, "glibc.malloc.hugetlb=1"),
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "darwin", 4, None, None),
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "win32", 4, None, None),
+        (workarounds.share_gpu_memory, "XLA_PYTHON_CLIENT_PREALLOCATE", "linux", 4, None, "false"),
+        (workarounds.share_gpu_memory, "XLA_PYTHON_CLIENT_PREALLOCATE", "linux", 4, "true", "true"),
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "linux", 4, "glibc.malloc.check=3", "glibc.malloc.check=3"),
         (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 4, None, "1"),
         (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 2, None, None),

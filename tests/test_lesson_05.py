@@ -54,20 +54,25 @@ def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
 # ------------------------------------------------------------------------------------------------------- its network
 
 
+def rounding_of(noted):
+    """What two ways to one result may differ by: a GPU may multiply with the 10 binary digits of TF32, not with 23."""
+    return 1e-3 if "GPU)" in noted["started"]["devices"][0] else 1e-6
+
+
 def test_every_form_answers_and_learns_alike_from_the_same_weights(record):  # noqa: F811
-    forms = record["forms"]
+    forms, rounding = record["forms"], rounding_of(record)
     assert forms["policy"] == "float32" and forms["step"] > 1e-3
     assert {"Im2colConv2D", "SliceMaxPooling2D"} < set(forms["classes"])
     assert len(forms["answers"]) == len(forms["steps"]) == 4
     for name, gap in forms["answers"].items():
-        assert gap < (1e-2 if "bfloat16" in name else 1e-6), name
+        assert gap < (1e-2 if "bfloat16" in name else rounding), name
     for name, gap in forms["steps"].items():
         # A pixel that is the largest of four by a rounding error alone may lose to another in another form.
         assert gap < (0.3 if "bfloat16" in name else 0.03) * forms["step"], name
 
 
 def test_the_two_layers_compute_what_those_of_keras_compute_on_odd_sizes_too(record):  # noqa: F811
-    assert max(record["layers_alone"]["same"]) < 1e-6
+    assert max(record["layers_alone"]["same"]) < rounding_of(record)
 
 
 # ------------------------------------------------------------------------------------------------------- its memory

@@ -107,12 +107,11 @@ def test_a_fate_is_one_line(failure, line):
 
 
 def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsys):
-    device = opencl.pick_device()
-    assert lesson_12._safer(device, dare_gpu=False)[0] == {}
-    gpu = object()
-    kinds = {id(gpu): "gpu"}
-    monkeypatch.setattr(opencl, "kind", lambda chosen: kinds.get(id(chosen), "cpu"))
+    gpu, cpu, kind = object(), object(), opencl.kind
+    kinds = {id(gpu): "gpu", id(cpu): "cpu"}
+    monkeypatch.setattr(opencl, "kind", lambda chosen: kinds.get(id(chosen)) or kind(chosen))
     monkeypatch.setattr(opencl, "name", lambda chosen: "a GPU" if chosen is gpu else "a CPU")
+    assert lesson_12._safer(cpu, dare_gpu=False) == ({}, "What may crash or hang runs on: a CPU")
     assert lesson_12._safer(gpu, dare_gpu=True) == ({}, "What may crash or hang runs on: a GPU")
     variables, where = lesson_12._safer(gpu, dare_gpu=False)
     assert "a CPU, because your device is a GPU" in where

@@ -283,7 +283,8 @@ def fuzz(count, seed=0):
 
 def test_programs_made_at_random_do_what_they_say():
     kinds = fuzz(25, seed=1)
-    assert kinds["blocked"] >= 3 and kinds["strips"] >= 1 and kinds["one by one"] >= 5, kinds
+    strips = opencl.kind(opencl.pick_device()) == "cpu"  # a GPU gets none
+    assert kinds["blocked"] >= 3 and kinds["strips"] >= strips and kinds["one by one"] >= 5, kinds
 
 
 # ------------------------------------------------------------------------------------- the operations

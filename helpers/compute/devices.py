@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from helpers.compute import processes
+from helpers.compute import processes, workarounds
 from helpers.compute.device import KINDS, Device, preference
 from helpers.compute.frameworks import FRAMEWORKS, MARK, verdict
 from helpers.compute.host import Host, command, has_module
@@ -60,10 +60,8 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    # JAX and TensorFlow take most of a GPU's memory otherwise, beside the lesson that asks.
-    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    given = {"framework": framework}
-    done = processes.run(_answer_here, seconds=timeout, variables=gentle, check=False, arguments=given)
+    workarounds.share_gpu_memory()  # with the lesson that asks
+    done = processes.run(_answer_here, seconds=timeout, check=False, arguments={"framework": framework})
     found, *verdicts = _parts(done.stdout[0]) or [{}]
     late = bool(done.failures[0]) and done.seconds > timeout
     ended = f"no answer within {timeout:.3g} s" if late else done.failures[0].partition("; it was in line")[0]

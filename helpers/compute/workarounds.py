@@ -34,6 +34,16 @@ def keep_pocl_on_its_cores() -> None:
         os.environ.setdefault("POCL_AFFINITY", "1")
 
 
+def share_gpu_memory() -> None:
+    """Let JAX and TensorFlow take of a GPU's memory what they need, not nearly all of it at their start.
+
+    Each open notebook is a process of its own: the second one that computes on the GPU would find no memory.
+    https://docs.jax.dev/en/latest/gpu_memory_allocation.html and https://www.tensorflow.org/guide/gpu
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
 def quiet_vulkan() -> None:
     """Let Mesa's Vulkan start without lines on standard error where there is no screen.
 

@@ -72,7 +72,8 @@ def webgpu(facts: Facts) -> Results:
     if answer is None or answer.state in ("not installed", "timed out"):
         return
     if not answer.devices:
-        yield found("webgpu-no-adapter", facts.host, message=answer.message or "no driver has any")
+        reason = answer.message.partition("; how to get one")[0]  # that way leads here, to the doctor
+        yield found("webgpu-no-adapter", facts.host, message=reason or "no driver has any")
     if right := sorted({str(device) for device in answer.devices if device.usable}):
         yield f"WebGPU: {', '.join(right)}"
 

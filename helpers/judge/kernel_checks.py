@@ -344,7 +344,9 @@ def run_guarded(
         raise NotYet(f"{launch}: the kernel could not run: {str(error).strip().splitlines()[0]}") from None
     for name, (values, stray) in held.items():
         if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
-            raise NotYet(f"{launch}: the kernel changed its input {name}; it may only write the output.")
+            raise NotYet(
+                f"{launch}: the kernel changed its input {name}; it may only write the output, and inside of it."
+            )
         if stray is not None:
             has = f"which has the elements 0 to {len(values) - 1}"
             raise NotYet(f"{launch}: the kernel wrote to element {stray} of {name}, {has}.")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from helpers import ROOT
-from helpers.compute import backends, devices, plaidml, processes
+from helpers.compute import backends, devices, plaidml, processes, workarounds
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, ORANGE, figure, show
@@ -45,11 +45,11 @@ def here(module: str) -> bool:
 def settings(backend: str) -> dict[str, str]:
     """Return the environment variables with which a process starts one backend of Keras, and spares the machine.
 
-    On a GPU JAX and TensorFlow would take nearly all of its memory. PyTorch's threads (OpenMP) would turn in circles
-    while they wait for each other, which on a busy machine made a training step take 60 times as long.
+    PyTorch's threads (OpenMP) would turn in circles while they wait for each other, which on a busy machine made a
+    training step take 60 times as long.
     """
-    spare = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    return {backends.VARIABLE: backend, "OMP_WAIT_POLICY": "passive", **spare}
+    workarounds.share_gpu_memory()
+    return {backends.VARIABLE: backend, "OMP_WAIT_POLICY": "passive"}
 
 
 def outcomes(function: Callable[..., object], programs: Mapping[str, str]) -> dict[str, object]:

@@ -86,13 +86,13 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
     passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()
-    gentle = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    workarounds.share_gpu_memory()
     found: dict[str, pyperf.Benchmark] = {}
     with timing.Load() as load:
         for number in range(passes):
             print(f"pass {number + 1} of {passes}: {', '.join(FRAMEWORKS[name] for name in installed)}")
             for name in installed:
-                given, variables = {"framework": name, "seconds": seconds}, gentle | {backends.VARIABLE: name}
+                given, variables = {"framework": name, "seconds": seconds}, {backends.VARIABLE: name}
                 done = processes.run(_time_here, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
                 for line in filter(None, done.failures):
                     print(f"{FRAMEWORKS[name]}: {line.splitlines()[-1]}")
