@@ -61,7 +61,7 @@ def test_the_peak_is_the_operations_of_all_vectors_over_time(bench, monkeypatch)
     run = lesson_02.timing.Measurement("multiply-adds", "a device", (0.5, 0.5, 0.5))
     monkeypatch.setattr(lesson_02.timing, "measure", lambda launch, **_: (launch(), run)[1])
     width = max(4, bench.queue.device.preferred_vector_width_float)
-    assert lesson_02.peak(bench.queue) == pytest.approx(2 * 8 * width * 1000 * 2**14 / 0.5 / 1e9)
+    assert lesson_02.peak(bench.queue, steps=1000) == pytest.approx(2 * 8 * width * 1000 * 2**14 / 0.5 / 1e9)
 
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import psutil
@@ -64,6 +65,17 @@ def test_the_neighbour_goes_when_the_block_fails_and_by_itself():
 def test_the_processor_has_a_peak():
     cores, clock, units, numbers = lesson.processor()
     assert 1 <= cores <= psutil.cpu_count() and 0 < clock < 10 and units in (2, 4) and numbers in (4, 8, 16)
+
+
+def test_a_clock_that_cannot_be_read_or_be_true_is_taken_as_3_ghz(monkeypatch):
+    """As on Apple's M5, and on its M4."""
+
+    def stop():
+        raise SystemError("returned a result with an exception set")
+
+    for cpu_freq in (stop, lambda: None, lambda: types.SimpleNamespace(max=4.5, current=4.5)):
+        monkeypatch.setattr(psutil, "cpu_freq", cpu_freq)
+        assert lesson.processor()[1] == 3.0
 
 
 # -------------------------------------------------------------------------------------------------------- the benchmark

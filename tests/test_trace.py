@@ -5,7 +5,7 @@ import pytest
 
 from helpers.compute import opencl
 from helpers.errors import WorkshopError
-from helpers.judge import trace
+from helpers.judge import instrument, recorder, trace
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -315,6 +315,37 @@ def test_a_loop_without_end_is_refused(body):
 def test_a_barrier_without_the_fence_for_local_memory_orders_none(flags):
     assert "part[4]" in find(TREE.replace("CLK_LOCAL_MEM_FENCE", flags)).races()[0]
     assert find(TREE.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")).races() == []
+
+
+TWO_TILES = """
+__kernel void swap(__global const float *x, __global float *y) {
+    __local float first[4], second[4];
+    int me = get_local_id(0), i = get_global_id(0);
+    first[me] = x[i];
+    second[3 - me] = x[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    y[i] = first[3 - me] + second[me + 1];
+}
+"""
+
+
+def test_local_memory_may_begin_at_address_0_as_on_many_gpus(monkeypatch):
+    """On AMD's, say; here the recorder takes off the address of the first array in local memory."""
+    here = traced(TWO_TILES, "swap", 8, 4, [floats(8), floats(8)])
+    start = "(trace_row(log) + ROW - 2)".replace("ROW", str(recorder.ROW))  # the last touch's place
+    taken_off = f"(ulong)(uint){start}[0] | (ulong)(uint){start}[1] << 32;"
+    text = recorder.RECORDER
+    for beginning, more in {
+        "int bytes, int element) {": f"if (number == GIVEN_COUNT) {{ {start}[0] = (int)address; {start}[1] = "
+        f"(int)(address >> 32); }} if (number >= GIVEN_COUNT) address -= {taken_off}",
+        "int size, long index, int count) {": f"if (is_local) pointer -= {taken_off}",
+    }.items():
+        assert text.count(beginning) == 1
+        text = text.replace(beginning, beginning + more)
+    monkeypatch.setattr(instrument, "RECORDER", text)
+    at_0 = traced(TWO_TILES, "swap", 8, 4, [floats(8), floats(8)])
+    assert at_0.touches == here.touches and at_0.report() == here.report()
+    assert {(touch.array, touch.index) for touch in at_0.outside} == {("second", 4)}
 
 
 def test_local_memory_that_nobody_has_written_is_told():

@@ -8,7 +8,7 @@ from __future__ import annotations
 MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
 MAX_SITES = 8  # barriers of one work-item that are listed
 MAX_ARRAYS = 16
-MAX_STEPS = 1 << 20  # times that one work-item may go round loops
+MAX_STEPS = 1 << 16  # times that one work-item may go round loops: less than 2 s, after which Windows resets a GPU
 # The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
 # (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
 # before).
@@ -84,7 +84,8 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
     for (int k = is_local ? GIVEN_COUNT : 0; k < (is_local ? ARRAY_COUNT : GIVEN_COUNT); k++) {{
         __global int *array = row + {ARRAYS} + {ARRAY_INTS} * k;
         ulong base = (ulong)(uint)array[0] | (ulong)(uint)array[1] << 32;
-        if (base && base <= pointer && (before < 0 || pointer - base < from_start)) {{
+        int is_declared = array[3] > 0;  // its address may be 0: there local memory begins on many GPUs
+        if (is_declared && base <= pointer && (before < 0 || pointer - base < from_start)) {{
             before = k;
             from_start = pointer - base;
         }} else if (base > pointer && (after < 0 || base - pointer < to_start)) {{

@@ -273,13 +273,21 @@ def _run(
             argument = cl.Buffer(kernel.context, flags, hostbuf=spare)
         passed.append(argument)
     log_buffer = cl.Buffer(kernel.context, flags, hostbuf=log)
-    run(kernel.queue, global_size, local_size, log_buffer, *passed)
-    cl.enqueue_copy(kernel.queue, log, log_buffer)
     arrays = []
-    for argument, buffer in zip(arguments, passed, strict=True):
-        if isinstance(argument, np.ndarray):
-            arrays.append(np.empty(argument.shape, argument.dtype))
-            cl.enqueue_copy(kernel.queue, arrays[-1], buffer)
+    try:
+        run(kernel.queue, global_size, local_size, log_buffer, *passed)
+        cl.enqueue_copy(kernel.queue, log, log_buffer)
+        for argument, buffer in zip(arguments, passed, strict=True):
+            if isinstance(argument, np.ndarray):
+                arrays.append(np.empty(argument.shape, argument.dtype))
+                cl.enqueue_copy(kernel.queue, arrays[-1], buffer)
+    except cl.Error as error:
+        raise NotTraceable(
+            f"The kernel {kernel.name!r} could not be recorded on {opencl.name(kernel.device)}.",
+            f"The driver says: {str(error).strip().splitlines()[0]}",
+            "Does every loop end? Does the work-group fit the device? The system stops a GPU that draws no screen for "
+            "some seconds.",
+        ) from None
     return log, arrays
 
 

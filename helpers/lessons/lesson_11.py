@@ -21,13 +21,18 @@ from helpers.measure.timing import duration
 def processor() -> tuple[int, float, int, int]:
     """Return cores, their clock in GHz, the vector units of a core, and the float32 numbers that a unit takes at once.
 
-    As far as the system tells: many report a clock that a boost exceeds, and a virtual machine may report any.
+    As far as the system tells: many report a clock that a boost exceeds, and a virtual machine may report any. On
+    Apple's M4 and M5 psutil reads none (https://github.com/giampaolo/psutil/issues/2841) or a wrong one (issue 2642).
     """
     import psutil
     from numpy._core._multiarray_umath import __cpu_features__ as has
 
-    frequency = psutil.cpu_freq()
-    clock = (max(frequency.max, frequency.current) / 1e3 if frequency else 0) or 3.0  # some systems tell 0
+    try:
+        frequency = psutil.cpu_freq()
+    except (OSError, RuntimeError, SystemError):
+        frequency = None
+    clock = max(frequency.max, frequency.current) / 1e3 if frequency else 0.0
+    clock = clock if 0.5 <= clock <= 10 else 3.0
     cores = min(math.ceil(usable_cpus()), psutil.cpu_count(logical=False) or sys.maxsize)
     arm = platform.machine().lower() in ("arm64", "aarch64")
     return cores, clock, 4 if arm else 2, 16 if has.get("AVX512F") else 8 if has.get("AVX2") else 4
