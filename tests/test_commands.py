@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,25 @@ def test_a_variable_is_set_where_it_helps_and_a_users_own_is_left_alone(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     ask()
     assert os.environ.get(variable) == after
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities", "visible"),
+    [
+        ("2.21.0", [(12, 0)], []),
+        ("2.21.0", [(8, 6), (12, 0)], [0]),
+        ("2.21.0", [(8, 6)], None),
+        ("2.22.0", [(12, 0)], None),
+    ],
+)
+def test_a_gpu_for_which_tensorflow_has_no_code_is_hidden_from_it(version, capabilities, visible):
+    """On a fake of TensorFlow, with GPUs that are numbers."""
+    set_to = []
+    details = types.SimpleNamespace(get_device_details=lambda gpu: {"compute_capability": capabilities[gpu]})
+    config = types.SimpleNamespace(
+        list_physical_devices=lambda kind: list(range(len(capabilities))),
+        set_visible_devices=lambda gpus, kind: set_to.append(gpus),
+        experimental=details,
+    )
+    workarounds.leave_out_gpus_that_tensorflow_lacks(types.SimpleNamespace(__version__=version, config=config))
+    assert set_to == ([] if visible is None else [visible])

@@ -124,6 +124,8 @@ def in_this_process(framework: str) -> Device:
         framework: "tensorflow", "jax" or "torch".
     """
     _, found, _ = FRAMEWORKS[framework].ask()
+    if framework == "torch" and (chosen := os.environ.get("KERAS_TORCH_DEVICE")):  # Keras obeys it
+        found = [device for device in found if device.identifier.split(":")[0] == chosen.split(":")[0]] or found
     return next((device for device in found if device.kind != "cpu"), found[0])
 
 

@@ -106,7 +106,9 @@ def import_tensorflow() -> ModuleType:
 
     workarounds.give_signals_a_stack()
     _quietly(import_it, "TensorFlow cannot be imported.")
-    return sys.modules["tensorflow"]
+    tensorflow = sys.modules["tensorflow"]
+    workarounds.leave_out_gpus_that_tensorflow_lacks(tensorflow)
+    return tensorflow
 
 
 @contextmanager

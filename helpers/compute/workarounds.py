@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import os
 import sys
+from types import ModuleType
 
 from helpers.errors import WorkshopError
 
@@ -42,6 +43,20 @@ def share_gpu_memory() -> None:
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
+def leave_out_gpus_that_tensorflow_lacks(tensorflow: ModuleType) -> None:
+    """Hide an RTX 50 from a TensorFlow that lists it and stops at its first operation, before it starts its devices.
+
+    Its wheels up to 2.21 hold no code for compute capability 12: https://github.com/tensorflow/tensorflow/issues/89272
+    """
+    if tuple(map(int, tensorflow.__version__.split(".")[:2])) > (2, 21):
+        return
+    gpus = tensorflow.config.list_physical_devices("GPU")
+    details = map(tensorflow.config.experimental.get_device_details, gpus)
+    known = [gpu for gpu, has in zip(gpus, details, strict=True) if has.get("compute_capability", (0, 0)) < (12, 0)]
+    if known != gpus:
+        tensorflow.config.set_visible_devices(known, "GPU")
 
 
 def quiet_vulkan() -> None:

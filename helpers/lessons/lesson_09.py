@@ -60,10 +60,16 @@ def need_jax() -> None:
     """Say before anything starts that JAX is missing; each process would say it in its own way.
 
     Raises:
-        WorkshopError: it is not installed, or too old.
+        WorkshopError: it is not installed, or too old, or this is Windows.
     """
     from helpers.compute import devices, workarounds
 
+    if sys.platform == "win32":
+        raise WorkshopError(
+            "JAX joins no processes on Windows itself.",
+            "What carries its messages there, Gloo, is made for Linux and macOS.",
+            "Read this lesson, or do it in WSL2: docs/platforms.md",
+        )
     if not devices.installed("jax"):
         raise WorkshopError(devices.not_installed("jax"), "The lesson trains with Keras on JAX, in two processes.")
     workarounds.refuse_old_jax()
@@ -306,6 +312,7 @@ def import_tensorflow() -> Any:  # noqa: ANN401
     """Import TensorFlow without what a server has no use for (Keras, JAX, SciPy): half of the time, 190 MB less."""
     # With one thread for its operations, as on one core, a worker that waits for another was seen to wait for ever.
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}  # all servers on the processor
     sys.modules.update(dict.fromkeys(("keras", "tf_keras", "jax", "scipy")))
     return importlib.import_module("tensorflow")
 
