@@ -204,7 +204,8 @@ def test_whenever_a_process_dies_the_same_weights_are_reached(functions, batches
         resumed = lesson.run(functions.train_together, 2, **options).result
         assert resumed["begun"] in begins
         for actual, wanted in zip(resumed["weights"], expected, strict=True):
-            np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-4)
+            # Rounding may switch a ReLU on or off, which makes up to 3e-4; eight steps less make 0.01.
+            np.testing.assert_allclose(actual, wanted, rtol=0, atol=2e-3)
 
 
 # ------------------------------------------------------------------------------------------------------ the exercises
