@@ -278,6 +278,11 @@ class Case(NamedTuple):
     arguments: Callable[[object, object, int], tuple]  # from the buffers of x and y, and the rows
     expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
 
+    def sizes(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the work-items in each dimension, and those of a work-group, for so many rows of x."""
+        items = self.items(rows)
+        return items, tuple(map(min, items, self.group))
+
 
 def _strided_read(stride: int) -> Case:
     return Case(
@@ -318,9 +323,7 @@ CASES = {
 def record(name: str) -> trace.Trace:
     """Record one of CASES on 32 x 32 floats."""
     case, x = CASES[name], np.ones(1024, np.float32)
-    items = case.items(32)
-    group = tuple(map(min, items, case.group))
-    return trace.record(_kernel(case.source), items, group, case.arguments(x, np.zeros_like(x), 32))
+    return trace.record(_kernel(case.source), *case.sizes(32), case.arguments(x, np.zeros_like(x), 32))
 
 
 def rows_for(device: cl.Device) -> int:
@@ -337,7 +340,7 @@ def measure(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str
     Args:
         queue: of the lesson's device.
         names: of CASES.
-        rows: of the square x; a multiple of 64.
+        rows: of the square x; 32, or a multiple of 64.
     """
     import pyopencl as cl
 
@@ -349,7 +352,7 @@ def measure(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str
         case = CASES[name]
         kernel = opencl.build(queue.context, case.source).all_kernels()[0]
         given = case.arguments(held, out, rows)
-        ways[name] = functools.partial(kernel, queue, case.items(rows), case.group, *given)
+        ways[name] = functools.partial(kernel, queue, *case.sizes(rows), *given)
         cl.enqueue_fill_buffer(queue, out, np.float32(np.nan), 0, x.nbytes)
         ways[name]()
         expected = case.expected(x)
