@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class NotTraceable(WorkshopError):
-    """A kernel that must not run: it never ends, or some of a work-group wait at a barrier that others never meet."""
+    """A kernel that cannot be recorded: it never ends, its barriers are not met by all, or the driver stops it."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def record(
 
     Raises:
         WorkshopError: the arguments do not fit the kernel's parameters, or the kernel cannot be rewritten.
-        NotTraceable: it never ends, or not all of a work-group meet the same barriers.
+        NotTraceable: it never ends, not all of a work-group meet the same barriers, or the driver stops.
     """
     global_size, local_size = _sizes(global_size, local_size)
     _check_arguments(kernel, arguments)
