@@ -260,7 +260,7 @@ def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_o
     text = capsys.readouterr().out
     assert "127.0.0.1" in text and "no-such-host.invalid" in text and mirrors[0] in text
     assert "Accuracies on it are not MNIST's" in text and "set ANYGPU_MNIST" in text and "Ctrl-C" in text
-    assert text.endswith(f"{data.STAND_IN}: 1,437 images to train and 360 to test (from scikit-learn, built in)\n")
+    assert text.endswith(f"{data.STAND_IN}: 1,437 images to train and 360 to test (from data/digits.npz)\n")
 
 
 # --- Other processes -------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_a_download_inside_a_notebook_writes_nothing_to_standard_error(mirror, p
 
 def test_the_stand_in_is_fixed_whole_and_never_inflated(place):
     dataset = data._stand_in()
-    assert dataset.name == "digits stand-in (scikit-learn, not MNIST)"
+    assert dataset.name == "digits stand-in (not MNIST)"
     assert (dataset.x_train.shape, dataset.x_test.shape) == ((1437, 28, 28), (360, 28, 28))
     assert (dataset.y_train.shape, dataset.y_test.shape) == ((1437,), (360,))
     assert {array.dtype for array in dataset[1:5]} == {np.dtype("uint8")}

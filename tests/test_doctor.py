@@ -95,7 +95,7 @@ used = []
 sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connect", "socket.getaddrinfo") else None)
 from helpers import doctor
 findings = doctor.examine(quick=True)
-heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "sklearn", "requests"}
+heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "requests"}
 families = {f"helpers.doctor.{name}" for name in ("nvidia", "amd", "apple", "windows", "opencl", "devices", "facts")}
 print(sorted((heavy | families) & set(sys.modules)), used, len(findings.fine) >= 6)
 """
@@ -274,7 +274,7 @@ def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkey
     assert packages.another_python(own, tmp_path) is None  # there is no environment yet
     (tmp_path / host.STAMP).touch()
     assert packages.another_python(own, tmp_path) is None  # this Python has all that the lessons need
-    monkeypatch.setattr(packages, "MODULES", {**packages.MODULES, "no_such_module": "x"})
+    monkeypatch.setattr(packages, "MODULES", [*packages.MODULES, "no_such_module"])
     found = packages.another_python(own, tmp_path)
     assert found.id == "packages-another-python" and sys.executable in found.what and "workshop.py lab" in found.next
     monkeypatch.setattr(packages, "another_python", lambda host: found)
@@ -313,7 +313,7 @@ def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
     (tmp_path / "ghost_folder").mkdir()  # an empty folder is no package
     (tmp_path / "whole.py").write_text("raise SystemExit('imported by the doctor')")
     monkeypatch.syspath_prepend(tmp_path)
-    modules = {name: name for name in ("ghost_all", "ghost_folder", "whole", "never_installed")}
+    modules = ("ghost_all", "ghost_folder", "whole", "never_installed")
     found = only_finding(lambda host: packages.files(host, modules))
     assert (found.id, found.severity) == ("packages-missing", "stops") and "ghost_all, ghost_folder" in found.what
     assert "whole" not in found.what and "never_installed" not in found.what

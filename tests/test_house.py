@@ -22,7 +22,7 @@ PLAN = """
     tile/* judge/* doctor* lessons/* commands/* __main__
 """
 FLOORS = PLAN.split()
-HEAVY = "tensorflow jax torch keras pyopencl matplotlib sklearn scipy IPython nbformat nbclient nbconvert jupyterlab"
+HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat nbclient nbconvert jupyterlab"
 # What answers where packages are broken or slow to import: without NumPy too.
 LIGHT = """
     errors measure.tables measure.workload compute.quiet compute.processes compute.host compute.devices

@@ -48,7 +48,7 @@ def test_no_title_is_cut_off(monkeypatch):
     drawn = []
     monkeypatch.setattr(lesson_04, "show", lambda figure, alt: drawn.append((figure, alt)))
     note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
-    title = f"Article A's MLP on digits stand-in (scikit-learn, not MNIST){note}"
+    title = f"Article A's MLP on digits stand-in (not MNIST){note}"
     history = {name: [0.5, 0.6] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
     lesson_04.curves(history, title)
     lesson_04.pairs({"plain": {0: 0.9, 1: 0.8}, "weights averaged": {0: 0.91, 1: 0.7}}, title)

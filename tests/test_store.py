@@ -70,7 +70,7 @@ def test_what_must_not_be_stored_is_refused_with_its_cell_and_nothing_is_lost(tm
 
 
 def test_outputs_of_the_stand_in_are_refused(tmp_path):
-    stand_in = "digits stand-in (scikit-learn, not MNIST)"
+    stand_in = "digits stand-in (not MNIST)"
     setup = sample_lesson.SETUP.replace("MNIST of the test", stand_in)
     path = sample_lesson.save(tmp_path, sample_lesson.of(setup, sample_lesson.FIGURE))
     message = refused(path)

@@ -26,7 +26,8 @@ CACHE = ROOT / "data" / "cache"
 VARIABLE = "ANYGPU_MNIST"
 # A kernel has the variables of the terminal that the workshop was started in, so a new kernel alone changes nothing.
 AGAIN = "stop the workshop with Ctrl-C, set or unset the variable in that terminal, and start the workshop again there"
-STAND_IN = "digits stand-in (scikit-learn, not MNIST)"
+DIGITS = ROOT / "data" / "digits.npz"
+STAND_IN = "digits stand-in (not MNIST)"
 
 # An address that ends in .npz is one file with all arrays; any other is a folder with the four original idx files.
 MIRRORS: tuple[str, ...] = (
@@ -52,7 +53,7 @@ TIMEOUT = (5.0, 15.0)  # seconds: to reach a mirror, and without a byte from it
 class Dataset(NamedTuple):
     """Images of handwritten digits and what they show; every array is uint8."""
 
-    name: str  # `MNIST`, or `digits stand-in (scikit-learn, not MNIST)`
+    name: str  # `MNIST`, or `digits stand-in (not MNIST)`
     x_train: np.ndarray  # images (n, 28, 28), 0 is paper and 255 is ink
     y_train: np.ndarray  # labels (n,), 0 to 9
     x_test: np.ndarray
@@ -157,7 +158,7 @@ def _load_or_download() -> Dataset | None:
     print(
         "MNIST could not be had:",
         *failures,
-        "The stand-in takes its place: 1,797 smaller digits of scikit-learn, drawn to MNIST's size.",
+        "The stand-in takes its place: 1,797 smaller digits, drawn to MNIST's size.",
         "Accuracies on it are not MNIST's.",
         "Next: try again with a network. Without one, download this file with a browser on another machine:",
         f"  {MIRRORS[0]}",
@@ -220,18 +221,18 @@ def _host(url: str) -> str:
 
 
 def _stand_in() -> Dataset:
-    """Return scikit-learn's 1,797 digits, drawn as MNIST draws its own: a box of 20x20 in the middle of 28x28.
+    """Return UCI's 1,797 digits of 8x8, drawn as MNIST draws its own: a box of 20x20 in the middle of 28x28.
 
     Every fifth image of each digit is for testing, which makes 1,437 to train and 360 to test, always the same.
     """
     from scipy.ndimage import zoom
-    from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    boxes = zoom(digits.images, (1, 2.5, 2.5), order=1, mode="nearest", grid_mode=True)
+    with np.load(DIGITS) as digits:
+        images, y = digits["images"].astype(float), digits["labels"]
+    boxes = zoom(images, (1, 2.5, 2.5), order=1, mode="nearest", grid_mode=True)
     # Rounded twice, so that the last bit of a product cannot tip a half to the other side on another processor.
     boxes = np.rint(np.round(boxes * (255 / 16), 6)).astype(np.uint8)
-    x, y = np.pad(boxes, ((0, 0), (4, 4), (4, 4))), digits.target.astype(np.uint8)
+    x = np.pad(boxes, ((0, 0), (4, 4), (4, 4)))
     test = np.zeros(len(y), bool)
     test[np.argsort(y, kind="stable")[::5]] = True
-    return Dataset(STAND_IN, x[~test], y[~test], x[test], y[test], "scikit-learn, built in")
+    return Dataset(STAND_IN, x[~test], y[~test], x[test], y[test], "data/digits.npz")

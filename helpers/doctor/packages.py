@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -16,10 +17,9 @@ from helpers.compute import processes
 from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
 from helpers.doctor.findings import Finding, Results, comma_list, count, found
 
-# What the lessons import, and the distribution that brings it.
+# What the lessons import; the distribution that brings it has the same name.
 _NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")
-_SAME_NAME = ("jupyterlab", "ipykernel", "pooch", "tabulate", *_NUMBERS)
-MODULES = {**{name: name for name in _SAME_NAME}, "sklearn": "scikit-learn"}
+MODULES = ("jupyterlab", "ipykernel", "pooch", "tabulate", *_NUMBERS)
 SECONDS = 8.0  # for another Python to say where it finds a package
 
 
@@ -77,10 +77,10 @@ def lock_file() -> Path | None:
     return lock if lock.is_file() else None
 
 
-def files(host: Host, modules: dict[str, str] = MODULES) -> Results:
+def files(host: Host, modules: Iterable[str] = MODULES) -> Results:
     """Without importing them: are the files there of the packages that count as installed."""
     # One that does not count as installed is a missing package, and told as one.
-    gone = [module for module, package in modules.items() if _version(package) and not has_module(module)]
+    gone = [module for module in modules if _version(module) and not has_module(module)]
     if gone:
         what = f"{count(gone, 'package')} missing, though listed as installed: {comma_list(gone)}"
         yield found("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
