@@ -104,13 +104,17 @@ def no_driver(facts: Facts) -> Results:
 
 
 def driver_fails(facts: Facts) -> Results:
-    """Does nvidia-smi say that the driver does not work; rubbish says nothing."""
+    """Does nvidia-smi say that the driver does not work, or fail in another way where the driver is loaded."""
     table = facts.tools.get("nvidia-smi")
     if not table or table.state != "failed" or facts.stdout("nvidia-smi gpus"):
         return
-    failed = r"NVIDIA-SMI has failed.*|Failed to initialize NVML.*|No devices were found"
-    if words := re.search(failed, table.stdout + table.stderr):
-        yield found("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip("."))
+    failed = (
+        r"NVIDIA-SMI has failed.*|Failed to initialize NVML.*|No devices were found|Unable to determine the device.*"
+    )
+    text = f"{table.stdout}\n{table.stderr}"
+    words = re.search(failed, text) or (driver(facts) and re.search(r"\S.*|$", text))
+    if words:
+        yield found("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip(".") or "nothing")
 
 
 def driver_too_old(facts: Facts) -> Results:
