@@ -41,7 +41,7 @@ def run(backend):
     return json.loads(last) | {"out": out, "err": done.stderr}
 
 
-@pytest.fixture(params=[BACKENDS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS[1:])])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS])
 def record(request):
     """What the parts saw on each backend."""
     if not devices.installed(request.param):

@@ -93,6 +93,7 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
                 assert after.metadata["mystnb"]["image"]["alt"] == figure.metadata["image/png"]["alt"]
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_a_dead_link_ends_the_build_with_its_place_and_leaves_the_old_site(monkeypatch, tmp_path):
     def prepare(folder):

@@ -31,6 +31,7 @@ def test_the_load_of_a_backend_is_real_work(record):  # noqa: F811
     assert load["returned"] == [None] * 5 and (load["kind"] != "cpu" or load["seconds"] > 0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", [name for name in devices.FRAMEWORKS if name not in BACKENDS])
 def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
     if not devices.installed(framework):

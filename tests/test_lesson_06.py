@@ -34,6 +34,7 @@ def wrap(x, border):
     return ops.concatenate([x[:, x.shape[1] - border :], x, x[:, :border]], axis=1)
 
 
+@pytest.mark.slow
 def test_the_operation_is_judged_on_what_is_here_and_the_rest_is_named(monkeypatch, capsys):
     monkeypatch.setattr(lesson_06, "missing", lambda module: "" if module == "jax" else "not here")
     lesson_06.check_wrap(wrap)
@@ -41,6 +42,7 @@ def test_the_operation_is_judged_on_what_is_here_and_the_rest_is_named(monkeypat
     assert verdict == "right (JAX; PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source", ["def wrap(x, border=ops):\n    return x", "def wrap(x, border):\n    return ops.x(x)"]
 )

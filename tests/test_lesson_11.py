@@ -105,6 +105,7 @@ def answers_by_numpy_and_by_keras():
     return by_numpy, network.predict_on_batch(images)
 
 
+@pytest.mark.slow
 def test_the_networks_answers_by_numpy_are_those_of_keras():
     # A process of its own: TensorFlow crashes where OpenCL's drivers have loaded compilers before it.
     by_numpy, by_keras = processes.run(answers_by_numpy_and_by_keras, seconds=300).result

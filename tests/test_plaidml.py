@@ -46,6 +46,7 @@ def run(function, **arguments):
 # ------------------------------------------------------------------------------------- the environment
 
 
+@pytest.mark.slow
 def test_the_environment_has_what_is_locked_and_nothing_of_this_one(environment):
     def look():
         import importlib.metadata
@@ -64,6 +65,7 @@ def test_the_environment_has_what_is_locked_and_nothing_of_this_one(environment)
     assert {name.lower() for name in packages} - {"any-gpu-workshop"} <= set(locked)
 
 
+@pytest.mark.slow
 def test_its_keras_computes_on_plaidmls_device(environment):
     def double(x):
         from helpers.compute import plaidml

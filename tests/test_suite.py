@@ -63,6 +63,7 @@ def project(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(project):
     def output(*arguments):
         return run_pytest(project, *test.LESSONS, *arguments, project=project)[1]
@@ -93,12 +94,14 @@ def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mist
     assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/web/pad.js"} & names
 
 
+@pytest.mark.slow
 def test_what_asks_for_chromium_is_the_browsers_suite(tmp_path):
     source = "import pytest\n@pytest.fixture\ndef chromium(): pass\ndef test_other(): pass\n"
     (tmp_path / "test_it.py").write_text(source + "def test_the_page_opens(chromium): pass\n", encoding="utf-8")
     assert "1 deselected" in run_pytest(tmp_path, "--all", "-m", "browser")[1]
 
 
+@pytest.mark.slow
 def test_what_is_tested_of_one_lesson_stays_on_one_worker_and_slow_tests_are_left_out_and_counted(tmp_path):
     ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("01-add-numbers", "01b-time-numbers")]
     source = f"import pytest\n@pytest.mark.parametrize('x', {ids})\ndef test_it(x): pass\n"

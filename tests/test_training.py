@@ -153,6 +153,7 @@ def shown(cell):
     return [out.data["text/plain"] for out in cell.outputs if out.output_type == "display_data"]
 
 
+@pytest.mark.slow
 def test_the_stored_output_of_a_training_is_one_line(lesson):
     (line,) = shown(lesson[0])
     percent = r"\d+\.\d\d %"
@@ -160,6 +161,7 @@ def test_the_stored_output_of_a_training_is_one_line(lesson):
     assert execute.text(lesson[0]) == "2\n" and len(lesson[0].outputs) == 2
 
 
+@pytest.mark.slow
 def test_the_square_ends_a_training_and_the_lesson_goes_on_with_what_was_learned(lesson):
     (line,) = shown(lesson[1])
     assert execute.errors(lesson[1]) == []
@@ -217,6 +219,7 @@ devices.verdict = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole nu
 """
 
 
+@pytest.mark.slow
 def test_a_device_that_computes_wrongly_is_told():
     what, why, following = failed_start("jax", WRONG_DEVICE + START)
     assert what.endswith("(JAX, CPU) does not compute right.") and "4,096 whole numbers" in why

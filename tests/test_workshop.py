@@ -185,6 +185,7 @@ def test_workshop_alone_says_that_the_rest_is_missing(tmp_path):
     assert status == 2 and "incomplete" in output
 
 
+@pytest.mark.slow
 def test_settings_that_lead_away_from_the_lock_are_left_out(bare, tmp_path):
     away = {"PIP_TARGET": str(tmp_path / "away"), "PIP_NO_BINARY": ":all:", "PIP_DRY_RUN": "1", "PIP_USER": "1"}
     away.update(UV_EXCLUDE_NEWER="2010-01-01T00:00:00Z", UV_TARGET=str(tmp_path / "away"), UV_SYSTEM_PYTHON="1")
@@ -247,6 +248,7 @@ def test_without_a_network_the_first_call_says_so_and_the_next_goes_on(bare, bui
     assert call(bare)[0] == 0 and extras(bare) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", ["nothing yet", "the lessons"])
 def test_an_extra_that_fails_is_not_remembered_and_the_lessons_open_without_it(there, fresh, built, tmp_path):
     if there == "the lessons":
@@ -407,6 +409,7 @@ def test_a_very_old_python_is_told_what_to_install(bare):
     assert status == 2 and "this one is 3." in output and "3.11 to 3.13" in output and "Install Python" in output
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("hidden, status", [("pip", 0), ("pip ensurepip", 2)])
 def test_a_python_without_pip_makes_one_or_gets_the_one_apt_line(bare, tmp_path, hidden, status):
