@@ -262,7 +262,7 @@ def test_the_first_cell_installs_what_the_lessons_import():
     given = set(ast.literal_eval(re.search(r"^modules = (\{.*?\})$", FIRST_CELL, re.MULTILINE)[1]))
     given |= set(ast.literal_eval(re.search(r"for name in (\(.*?\))", FIRST_CELL)[1]))
     theirs = {"jupyterlab", "ipykernel", "nbclient", "nbconvert", "nbformat", "numpy", "matplotlib", "keras", "jax"}
-    theirs |= {"tqdm", "packaging"}  # Colab's image has them
+    theirs |= {"tqdm", "packaging", "threadpoolctl"}  # Colab's image has them
     listed = re.search(r"^dependencies = \[\n(.*?)^\]", text_of(ROOT / "pyproject.toml"), re.MULTILINE | re.DOTALL)[1]
     needed = set(re.findall(r"^ +\"([a-z0-9-]+)", listed, re.MULTILINE))
     names = {"pocl-binary-distribution": "pyopencl", "libclang": "clang"}
