@@ -27,7 +27,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 
-# Two workers end at about the same time if what takes longest begins first; --durations tells what that is.
+# Workers end at about the same time if what takes longest begins first; --durations tells what that is.
 LONGEST = ("test_exercises", "test_training", "test_workshop", "test_trace", "test_suite", "test_tile", "test_checks")
 
 # They share what one process saw of each backend.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import re
 
 from helpers import ROOT
 from helpers.commands import lesson_files, uv
+from helpers.compute import host
 from helpers.measure import workload
 
 PASSES_ON = True
@@ -19,9 +21,10 @@ LESSONS = (
     "--nbval-kernel-startup-timeout=300",
 )
 NO_LESSONS = f"--ignore-glob={ROOT / 'tests'}/*.ipynb"  # notebooks that tests read
-# Many tests wait more than they compute. conftest.py says what stays together, and what begins first.
+# conftest.py says what stays together, and what begins first.
 # A test that ends its process ends the run: pytest-xdist would try it again in each new process, and may hang.
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--max-worker-restart=0")
+SIDE_BY_SIDE = ("--dist=loadscope", "--max-worker-restart=0")
+MEMORY = 2 * 2**30  # bytes that a worker may need, with the frameworks of a lesson's kernel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,5 +54,15 @@ def run(args: argparse.Namespace) -> int:
         numbers = map(lesson_files.number, lesson_files.find(lessons))
         rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
-    everything = [] if named else [*SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
+    everything = (
+        [] if named else [f"--numprocesses={workers()}", *SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
+    )
     return int(pytest.main([*LESSONS, NO_LESSONS, *["--all"] * args.all, *everything, *rest]))
+
+
+def workers() -> int:
+    """Return how many tests to run at once: one more than processors, since many wait; more than four crowd a GPU."""
+    import psutil
+
+    room = min([psutil.virtual_memory().available, *host.cgroup_room()])
+    return max(2, min(math.ceil(host.usable_cpus()) + 1, 4, room // MEMORY))
