@@ -21,6 +21,7 @@ LISTED = "It lists the GPUs that a program may see, from 0; a number that does n
 # CUDA 12: https://www.tensorflow.org/install/pip (2026-03-11). CUDA 13: JAX's docs/installation.md (2026-08-08).
 DRIVERS = {12: ("525.60.13", "528.33"), 13: ("580", "580")}
 JAX_PLUGINS = {"jax-cuda12-plugin": 12, "jax-cuda13-plugin": 13}  # the CUDA generation of each
+VERSION = re.compile(r"(?:Driver|KMD) Version:\s*(\d+[\d.]+)")  # in nvidia-smi's table, old or new
 RTX_50 = (12, 0)  # Blackwell of workstations; https://github.com/tensorflow/tensorflow/issues/89272
 TENSORFLOW_WITHOUT_RTX_50 = (2, 21)  # the newest TensorFlow that was seen to fail there; 2.22 is unconfirmed
 
@@ -39,7 +40,7 @@ def gpus(facts: Facts) -> list[Gpu]:
     A GPU that fell off the bus has no version.
     """
     row = re.compile(r"^(.+), (\d+\.[\d.]+), (\d+)\.(\d+)\s*$", re.MULTILINE)
-    rows = row.findall(facts.stdout("nvidia-smi gpus"))
+    rows = row.findall(_printed(facts, "nvidia-smi gpus"))
     return [Gpu(name, driver, (int(major), int(minor))) for name, driver, major, minor in rows]
 
 
@@ -49,7 +50,7 @@ def driver(facts: Facts) -> str:
     The table says "Driver Version: 550.54.15" and since about 610 "KMD Version: 610.43.02".
     """
     rows = gpus(facts)
-    table = re.search(r"(?:Driver|KMD) Version:\s*(\d+[\d.]+)", facts.stdout("nvidia-smi"))
+    table = VERSION.search(_printed(facts, "nvidia-smi"))
     kernel = re.search(
         r"Kernel Module[^\d\n]*(?:x86_64|aarch64)?\s+(\d+\.[\d.]+)", facts.text("proc/driver/nvidia/version")
     )
@@ -63,9 +64,23 @@ def works(facts: Facts) -> bool:
     """
     if gpus(facts):
         return True
+    return bool(driver(facts)) and not _fails(facts) and (not facts.host.container or facts.exists(*NODES))
+
+
+def _printed(facts: Facts, tool: str) -> str:
+    """Return what a tool printed, though it may have failed.
+
+    With status 14 nvidia-smi warns that the infoROM is corrupted, below its table of GPUs that compute:
+    https://docs.nvidia.com/deploy/nvidia-smi
+    """
+    output = facts.tools.get(tool)
+    return output.stdout if output else ""
+
+
+def _fails(facts: Facts) -> bool:
+    """Whether nvidia-smi fails, and shows no driver's version."""
     table = facts.tools.get("nvidia-smi")
-    broken = table is not None and table.state == "failed"
-    return bool(driver(facts)) and not broken and (not facts.host.container or facts.exists(*NODES))
+    return table is not None and table.state == "failed" and not VERSION.search(table.stdout)
 
 
 def cuda_builds(facts: Facts) -> dict[str, int]:
@@ -105,9 +120,9 @@ def no_driver(facts: Facts) -> Results:
 
 def driver_fails(facts: Facts) -> Results:
     """Does nvidia-smi say that the driver does not work, or fail in another way where the driver is loaded."""
-    table = facts.tools.get("nvidia-smi")
-    if not table or table.state != "failed" or facts.stdout("nvidia-smi gpus"):
+    if gpus(facts) or not _fails(facts):
         return
+    table = facts.tools["nvidia-smi"]
     failed = (
         r"NVIDIA-SMI has failed.*|Failed to initialize NVML.*|No devices were found|Unable to determine the device.*"
     )
@@ -134,8 +149,11 @@ def driver_too_old(facts: Facts) -> Results:
 
 
 def rtx_50(facts: Facts) -> Results:
-    """Is stock TensorFlow to compute on an RTX 50: it lists it and dies at the first operation."""
+    """Is stock TensorFlow to compute on an RTX 50, and was not seen to: it lists it and dies at the first operation."""
     new = [gpu for gpu in gpus(facts) if gpu.capability >= RTX_50]
+    computes = [device for device in facts.tried_devices() if (device.framework, device.kind) == ("tensorflow", "gpu")]
+    if any(device.verdict == "right" for device in computes):
+        return
     if new and "tensorflow" in cuda_builds(facts) and facts.version("tensorflow")[:2] <= TENSORFLOW_WITHOUT_RTX_50:
         severity, version = "" if facts.backend() == "tensorflow" else "note", facts.packages["tensorflow"]
         yield found("nvidia-rtx50-tensorflow", facts.host, severity, version=version, gpu=new[0].name)
