@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         workarounds.ask_for_large_pages()
         workarounds.keep_pocl_on_its_cores()
-        workarounds.share_gpu_memory()
         workarounds.leave_out_iri_grammar()
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])

@@ -2,11 +2,11 @@
 
 import argparse
 import errno
+import importlib
 import os
 import subprocess
 import sys
 import tempfile
-import types
 from pathlib import Path
 
 import pytest
@@ -189,14 +189,18 @@ def test_files_of_a_package_that_are_gone_are_one_message(tmp_path):
 # --- Variables of libraries
 
 
+def reload_helpers():
+    importlib.reload(sys.modules["helpers"])
+
+
 @pytest.mark.parametrize(
     ("ask", "variable", "system", "cores", "before", "after"),
     [
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "linux", 4, None, "glibc.malloc.hugetlb=1"),
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "darwin", 4, None, None),
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "win32", 4, None, None),
-        (workarounds.share_gpu_memory, "XLA_PYTHON_CLIENT_PREALLOCATE", "linux", 4, None, "false"),
-        (workarounds.share_gpu_memory, "XLA_PYTHON_CLIENT_PREALLOCATE", "linux", 4, "true", "true"),
+        (reload_helpers, "XLA_PYTHON_CLIENT_PREALLOCATE", "linux", 4, None, "false"),
+        (reload_helpers, "XLA_PYTHON_CLIENT_PREALLOCATE", "linux", 4, "true", "true"),
         (workarounds.ask_for_large_pages, "GLIBC_TUNABLES", "linux", 4, "glibc.malloc.check=3", "glibc.malloc.check=3"),
         (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 4, None, "1"),
         (workarounds.keep_pocl_on_its_cores, "POCL_AFFINITY", "linux", 2, None, None),
@@ -215,25 +219,3 @@ def test_a_variable_is_set_where_it_helps_and_a_users_own_is_left_alone(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     ask()
     assert os.environ.get(variable) == after
-
-
-@pytest.mark.parametrize(
-    ("version", "capabilities", "visible"),
-    [
-        ("2.21.0", [(12, 0)], []),
-        ("2.21.0", [(8, 6), (12, 0)], [0]),
-        ("2.21.0", [(8, 6)], None),
-        ("2.22.0", [(12, 0)], None),
-    ],
-)
-def test_a_gpu_for_which_tensorflow_has_no_code_is_hidden_from_it(version, capabilities, visible):
-    """On a fake of TensorFlow, with GPUs that are numbers."""
-    set_to = []
-    details = types.SimpleNamespace(get_device_details=lambda gpu: {"compute_capability": capabilities[gpu]})
-    config = types.SimpleNamespace(
-        list_physical_devices=lambda kind: list(range(len(capabilities))),
-        set_visible_devices=lambda gpus, kind: set_to.append(gpus),
-        experimental=details,
-    )
-    workarounds.leave_out_gpus_that_tensorflow_lacks(types.SimpleNamespace(__version__=version, config=config))
-    assert set_to == ([] if visible is None else [visible])

@@ -218,13 +218,31 @@ def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     assert pick([torch, jax]).identifier == "cuda:0" and pick([jax], "cpu").identifier == "cpu:0"
 
 
-@pytest.mark.parametrize(("chosen", "device"), [("", "cuda:0"), ("cuda", "cuda:0"), ("cpu", "cpu")])
+@pytest.mark.parametrize(
+    ("chosen", "device"), [("", "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu")]
+)
 def test_a_framework_that_has_started_names_the_gpu_that_it_takes(chosen, device):
     code = "from helpers.compute import devices; print(devices.in_this_process('torch').identifier)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES / "fake_gpu_frameworks"), str(ROOT)])}
     environment["KERAS_TORCH_DEVICE"] = chosen
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=environment)
     assert (done.stdout.strip(), done.stderr) == (device, "")
+
+
+def test_tensorflow_names_a_gpu_whose_capability_it_cannot_read(monkeypatch):
+    """A fake of TensorFlow 2.21 on an H100."""
+
+    def details(device):
+        raise RuntimeError("Device returned compute capability an in invalid format: 9.0a")
+
+    config = types.SimpleNamespace(experimental=types.SimpleNamespace(get_device_details=details))
+    told = {"device_name": "NVIDIA H100", "compute_capability": "9.0a"}
+    inner = types.SimpleNamespace(
+        pywrap_tfe=types.SimpleNamespace(TF_GetDeviceDetails=lambda number: [{}, told][number])
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config, python=inner))
+    monkeypatch.setitem(sys.modules, "tensorflow.python", inner)
+    assert frameworks._tensorflow_details("the GPU", 1) == told
 
 
 # ---- frameworks that do not answer

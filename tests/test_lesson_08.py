@@ -56,7 +56,8 @@ def test_two_gpus_are_taken_or_two_made_of_the_processor(monkeypatch, gpus, visi
     """A stand-in for TensorFlow, because no machine of the tests has a GPU: it notes what is asked of it."""
     asked = []
     config = types.SimpleNamespace(
-        list_physical_devices=lambda kind: gpus if kind == "GPU" else ["processor"],
+        list_physical_devices=lambda kind: ["processor"] if kind == "CPU" else [*gpus, "one that fails"],
+        get_visible_devices=lambda kind: gpus,
         set_visible_devices=lambda visible, kind: asked.append(("visible", visible)),
         experimental=types.SimpleNamespace(set_memory_growth=lambda gpu, on: asked.append(("growth", gpu))),
         LogicalDeviceConfiguration=lambda: "logical",

@@ -74,8 +74,10 @@ def test_a_clock_that_cannot_be_read_or_be_true_is_taken_as_3_ghz(monkeypatch):
         raise SystemError("returned a result with an exception set")
 
     for cpu_freq in (stop, lambda: None, lambda: types.SimpleNamespace(max=4.5, current=4.5)):
-        monkeypatch.setattr(psutil, "cpu_freq", cpu_freq)
+        monkeypatch.setattr(psutil, "cpu_freq", cpu_freq, raising=False)
         assert lesson.processor()[1] == 3.0
+    monkeypatch.delattr(psutil, "cpu_freq")  # a virtual machine on Apple's chips
+    assert lesson.processor()[1] == 3.0
 
 
 # -------------------------------------------------------------------------------------------------------- the benchmark

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,26 @@ def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch)
     with pytest.raises(WorkshopError) as refused:
         training.import_tensorflow()
     assert "lab --accel cpu" in refused.value.next
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "visible"), [(("right", "right"), None), (("failed: no code", "right"), ["GPU:1"])]
+)
+def test_a_gpu_that_tensorflow_lists_and_fails_on_is_hidden_from_it(verdicts, visible, monkeypatch):
+    """On a fake of TensorFlow, for what a process of its own told."""
+    gpus = [types.SimpleNamespace(name=f"/physical_device:GPU:{number}") for number in range(2)]
+    told = [
+        devices.Device("tensorflow", f"/GPU:{number}", "a card", "gpu", computes=verdict)
+        for number, verdict in enumerate(verdicts)
+    ]
+    set_to = []
+    config = types.SimpleNamespace(
+        list_physical_devices=lambda kind: gpus,
+        set_visible_devices=lambda good, kind: set_to.append([gpu.name.rpartition("device:")[2] for gpu in good]),
+    )
+    monkeypatch.setattr(devices, "ask", lambda framework: devices.Answer(framework, "ok", devices=tuple(told)))
+    training._hide_gpus_that_fail(types.SimpleNamespace(config=config))
+    assert set_to == ([visible] if visible else [])
 
 
 # ---------------------------------------------------------------------------------------------- no budget

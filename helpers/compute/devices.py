@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from helpers.compute import processes, workarounds
+from helpers.compute import processes
 from helpers.compute.device import KINDS, Device, preference
 from helpers.compute.frameworks import FRAMEWORKS, MARK, verdict
 from helpers.compute.host import Host, command, has_module
@@ -60,7 +60,6 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    workarounds.share_gpu_memory()  # with the lesson that asks
     done = processes.run(_answer_here, seconds=timeout, check=False, arguments={"framework": framework})
     found, *verdicts = _parts(done.stdout[0]) or [{}]
     late = bool(done.failures[0]) and done.seconds > timeout
@@ -125,7 +124,8 @@ def in_this_process(framework: str) -> Device:
     """
     _, found, _ = FRAMEWORKS[framework].ask()
     if framework == "torch" and (chosen := os.environ.get("KERAS_TORCH_DEVICE")):  # Keras obeys it
-        found = [device for device in found if device.identifier.split(":")[0] == chosen.split(":")[0]] or found
+        alike = [device for device in found if device.identifier.split(":")[0] == chosen.split(":")[0]]
+        found = [device for device in alike if device.identifier == chosen] or alike or found
     return next((device for device in found if device.kind != "cpu"), found[0])
 
 

@@ -20,6 +20,7 @@ from helpers.compute.host import WORKSHOP, cpu_name, tidy
 
 if TYPE_CHECKING:
     import pyopencl as cl
+    import tensorflow as tf
 
 # --------------------------------------------------------------------------------------- OpenCL, device by device
 
@@ -118,9 +119,10 @@ def _ask_tensorflow() -> Answered:
 
     vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA" if tf.test.is_built_with_cuda() else ""
     devices = []
+    numbers = {device: number for number, device in enumerate(tf.config.list_physical_devices())}
     for device in tf.config.get_visible_devices():  # a lesson may have hidden some
         kind = {"CPU": "cpu", "GPU": "gpu", "XPU": "gpu"}.get(device.device_type, "accelerator")
-        details = (_try(lambda d=device: tf.config.experimental.get_device_details(d)) or {}) if kind != "cpu" else {}
+        details = _tensorflow_details(device, numbers[device]) if kind != "cpu" else {}
         name = cpu_name() if kind == "cpu" else tidy(details.get("device_name") or f"unnamed {device.device_type}")
         made_by = vendor if kind == "gpu" else ""
         if kind == "gpu" and sys.platform == "darwin":
@@ -129,6 +131,18 @@ def _ask_tensorflow() -> Answered:
         here = {"integrated": looks_integrated(name), "prepare": partial(products.by_tensorflow, identifier)}
         devices.append(Device("tensorflow", identifier, name, kind, made_by, **here))
     return tf.__version__, devices, ""
+
+
+def _tensorflow_details(device: tf.config.PhysicalDevice, number: int) -> dict[str, object]:
+    """Return what TensorFlow knows of a device; the public question fails on "compute capability 12.0a" (2.21)."""
+    import tensorflow as tf
+
+    def ask_without_reading() -> dict[str, object]:
+        from tensorflow.python import pywrap_tfe
+
+        return pywrap_tfe.TF_GetDeviceDetails(number)
+
+    return _try(lambda: tf.config.experimental.get_device_details(device)) or _try(ask_without_reading) or {}
 
 
 def _ask_jax() -> Answered:

@@ -107,8 +107,22 @@ def import_tensorflow() -> ModuleType:
     workarounds.give_signals_a_stack()
     _quietly(import_it, "TensorFlow cannot be imported.")
     tensorflow = sys.modules["tensorflow"]
-    workarounds.leave_out_gpus_that_tensorflow_lacks(tensorflow)
+    _hide_gpus_that_fail(tensorflow)
     return tensorflow
+
+
+def _hide_gpus_that_fail(tensorflow: ModuleType) -> None:
+    """Hide the GPUs that TensorFlow lists and cannot compute on, as a process of its own finds out.
+
+    Such as an RTX 50, for which its wheels held no code: https://github.com/tensorflow/tensorflow/issues/89272
+    """
+    gpus = tensorflow.config.list_physical_devices("GPU")
+    if not gpus:
+        return
+    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.usable]
+    good = [gpu for gpu in gpus if gpu.name.replace("/physical_device:", "/") not in failed]
+    if good != gpus:
+        tensorflow.config.set_visible_devices(good, "GPU")
 
 
 @contextmanager

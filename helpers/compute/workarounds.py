@@ -6,7 +6,6 @@ import ctypes
 import faulthandler
 import os
 import sys
-from types import ModuleType
 
 from helpers.errors import WorkshopError
 
@@ -33,30 +32,6 @@ def keep_pocl_on_its_cores() -> None:
     """
     if sys.platform == "linux" and os.sched_getaffinity(0) == set(range(os.cpu_count() or 1)):
         os.environ.setdefault("POCL_AFFINITY", "1")
-
-
-def share_gpu_memory() -> None:
-    """Let JAX and TensorFlow take of a GPU's memory what they need, not nearly all of it at their start.
-
-    Each open notebook is a process of its own: the second one that computes on the GPU would find no memory.
-    https://docs.jax.dev/en/latest/gpu_memory_allocation.html and https://www.tensorflow.org/guide/gpu
-    """
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-
-
-def leave_out_gpus_that_tensorflow_lacks(tensorflow: ModuleType) -> None:
-    """Hide an RTX 50 from a TensorFlow that lists it and stops at its first operation, before it starts its devices.
-
-    Its wheels up to 2.21 hold no code for compute capability 12: https://github.com/tensorflow/tensorflow/issues/89272
-    """
-    if tuple(map(int, tensorflow.__version__.split(".")[:2])) > (2, 21):
-        return
-    gpus = tensorflow.config.list_physical_devices("GPU")
-    details = map(tensorflow.config.experimental.get_device_details, gpus)
-    known = [gpu for gpu, has in zip(gpus, details, strict=True) if has.get("compute_capability", (0, 0)) < (12, 0)]
-    if known != gpus:
-        tensorflow.config.set_visible_devices(known, "GPU")
 
 
 def quiet_vulkan() -> None:

@@ -307,7 +307,7 @@ def bandwidth(queue: cl.CommandQueue, floats: int) -> float:
     """Time and print a kernel that copies so many floats (lesson 01b); return GB/s, for 8 bytes move with each."""
     import pyopencl as cl
 
-    floats = min(floats, queue.device.max_mem_alloc_size // 64 * 4)  # 16 times as much fits into one buffer
+    floats = min(floats, queue.device.max_mem_alloc_size // 64 * 4)  # four times as much fits into one buffer
     source = "__kernel void copy(__global float4 *x, __global float4 *y) { int i = get_global_id(0); y[i] = x[i]; }"
     copy, ones = cl.Kernel(opencl.build(queue.context, source), "copy"), np.ones(floats, np.float32)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR

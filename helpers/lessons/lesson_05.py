@@ -364,8 +364,10 @@ def slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
 
 def product_on(
     backend: str, images: np.ndarray, labels: np.ndarray, batch: int, seconds: float
-) -> tuple[Measurement, Measurement]:
+) -> tuple[Measurement, Measurement] | None:
     """Time article C's training on another backend, in a process of its own: Keras' convolution, and as a product.
+
+    Where that fails, as on a GPU for which the backend has no code, print why and return None.
 
     Args:
         backend: Keras' name of it, which is installed.
@@ -393,6 +395,9 @@ def product_on(
         return [(run.label, run.device, run.seconds) for run in measurements.values()]
 
     given = {"images": images, "labels": labels, "batch": batch, "seconds": seconds}
-    run = processes.run(train, seconds=300, variables={"KERAS_BACKEND": backend}, arguments=given)
+    run = processes.run(train, seconds=300, variables={"KERAS_BACKEND": backend}, arguments=given, check=False)
+    if run.failures[0]:
+        print(f"{backend}: stopped: {run.failures[0].strip().splitlines()[-1]}")
+        return None
     own, product = (Measurement(label, device, tuple(times)) for label, device, times in run.result)
     return own, product

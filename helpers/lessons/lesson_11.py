@@ -29,7 +29,7 @@ def processor() -> tuple[int, float, int, int]:
 
     try:
         frequency = psutil.cpu_freq()
-    except (OSError, RuntimeError, SystemError):
+    except (AttributeError, OSError, RuntimeError, SystemError):
         frequency = None
     clock = max(frequency.max, frequency.current) / 1e3 if frequency else 0.0
     clock = clock if 0.5 <= clock <= 10 else 3.0

@@ -86,7 +86,6 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
     passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()
-    workarounds.share_gpu_memory()
     found: dict[str, pyperf.Benchmark] = {}
     with timing.Load() as load:
         for number in range(passes):
