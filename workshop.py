@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Set the workshop up and hand over: `python3 workshop.py lab` opens the lessons, `... test` runs every test.
 
 This file needs Python 3.8 or newer and nothing else. It brings uv into `.uv`, lets it build `.venv` from the lock files
@@ -82,7 +81,9 @@ STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
     ("hash mismatch|not match the hashes", CHANGED),
     ("access is denied|used by another process|not empty|already exists", "Stop what runs from .venv (JupyterLab?)"),
-    ("no matching distribution|connect|network|resolv|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
+    ("no wheels|platform tag", "These packages are not made for this computer (docs/platforms.md): take another one"),
+    ("unknownissuer|invalid peer certificate", "A proxy or virus scanner reads along: set UV_SYSTEM_CERTS=true"),
+    ("no matching distribution|connect|network|resolve host|timed out|fetch|ssl|certificate|offline|proxy", NETWORK),
     ("", MEND),
 )
 
@@ -198,8 +199,9 @@ def ask(command: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
 
 
 def uv_is_there() -> bool:
-    """Say whether .uv holds the uv of the lock."""
-    return os.path.exists(UV_HERE) and filecmp.cmp(UV_LOCK, UV_HERE, shallow=False)
+    """Say whether .uv holds the uv of the lock; virus scanners were seen to remove it."""
+    there = os.path.exists(UV + ".exe" if WINDOWS else UV) and os.path.exists(UV_HERE)
+    return there and filecmp.cmp(UV_LOCK, UV_HERE, shallow=False)
 
 
 def bring_uv() -> None:
@@ -257,9 +259,9 @@ def build(wanted: Dict[str, Any]) -> None:
         shutil.rmtree(OLD, ignore_errors=True)
         if os.path.isdir(VENV):
             put_aside()
-        os.rename(NEW, VENV)
+        rename(NEW, VENV)
     finally:
-        bring_back()  # the second rename failed: a virus scanner may look in
+        bring_back()
         shutil.rmtree(NEW, ignore_errors=True)
     shutil.rmtree(OLD, ignore_errors=True)
 
@@ -276,11 +278,22 @@ def clear_new() -> None:
 def put_aside() -> None:
     """Move .venv out of the way."""
     try:
-        os.rename(VENV, OLD)
+        rename(VENV, OLD)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
         shutil.rmtree(VENV)  # of a container's image: it can be deleted there, and not renamed
+
+
+def rename(old: str, new: str) -> None:
+    """Rename a folder; on Windows wait up to half a minute for virus scanners, which open what was just written."""
+    for pause in (0.2, 0.5, 1, 2, 4, 8, 16, 0):
+        try:
+            return os.rename(old, new)
+        except PermissionError:
+            if not (WINDOWS and pause):
+                raise
+            time.sleep(pause)
 
 
 def bring_back() -> None:
@@ -361,6 +374,12 @@ def check_intel_opencl() -> None:
 def family_for(asked: str) -> str:
     """Return the family whose lock fits this machine; refuse if the one that was asked for has no packages for it."""
     system, machine = platform.system(), platform.machine().lower()
+    if (system, machine) == ("Darwin", "x86_64") and is_translated():
+        raise WorkshopError(
+            "This Python is made for Intel's processors, and this Mac has one of Apple's.",
+            "Rosetta translates it, and TensorFlow and JAX end at their import then.",
+            "Install Python 3.12 from python.org, open a new Terminal, delete .venv, then repeat with that Python.",
+        )
     if asked == "rocm":
         raise WorkshopError(
             "Nothing is installed for AMD GPUs by this command.",
@@ -376,6 +395,14 @@ def family_for(asked: str) -> str:
     if asked == "metal" and (system, machine) != ("Darwin", "arm64"):
         raise WorkshopError("The metal family is for Macs with Apple silicon.", next=f"{CALL} lab --accel cpu")
     return "intel-mac" if asked == "cpu" and (system, machine) == ("Darwin", "x86_64") else asked
+
+
+def is_translated() -> bool:
+    """Say whether Rosetta translates this process: https://developer.apple.com/documentation/apple-silicon."""
+    with contextlib.suppress(OSError):
+        query = ["/usr/sbin/sysctl", "-n", "sysctl.proc_translated"]
+        return subprocess.run(query, capture_output=True, check=False).stdout.strip() == b"1"
+    return False
 
 
 def python_in(venv: str) -> str:
@@ -460,6 +487,8 @@ def clean_environment() -> Dict[str, str]:
     environment["PATH"] = os.path.dirname(python_in(VENV)) + os.pathsep + environment.get("PATH", os.defpath)
     if WINDOWS:
         environment.setdefault("PYTHONUTF8", "1")
+    if platform.system() in ("Windows", "Darwin"):  # where virus scanners and companies put certificates of their own
+        environment.setdefault("UV_SYSTEM_CERTS", "true")
     return environment
 
 

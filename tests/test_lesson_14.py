@@ -27,6 +27,7 @@ def device():
 
 REACHED = {
     "in a loop": "for (var s = 32u; s > 0u; s /= 2u) { if (me < s) { near[me] += 1.0; } workgroupBarrier(); }",
+    "in a loop whose counter has another's name": "let i = me; for (var i = 0u; i < 6u; i++) { workgroupBarrier(); }",
     "by the group's number": "if (group.x == 0u) { workgroupBarrier(); }",
     "before the return": "workgroupBarrier(); if (me > 3u) { return; } partial[0] = 1.0;",
 }

@@ -72,10 +72,16 @@ def test_what_was_not_touched_follows_the_lesson_and_what_is_no_copy_is_left_alo
     assert my_lessons.update(lessons, own) == [] and "better = 1" in everything(own)["01-add-numbers.ipynb"]
 
 
-def test_where_nothing_can_be_written_the_lesson_itself_opens(monkeypatch, capsys):
+def test_where_nothing_can_be_written_the_lesson_itself_opens_or_the_copy_that_is_there(folders, monkeypatch, capsys):
     def refuse():
         raise PermissionError(13, "Permission denied")
 
+    lessons, own = folders
+    first = lesson_files.every(lessons)[0]
     monkeypatch.setattr(my_lessons, "update", refuse)
-    assert lab.own_copy(lesson_files.every()[0]) == lesson_files.every()[0]
-    assert "Permission denied" in capsys.readouterr().out
+    monkeypatch.setattr(my_lessons, "FOLDER", own)
+    assert lab.own_copy(first) == first
+    own.mkdir(exist_ok=True)
+    (own / first.name).write_text("what a learner wrote")
+    assert lab.own_copy(first) == own / first.name
+    assert capsys.readouterr().out.count("Permission denied") == 2

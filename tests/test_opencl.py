@@ -1,5 +1,6 @@
 """helpers.compute.opencl: the device, readable errors, and what is known of a learner's kernel, on real OpenCL."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers.compute import host, opencl
+from helpers.compute import devices, frameworks, host, opencl
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -67,6 +68,25 @@ def test_pyopencl_ctx_is_honoured():
         only = platform.get_devices()[0]
         assert opencl.name(only) in printed
         assert printed.startswith("No OpenCL device here can compile") == bool(opencl.problem(only))
+
+
+def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_started(device, monkeypatch):
+    """A real device that passes for a GPU; what a process of its own told of it is a fake."""
+    described = dataclasses.replace(frameworks.describe_opencl(device), kind="gpu")
+    places = [place for place, other in frameworks.opencl_devices().items() if other == device]
+    told = dataclasses.replace(described, identifier=places[0], computes="failed: was ended by SIGABRT")
+    asked = []
+    monkeypatch.setattr(frameworks, "describe_opencl", lambda device, identifier="": described)
+    monkeypatch.setattr(
+        opencl.devices, "ask", lambda name: asked.append(name) or devices.Answer(name, "ok", "", (told,))
+    )
+    monkeypatch.setenv(opencl.VERDICTS, "")  # so that it is put back at the end
+    monkeypatch.delenv(opencl.VERDICTS)
+    opencl.problem.cache_clear()
+    assert "SIGABRT" in opencl.problem(device)
+    opencl.problem.cache_clear()  # as in a process that was started by this one
+    assert "SIGABRT" in opencl.problem(device) and asked == ["opencl"]
+    opencl.problem.cache_clear()
 
 
 def test_a_build_error_shows_the_line_and_what_is_wrong(device, capfd):

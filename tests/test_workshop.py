@@ -349,6 +349,58 @@ def rebuild(tmp_path, monkeypatch):
     return refusing
 
 
+def test_windows_waits_for_a_virus_scanner_before_it_renames(monkeypatch, tmp_path):
+    """A fake of Windows' refusal while another program has a file open."""
+    refusals, rename = [PermissionError("Access is denied")] * 3, os.rename
+
+    def scanned(old, new):
+        if refusals:
+            raise refusals.pop()
+        rename(old, new)
+
+    (tmp_path / "new").mkdir()
+    monkeypatch.setattr(workshop, "WINDOWS", True)
+    monkeypatch.setattr(workshop.os, "rename", scanned)
+    monkeypatch.setattr(workshop.time, "sleep", lambda seconds: None)
+    workshop.rename(str(tmp_path / "new"), str(tmp_path / "venv"))
+    assert (tmp_path / "venv").is_dir() and not refusals
+
+
+def test_a_uv_that_was_removed_is_missed(monkeypatch, tmp_path):
+    for name, file in (("UV", "uv"), ("UV_LOCK", "lock"), ("UV_HERE", "here")):
+        (tmp_path / file).write_text("the same")
+        monkeypatch.setattr(workshop, name, str(tmp_path / file))
+    assert workshop.uv_is_there()
+    (tmp_path / "uv").unlink()
+    assert not workshop.uv_is_there()
+
+
+def test_a_python_for_intel_on_an_apple_mac_is_told(monkeypatch):
+    monkeypatch.setattr(workshop.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(workshop.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(workshop, "is_translated", lambda: False)
+    assert workshop.family_for("cpu") == "intel-mac"
+    monkeypatch.setattr(workshop, "is_translated", lambda: True)
+    for family in ("cpu", "metal"):
+        with pytest.raises(WorkshopError, match="Intel"):
+            workshop.family_for(family)
+
+
+@pytest.mark.parametrize(
+    ("says", "step"),
+    [
+        ("error: No solution found when resolving dependencies: tensorflow has no wheels with a matching", "platforms"),
+        ("invalid peer certificate: UnknownIssuer", "UV_SYSTEM_CERTS"),
+        ("failed to lookup address information: Could not resolve host", "Check the network"),
+    ],
+)
+def test_what_uv_says_leads_to_a_step_that_helps(says, step):
+    tool = [sys.executable, "-c", f"import sys; sys.exit({says!r})"]
+    with pytest.raises(WorkshopError) as refused:
+        workshop.run("Installing", tool)
+    assert step in refused.value.next
+
+
 @pytest.mark.parametrize("refused", ["NEW", "VENV"])
 def test_a_venv_stands_whichever_rename_is_refused(rebuild, refused):
     with pytest.raises(PermissionError):

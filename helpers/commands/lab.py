@@ -94,6 +94,10 @@ def own_copy(lesson: Path) -> Path:
         for sentence in my_lessons.update():
             print(sentence, flush=True)
     except OSError as error:
+        mine = my_lessons.FOLDER / lesson.name
+        if mine.exists():
+            print(f"Not every copy of your own can be read or written ({error.strerror}); this one is opened.")
+            return mine
         print(f"No copies of your own can be made here ({error.strerror}): this opens the lessons themselves.")
         return lesson
     return my_lessons.FOLDER / lesson.name
@@ -170,7 +174,8 @@ def redirect(page: Path, address: str) -> Iterator[Path | None]:
 
 def announce(address: str, page: Path | None) -> None:
     """Say where the lessons are, and let a browser open the page that leads there, if there is one."""
-    if page and webbrowser.open(page.as_uri()):
+    # Windows finds no browser for an address with the signs that it makes of an umlaut: %C3%B6.
+    if page and webbrowser.open(str(page) if os.name == "nt" else page.as_uri()):
         print("JupyterLab is ready and opens in your browser. If it does not, open this address there:")
     else:
         print("JupyterLab is ready. Open this address in a browser:")

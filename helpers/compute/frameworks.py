@@ -54,8 +54,9 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
 
     bits = _try(lambda: device.type) or 0
     kind = "gpu" if bits & cl.device_type.GPU else "cpu" if bits & cl.device_type.CPU else "accelerator"
-    if "simulator" in str(_try(lambda: device.name)).lower():
+    if re.search("simulator|emulat", str(_try(lambda: device.name)), re.IGNORECASE):  # Oclgrind; Intel's for FPGAs
         kind = "simulator"
+    layer = _try(lambda: device.platform.name) in ("OpenCLOn12", "Clover")  # above the GPU's own driver, or before it
     board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"
     version = str(_try(lambda: device.platform.version)).strip()
     return Device(
@@ -65,7 +66,7 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
         kind,
         vendor=str(_try(lambda: device.vendor) or "").strip(),
         version=re.split(r"\s{2,}|, ", version)[0],  # without the list of build options: "OpenCL 3.0 PoCL 3.1"
-        memory_bytes=_try(lambda: int(device.global_mem_size)),
+        memory_bytes=None if layer else _try(lambda: int(device.global_mem_size)),
         compute_units=_try(lambda: int(device.max_compute_units)),
         pci=_opencl_pci(device) if kind == "gpu" else "",
         integrated=kind == "gpu" and bool(_try(lambda: device.host_unified_memory)),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helpers.compute import frameworks, products
+from helpers.compute import devices, frameworks, products
 from helpers.compute.device import preference
 from helpers.compute.host import Host, command
 from helpers.compute.webgpu import without_comments
@@ -17,6 +18,9 @@ from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+
+VERDICTS = "ANYGPU_OPENCL_VERDICTS"  # a variable: what each OpenCL device was found to compute
 
 
 def _ask_the_doctor() -> str:
@@ -63,9 +67,23 @@ def pick_device() -> cl.Device:
 
 @functools.cache
 def problem(device: cl.Device) -> str:
-    """Return how a device failed when this process first let it multiply; empty if it computed right."""
-    verdict = frameworks.verdict(frameworks.describe_opencl(device))
+    """Return how a device failed when it was first let multiply; empty if it computed right."""
+    told = _tried_elsewhere(device) if kind(device) in ("gpu", "accelerator") else ""
+    verdict = told or frameworks.verdict(frameworks.describe_opencl(device))
     return "" if verdict == products.RIGHT else verdict
+
+
+def _tried_elsewhere(device: cl.Device) -> str:
+    """Return the verdict of a process of its own, for a GPU's driver may end the lesson; empty where it has none.
+
+    Asked once: the processes that this one starts inherit the answer.
+    """
+    if VERDICTS not in os.environ:
+        found = devices.ask("opencl").devices
+        os.environ[VERDICTS] = json.dumps({f"{listed.identifier} {listed}": listed.computes for listed in found})
+    places = frameworks.opencl_devices().items()
+    place = next((place for place, other in places if other == device), "")
+    return json.loads(os.environ[VERDICTS]).get(f"{place} {name(device)}", "")
 
 
 def _candidates() -> list[cl.Device]:

@@ -7,6 +7,7 @@ an error. For each framework one function multiplies two matrices on one device;
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable
@@ -101,6 +102,7 @@ def build_quietly(context: cl.Context, source: str) -> cl.Program:
     import pyopencl as cl
 
     program = cl.Program(context, source)
+    os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")  # PyOpenCL 2026.1 raises KeyError where it is not set
     try:
         with warnings.catch_warnings(), caught_stderr():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong

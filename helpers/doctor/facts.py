@@ -37,6 +37,7 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
         "Get-CimInstance Win32_VideoController | ForEach-Object { $_.Name }",
     ],
 }  # fmt: skip
+SYSTEM = Path(f"{os.environ.get('SYSTEMDRIVE', '')}/")  # on Windows the folder may lie on another drive
 ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows"}
 TOOL_FOLDERS = (
     "/opt/rocm/bin",
@@ -61,7 +62,7 @@ class Facts:
     """Everything that the findings about hardware and frameworks are judged by."""
 
     host: Host
-    root: Path = Path("/")  # of the file system
+    root: Path = SYSTEM  # of the file system
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment
     packages: Mapping[str, str] = field(default_factory=dict)  # each installed package (tensorflow-cpu), its version
     torch: str = ""  # what PyTorch was built for: "cpu", "cuda 13.2", "hip 7.2", "xpu 2025.1"; empty without it
@@ -132,7 +133,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+\-]|rc|dev|[ab]\d", version)[0]))
 
 
-def gather(host: Host, root: Path = Path("/")) -> Facts:
+def gather(host: Host, root: Path = SYSTEM) -> Facts:
     """Find out everything, side by side; the slowest part sets the time, at most FRAMEWORK_SECONDS and SLACK.
 
     Args:

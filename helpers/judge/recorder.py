@@ -114,16 +114,18 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
 }}
 """
 
-# Drivers make some of these functions macros of their own: hence `trace_wait`, which still calls the driver's.
+# Drivers make some of these functions macros of their own: hence `trace_wait`, which still calls the driver's. A flag
+# that is no constant ends the process in LLVM's translator to SPIR-V, as under Debian's drivers for Intel and AMD GPUs:
+# https://github.com/KhronosGroup/SPIRV-LLVM-Translator/issues/1805
 MET = f"trace_barrier(trace_log, flags, __COUNTER__ * {BARRIER_LINE} + __LINE__)"
 BARRIERS = f"""
-void trace_wait(int flags) {{
-    barrier(flags);
+void trace_wait(void) {{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 }}
 #undef barrier
 #undef work_group_barrier
 #define work_group_barrier(flags) barrier(flags)
-#define barrier(flags) ({MET}, trace_wait(flags))
+#define barrier(flags) ({MET}, trace_wait())
 """
 # Barriers are recorded, but nobody waits: not even divergent barriers can hang.
-DRY_BARRIERS = BARRIERS.replace("trace_wait(flags))", "(void)0)")
+DRY_BARRIERS = BARRIERS.replace("trace_wait())", "(void)0)")

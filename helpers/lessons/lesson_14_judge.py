@@ -127,7 +127,10 @@ def _expect_uniform_barriers(source: str) -> None:
     for barrier in re.finditer(r"\b(?:workgroup|storage)Barrier\s*\(", plain):
         for found in re.finditer(r"\b(?:if|while|for)\b([^{}]*)\{", plain[: barrier.start()]):
             around = opencl.closing_bracket(plain, found.end() - 1) > barrier.start()
-            if around and own & set(re.findall(r"\w+", found[1])):
+            # A loop's own variable may have the name of another one outside.
+            counters = re.findall(r"\bvar\s+(\w+)[^=;]*=([^;]*);", found[1])
+            counters = {name for name, value in counters if not own & set(re.findall(r"\w+", value))}
+            if around and (own - counters) & set(re.findall(r"\w+", found[1])):
                 raise checks.NotYet(
                     f"a barrier stands inside of `{' '.join(found[0][:-1].split())}`, which depends on the invocation. "
                     "WGSL forbids that, also where all come there, and browsers refuse such a kernel."

@@ -195,7 +195,7 @@ function digitPad(root, answer, where) {
     return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
   };
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.button) return;
+    if (event.button || !event.isPrimary) return; // a palm beside the finger
     event.preventDefault();
     canvas.focus({ preventScroll: true });
     canvas.setPointerCapture(event.pointerId);

@@ -60,7 +60,8 @@ function describe(adapter) {
   const software = fallback || /swiftshader|llvmpipe|lavapipe|basic render/i.test(words.join(" "));
   const kept = ["vendor", "architecture", "device", "description"].filter((key) => info[key]);
   return {
-    name: info.description || info.device || [info.vendor, info.architecture].filter(Boolean).join(" ") || "not named",
+    name: info.description || info.device || [info.vendor, info.architecture].filter(Boolean).join(" ") ||
+      "a GPU that this browser does not name",
     software,
     info: Object.fromEntries(kept.map((key) => [key, info[key]])),
     limits: Object.fromEntries(
