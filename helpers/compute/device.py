@@ -66,7 +66,7 @@ class Device:
             return self.version.partition(", ")[0]
         if self.framework != "opencl":
             return ""
-        found = re.search(r"(PoCL|CUDA|AMD-APP|D3D12|Mesa) .*|Oclgrind [\d.]+", self.version)
+        found = re.search(r"(PoCL|CUDA|AMD-APP|D3D12|Mesa) .*|Oclgrind [\d.]+|rusticl", self.version)
         return found.group(0) if found else "Intel" if self.vendor.startswith("Intel") else ""
 
     def __str__(self) -> str:

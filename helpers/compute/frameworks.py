@@ -59,6 +59,7 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
     layer = _try(lambda: device.platform.name) in ("OpenCLOn12", "Clover")  # above the GPU's own driver, or before it
     board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"
     version = str(_try(lambda: device.platform.version)).strip()
+    version += " rusticl" if _try(lambda: device.platform.name) == "rusticl" else ""  # its version does not say whose
     return Device(
         "opencl",
         identifier,

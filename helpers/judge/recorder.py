@@ -8,7 +8,7 @@ from __future__ import annotations
 MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
 MAX_SITES = 8  # barriers of one work-item that are listed
 MAX_ARRAYS = 16
-MAX_STEPS = 1 << 16  # times that one work-item may go round loops: less than 2 s, after which Windows resets a GPU
+MAX_STEPS = 1 << 15  # rounds of loops of one work-item: under 2 s, when Windows resets a GPU, and llvmpipe's own 65,535
 # The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
 # (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
 # before).
@@ -103,11 +103,13 @@ long trace_index(__global int *log, int is_local, int what, ulong pointer, int s
     long first = (long)(pointer - base) + index * size, bytes = array[2], element = array[3];
     int inside = 0 <= first && first + (long)count * size <= bytes;
     row[0] += !is_local;
-    long from = first >= 0 ? first / element : -((element - 1 - first) / element);
     long last = first + (long)count * size - 1;
-    for (long k = from; k == from || k * element <= last; k++) {{
+    long from = first >= 0 ? first / element : -((element - 1 - first) / element);
+    long to = last >= 0 ? last / element : -((element - 1 - last) / element);
+    for (int more = 0; more <= (int)(to - from); more++) {{  // with a long Mesa 22.3 ended the kernel's own loops
+        long k = from + more;
         int exists = 0 <= k && (k + 1) * element <= bytes;
-        trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0) + (k > from ? {MORE} : 0), k);
+        trace_list(row, {ARRAY} * nearest + what + (exists ? {INSIDE} : 0) + (more ? {MORE} : 0), k);
     }}
     long spare = is_local ? 0 : (bytes + {SPARE - 1}) / {SPARE} * {SPARE};
     return inside ? index : (spare - (long)(pointer - base)) / size;
