@@ -69,11 +69,11 @@ def in_words(error: OSError | ImportError) -> WorkshopError | None:
         module = error.name or ""
         if not module or module.partition(".")[0] == "helpers":
             return None
-        why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
         if "DLL load failed" in str(error):
             what = f"Windows does not load a library of {module}."
             why = f"It says: {error}. Visual C++'s runtime is missing, or Smart App Control blocks the file."
             return WorkshopError(what, why, advise("visual-c", host))
+        why = f"Python says: {error}. An install was interrupted, or files of the environment were deleted."
         return WorkshopError(f"Part of the installation is missing: {module}", why, advise("reinstall", host))
     named = error.filename2 or error.filename  # of a draft and what it should replace, the latter
     place = f" ({named})" if named else ""

@@ -367,6 +367,7 @@ def test_windows_waits_for_a_virus_scanner_before_it_renames(monkeypatch, tmp_pa
 
 
 def test_a_uv_that_was_removed_is_missed(monkeypatch, tmp_path):
+    monkeypatch.setattr(workshop, "WINDOWS", False)
     for name, file in (("UV", "uv"), ("UV_LOCK", "lock"), ("UV_HERE", "here")):
         (tmp_path / file).write_text("the same")
         monkeypatch.setattr(workshop, name, str(tmp_path / file))
