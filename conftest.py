@@ -195,7 +195,7 @@ def chromium():
 @pytest.fixture(autouse=True)
 def _unbroken_and_not_graded(monkeypatch):
     """Leave printed sentences unbroken, so that words stand side by side, and grade only where a test asks for it."""
-    monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 10**6)
+    monkeypatch.setattr("helpers.errors.LINE_WIDTH", 10**6)
     monkeypatch.delenv("ANYGPU_GRADE", raising=False)
 
 

@@ -1,6 +1,17 @@
-"""The one exception that a learner sees when something foreseen goes wrong."""
+"""The one exception that a learner sees when something foreseen goes wrong, and how a text is wrapped for it."""
 
 from __future__ import annotations
+
+import textwrap
+
+LINE_WIDTH = 100  # of printed sentences, in characters
+
+
+def wrap(text: str) -> str:
+    """Break longer lines of a text between words; JupyterLab would break them in the middle of one."""
+    options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "    "}
+    lines = text.split("\n")
+    return "\n".join(textwrap.fill(line, LINE_WIDTH, **options) if len(line) > LINE_WIDTH else line for line in lines)
 
 
 class WorkshopError(Exception):
@@ -21,6 +32,4 @@ class WorkshopError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """IPython calls this instead of printing a traceback."""
-        from helpers.measure.tables import wrap
-
         return wrap(str(self)).splitlines()

@@ -116,14 +116,14 @@ def test_a_table_is_text_and_html():
 @given(st.text("ab -", max_size=400))
 def test_a_printed_sentence_breaks_between_words_alone(text):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("helpers.measure.tables.LINE_WIDTH", 100)
-        lines = tables.wrap(f"first\n{text}").split("\n")
+        patch.setattr("helpers.errors.LINE_WIDTH", 100)
+        lines = errors.wrap(f"first\n{text}").split("\n")
     assert lines[0] == "first" and " ".join(lines[1:]).split() == text.split()
     assert all(len(line) <= 100 or len(line.split()) == 1 for line in lines)
 
 
 def test_verdicts_comparisons_and_errors_break_their_long_lines(monkeypatch, capsys):
-    monkeypatch.setattr("helpers.measure.tables.LINE_WIDTH", 40)
+    monkeypatch.setattr("helpers.errors.LINE_WIDTH", 40)
     words = "neither one word of this message nor another one is broken"
 
     @checks.verdict

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from helpers.measure.tables import wrap
+from helpers.errors import wrap
 
 GRADE = "ANYGPU_GRADE"
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes

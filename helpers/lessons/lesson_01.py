@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.compute import opencl
+from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
-from helpers.measure.tables import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,14 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TEXT_WIDTH = 100  # of texts side by side, in characters
-LINE_WIDTH = 100  # of printed sentences, likewise
-
-
-def wrap(text: str) -> str:
-    """Break longer lines of a text between words; JupyterLab would break them in the middle of one."""
-    options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "    "}
-    lines = text.split("\n")
-    return "\n".join(textwrap.fill(line, LINE_WIDTH, **options) if len(line) > LINE_WIDTH else line for line in lines)
 
 
 @dataclass(frozen=True)

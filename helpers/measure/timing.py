@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from helpers.measure.tables import wrap
+from helpers.errors import wrap
 
 Label = TypeVar("Label", bound=Hashable)
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
