@@ -12,9 +12,10 @@ from typing import NoReturn
 
 from helpers import commands
 from helpers.commands import installed
-from helpers.compute import backends, workarounds
+from helpers.compute import backends
 from helpers.compute.host import Host, command
 from helpers.errors import WorkshopError
+from helpers.running import workarounds
 
 USE_KERAS = ("lab", "run", "test", "store")
 

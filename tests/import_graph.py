@@ -41,7 +41,7 @@ def imported(file):
 
 @functools.cache
 def needed(file):
-    """Return the files that a file imports, or names for a process of its own, such as "helpers.compute.worker"."""
+    """Return the files that a file imports, or names for a process of its own, such as "helpers.running.worker"."""
     named = {MODULES.get(name) for name in re.findall(r"helpers(?:\.\w+)+", FILES[file].read_text(encoding="utf-8"))}
     rooms = {f"{file.rpartition('/')[0]}/__init__".removeprefix("/"), "__init__"}
     return (imported(file) | named | rooms) & FILES.keys()

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from helpers.compute import devices, models, training
-from helpers.compute.quiet import caught_stderr
 from helpers.lessons import lesson_00, lesson_05
+from helpers.running.quiet import caught_stderr
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")

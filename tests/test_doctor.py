@@ -20,11 +20,12 @@ from packaging.specifiers import SpecifierSet
 from waiting import alive, in_the_end
 
 from helpers import doctor
-from helpers.compute import host, processes
+from helpers.compute import host
 from helpers.doctor import host as computer
 from helpers.doctor import letter, packages, settings
 from helpers.doctor.facts import Facts, ToolOutput
 from helpers.doctor.findings import advise
+from helpers.running import processes
 
 ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
@@ -168,7 +169,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     pid = tmp_path / "pid"
     code = f"""
 import sys
-from helpers.compute import processes
+from helpers.running import processes
 from helpers import doctor
 def hangs(host):
     yield "begun"

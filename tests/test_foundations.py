@@ -5,9 +5,9 @@ import os
 import pytest
 from IPython.testing.globalipapp import start_ipython
 
-from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.measure import workload
+from helpers.running.quiet import caught_stderr
 
 
 def test_a_message_has_what_why_and_next():

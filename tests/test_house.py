@@ -16,8 +16,8 @@ from helpers.commands import lesson_files
 # From the ground up: a file imports files of lower floors alone, or files beside it in its own room.
 PLAN = """
     __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
-    compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/private_network
-    compute/worker compute/processes compute/host compute/device compute/products compute/webgpu
+    compute/__init__ running/quiet compute/backends compute/data running/workarounds running/private_network
+    running/worker running/processes compute/host compute/device compute/products compute/webgpu
     compute/frameworks compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint
     tile/* judge/* doctor* lessons/* commands/* __main__
 """
@@ -25,7 +25,7 @@ FLOORS = PLAN.split()
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat nbclient nbconvert jupyterlab"
 # What answers where packages are broken or slow to import: without NumPy too.
 LIGHT = """
-    errors measure.tables measure.workload compute.quiet compute.processes compute.host compute.devices
+    errors measure.tables measure.workload running.quiet running.processes compute.host compute.devices
     doctor.monitor doctor commands __main__
 """
 

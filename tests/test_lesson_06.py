@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from helpers.compute import devices, plaidml, processes
+from helpers.compute import devices, plaidml
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_06
+from helpers.running import processes
 
 # ------------------------------------------------------------------------------------------------------ first sitting
 

@@ -6,9 +6,10 @@ import types
 import numpy as np
 import pytest
 
-from helpers.compute import devices, processes, training
+from helpers.compute import devices, training
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_10 as lesson
+from helpers.running import processes
 
 
 def without(monkeypatch, *names):

@@ -12,11 +12,11 @@ import pyperf
 import pytest
 
 from helpers import __main__
-from helpers.compute import processes
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_11 as lesson
 from helpers.lessons import lesson_11_bench as bench
 from helpers.measure import timing
+from helpers.running import processes
 
 GALLERY = sorted(bench.MACHINES.glob("*.json"))
 

@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from helpers.compute import frameworks, opencl, processes
+from helpers.compute import frameworks, opencl
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.judge.checks import CheckFailed
 from helpers.lessons import lesson_12
+from helpers.running import processes
 
 
 @checks.verdict

@@ -10,8 +10,9 @@ import pytest
 
 from helpers import __main__
 from helpers.commands import plaidml as command
-from helpers.compute import plaidml, processes
+from helpers.compute import plaidml
 from helpers.errors import WorkshopError
+from helpers.running import processes
 
 LONG = 300  # seconds: against hanging alone
 CANNOT = ("Failed to fetch", "error sending request", "dns error", "no wheels with a matching", "No interpreter found")

@@ -21,11 +21,11 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from waiting import alive, in_the_end
 
-from helpers.compute import processes
-from helpers.compute.processes import Run
-from helpers.compute.worker import PlainUnpickler
 from helpers.errors import WorkshopError
 from helpers.measure import tables
+from helpers.running import processes
+from helpers.running.processes import Run
+from helpers.running.worker import PlainUnpickler
 
 LONG = 300  # seconds: against a hang; no run of a test takes so long
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX signals and groups")
@@ -418,7 +418,7 @@ def test_a_process_that_has_answered_stays_until_all_have_and_leaves_no_child_or
 # ---------------------------------------------------------------------------------------------- nothing is left
 
 HOLD = f"""
-from helpers.compute import processes
+from helpers.running import processes
 
 {inspect.getsource(hold)}
 

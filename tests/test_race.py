@@ -5,8 +5,9 @@ import argparse
 import pytest
 
 from helpers.commands import race
-from helpers.compute import data, devices, processes
+from helpers.compute import data, devices
 from helpers.errors import WorkshopError
+from helpers.running import processes
 
 
 def test_an_epoch_is_no_run_of_its_own(capsys):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from helpers.commands import execute, lesson_files
-from helpers.compute import devices, processes
+from helpers.compute import devices
+from helpers.running import processes
 
 
 def oclgrind_variables():

@@ -15,7 +15,7 @@ from helpers.commands import lesson_files, test
 
 # Half of what pytest takes to start is plug-ins that no test here uses, and one grammar.
 PYTEST = """import sys
-from helpers.compute import workarounds
+from helpers.running import workarounds
 workarounds.leave_out_iri_grammar()
 import pytest
 sys.exit(pytest.main(sys.argv[1:]))"""
@@ -90,7 +90,7 @@ def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(projec
 def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mistakes_alone():
     lesson = lesson_files.find(["03"])[0]
     names = {path.relative_to(ROOT).as_posix() for path in import_graph.reached(lesson)}
-    assert {"helpers/tile/syntax.py", "helpers/compute/worker.py", "helpers/lessons/mistakes/03.toml"} <= names
+    assert {"helpers/tile/syntax.py", "helpers/running/worker.py", "helpers/lessons/mistakes/03.toml"} <= names
     assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/web/pad.js"} & names
 
 

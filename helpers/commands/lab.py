@@ -19,10 +19,10 @@ from urllib.parse import quote
 
 from helpers import ROOT
 from helpers.commands import files, lesson_files, my_lessons
-from helpers.compute import workarounds
 from helpers.compute.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
+from helpers.running import workarounds
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888

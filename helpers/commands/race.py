@@ -11,10 +11,11 @@ import itertools
 import statistics
 from typing import Any
 
-from helpers.compute import backends, devices, processes
+from helpers.compute import backends, devices
 from helpers.errors import WorkshopError
 from helpers.measure import timing
 from helpers.measure.tables import Table
+from helpers.running import processes
 
 WAYS = {"mlp": ("article", "lesson"), "cnn": ("article", "lesson", "im2col")}
 SECONDS = 3600  # against hanging, for each training

@@ -20,8 +20,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from helpers.compute import workarounds
 from helpers.errors import WorkshopError
+from helpers.running import workarounds
 
 if TYPE_CHECKING:
     import keras

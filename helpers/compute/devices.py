@@ -17,12 +17,12 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from helpers.compute import processes
 from helpers.compute.device import KINDS, Device, preference
 from helpers.compute.frameworks import FRAMEWORKS, MARK, verdict
 from helpers.compute.host import Host, command, has_module
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
+from helpers.running import processes
 
 __all__ = ["FRAMEWORKS", "KINDS", "Answer", "Device", "ask", "find", "in_this_process", "installed", "not_installed",
            "pick", "table", "verdict"]  # fmt: skip

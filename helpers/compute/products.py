@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers.compute.device import RIGHT
-from helpers.compute.quiet import caught_stderr
+from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
     import jax

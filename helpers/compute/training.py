@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices, products, workarounds
+from helpers.compute import backends, devices, products
 from helpers.compute.host import Host, command
-from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
+from helpers.running import workarounds
+from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType

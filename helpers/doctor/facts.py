@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from helpers.compute import devices, processes
+from helpers.compute import devices
 from helpers.compute.devices import Answer, Device
 from helpers.compute.host import Host, text_of
 from helpers.doctor import settings
+from helpers.running import processes
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 30.0  # for each framework, all at once; a quiet machine needs 2 to 5

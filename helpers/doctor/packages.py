@@ -13,9 +13,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute import processes
 from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
 from helpers.doctor.findings import Finding, Results, comma_list, count, found
+from helpers.running import processes
 
 # What the lessons import; the distribution that brings it has the same name.
 _NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")

@@ -93,7 +93,7 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **argu
 
 def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:
     """Judge in a subprocess, and return the verdict as data; NotYet says how the process ended without one."""
-    from helpers.compute import processes
+    from helpers.running import processes
 
     run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
     if run.result is None:

@@ -17,11 +17,11 @@ import numpy as np
 
 from helpers.compute import devices, products
 from helpers.compute.devices import Device
-from helpers.compute.quiet import caught_stderr
 from helpers.doctor import monitor
 from helpers.doctor.monitor import Monitor, Samples
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREY, figure, show
+from helpers.running.quiet import caught_stderr
 
 AFTER = "after"  # the third phase of a watching: idle again
 SHORTEST, LONGEST = 0.02, 0.75  # seconds: what "about a tenth of a second" is, on a busy machine too

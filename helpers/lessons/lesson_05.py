@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import processes
-from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 from helpers.measure.timing import Measurement, decide
+from helpers.running import processes
+from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
     import keras

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from helpers import ROOT
-from helpers.compute import backends, devices, plaidml, processes
+from helpers.compute import backends, devices, plaidml
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, ORANGE, figure, show
 from helpers.measure.tables import Table
 from helpers.measure.timing import duration
+from helpers.running import processes
 
 # ----------------------------------------------------------------------------------------------- 06: what is here
 

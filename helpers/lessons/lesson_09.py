@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from helpers.compute.processes import Run
+    from helpers.running.processes import Run
 
 BATCH = 256  # images a step, of all processes together
 RATE = 0.05
@@ -62,7 +62,8 @@ def need_jax() -> None:
     Raises:
         WorkshopError: it is not installed, or too old, or this is Windows.
     """
-    from helpers.compute import devices, workarounds
+    from helpers.compute import devices
+    from helpers.running import workarounds
 
     if sys.platform == "win32":
         raise WorkshopError(
@@ -85,11 +86,11 @@ def threads(count: int) -> dict[str, str]:
 
 
 def run(function: Callable[..., object], processes: int = 1, seconds: float = SECONDS, **options: Any) -> Run:  # noqa: ANN401
-    """Call a function in processes of their own; every run has seconds of its own. See `helpers.compute.processes.run`.
+    """Call a function in processes of their own; every run has seconds of its own. See `helpers.running.processes.run`.
 
     Their NumPy has one thread unless `variables` say otherwise, and they share a key, which `Peers` asks for.
     """
-    from helpers.compute import processes as running
+    from helpers.running import processes as running
 
     variables = {**threads(1), "ANYGPU_KEY": secrets.token_hex(16), **options.pop("variables", {})}
     return running.run(function, processes, seconds, variables=variables, **options)
@@ -293,7 +294,8 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     They run in a network of their own, which Linux may let us make. Elsewhere whoever reaches this computer could read
     and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
     """
-    from helpers.compute import devices, private_network
+    from helpers.compute import devices
+    from helpers.running import private_network
 
     if not devices.installed("tensorflow"):
         print("Skipped: TensorFlow is not installed here.")

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices, models, products, training, workarounds
+from helpers.compute import backends, devices, models, products, training
 from helpers.compute.host import Host, command
-from helpers.compute.quiet import caught_stderr
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import figure, show
+from helpers.running import workarounds
+from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
     import keras

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers import ROOT
-from helpers.compute import backends, devices, processes, workarounds
+from helpers.compute import backends, devices
 from helpers.compute.host import Host, command, cpu_name, usable_cpus
 from helpers.errors import WorkshopError
 from helpers.measure import timing, workload
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement
+from helpers.running import processes, workarounds
 
 if TYPE_CHECKING:
     import pyperf

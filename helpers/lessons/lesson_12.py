@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import frameworks, opencl, processes
+from helpers.compute import frameworks, opencl
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure.tables import Table
+from helpers.running import processes
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helpers.compute import processes
 from helpers.doctor.packages import owners
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.running import processes
 
 # ---------------------------------------------------------------------------------- both sittings: who of many is it?
 

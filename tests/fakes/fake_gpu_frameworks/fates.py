@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from helpers.compute.quiet import caught_stderr
+from helpers.running.quiet import caught_stderr
 
 FATES = json.loads(os.environ.get("FAKE_FATES", "{}"))
 

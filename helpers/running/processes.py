@@ -40,9 +40,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from helpers import ROOT
-from helpers.compute.worker import PlainUnpickler, Script, not_plain
 from helpers.errors import WorkshopError
 from helpers.measure.tables import SideBySide
+from helpers.running.worker import PlainUnpickler, Script, not_plain
 
 KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
 SHOWN_LINES = 8  # of each stream in a message
@@ -328,7 +328,7 @@ class _Worker:
         self.failure = ""
         self.over = False  # it has answered or ended
         self.late = False  # the time was over before it did
-        command = [python, "-P", "-u", "-m", "helpers.compute.worker", str(folder), *words]
+        command = [python, "-P", "-u", "-m", "helpers.running.worker", str(folder), *words]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
             self.process = subprocess.Popen(command, env=variables, **pipes)

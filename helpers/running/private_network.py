@@ -4,7 +4,7 @@ TensorFlow's servers listen on all addresses, ask for no password, and read and 
 (lesson 09). No setting of TensorFlow changes that, and 127.0.0.1 alone would not be enough: every account of a computer
 can reach it. In a network namespace of its own a process sees only the processes beside it.
 
-    python helpers/compute/private_network.py
+    python helpers/running/private_network.py
 
 tells by its exit status whether this system lets us make one. Many containers do not, nor does Ubuntu since 23.10.
 """
