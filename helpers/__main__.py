@@ -13,7 +13,7 @@ from typing import NoReturn
 from helpers import commands
 from helpers.commands import installed
 from helpers.compute import backends
-from helpers.compute.host import Host, command
+from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.running import workarounds
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.compute import devices, models, training
+from helpers import devices
+from helpers.compute import models, training
 from helpers.lessons import lesson_00, lesson_05
 from helpers.running.quiet import caught_stderr
 

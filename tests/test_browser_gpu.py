@@ -11,7 +11,8 @@ import sample_lesson
 
 from helpers.__main__ import main
 from helpers.commands import taster
-from helpers.compute import data, webgpu
+from helpers.compute import data
+from helpers.devices import webgpu
 from helpers.lessons import lesson_14_web as web
 
 needs_an_adapter = pytest.mark.skipif(webgpu.pick_adapter() is None, reason="no WebGPU adapter in Python")

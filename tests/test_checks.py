@@ -11,7 +11,7 @@ import pyopencl as cl
 import pytest
 
 from helpers import lessons
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
 

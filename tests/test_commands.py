@@ -15,7 +15,7 @@ from helpers import ROOT, commands
 from helpers import __main__ as frame
 from helpers.commands import test as test_command
 from helpers.commands import uv
-from helpers.compute import host
+from helpers.devices import host
 from helpers.doctor import findings
 from helpers.errors import WorkshopError
 from helpers.running import workarounds

@@ -1,4 +1,4 @@
-"""helpers.compute.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
+"""helpers.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
 
 import json
 import os
@@ -15,9 +15,9 @@ import psutil
 import pytest
 from waiting import alive, in_the_end
 
-from helpers.compute import devices, frameworks, host, products
-from helpers.compute.device import looks_integrated, preference
-from helpers.compute.devices import KINDS, Answer, Device, ask, find, pick, table
+from helpers import devices
+from helpers.devices import KINDS, Answer, Device, ask, find, frameworks, host, pick, products, table
+from helpers.devices.device import looks_integrated, preference
 from helpers.errors import WorkshopError
 
 FAKES = Path(__file__).parent / "fakes"
@@ -304,7 +304,7 @@ def test_one_that_hangs_is_told_with_its_last_words(framework, tmp_path):
 def test_nothing_is_left_when_whoever_asked_is_interrupted(framework, tmp_path):
     pid = tmp_path / "pid"
     framework("torch", HANG.format(pid=str(pid)))
-    code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.compute.devices import find; find(['torch'])"
+    code = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from helpers.devices import find; find(['torch'])"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as asker:
         assert in_the_end(lambda: asker.poll() is not None or (pid.exists() and " " in pid.read_text()))
         assert asker.poll() is None

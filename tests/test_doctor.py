@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from waiting import alive, in_the_end
 
 from helpers import doctor
-from helpers.compute import host
+from helpers.devices import host
 from helpers.doctor import host as computer
 from helpers.doctor import letter, packages, settings
 from helpers.doctor.facts import Facts, ToolOutput

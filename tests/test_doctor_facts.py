@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from fakes import machines
 
-from helpers import doctor
-from helpers.compute import devices
-from helpers.compute.host import Host
+from helpers import devices, doctor
+from helpers.devices.host import Host
 from helpers.doctor import amd, facts, nvidia, opencl
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")

@@ -17,7 +17,7 @@ import sample_lesson
 from nbformat import v4
 
 from helpers.commands import execute, lesson_files, lesson_rules
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import kernel_checks, mistakes
 

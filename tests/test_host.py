@@ -1,11 +1,11 @@
-"""helpers.compute.host: what it finds out about this computer, and what a container allows."""
+"""helpers.devices.host: what it finds out about this computer, and what a container allows."""
 
 import os
 import sys
 
 import pytest
 
-from helpers.compute import host
+from helpers.devices import host
 
 
 @pytest.mark.parametrize(

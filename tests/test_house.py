@@ -17,15 +17,15 @@ from helpers.commands import lesson_files
 PLAN = """
     __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
     compute/__init__ running/quiet compute/backends compute/data running/workarounds running/private_network
-    running/worker running/processes compute/host compute/device compute/products compute/webgpu
-    compute/frameworks compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint
+    running/worker running/processes devices/host devices/device devices/products devices/webgpu
+    devices/frameworks devices/__init__ devices/opencl compute/training compute/models compute/plaidml compute/checkpoint
     tile/* judge/* doctor* lessons/* commands/* __main__
 """
 FLOORS = PLAN.split()
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat nbclient nbconvert jupyterlab"
 # What answers where packages are broken or slow to import: without NumPy too.
 LIGHT = """
-    errors measure.tables measure.workload running.quiet running.processes compute.host compute.devices
+    errors measure.tables measure.workload running.quiet running.processes devices.host devices
     doctor.monitor doctor commands __main__
 """
 

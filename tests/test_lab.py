@@ -170,7 +170,7 @@ def test_another_account_gets_no_kernel_while_a_browser_shows_the_lessons(second
 def test_a_page_is_opened_where_there_is_a_screen_and_its_browser_finds_files(screen, wsl, opens, monkeypatch):
     monkeypatch.setenv("DISPLAY", screen)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr("helpers.compute.host.Host.here", lambda: SimpleNamespace(wsl=wsl))
+    monkeypatch.setattr("helpers.devices.host.Host.here", lambda: SimpleNamespace(wsl=wsl))
     assert lab.can_open() == opens
 
 

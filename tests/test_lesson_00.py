@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from on_backend import BACKENDS, record  # noqa: F401  (`record` is a fixture)
 
-from helpers.compute import devices
+from helpers import devices
 from helpers.doctor.monitor import Monitor, NoMonitor
 from helpers.lessons import lesson_00
 
 WORK = """
 import sys, time
-from helpers.compute import devices
+from helpers import devices
 from helpers.lessons import lesson_00
 device = devices.pick([devices.ask(sys.argv[1])])
 work = lesson_00.keep_busy(device)

@@ -4,7 +4,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.judge import checks
 from helpers.lessons import lesson_02
 from helpers.lessons.lesson_02 import MULTIPLY

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from on_backend import record  # noqa: F401  (a fixture)
 
-from helpers.compute import devices
+from helpers import devices
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_05
 from helpers.measure import timing

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from helpers.compute import devices, plaidml
+from helpers import devices
+from helpers.compute import plaidml
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_06
 from helpers.running import processes
@@ -132,7 +133,7 @@ def kernel(capsys):
 
 
 def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     def refuse():
         raise WorkshopError("There is no OpenCL device here.")
@@ -178,7 +179,7 @@ def test_tinygrad_computes_on_the_device_of_lesson_01():
 
         return (Tensor([1.0, 2.0]) + 1).tolist(), Device.DEFAULT, name
 
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     found = processes.run(add, variables=lesson_06.tinygrad_settings()).result
     assert found == ([2.0, 3.0], "CL", opencl.name(opencl.pick_device()))

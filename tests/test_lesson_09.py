@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from waiting import in_the_end
 
-from helpers import ROOT
+from helpers import ROOT, devices
 from helpers.commands import lesson_files
-from helpers.compute import data, devices
+from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
 from helpers.lessons.lesson_09_exercises import Died

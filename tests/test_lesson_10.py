@@ -6,7 +6,8 @@ import types
 import numpy as np
 import pytest
 
-from helpers.compute import devices, training
+from helpers import devices
+from helpers.compute import training
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_10 as lesson
 from helpers.running import processes

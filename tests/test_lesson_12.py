@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from helpers.compute import frameworks, opencl
+from helpers.devices import frameworks, opencl
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.judge.checks import CheckFailed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.compute import webgpu
+from helpers.devices import webgpu
 from helpers.judge import checks
 from helpers.lessons import lesson_14 as lesson
 from helpers.lessons import lesson_14_judge as judge

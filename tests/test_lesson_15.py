@@ -4,7 +4,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_15
 from helpers.measure import timing

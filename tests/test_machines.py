@@ -9,7 +9,7 @@ import pytest
 from fakes import machines
 
 from helpers import doctor
-from helpers.compute.host import Host
+from helpers.devices.host import Host
 from helpers.doctor import findings
 
 VALUES = """

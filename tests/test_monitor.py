@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.compute.devices import Device
+from helpers.devices import Device
 from helpers.doctor import monitor, vendor_tools
 from helpers.doctor.monitor import Monitor, NoMonitor, NoReading, Samples, find, sample, watch
 

@@ -1,4 +1,4 @@
-"""helpers.compute.opencl: the device, readable errors, and what is known of a learner's kernel, on real OpenCL."""
+"""helpers.devices.opencl: the device, readable errors, and what is known of a learner's kernel, on real OpenCL."""
 
 import dataclasses
 import os
@@ -11,7 +11,8 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers.compute import devices, frameworks, host, opencl
+from helpers import devices
+from helpers.devices import frameworks, host, opencl
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -35,7 +36,7 @@ def python(code, **variables):
 
 PICK = """
 from helpers import errors
-from helpers.compute import opencl
+from helpers.devices import opencl
 try:
     print(opencl.name(opencl.pick_device()))
 except errors.WorkshopError as error:

@@ -19,7 +19,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 import workshop
 from helpers import ROOT, commands, doctor
 from helpers.commands import address, lesson_files
-from helpers.compute import host
+from helpers.devices import host
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("[a-z]*/README.md"))]
 FILES = [*PAGES, *lesson_files.every()]

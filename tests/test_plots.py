@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from helpers import errors, tile
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.judge import checks, trace
 from helpers.lessons import lesson_01, lesson_02, lesson_03
 from helpers.measure import plots, tables, timing

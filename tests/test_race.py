@@ -4,8 +4,9 @@ import argparse
 
 import pytest
 
+from helpers import devices
 from helpers.commands import race
-from helpers.compute import data, devices
+from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.running import processes
 

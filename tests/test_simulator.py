@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers import devices
 from helpers.commands import execute, lesson_files
-from helpers.compute import devices
 from helpers.running import processes
 
 
@@ -53,7 +53,7 @@ def test_the_simulator_is_called_one_and_nowhere_a_gpu(monkeypatch):
 
 def pick():
     """Run in a process: the devices in the order of preference, whether each compiles, and the one that is picked."""
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     found = [(opencl.name(device), opencl.kind(device), opencl.problem(device)) for device in opencl._candidates()]
     return found, opencl.name(opencl.pick_device())

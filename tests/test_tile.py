@@ -20,8 +20,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from helpers import tile
-from helpers.compute import opencl
-from helpers.compute.host import cpu_name
+from helpers.devices import opencl
+from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 
 DEVICE = opencl.pick_device()

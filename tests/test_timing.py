@@ -80,7 +80,7 @@ def test_a_duration_keeps_its_value_in_a_unit_that_fits(seconds):
 
 def test_an_opencl_queue_is_waited_for():
     cl = pytest.importorskip("pyopencl")
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     context = cl.Context([opencl.pick_device()])
     queue = cl.CommandQueue(context)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import instrument, recorder, trace
 

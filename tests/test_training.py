@@ -15,8 +15,9 @@ import sample_lesson
 from on_backend import record  # noqa: F401  (a fixture)
 from waiting import in_the_end
 
+from helpers import devices
 from helpers.commands import execute
-from helpers.compute import backends, devices, training
+from helpers.compute import backends, training
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 
@@ -215,7 +216,7 @@ def test_a_tensorflow_that_breaks_while_it_starts_is_told_with_its_last_words(ho
 
 
 WRONG_DEVICE = """
-from helpers.compute import devices
+from helpers import devices
 devices.verdict = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole numbers"  # a fake device in a real start
 """
 

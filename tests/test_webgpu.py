@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from helpers.compute import devices, webgpu
-from helpers.compute.host import cpu_name
+from helpers import devices
+from helpers.devices import webgpu
+from helpers.devices.host import cpu_name
 
 DOUBLE = """
 @group(0) @binding(0) var<storage, read_write> x: array<f32>;

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute import host
+from helpers.devices import host
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "hosted.md")
 WAYS_IN = re.compile(r"(?<=<!-- address -->\n).*?(?=<!-- end of address -->)", re.DOTALL)

@@ -7,7 +7,7 @@ import os
 import re
 
 from helpers.commands.files import short
-from helpers.compute.host import Host, python_command
+from helpers.devices.host import Host, python_command
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 

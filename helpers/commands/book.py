@@ -18,7 +18,7 @@ from helpers import ROOT
 from helpers.commands import lesson_files, taster, uv
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
-from helpers.compute.host import binder_link
+from helpers.devices.host import binder_link
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:

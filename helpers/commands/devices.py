@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask every framework and print one table; the status is 0 if any of them found a device that computes right."""
-    from helpers.compute import devices
+    from helpers import devices
 
     titles = ", ".join(framework.title for framework in devices.FRAMEWORKS.values())
     print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)

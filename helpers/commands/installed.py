@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from helpers.compute import backends
-from helpers.compute.host import STAMP, Host, command
+from helpers.devices.host import STAMP, Host, command
 
 DEFAULT_BACKENDS = {"cuda": "jax", "metal": "torch"}  # the default of each family; TensorFlow for the others
 

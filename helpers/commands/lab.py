@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from helpers import ROOT
 from helpers.commands import files, lesson_files, my_lessons
-from helpers.compute.host import Host
+from helpers.devices.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 from helpers.running import workarounds

@@ -11,7 +11,8 @@ import itertools
 import statistics
 from typing import Any
 
-from helpers.compute import backends, devices
+from helpers import devices
+from helpers.compute import backends
 from helpers.errors import WorkshopError
 from helpers.measure import timing
 from helpers.measure.tables import Table
@@ -85,7 +86,8 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
     import itertools
     import time
 
-    from helpers.compute import data, devices, models, training
+    from helpers import devices
+    from helpers.compute import data, models, training
     from helpers.lessons import lesson_05
 
     if way != "article":

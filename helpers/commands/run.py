@@ -16,7 +16,7 @@ from typing import Any
 from helpers import ROOT
 from helpers.commands import execute, lesson_files
 from helpers.commands.files import printable, short, write
-from helpers.compute.host import cpu_name
+from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 

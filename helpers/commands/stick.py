@@ -23,7 +23,7 @@ from tabulate import tabulate
 from helpers import ROOT
 from helpers.commands import files, wheels
 from helpers.compute import data
-from helpers.compute.host import Host, command
+from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 
 REQUIREMENTS = ROOT / "requirements"

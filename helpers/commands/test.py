@@ -10,7 +10,7 @@ import re
 
 from helpers import ROOT
 from helpers.commands import lesson_files, uv
-from helpers.compute import host
+from helpers.devices import host
 from helpers.measure import workload
 
 PASSES_ON = True

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute.host import WORKSHOP, Host, has_module, python_command
+from helpers.devices.host import WORKSHOP, Host, has_module, python_command
 from helpers.errors import WorkshopError
 
 

@@ -15,7 +15,7 @@ import platform
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute.host import Host, command
+from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 
 ENVIRONMENT = ROOT / ".plaidml"

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices, products
-from helpers.compute.host import Host, command
+from helpers import devices
+from helpers.compute import backends
+from helpers.devices import products
+from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.running import workarounds
 from helpers.running.quiet import caught_stderr

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from helpers.compute.host import Host
+from helpers.devices.host import Host
 from helpers.doctor import host, packages, settings
 from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, found, together
 from helpers.running import processes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from helpers.compute.frameworks import looks_integrated
+from helpers.devices.frameworks import looks_integrated
 from helpers.doctor import nvidia
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, comma_list, found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from helpers.compute.frameworks import FRAMEWORKS
+from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, found
 

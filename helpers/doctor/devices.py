@@ -1,14 +1,15 @@
 """Findings about devices that are listed and do not compute right: their small product, compared with NumPy's.
 
-`helpers.compute.devices` lets each device compute.
+`helpers.devices` lets each device compute.
 """
 
 from __future__ import annotations
 
 import re
 
-from helpers.compute import backends, products
-from helpers.compute.frameworks import FRAMEWORKS, Device
+from helpers.compute import backends
+from helpers.devices import products
+from helpers.devices.frameworks import FRAMEWORKS, Device
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, found

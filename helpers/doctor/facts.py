@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from helpers.compute import devices
-from helpers.compute.devices import Answer, Device
-from helpers.compute.host import Host, text_of
+from helpers import devices
+from helpers.devices import Answer, Device
+from helpers.devices.host import Host, text_of
 from helpers.doctor import settings
 from helpers.running import processes
 

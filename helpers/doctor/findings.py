@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.compute.host import Host, binder_link, command, python_command, set_variable, unset_variable
+from helpers.devices.host import Host, binder_link, command, python_command, set_variable, unset_variable
 
 SEVERITIES = {"stops": "STOPS THE WORKSHOP", "limits": "LIMITS WHAT RUNS", "note": "NOTE"}  # the worst first
 TEMPLATE = re.compile(r"\{([a-z](?:[^{}]|\{[^{}]*\})*)\}")  # {name}, {set NAME=VALUE}, {set NAME={value}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.compute.frameworks import FRAMEWORKS
+from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor import apple, host, packages, windows
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
 from helpers.doctor.findings import Results, comma_list, found

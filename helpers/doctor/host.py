@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.compute.host import LESSON_FOLDERS, Host, cgroup_room
+from helpers.devices.host import LESSON_FOLDERS, Host, cgroup_room
 from helpers.doctor.findings import Results, found
 
 if TYPE_CHECKING:

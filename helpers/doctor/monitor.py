@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from helpers.compute.devices import Device
-from helpers.compute.host import usable_cpus
+from helpers.devices import Device
+from helpers.devices.host import usable_cpus
 from helpers.doctor.vendor_tools import Monitor, NoReading, TooSlow, candidates
 
 INTERVAL = 0.1  # seconds between two looks of `watch`; tools that answer more slowly set their own pace
@@ -67,7 +67,7 @@ def find(device: Device) -> Monitor:
     """Find what can watch this device, and look once to be sure that it works.
 
     Args:
-        device: from `helpers.compute.devices`.
+        device: from `helpers.devices`.
 
     Returns:
         A monitor that has answered once, or a NoMonitor that says why there is none. It never raises.

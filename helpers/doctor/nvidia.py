@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from helpers.compute.frameworks import FRAMEWORKS
+from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts, numbers
 from helpers.doctor.findings import Finding, Results, found, together
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.compute import products
-from helpers.compute.devices import Device
+from helpers.devices import Device, products
 from helpers.doctor import amd, nvidia, windows
 from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, advise, comma_list, found

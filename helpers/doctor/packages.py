@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute.host import LESSON_FOLDERS, STAMP, Host, has_module
+from helpers.devices.host import LESSON_FOLDERS, STAMP, Host, has_module
 from helpers.doctor.findings import Finding, Results, comma_list, count, found
 from helpers.running import processes
 

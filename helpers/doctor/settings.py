@@ -9,7 +9,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.compute import backends
-from helpers.compute.host import Host, has_module
+from helpers.devices.host import Host, has_module
 from helpers.doctor.findings import Results, found
 
 DATASET = "ANYGPU_MNIST"

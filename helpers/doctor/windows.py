@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from helpers.compute.frameworks import FRAMEWORKS
+from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, advise, comma_list, found

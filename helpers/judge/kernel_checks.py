@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import opencl
-from helpers.compute.webgpu import without_comments
+from helpers.devices import opencl
+from helpers.devices.webgpu import without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import mistakes, trace
 from helpers.judge.checks import NotDone, NotYet

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import instrument, recorder
 from helpers.judge.recorder import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, WRITE

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from helpers.compute import devices, products
-from helpers.compute.devices import Device
+from helpers import devices
+from helpers.devices import Device, products
 from helpers.doctor import monitor
 from helpers.doctor.monitor import Monitor, Samples
 from helpers.judge import checks
@@ -255,7 +255,7 @@ def _multiply_adds(device: Device) -> Callable[[int], object]:
     """Return a function that does so many multiply-adds with each of many numbers by an OpenCL kernel, and waits."""
     import pyopencl as cl
 
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     platform, number = map(int, device.identifier.split(":"))
     built = opencl.Kernel(MULTIPLY_ADD, "multiply_add", cl.get_platforms()[platform].get_devices()[number])
@@ -300,7 +300,7 @@ def _product(device: Device) -> Callable[[], object]:
     if device.framework == "onnxruntime":
         session = products.onnx_session(there)
         return lambda: session.run(None, {"a": ones, "b": ones})
-    from helpers.compute import webgpu
+    from helpers.devices import webgpu
 
     opened = webgpu.request_device(webgpu.adapters()[int(there)])
     kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT.read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import opencl
-from helpers.compute.host import cpu_name
+from helpers.devices import opencl
+from helpers.devices.host import cpu_name
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers import ROOT
-from helpers.compute import backends, devices, plaidml
+from helpers import ROOT, devices
+from helpers.compute import backends, plaidml
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, ORANGE, figure, show
@@ -353,7 +353,7 @@ def no_tinygrad() -> str:
 
 def no_opencl() -> str:
     """Return why no OpenCL device can be used here, and what helps; empty if one can."""
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     try:
         opencl.pick_device()
@@ -371,7 +371,7 @@ def take_device_of_lesson_01() -> str:
     """
     import ctypes
 
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     device = opencl.pick_device()
     from tinygrad.runtime.autogen.opencl import cl_device_id
@@ -425,7 +425,7 @@ def start(kernel: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarra
     """
     import pyopencl as cl
 
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     out = np.full((len(x), w.shape[1]), np.nan, np.float32)
     built = opencl.Kernel(kernel, re.search(r"__kernel void (\w+)", kernel)[1])

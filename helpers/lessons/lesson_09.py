@@ -62,7 +62,7 @@ def need_jax() -> None:
     Raises:
         WorkshopError: it is not installed, or too old, or this is Windows.
     """
-    from helpers.compute import devices
+    from helpers import devices
     from helpers.running import workarounds
 
     if sys.platform == "win32":
@@ -294,7 +294,7 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     They run in a network of their own, which Linux may let us make. Elsewhere whoever reaches this computer could read
     and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
     """
-    from helpers.compute import devices
+    from helpers import devices
     from helpers.running import private_network
 
     if not devices.installed("tensorflow"):

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import backends, devices, models, products, training
-from helpers.compute.host import Host, command
+from helpers import devices
+from helpers.compute import backends, models, training
+from helpers.devices import products
+from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import figure, show

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helpers.compute.host import usable_cpus
+from helpers.devices.host import usable_cpus
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, ORANGE, figure, show
 from helpers.measure.timing import duration

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers import ROOT
-from helpers.compute import backends, devices
-from helpers.compute.host import Host, command, cpu_name, usable_cpus
+from helpers import ROOT, devices
+from helpers.compute import backends
+from helpers.devices.host import Host, command, cpu_name, usable_cpus
 from helpers.errors import WorkshopError
 from helpers.measure import timing, workload
 from helpers.measure.tables import Table
@@ -159,7 +159,7 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
     """
     import pyopencl as cl
 
-    from helpers.compute import opencl
+    from helpers.devices import opencl
 
     a, b, is_product = _matrices(size)
     source = np.random.default_rng().random(COPIED, dtype=np.float32)

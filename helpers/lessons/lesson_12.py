@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import frameworks, opencl
+from helpers.devices import frameworks, opencl
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure.tables import Table

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers import ROOT
-from helpers.compute import webgpu
+from helpers.devices import webgpu
 from helpers.judge import checks
 from helpers.lessons import lesson_14_judge as judge
 from helpers.measure.tables import Table

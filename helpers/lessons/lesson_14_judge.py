@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers.compute import opencl, webgpu
+from helpers.devices import opencl, webgpu
 from helpers.judge import checks, trace
 from helpers.judge.kernel_checks import FILLS, find_unwritten
 from helpers.judge.recorder import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers import ROOT
-from helpers.compute import webgpu
-from helpers.compute.host import cpu_name
+from helpers.devices import webgpu
+from helpers.devices.host import cpu_name
 from helpers.judge import checks
 from helpers.lessons import lesson_14
 from helpers.lessons import lesson_14_judge as judge

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.judge import checks, counters, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.kernel_checks import FILLS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from helpers.compute import opencl
+from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.tile.loops import Flat, Nest
 from helpers.tile.ranges import Affine, Array, Place

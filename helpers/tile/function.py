@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import opencl
-from helpers.compute.host import cpu_name
+from helpers.devices import opencl
+from helpers.devices.host import cpu_name
 from helpers.measure import timing
 from helpers.tile.blocks import Tiles, choose_tile
 from helpers.tile.kernels import Code, emit

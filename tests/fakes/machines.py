@@ -10,10 +10,9 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from helpers import doctor
-from helpers.compute import devices
-from helpers.compute.devices import Answer, Device
-from helpers.compute.host import Host
+from helpers import devices, doctor
+from helpers.devices import Answer, Device
+from helpers.devices.host import Host
 from helpers.doctor import facts
 
 TABLE = tomllib.loads((Path(__file__).parent.parent / "machines.toml").read_text(encoding="utf-8"))

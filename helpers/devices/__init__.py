@@ -17,9 +17,9 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from helpers.compute.device import KINDS, Device, preference
-from helpers.compute.frameworks import FRAMEWORKS, MARK, verdict
-from helpers.compute.host import Host, command, has_module
+from helpers.devices.device import KINDS, Device, preference
+from helpers.devices.frameworks import FRAMEWORKS, MARK, verdict
+from helpers.devices.host import Host, command, has_module
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 from helpers.running import processes
@@ -81,7 +81,7 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
 
 def _answer_here(framework: str) -> None:
     """The script of the process that is asked: it imports what it uses."""
-    from helpers.compute import frameworks
+    from helpers.devices import frameworks
 
     frameworks.answer(framework)
 

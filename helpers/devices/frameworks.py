@@ -1,7 +1,7 @@
-"""The frameworks that the workshop knows, and how each is asked for its devices; `helpers.compute.devices` asks.
+"""The frameworks that the workshop knows, and how each is asked for its devices; `helpers.devices` asks.
 
 To add one, write a function that imports it and returns its version, its devices and a remark, and name it in
-FRAMEWORKS. Each device brings what multiplies on it (`compute.products`). All of it runs in a subprocess (`answer`).
+FRAMEWORKS. Each device brings what multiplies on it (`devices.products`). All of it runs in a subprocess (`answer`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from helpers.compute import products
-from helpers.compute.device import TITLES, Device, looks_integrated
-from helpers.compute.host import WORKSHOP, cpu_name, tidy
+from helpers.devices import products
+from helpers.devices.device import TITLES, Device, looks_integrated
+from helpers.devices.host import WORKSHOP, cpu_name, tidy
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -221,7 +221,7 @@ def _ask_onnxruntime() -> Answered:
 def _ask_webgpu() -> Answered:
     import wgpu
 
-    from helpers.compute import webgpu
+    from helpers.devices import webgpu
 
     devices = [webgpu.describe(adapter, str(number)) for number, adapter in enumerate(webgpu.adapters())]
     return wgpu.__version__, devices, "" if devices else webgpu.missing()

@@ -10,10 +10,11 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helpers.compute import devices, frameworks, products
-from helpers.compute.device import preference
-from helpers.compute.host import Host, command
-from helpers.compute.webgpu import without_comments
+from helpers import devices
+from helpers.devices import frameworks, products
+from helpers.devices.device import preference
+from helpers.devices.host import Host, command
+from helpers.devices.webgpu import without_comments
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# The frameworks that the workshop knows; `helpers.compute.frameworks` asks them.
+# The frameworks that the workshop knows; `helpers.devices.frameworks` asks them.
 TITLES = {
     "opencl": "OpenCL",
     "tensorflow": "TensorFlow",
@@ -41,7 +41,7 @@ class Device:
     integrated: bool = False  # a GPU inside the processor, as far as the framework tells
     chosen: bool = False  # by a variable of the user's: PYOPENCL_CTX
     computes: str = ""  # "right", "wrong: REASON" or "failed: REASON", by a small product; empty if it was not tried
-    # In the process that listed it: returns what multiplies two float32 matrices there (`compute.products`).
+    # In the process that listed it: returns what multiplies two float32 matrices there (`devices.products`).
     prepare: Callable | None = field(default=None, compare=False, repr=False)
 
     @property

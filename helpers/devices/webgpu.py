@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.compute import products
-from helpers.compute.device import Device
-from helpers.compute.host import WORKSHOP, Host, command, cpu_name, tidy
+from helpers.devices import products
+from helpers.devices.device import Device
+from helpers.devices.host import WORKSHOP, Host, command, cpu_name, tidy
 from helpers.errors import WorkshopError
 from helpers.running import workarounds
 

@@ -2,7 +2,7 @@
 
 A device that is listed may hold no code for its generation, fall back to the processor, or give wrong numbers without
 an error. For each framework one function multiplies two matrices on one device; `verdict` judges what comes back.
-`helpers.compute.webgpu` has its own.
+`helpers.devices.webgpu` has its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers.compute.device import RIGHT
+from helpers.devices.device import RIGHT
 from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
