@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "helpers": 30,  # the root folder alone
     "helpers/measure": 620,
-    "helpers/compute": 2_100,
+    "helpers/devices": 1_400,
     "helpers/judge": 1_600,
     "helpers/tile": 1_450,
     "helpers/doctor": 2_400,

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from helpers import commands
 from helpers.commands import installed
-from helpers.compute import backends
 from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.running import workarounds
+from helpers.training import backends
 
 USE_KERAS = ("lab", "run", "test", "store")
 

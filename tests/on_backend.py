@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import devices
-from helpers.compute import models, training
+from helpers import devices, training
 from helpers.lessons import lesson_00, lesson_05
 from helpers.running.quiet import caught_stderr
+from helpers.training import models
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")

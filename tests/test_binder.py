@@ -13,8 +13,8 @@ from test_dependencies import LINUX, machine, pins, requirements, wanted
 
 from helpers import ROOT
 from helpers.commands import lesson_files, my_lessons
-from helpers.compute import data
 from helpers.devices import host
+from helpers.training import data
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Binder runs on Linux")
 

@@ -99,7 +99,7 @@ def test_every_lesson_runs_with_its_solutions_filled_in_and_each_check_says_righ
         assert complaints == []
 
 
-WORKERS = """from helpers.compute import processes
+WORKERS = """from helpers.running import processes
 
 def wait():
     while True:

@@ -11,9 +11,9 @@ import sample_lesson
 
 from helpers.__main__ import main
 from helpers.commands import taster
-from helpers.compute import data
 from helpers.devices import webgpu
 from helpers.lessons import lesson_14_web as web
+from helpers.training import data
 
 needs_an_adapter = pytest.mark.skipif(webgpu.pick_adapter() is None, reason="no WebGPU adapter in Python")
 PICTURES = browser.PICTURES / "webgpu"

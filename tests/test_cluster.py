@@ -15,9 +15,9 @@ from waiting import alive, in_the_end
 
 from helpers import ROOT
 from helpers.commands import train
-from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.running import processes
+from helpers.training import data
 
 LONG = 600  # seconds: against a hang
 TRAIN = [sys.executable, "-P", "-m", "helpers", "train"]

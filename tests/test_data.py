@@ -24,9 +24,9 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Response
 
 from helpers.commands import execute
-from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.measure import published
+from helpers.training import data
 
 REAL = os.environ.get("ANYGPU_MNIST", "")
 needs_mnist = pytest.mark.skipif(not REAL, reason="ANYGPU_MNIST is not set, so there is no real MNIST here")
@@ -268,7 +268,7 @@ def test_without_a_network_the_stand_in_comes_at_once_with_the_way_to_the_real_o
 CHILD = """
 import json, sys
 from pathlib import Path
-from helpers.compute import data
+from helpers.training import data
 settings = json.loads(sys.argv[1])
 data.CACHE, data.MIRRORS = Path(settings["cache"]), tuple(settings["mirrors"])
 data.EXPECTED = {name: (tuple(shape), checksum) for name, (shape, checksum) in settings["expected"].items()}

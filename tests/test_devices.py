@@ -222,7 +222,7 @@ def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     ("chosen", "device"), [("", "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu")]
 )
 def test_a_framework_that_has_started_names_the_gpu_that_it_takes(chosen, device):
-    code = "from helpers.compute import devices; print(devices.in_this_process('torch').identifier)"
+    code = "from helpers import devices; print(devices.in_this_process('torch').identifier)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES / "fake_gpu_frameworks"), str(ROOT)])}
     environment["KERAS_TORCH_DEVICE"] = chosen
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=environment)

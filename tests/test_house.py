@@ -13,13 +13,9 @@ from import_graph import FILES, MODULES, code_of, imported
 
 from helpers.commands import lesson_files
 
-# From the ground up: a file imports files of lower floors alone, or files beside it in its own room.
+# From the ground up: a file imports files of lower rooms alone, or files beside it in its own room.
 PLAN = """
-    __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
-    compute/__init__ running/quiet compute/backends compute/data running/workarounds running/private_network
-    running/worker running/processes devices/host devices/device devices/products devices/webgpu
-    devices/frameworks devices/__init__ devices/opencl compute/training compute/models compute/plaidml compute/checkpoint
-    tile/* judge/* doctor* lessons/* commands/* __main__
+    __init__ errors measure/* running/* devices/* training/* tile/* judge/* doctor/* lessons/* commands/* __main__
 """
 FLOORS = PLAN.split()
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat nbclient nbconvert jupyterlab"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from helpers import devices
-from helpers.compute import plaidml
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_06
 from helpers.running import processes
+from helpers.training import plaidml
 
 # ------------------------------------------------------------------------------------------------------ first sitting
 

@@ -14,11 +14,11 @@ from waiting import in_the_end
 
 from helpers import ROOT, devices
 from helpers.commands import lesson_files
-from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
 from helpers.lessons.lesson_09_exercises import Died
 from helpers.running import private_network, processes, worker
+from helpers.training import data
 
 NOTEBOOKS = [ROOT / "notebooks" / name for name in ("09-train-across-machines.ipynb", "09b-lose-a-worker.ipynb")]
 needs_jax = pytest.mark.skipif(os.name == "nt" or not devices.installed("jax"), reason="needs JAX and POSIX signals")

@@ -6,8 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from helpers import devices
-from helpers.compute import training
+from helpers import devices, training
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_10 as lesson
 from helpers.running import processes
@@ -65,8 +64,8 @@ def export(file):
     import numpy as np
     import onnxruntime as ort
 
-    from helpers.compute.data import Dataset
     from helpers.lessons import lesson_10 as lesson
+    from helpers.training.data import Dataset
 
     x, y = np.random.default_rng(0).integers(0, 256, (12, 28, 28), "uint8"), (np.arange(12) % 10).astype("uint8")
     lesson.start()

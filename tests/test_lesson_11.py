@@ -97,8 +97,9 @@ def test_kernels_compute_right_and_a_wrong_result_is_noticed():
 def answers_by_numpy_and_by_keras():
     import numpy as np
 
-    from helpers.compute import models, training
+    from helpers import training
     from helpers.lessons import lesson_11_bench as bench
+    from helpers.training import models
 
     training.start()
     network = models.cnn()

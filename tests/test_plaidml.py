@@ -10,9 +10,9 @@ import pytest
 
 from helpers import __main__
 from helpers.commands import plaidml as command
-from helpers.compute import plaidml
 from helpers.errors import WorkshopError
 from helpers.running import processes
+from helpers.training import plaidml
 
 LONG = 300  # seconds: against hanging alone
 CANNOT = ("Failed to fetch", "error sending request", "dns error", "no wheels with a matching", "No interpreter found")
@@ -69,7 +69,7 @@ def test_the_environment_has_what_is_locked_and_nothing_of_this_one(environment)
 @pytest.mark.slow
 def test_its_keras_computes_on_plaidmls_device(environment):
     def double(x):
-        from helpers.compute import plaidml
+        from helpers.training import plaidml
 
         plaidml.put_names_back()
         from keras import backend

@@ -559,7 +559,7 @@ def kernel(tmp_path_factory):
 def test_in_a_notebook_the_output_is_shown_and_the_interrupt_is_one_line(kernel):
     manager, client, folder = kernel
     shown = []
-    greet = "def greet():\n    print('<hello>')\nfrom helpers.compute import processes\nprocesses.run(greet)"
+    greet = "def greet():\n    print('<hello>')\nfrom helpers.running import processes\nprocesses.run(greet)"
     reply = client.execute_interactive(greet, output_hook=shown.append, timeout=LONG)
     assert reply["content"]["status"] == "ok"
     data = next(message["content"]["data"] for message in shown if message["msg_type"] == "execute_result")

@@ -6,9 +6,9 @@ import pytest
 
 from helpers import devices
 from helpers.commands import race
-from helpers.compute import data
 from helpers.errors import WorkshopError
 from helpers.running import processes
+from helpers.training import data
 
 
 def test_an_epoch_is_no_run_of_its_own(capsys):

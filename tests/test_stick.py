@@ -17,8 +17,8 @@ from test_workshop import PYTHON, copy, environment, inner, offline, start
 import workshop
 from helpers import ROOT
 from helpers.commands import stick
-from helpers.compute import data
 from helpers.errors import WorkshopError
+from helpers.training import data
 
 MACHINE = (platform.system(), platform.machine())
 HERE = next((name for name, laptop in stick.LAPTOPS.items() if (laptop.system, laptop.machine) == MACHINE), "")

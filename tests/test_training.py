@@ -15,11 +15,11 @@ import sample_lesson
 from on_backend import record  # noqa: F401  (a fixture)
 from waiting import in_the_end
 
-from helpers import devices
+from helpers import devices, training
 from helpers.commands import execute
-from helpers.compute import backends, training
 from helpers.errors import WorkshopError
 from helpers.measure import workload
+from helpers.training import backends
 
 HERE = Path(__file__).parent
 KEPT = "what was learned until then is kept"
@@ -103,7 +103,7 @@ def test_a_training_that_was_not_the_whole_says_by_how_much():
 
 TRAIN = """
 import on_backend
-from helpers.compute import training
+from helpers import training
 
 training.start()
 model = on_backend.small()
@@ -176,7 +176,7 @@ def test_the_square_ends_a_training_and_the_lesson_goes_on_with_what_was_learned
 
 
 START = """
-from helpers.compute import training
+from helpers import training
 from helpers.errors import WorkshopError
 for _ in range(2):
     try:

@@ -117,7 +117,7 @@ def test_no_package_is_one_line_too(monkeypatch):
 
 
 def test_drivers_write_nothing_past_python(device):
-    code = "from helpers.compute import webgpu; print(webgpu.name(webgpu.pick_adapter()))"
+    code = "from helpers.devices import webgpu; print(webgpu.name(webgpu.pick_adapter()))"
     environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert done.stderr == "" and "WebGPU" in done.stdout

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from helpers.compute import backends
 from helpers.devices.host import STAMP, Host, command
+from helpers.training import backends
 
 DEFAULT_BACKENDS = {"cuda": "jax", "metal": "torch"}  # the default of each family; TensorFlow for the others
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from helpers.commands import uv
-from helpers.compute import plaidml
 from helpers.errors import WorkshopError
+from helpers.training import plaidml
 
 AGAIN = f"Repeat the command. If it fails again, delete the folder {plaidml.ENVIRONMENT.name} first."
 SEE_LESSON = "Lesson 06b shows what was recorded elsewhere."

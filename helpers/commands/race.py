@@ -12,11 +12,11 @@ import statistics
 from typing import Any
 
 from helpers import devices
-from helpers.compute import backends
 from helpers.errors import WorkshopError
 from helpers.measure import timing
 from helpers.measure.tables import Table
 from helpers.running import processes
+from helpers.training import backends
 
 WAYS = {"mlp": ("article", "lesson"), "cnn": ("article", "lesson", "im2col")}
 SECONDS = 3600  # against hanging, for each training
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what `args` asks for and print it."""
-    from helpers.compute import data
+    from helpers.training import data
 
     if args.epochs < 2:
         raise WorkshopError("There is nothing to compare.", "The first epoch compiles.", "Ask for --epochs 2 or more.")
@@ -86,9 +86,9 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
     import itertools
     import time
 
-    from helpers import devices
-    from helpers.compute import data, models, training
+    from helpers import devices, training
     from helpers.lessons import lesson_05
+    from helpers.training import data, models
 
     if way != "article":
         training.start()

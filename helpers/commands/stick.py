@@ -22,9 +22,9 @@ from tabulate import tabulate
 
 from helpers import ROOT
 from helpers.commands import files, wheels
-from helpers.compute import data
 from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
+from helpers.training import data
 
 REQUIREMENTS = ROOT / "requirements"
 MADE_FOR = Path(wheels.FOLDER, wheels.MADE_FOR)

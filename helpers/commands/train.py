@@ -26,7 +26,7 @@ from helpers.running import workarounds
 if TYPE_CHECKING:
     import keras
 
-    from helpers.compute.data import Dataset
+    from helpers.training.data import Dataset
 
 SEED, RATE = 0, 0.1  # the same for all processes: they start with the same weights, and agree on the order of images
 LOST_AFTER = 10  # seconds: a process that is silent for so long counts as lost
@@ -188,8 +188,9 @@ def _own_address(host: str) -> str:
 def _train(args: argparse.Namespace, member: Member) -> None:
     import numpy as np
 
-    from helpers.compute import checkpoint, data, training
+    from helpers import training
     from helpers.measure import timing
+    from helpers.training import checkpoint, data
 
     dataset = data.load_mnist()
     sys.modules["matplotlib"] = None  # Keras would import it for a second, and not use it
@@ -236,7 +237,7 @@ def _model(batch: int, dataset: Dataset) -> keras.Model:
     import numpy as np
     from jax.experimental import multihost_utils
 
-    from helpers.compute import models
+    from helpers.training import models
 
     counts = multihost_utils.process_allgather(np.array([len(dataset.x_train)]))
     if len(set(np.ravel(counts).tolist())) > 1:  # some have MNIST, others the stand-in: their losses would mean nothing
@@ -267,7 +268,7 @@ def _resume(file: Path | None, model: keras.Model, steps: int, member: Member) -
     import numpy as np
     from jax.experimental import multihost_utils
 
-    from helpers.compute import checkpoint
+    from helpers.training import checkpoint
 
     variables = checkpoint.state(model)
     begin, losses, values = 0, np.empty((0, steps)), [np.asarray(variable.value) for variable in variables]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-from helpers.compute import backends
 from helpers.devices import products
 from helpers.devices.frameworks import FRAMEWORKS, Device
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts, late
 from helpers.doctor.findings import Finding, Results, found
+from helpers.training import backends
 
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
 WORDS = (  # what the framework says (the first row that fits), the failure

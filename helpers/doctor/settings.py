@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.compute import backends
 from helpers.devices.host import Host, has_module
 from helpers.doctor.findings import Results, found
+from helpers.training import backends
 
 DATASET = "ANYGPU_MNIST"
 

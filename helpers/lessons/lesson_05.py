@@ -378,9 +378,10 @@ def product_on(
     """
 
     def train(images: np.ndarray, labels: np.ndarray, batch: int, seconds: float) -> list[tuple]:
-        from helpers.compute import models, training
+        from helpers import training
         from helpers.lessons import lesson_05 as lesson
         from helpers.measure import timing
+        from helpers.training import models
 
         device = training.start()
         import keras

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from helpers import ROOT, devices
-from helpers.compute import backends, plaidml
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, ORANGE, figure, show
 from helpers.measure.tables import Table
 from helpers.measure.timing import duration
 from helpers.running import processes
+from helpers.training import backends, plaidml
 
 # ----------------------------------------------------------------------------------------------- 06: what is here
 

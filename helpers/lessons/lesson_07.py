@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import training
+from helpers import training
 from helpers.judge import checks
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.compute import training
+from helpers import training
 from helpers.judge import checks, messages
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
 

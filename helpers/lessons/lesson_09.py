@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers.compute import checkpoint
 from helpers.errors import WorkshopError
 from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks call them)
     Disk,
@@ -41,6 +40,7 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks 
     check_train,
     serve,
 )
+from helpers.training import checkpoint
 
 if TYPE_CHECKING:
     import keras

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import devices
-from helpers.compute import backends, models, training
+from helpers import devices, training
 from helpers.devices import products
 from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
@@ -24,11 +23,12 @@ from helpers.judge import checks
 from helpers.measure.plots import figure, show
 from helpers.running import workarounds
 from helpers.running.quiet import caught_stderr
+from helpers.training import backends, models
 
 if TYPE_CHECKING:
     import keras
 
-    from helpers.compute.data import Dataset
+    from helpers.training.data import Dataset
 
 Event = Mapping[str, object]  # of a profile
 Runner = Callable[[np.ndarray], np.ndarray]  # from uint8 images (n, 28, 28, 1) to probabilities, float32 (n, 10)

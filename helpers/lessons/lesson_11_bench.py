@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers import ROOT, devices
-from helpers.compute import backends
 from helpers.devices.host import Host, command, cpu_name, usable_cpus
 from helpers.errors import WorkshopError
 from helpers.measure import timing, workload
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement
 from helpers.running import processes, workarounds
+from helpers.training import backends
 
 if TYPE_CHECKING:
     import pyperf
@@ -185,7 +185,8 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
 
 def _on_keras() -> tuple[str, dict[str, Work]]:
     """The backend that KERAS_BACKEND names: a product, and article C's network."""
-    from helpers.compute import models, training
+    from helpers import training
+    from helpers.training import models
 
     device = training.start()
     import keras

@@ -29,7 +29,7 @@ from helpers.measure import timing
 if TYPE_CHECKING:
     import wgpu
 
-    from helpers.compute.data import Dataset
+    from helpers.training.data import Dataset
 
 WEB = ROOT / "helpers" / "web"
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers import devices
-from helpers.compute import backends
 from helpers.devices import products
 from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.running import workarounds
 from helpers.running.quiet import caught_stderr
+from helpers.training import backends
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType

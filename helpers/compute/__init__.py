@@ -1,1 +1,0 @@
-"""A device, a process, a dataset, a backend."""

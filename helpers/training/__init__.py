@@ -1,0 +1,1 @@
+"""A training: its data, its networks, its backend, its progress and its checkpoints."""
