@@ -100,7 +100,7 @@ def test_a_tool_that_crashes_or_raves_gives_no_finding_and_stops_nothing(script,
 
 
 def test_a_tool_that_hangs_is_given_up(machine, monkeypatch):
-    monkeypatch.setattr(facts, "TOOL_SECONDS", 0.3)
+    monkeypatch.setattr("helpers.running.tools.TOOL_SECONDS", 0.3)
     machine.program("nvidia-smi", "exec /bin/sleep 60")
     gathered = machine.facts()
     assert {gathered.tools[name].state for name in ("nvidia-smi", "nvidia-smi gpus")} == {"timed out"}
@@ -125,7 +125,8 @@ def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(mac
 WHOLE_DOCTOR = """
 from helpers import doctor
 from helpers.doctor import facts
-facts.TOOL_FOLDERS, facts.FRAMEWORK_SECONDS = (), 8  # which is 30
+from helpers.running import tools
+tools.TOOL_FOLDERS, facts.FRAMEWORK_SECONDS = (), 8  # which is 30
 findings = doctor.examine()
 print(*(finding.id for finding in findings))
 print(*(finding.what for finding in findings))

@@ -22,7 +22,7 @@ HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat n
 # What answers where packages are broken or slow to import: without NumPy too.
 LIGHT = """
     errors measure.tables measure.workload running.quiet running.processes devices.host devices
-    doctor.monitor doctor commands __main__
+    devices.monitor doctor commands __main__
 """
 
 

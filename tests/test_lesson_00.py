@@ -9,7 +9,7 @@ import pytest
 from on_backend import BACKENDS, record  # noqa: F401  (`record` is a fixture)
 
 from helpers import devices
-from helpers.doctor.monitor import Monitor, NoMonitor
+from helpers.devices.monitor import Monitor, NoMonitor
 from helpers.lessons import lesson_00
 
 WORK = """

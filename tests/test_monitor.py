@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.devices import Device
-from helpers.doctor import monitor, vendor_tools
-from helpers.doctor.monitor import Monitor, NoMonitor, NoReading, Samples, find, sample, watch
+from helpers.devices import Device, monitor, vendor_tools
+from helpers.devices.monitor import Monitor, NoMonitor, NoReading, Samples, find, sample, watch
 
 FAKES = Path(__file__).parent / "fakes"
 CPU = Device("opencl", "0:0", "AMD EPYC", "cpu", vendor="AuthenticAMD", version="OpenCL 3.0 PoCL 3.1")

@@ -13,6 +13,7 @@ import pytest
 
 from helpers import devices
 from helpers.devices import frameworks, host, opencl
+from helpers.devices.kernel_text import KernelError
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -92,7 +93,7 @@ def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_
 
 def test_a_build_error_shows_the_line_and_what_is_wrong(device, capfd):
     before = set(Path(tempfile.gettempdir()).glob("*.cl"))
-    with pytest.raises(opencl.KernelError) as caught:
+    with pytest.raises(KernelError) as caught:
         opencl.build(cl.Context([device]), ADD.replace("b[i];", "d[i];"))
     assert "line 4" in caught.value.why
     assert "c[i] = a[i] + d[i];" in caught.value.why

@@ -10,6 +10,7 @@ import pytest
 from helpers import devices
 from helpers.devices import webgpu
 from helpers.devices.host import cpu_name
+from helpers.devices.kernel_text import KernelError
 
 DOUBLE = """
 @group(0) @binding(0) var<storage, read_write> x: array<f32>;
@@ -146,7 +147,7 @@ def test_a_kernel_runs_and_its_arrays_stay_as_they_were(device):
 )
 def test_a_refusal_says_where_and_why(device, old, new, words):
     assert old in DOUBLE
-    with pytest.raises(webgpu.KernelError) as raised:
+    with pytest.raises(KernelError) as raised:
         x = np.ones(8, np.float32)
         webgpu.run(device, DOUBLE.replace(old, new), [x, np.array([8], np.uint32)], output=0, workgroups=1)
     assert all(word in str(raised.value) for word in words), str(raised.value)

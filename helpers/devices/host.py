@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from helpers import ROOT
@@ -244,3 +245,22 @@ def _output(*command: str) -> str:
     english = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=english)
     return done.stdout
+
+
+def package_owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """Return for each file of code the packages whose RECORD lists it; lesson 13b shows it.
+
+    Args:
+        folder: where the packages lie; None for this environment.
+        names: of the packages that are asked for; all of them if empty.
+    """
+    packages: dict[str, list[str]] = {}
+    for package in metadata.distributions(path=[str(folder)]) if folder else metadata.distributions():
+        name = package.metadata["Name"]
+        if not name or (names and name not in names):
+            continue
+        for line in (package.read_text("RECORD") or "").splitlines():
+            file = line.rsplit(",", 2)[0]
+            if re.search(r"\.(py|so[.\d]*|pyd|dll)$", file):
+                packages.setdefault(file, []).append(name)
+    return packages

@@ -14,7 +14,7 @@ from helpers import devices
 from helpers.devices import frameworks, products
 from helpers.devices.device import preference
 from helpers.devices.host import Host, command
-from helpers.devices.webgpu import without_comments
+from helpers.devices.kernel_text import KernelError, closing_bracket, without_comments
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ VERDICTS = "ANYGPU_OPENCL_VERDICTS"  # a variable: what each OpenCL device was f
 
 def _ask_the_doctor() -> str:
     return f"In a terminal, in the workshop's folder: {command(Host.here(), 'doctor')}"
-
-
-class KernelError(WorkshopError):
-    """A kernel that does not compile, with the lines that the compiler complains about, or that is not there."""
 
 
 # ---------------------------------------------------------------------------------------------- devices
@@ -208,16 +204,6 @@ def _find_parameters(source: str, name: str) -> str:
             "Check the spelling of the name in both places.",
         )
     return plain[start.end() : closing_bracket(plain, start.end() - 1)]
-
-
-def closing_bracket(text: str, opening: int) -> int:
-    """Return the position of the bracket that closes the one at `opening`."""
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += (text[position] in "([{") - (text[position] in ")]}")
-        if depth == 0:
-            return position
-    raise KernelError(f"A bracket {text[opening]!r} of the kernel is never closed.", next="Add the missing bracket.")
 
 
 def _parameters(listed: str) -> list[Parameter]:

@@ -16,7 +16,7 @@ from helpers import ROOT
 from helpers.devices import products
 from helpers.devices.device import Device
 from helpers.devices.host import WORKSHOP, Host, command, cpu_name, tidy
-from helpers.errors import WorkshopError
+from helpers.devices.kernel_text import KernelError, without_comments
 from helpers.running import workarounds
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ BACKEND_TITLES = {"D3D12": "Direct3D 12", "D3D11": "Direct3D 11"}  # the others 
 VENDORS = {0x1002: "AMD", 0x106B: "Apple", 0x8086: "Intel", 0x10DE: "NVIDIA"}  # their numbers on the PCI bus
 # c = a . b of square matrices whose size is a multiple of 4; a workgroup computes 32 x 32 elements of c.
 MATRIX_PRODUCT = ROOT / "helpers/web/product.wgsl"
-
-
-class KernelError(WorkshopError):
-    """A kernel that WebGPU refuses, with the line and the column that it names."""
 
 
 # ---------------------------------------------------------------------------------------------- adapters
@@ -158,11 +154,6 @@ def request_device(adapter: wgpu.GPUAdapter) -> wgpu.GPUDevice:
 
 
 # ---------------------------------------------------------------------------------------------- a kernel
-
-
-def without_comments(source: str) -> str:
-    """Return WGSL or OpenCL C with its comments blanked out; every line stays where it is."""
-    return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
 
 
 def bindings(source: str) -> dict[int, str]:

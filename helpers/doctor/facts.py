@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,9 +21,9 @@ from helpers import devices
 from helpers.devices import Answer, Device
 from helpers.devices.host import Host, text_of
 from helpers.doctor import settings
-from helpers.running import processes
+from helpers.running import tools
+from helpers.running.tools import ToolOutput, ask_tool
 
-TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
 FRAMEWORK_SECONDS = 30.0  # for each framework, all at once; a quiet machine needs 2 to 5
 SLACK = 1.5  # seconds more until what does not even react to its time-out is left alone
 FRAMEWORKS = tuple(devices.FRAMEWORKS)  # each is asked once, for all findings
@@ -40,22 +39,6 @@ TOOLS = {  # what is asked of each tool; missing ones are no fault
 }  # fmt: skip
 SYSTEM = Path(f"{os.environ.get('SYSTEMDRIVE', '')}/")  # on Windows the folder may lie on another drive
 ONLY_ON = {"sysctl": "Darwin", "powershell": "Windows"}
-TOOL_FOLDERS = (
-    "/opt/rocm/bin",
-    "/opt/rocm/core/bin",
-    "/usr/lib/wsl/lib",
-    "/usr/sbin",
-    "/sbin",
-)  # where PATH may not lead
-
-
-@dataclass(frozen=True)
-class ToolOutput:
-    """How a tool ended, and what it printed."""
-
-    state: str  # ok, missing, failed or timed out
-    stdout: str = ""
-    stderr: str = ""  # or why it could not be started
 
 
 @dataclass(frozen=True)
@@ -148,46 +131,26 @@ def gather(host: Host, root: Path = SYSTEM) -> Facts:
 
 def _ask_side_by_side(host: Host) -> tuple[dict[str, ToolOutput], dict[str, Answer]]:
     """Ask the tools of this system and the installed frameworks, each in a thread of its own."""
-    tools: dict[str, ToolOutput] = {}
+    outputs: dict[str, ToolOutput] = {}
     answers: dict[str, Answer] = {}
     work = [
-        lambda name=name, command=command: tools.__setitem__(name, ask_tool(command))
+        lambda name=name, command=command: outputs.__setitem__(name, ask_tool(command))
         for name, command in TOOLS.items()
         if ONLY_ON.get(name, host.system) == host.system
     ]
     work += [lambda name=name: answers.__setitem__(name, devices.ask(name, FRAMEWORK_SECONDS)) for name in FRAMEWORKS]
     threads = [threading.Thread(target=_quietly, args=(each,), daemon=True) for each in work]
-    deadline = time.monotonic() + max(TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
+    deadline = time.monotonic() + max(tools.TOOL_SECONDS, FRAMEWORK_SECONDS) + SLACK
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(tools), dict(answers)
+    return dict(outputs), dict(answers)
 
 
 def _quietly(work: Callable[[], None]) -> None:
     with contextlib.suppress(Exception):  # what cannot even be asked stays unknown
         work()
-
-
-def ask_tool(command: list[str], seconds: float | None = None) -> ToolOutput:
-    """Run a tool; whatever happens is in the answer.
-
-    Args:
-        command: its name and its arguments.
-        seconds: after so long it is killed; TOOL_SECONDS if None.
-    """
-    program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(TOOL_FOLDERS))
-    if not program:
-        return ToolOutput("missing")
-    try:
-        english = {**os.environ, "LC_ALL": "C"}
-        done = processes.run_command([program, *command[1:]], seconds or TOOL_SECONDS, env=english)
-    except (OSError, ValueError) as error:  # such as a file that is no program
-        return ToolOutput("failed", stderr=str(error))
-    if done.status is None:
-        return ToolOutput("timed out")
-    return ToolOutput("ok" if done.status == 0 else "failed", done.stdout, done.stderr)
 
 
 def closed_files(root: Path) -> tuple[str, ...]:

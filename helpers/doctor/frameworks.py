@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from helpers.devices.frameworks import FRAMEWORKS
-from helpers.doctor import apple, host, packages, windows
+from helpers.devices.host import package_owners
+from helpers.doctor import apple, host, windows
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
 from helpers.doctor.findings import Results, comma_list, found
 
@@ -20,7 +21,7 @@ def flavours(facts: Facts) -> Results:
     for row in FLAVOURS:
         here = tuple(name for name in row if facts.has(name))
         if len(here) > 1:
-            shared = [file for file, names in packages.owners(facts.site, here).items() if len(names) > 1]
+            shared = [file for file, names in package_owners(facts.site, here).items() if len(names) > 1]
             if shared:
                 yield found("packages-two-flavours", facts.host, packages=" and ".join(here), files=f"{len(shared):,}")
 

@@ -126,25 +126,3 @@ def shadows(host: Host, root: Path = ROOT) -> Results:
 
 
 CHECKS = (versions, files, our_helpers, shadows)
-
-
-# ------------------------------------------------------------------------------- packages that overwrite each other
-
-
-def owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """Return for each file of code the packages whose RECORD lists it; lesson 13b shows it.
-
-    Args:
-        folder: where the packages lie; None for this environment.
-        names: of the packages that are asked for; all of them if empty.
-    """
-    packages: dict[str, list[str]] = {}
-    for package in metadata.distributions(path=[str(folder)]) if folder else metadata.distributions():
-        name = package.metadata["Name"]
-        if not name or (names and name not in names):
-            continue
-        for line in (package.read_text("RECORD") or "").splitlines():
-            file = line.rsplit(",", 2)[0]
-            if re.search(r"\.(py|so[.\d]*|pyd|dll)$", file):
-                packages.setdefault(file, []).append(name)
-    return packages

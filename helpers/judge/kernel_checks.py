@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.devices.webgpu import without_comments
+from helpers.devices.kernel_text import KernelError, without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import mistakes, trace
 from helpers.judge.checks import NotDone, NotYet
@@ -47,7 +47,7 @@ def build(source: object, name: str, device: cl.Device | None = None) -> opencl.
         raise NotDone("there is no kernel yet.")
     try:
         return opencl.Kernel(source, name, device)
-    except opencl.KernelError as error:
+    except KernelError as error:
         raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_about_loops(source)}") from None
 
 

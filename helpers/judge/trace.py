@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers.devices import opencl
+from helpers.devices.kernel_text import KernelError
 from helpers.errors import WorkshopError
 from helpers.judge import instrument, recorder
 from helpers.judge.recorder import ARRAY, ATOMIC, INSIDE, MAX_TOUCHES, MORE, READ, SITE, WRITE
@@ -241,7 +242,7 @@ def _build_instrumented(kernel: opencl.Kernel, dry: bool) -> tuple[cl.Kernel, in
     instrumented = instrument.instrument(kernel.source, kernel.name, dry)
     try:
         program = opencl.build(kernel.context, instrumented.source)
-    except opencl.KernelError as error:
+    except KernelError as error:
         raise WorkshopError(
             f"The kernel {kernel.name!r} cannot be traced.",
             f"The recorder could not rewrite it: {error.why}",

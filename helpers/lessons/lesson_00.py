@@ -16,9 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from helpers import devices
-from helpers.devices import Device, products
-from helpers.doctor import monitor
-from helpers.doctor.monitor import Monitor, Samples
+from helpers.devices import Device, monitor, products
+from helpers.devices.monitor import Monitor, Samples
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREY, figure, show
 from helpers.running.quiet import caught_stderr

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helpers.doctor.packages import owners
+from helpers.devices.host import package_owners
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.running import processes
@@ -378,7 +378,7 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
     with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
         output = [env.pip(command) for command in commands][-1]
         state = env.python(STATE)
-        twice = [file for file, packages in owners(env.packages).items() if len(packages) > 1]
+        twice = [file for file, packages in package_owners(env.packages).items() if len(packages) > 1]
     if not state.startswith("2.21.0 gpu"):
         raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {output!r}.")
     if twice:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from helpers.devices import opencl, webgpu
+from helpers.devices import webgpu
+from helpers.devices.kernel_text import KernelError, closing_bracket, without_comments
 from helpers.judge import checks, trace
 from helpers.judge.kernel_checks import FILLS, find_unwritten
 from helpers.judge.recorder import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, READ, WRITE
@@ -119,14 +120,14 @@ def judge_kernel(
 
 def _expect_uniform_barriers(source: str) -> None:
     """Refuse a barrier in a block whose condition depends on the invocation: WGSL forbids it, wgpu does not look."""
-    plain = webgpu.without_comments(source)
+    plain = without_comments(source)
     own = set(re.findall(r"@builtin\(\s*(?:global_invocation_id|local_invocation_\w+)\s*\)\s*(\w+)", plain))
     for name, value in re.findall(r"\b(?:let|var)\s+(\w+)[^=;]*=([^;]*);", plain):
         if own & set(re.findall(r"\w+", value)):
             own.add(name)
     for barrier in re.finditer(r"\b(?:workgroup|storage)Barrier\s*\(", plain):
         for found in re.finditer(r"\b(?:if|while|for)\b([^{}]*)\{", plain[: barrier.start()]):
-            around = opencl.closing_bracket(plain, found.end() - 1) > barrier.start()
+            around = closing_bracket(plain, found.end() - 1) > barrier.start()
             # A loop's own variable may have the name of another one outside.
             counters = re.findall(r"\bvar\s+(\w+)[^=;]*=([^;]*);", found[1])
             counters = {name for name, value in counters if not own & set(re.findall(r"\w+", value))}
@@ -141,12 +142,12 @@ def compile_kernel(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str
     """Return the learner's kernel, once its buffers and its workgroups are as they were handed out."""
     try:
         kernel = webgpu.Kernel(device, source)
-    except webgpu.KernelError as error:
+    except KernelError as error:
         what = error.what.replace("The kernel does", "the kernel does")
         raise checks.NotYet("\n".join(filter(None, (what, error.why, hint(error.why))))) from None
     if kernel.bindings != wanted:
         raise checks.NotYet(f"expected the buffers that were declared, {dict(wanted)}; came {kernel.bindings}.")
-    plain = webgpu.without_comments(source)
+    plain = without_comments(source)
     constants = dict(re.findall(r"\bconst\s+(\w+)[\s:ui32]*=\s*(\d+[ui]?)\s*;", plain))
     size = "".join(re.findall(r"@workgroup_size\s*\(([^)]*)\)", plain))
     numbers = re.sub(r"\w+", lambda word: constants.get(word[0], word[0]), size)
@@ -267,7 +268,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
     arrays, text = rewrite(source, case.output, dry)
     try:
         kernel = webgpu.Kernel(device, text.replace("WS_ITEMS", f"{items}u"))
-    except (webgpu.KernelError, opencl.KernelError) as error:
+    except KernelError as error:
         raise NotFollowed("it could not be rewritten") from error
     empty = np.zeros(4 + items + 4 * items * MAX_ACCESSES, np.uint32)
     runs = [launch_kernel(kernel, case, fill, {BINDING: empty}) for fill in FILLS]
@@ -298,7 +299,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
 
 def rewrite(source: str, output: int, dry: bool) -> tuple[list[str], str]:
     """Return the arrays that are recorded, the output last, and the kernel that records them."""
-    plain = webgpu.without_comments(source)
+    plain = without_comments(source)
     found = re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;]+);", plain)
     found += re.findall(rf"@binding\(\s*{output}u?\s*\)[^;]*?>\s*(\w+)\s*:\s*([^;]+);", plain)
     stop = f" if (ws_rounds >= {MAX_LOOP_ROUNDS}u) {{ ws_log.endless = 1u; break; }} ws_rounds += 1u;"
@@ -327,7 +328,7 @@ def _note_indices(plain: str, name: str, array: int, length: str) -> str:
         if not after.lstrip().startswith("["):
             raise NotFollowed(f"`{name}` stands without an index")
         opening = plain.index("[", found.end())
-        closing = opencl.closing_bracket(plain, opening)
+        closing = closing_bracket(plain, opening)
         index, rest = plain[opening + 1 : closing], plain[closing + 1 :]
         if re.search(r"(?<!&)&$", before):
             raise NotFollowed(f"a pointer to an element of `{name}` is taken")
@@ -343,7 +344,7 @@ def _note_indices(plain: str, name: str, array: int, length: str) -> str:
 def _number_invocations(plain: str) -> str:
     """Let each invocation of the kernel keep its number among all; workgroups lie in one dimension."""
     opening = re.search(r"\bfn\s+main\s*\(", plain).end()
-    closing = opencl.closing_bracket(plain, opening - 1)
+    closing = closing_bracket(plain, opening - 1)
     own = re.search(r"@builtin\(\s*global_invocation_id\s*\)\s*(\w+)", plain[opening:closing])
     parameter, name = ("", own[1]) if own else ("@builtin(global_invocation_id) ws_id: vec3<u32>, ", "ws_id")
     body = plain.index("{", closing) + 1

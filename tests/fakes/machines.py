@@ -47,7 +47,7 @@ class Machine:
             monkeypatch.delenv(name)
         monkeypatch.setenv("KERAS_HOME", str(folder / "keras"))
         monkeypatch.setenv("PATH", str(self.bin))  # and no tool of this machine
-        monkeypatch.setattr(facts, "TOOL_FOLDERS", ())
+        monkeypatch.setattr("helpers.running.tools.TOOL_FOLDERS", ())
 
     def become(self, name):
         """Become a machine of the table."""

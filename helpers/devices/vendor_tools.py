@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from helpers.devices import Device
-from helpers.doctor.facts import ask_tool
+from helpers.running.tools import ask_tool
 
 TIMEOUT = 5.0  # seconds for one call of a vendor's tool; the first call after a driver has slept takes about one
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from helpers.devices import Device
 from helpers.devices.host import usable_cpus
-from helpers.doctor.vendor_tools import Monitor, NoReading, TooSlow, candidates
+from helpers.devices.vendor_tools import Monitor, NoReading, TooSlow, candidates
 
 INTERVAL = 0.1  # seconds between two looks of `watch`; tools that answer more slowly set their own pace
 ENOUGH = 3  # samples of each phase that a verdict needs
