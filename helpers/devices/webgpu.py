@@ -41,10 +41,7 @@ def adapters() -> list[wgpu.GPUAdapter]:
 
     OpenGL's are left out where another backend shows any: they are the same devices once more, with fewer abilities.
     """
-    workarounds.quiet_vulkan()
-    import wgpu
-
-    found = wgpu.gpu.enumerate_adapters_sync()
+    found = workarounds.adapters_listed_once()
     modern = [adapter for adapter in found if not adapter.info["backend_type"].startswith("OpenGL")]
     wanted = os.environ.get(CHOICE, "").lower()
     if wanted:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import functools
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from helpers.errors import WorkshopError
+
+if TYPE_CHECKING:
+    import wgpu
 
 
 def ask_for_large_pages() -> None:
@@ -44,6 +49,23 @@ def quiet_vulkan() -> None:
     """
     if sys.platform == "linux":
         os.environ.setdefault("XDG_RUNTIME_DIR", os.devnull)
+
+
+@functools.cache
+def adapters_listed_once() -> list[wgpu.GPUAdapter]:
+    """Return the adapters that wgpu lists, the same ones at every call, so that OpenGL's do not end the process.
+
+    All adapters through OpenGL have one EGL context, and those of each list a lock of their own for it. With devices of
+    two lists, two threads take it at once, for each device has a thread that waits for its results; EGL refuses the
+    second with BadAccess, and wgpu 0.32 ends the process. Lesson 14's kernel died so in 19 of 60 trials of its answers
+    on llvmpipe, three at once on two cores, and with one list in none of 201. It saves 15 ms a check, for an adapter is
+    tried once. To go when enumerate_adapters returns the same lock each time:
+    https://github.com/gfx-rs/wgpu/blob/trunk/wgpu-hal/src/gles/egl.rs
+    """
+    quiet_vulkan()
+    import wgpu
+
+    return wgpu.gpu.enumerate_adapters_sync()
 
 
 def leave_out_iri_grammar() -> None:
