@@ -71,7 +71,7 @@ def test_every_failure_is_provoked_by_a_machine_or_for_real():
 @pytest.mark.parametrize("name", [*doctor.KNOWN, *(name for name in findings.ADVICE if "-for-" in name)])
 def test_the_words_are_complete_and_for_that_system_alone(name):
     only = next((system for system, names in ONE_SYSTEM.items() if re.match(names, name)), None)
-    write = findings.found if name in doctor.KNOWN else findings.advise
+    write = findings.tell if name in doctor.KNOWN else findings.advise
     for host in ADVISED:
         if only in (None, host.system):
             advice = write(name, host, **dict.fromkeys(VALUES.split(), "Thing"))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from helpers.devices.host import Host
 from helpers.doctor import host, packages, settings
-from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, found, together
+from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, tell, together
 from helpers.running import processes
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _name(check: Callable[..., object]) -> str:
 def _unfinished_note(name: str, here: Host, broke: str = "") -> Finding:
     fate = "itself broke" if broke else "did not finish in time"
     why = broke or "Something that it asks hangs or is very slow."
-    return found("host-unfinished-check", here, name=name, fate=fate, why=why)
+    return tell("host-unfinished-check", here, name=name, fate=fate, why=why)
 
 
 def status(findings: list[Finding]) -> int:

@@ -7,7 +7,7 @@ import re
 from helpers.devices.frameworks import looks_integrated
 from helpers.doctor import nvidia
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, comma_list, found
+from helpers.doctor.findings import Results, comma_list, tell
 
 VENDOR = "1002"  # on the PCI bus: https://pci-ids.ucw.cz
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -78,7 +78,7 @@ def no_kfd(facts: Facts) -> Results:
     """Is there a card that the kernel does not offer; in WSL and in containers that is so by design."""
     outside = facts.host.wsl or facts.host.container or facts.host.system != "Linux"
     if VENDOR in facts.graphics_cards() and not facts.exists("dev/kfd") and not outside:
-        yield found("amd-no-kfd", facts.host, "limits" if rocm_builds(facts) else "")
+        yield tell("amd-no-kfd", facts.host, "limits" if rocm_builds(facts) else "")
 
 
 def no_access(facts: Facts) -> Results:
@@ -86,7 +86,7 @@ def no_access(facts: Facts) -> Results:
     builds = rocm_builds(facts)
     wanted = builds or any(target not in INTEGRATED for target in gpus(facts)) or facts.sees_gpu("opencl") is False
     if facts.closed and facts.graphics_cards() and wanted:
-        yield found("host-gpu-access", facts.host, "limits" if builds else "note", files=comma_list(list(facts.closed)))
+        yield tell("host-gpu-access", facts.host, "limits" if builds else "note", files=comma_list(list(facts.closed)))
 
 
 def hidden(facts: Facts) -> Results:
@@ -113,7 +113,7 @@ def integrated_first(facts: Facts) -> Results:
         if any(inside[:1]) and not all(inside):
             number = inside.index(False)
             values = {"first": known[0].name, "card": known[number].name, "number": number}
-            yield found("amd-integrated-first", facts.host, **values)
+            yield tell("amd-integrated-first", facts.host, **values)
             return
 
 

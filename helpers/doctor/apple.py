@@ -9,7 +9,7 @@ import re
 
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 
 # tensorflow-metal 1.2.0 fits TensorFlow 2.18 and 2.19; from 2.20 on `import tensorflow` itself fails
 # (https://github.com/tensorflow/tensorflow/pull/126360, 2026-08-28). 1.1.0 breaks with 2.18 (issues 81987, 84167).
@@ -19,7 +19,7 @@ PLUGIN_WORDS = r"libmetal_plugin|_pywrap_tensorflow_internal|symbol not found"
 def rosetta(facts: Facts) -> Results:
     """Does Rosetta translate this Python."""
     if facts.host.system == "Darwin" and facts.host.machine == "x86_64" and facts.stdout("sysctl").strip() == "1":
-        yield found("apple-rosetta", facts.host)
+        yield tell("apple-rosetta", facts.host)
 
 
 def metal_breaks(facts: Facts) -> Results:
@@ -30,7 +30,7 @@ def metal_breaks(facts: Facts) -> Results:
     if re.search(PLUGIN_WORDS, answer.message, re.IGNORECASE):
         tensorflow = facts.packages.get(facts.has("tensorflow", "tensorflow-macos"), "")
         metal = facts.packages["tensorflow-metal"]
-        yield found("apple-metal-breaks-tensorflow", facts.host, metal=metal, tensorflow=tensorflow)
+        yield tell("apple-metal-breaks-tensorflow", facts.host, metal=metal, tensorflow=tensorflow)
 
 
 def not_used(facts: Facts) -> Results:
@@ -44,7 +44,7 @@ def not_used(facts: Facts) -> Results:
         "jax": "JAX is not supported on Apple's GPUs.",
     }
     if reasons.get(backend):
-        yield found("apple-cpu-build", facts.host, framework=FRAMEWORKS[backend].title, reason=reasons[backend])
+        yield tell("apple-cpu-build", facts.host, framework=FRAMEWORKS[backend].title, reason=reasons[backend])
 
 
 JUDGES = (rosetta, metal_breaks, not_used)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 
 NODES = {nvidia.VENDOR: nvidia.NODES, amd.VENDOR: ("dev/kfd",)}
 MAKERS = {nvidia.VENDOR: "NVIDIA", amd.VENDOR: "AMD"}
@@ -19,7 +19,7 @@ def container(facts: Facts) -> Results:
     if without:
         files = ", ".join(f"/{NODES[maker][0]}" for maker in without)
         makers = " and ".join(MAKERS[maker] for maker in without)
-        yield found("containers-without-gpu", facts.host, makers=makers, files=files)
+        yield tell("containers-without-gpu", facts.host, makers=makers, files=files)
 
 
 JUDGES = (container,)

@@ -11,7 +11,7 @@ from helpers.devices import products
 from helpers.devices.frameworks import FRAMEWORKS, Device
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts, late
-from helpers.doctor.findings import Finding, Results, found
+from helpers.doctor.findings import Finding, Results, tell
 from helpers.training import backends
 
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
@@ -52,7 +52,7 @@ def _finding(failure: str, facts: Facts, device: Device) -> Finding:
     words += ["backend"] if device.framework in backends.BACKENDS else []
     words += ["overridden"] if device.kind == "gpu" and facts.variables.get(amd.OVERRIDE) else []
     reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
-    return found(
+    return tell(
         failure,
         facts.host,
         "note" if device.framework in SIDE else "",
@@ -74,7 +74,7 @@ def webgpu(facts: Facts) -> Results:
         return
     if not answer.devices:
         reason = answer.message.partition("; how to get one")[0]  # that way leads here, to the doctor
-        yield found("webgpu-no-adapter", facts.host, message=reason or "no driver has any")
+        yield tell("webgpu-no-adapter", facts.host, message=reason or "no driver has any")
     if right := sorted({str(device) for device in answer.devices if device.usable}):
         yield f"WebGPU: {', '.join(right)}"
 

@@ -51,7 +51,7 @@ def _read() -> tuple[dict[str, Failure], dict[str, Text]]:
 KNOWN, ADVICE = _read()
 
 
-def found(failure: str, host: Host, severity: str = "", words: Collection[str] = (), **values: object) -> Finding:
+def tell(failure: str, host: Host, severity: str = "", words: Collection[str] = (), **values: object) -> Finding:
     """Return the finding of a failure on a machine.
 
     Args:

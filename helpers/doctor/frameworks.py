@@ -6,7 +6,7 @@ from helpers.devices.frameworks import FRAMEWORKS
 from helpers.devices.host import package_owners
 from helpers.doctor import apple, host, windows
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
-from helpers.doctor.findings import Results, comma_list, found
+from helpers.doctor.findings import Results, comma_list, tell
 
 FLAVOURS = (  # packages that own the same files: of each row one alone may be installed
     ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-gpu", "tensorflow-macos", "tf-nightly"),
@@ -23,7 +23,7 @@ def flavours(facts: Facts) -> Results:
         if len(here) > 1:
             shared = [file for file, names in package_owners(facts.site, here).items() if len(names) > 1]
             if shared:
-                yield found("packages-two-flavours", facts.host, packages=" and ".join(here), files=f"{len(shared):,}")
+                yield tell("packages-two-flavours", facts.host, packages=" and ".join(here), files=f"{len(shared):,}")
 
 
 def imports(facts: Facts) -> Results:
@@ -37,7 +37,7 @@ def imports(facts: Facts) -> Results:
     for name in ("tensorflow", "jax", "torch", "onnxruntime"):  # OpenCL and WebGPU are told by their own families
         if facts.state(name) == "failed" and not explained.get(name):
             says = facts.answers[name].message.rstrip(".")
-            yield found("packages-import-fails", facts.host, framework=FRAMEWORKS[name].title, says=says)
+            yield tell("packages-import-fails", facts.host, framework=FRAMEWORKS[name].title, says=says)
 
 
 def no_answer(facts: Facts) -> Results:
@@ -46,7 +46,7 @@ def no_answer(facts: Facts) -> Results:
     names += [str(device) for device in facts.tried_devices() if late(device)]
     names += ["nvidia-smi"] if "nvidia-smi" in facts.tools and facts.tools["nvidia-smi"].state == "timed out" else []
     if names:
-        yield found("devices-late", facts.host, names=comma_list(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
+        yield tell("devices-late", facts.host, names=comma_list(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
 
 
 JUDGES = (flavours, imports, no_answer)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from helpers import ROOT
 from helpers.devices.host import LESSON_FOLDERS, Host, cgroup_room
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 
 if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
@@ -28,7 +28,7 @@ def python(host: Host) -> Results:
     if PYTHONS[0] <= host.python <= PYTHONS[1]:
         yield f"Python {version}"
     else:
-        yield found("host-python", host, version=version, oldest=oldest, newest=newest)
+        yield tell("host-python", host, version=version, oldest=oldest, newest=newest)
 
 
 def folder(host: Host, folders: tuple[Path, ...] = (ROOT / LESSON_FOLDERS[0], ROOT)) -> Results:
@@ -37,7 +37,7 @@ def folder(host: Host, folders: tuple[Path, ...] = (ROOT / LESSON_FOLDERS[0], RO
         try:
             tempfile.TemporaryFile(dir=place).close()
         except OSError as error:
-            yield found("host-folder", host, place=place, says=error.strerror)
+            yield tell("host-folder", host, place=place, says=error.strerror)
             return
 
 
@@ -49,7 +49,7 @@ def memory(host: Host) -> Results:
     if free >= LEAST_MEMORY:
         yield f"memory: {free / GIB:.1f} GiB available"
         return
-    yield found("host-memory", host, free=f"{free / GIB:.1f}", least=f"{LEAST_MEMORY / GIB:.1f}")
+    yield tell("host-memory", host, free=f"{free / GIB:.1f}", least=f"{LEAST_MEMORY / GIB:.1f}")
 
 
 def disk(host: Host) -> Results:
@@ -58,7 +58,7 @@ def disk(host: Host) -> Results:
     if free >= LEAST_DISK:
         yield f"disk: {free / GIB:.1f} GiB free"
         return
-    yield found("host-disk", host, free=f"{free / GIB:.1f}", least=f"{LEAST_DISK / GIB:.1f}")
+    yield tell("host-disk", host, free=f"{free / GIB:.1f}", least=f"{LEAST_DISK / GIB:.1f}")
 
 
 def no_avx(facts: Facts) -> Results:
@@ -68,7 +68,7 @@ def no_avx(facts: Facts) -> Results:
     flags = re.search(r"^flags\s*:(.*)$", facts.text("proc/cpuinfo"), re.MULTILINE)
     ended = [name for name, answer in facts.answers.items() if re.search(ILLEGAL, answer.message)]
     if (flags and "avx" not in flags[1].split()) or (not flags and ended):
-        yield found("host-no-avx", facts.host)
+        yield tell("host-no-avx", facts.host)
 
 
 CHECKS = (python, folder, memory, disk)

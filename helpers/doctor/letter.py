@@ -10,10 +10,11 @@ import contextlib
 import getpass
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.doctor import Finding, Findings, nvidia, report
+from helpers.doctor import Findings, nvidia, report
 from helpers.doctor.facts import Facts
 
 PACKAGES = re.compile(
@@ -36,8 +37,13 @@ def letter(findings: Findings) -> str:
         findings: what `examine` returned.
     """
     nameless = Findings(  # before the lines are broken: a path may have a space
-        Finding(found.id, found.severity, *map(without_names, (found.what, found.why, found.next)))
-        for found in findings
+        replace(
+            finding,
+            what=without_names(finding.what),
+            why=without_names(finding.why),
+            next=without_names(finding.next),
+        )
+        for finding in findings
     )
     nameless.fine = tuple(map(without_names, findings.fine))
     blocks = [PROMISE, report(nameless)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts, numbers
-from helpers.doctor.findings import Finding, Results, found, together
+from helpers.doctor.findings import Finding, Results, tell, together
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
 NODES = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")  # one of them is there where a program can reach a GPU
@@ -110,12 +110,12 @@ def no_driver(facts: Facts) -> Results:
     """
     if facts.host.wsl:
         if facts.exists("dev/dxg") and cuda_builds(facts) and not facts.exists("usr/lib/wsl/lib/libcuda.so.1"):
-            yield found("nvidia-no-driver", facts.host)
+            yield tell("nvidia-no-driver", facts.host)
         return
     table = facts.tools.get("nvidia-smi")
     missing = not facts.host.nvidia and (table is None or table.state == "missing") and not driver(facts)
     if VENDOR in facts.graphics_cards() and missing and not facts.host.container:
-        yield found("nvidia-no-driver", facts.host)
+        yield tell("nvidia-no-driver", facts.host)
 
 
 def driver_fails(facts: Facts) -> Results:
@@ -129,7 +129,7 @@ def driver_fails(facts: Facts) -> Results:
     text = f"{table.stdout}\n{table.stderr}"
     words = re.search(failed, text) or (driver(facts) and re.search(r"\S.*|$", text))
     if words:
-        yield found("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip(".") or "nothing")
+        yield tell("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip(".") or "nothing")
 
 
 def driver_too_old(facts: Facts) -> Results:
@@ -145,7 +145,7 @@ def driver_too_old(facts: Facts) -> Results:
             needs.append(f"{who} needs {floor} (CUDA {generation})")
     if needs and works(facts):
         severity = "" if builds else "note"
-        yield found("nvidia-driver-too-old", facts.host, severity, driver=version, says=", ".join(needs))
+        yield tell("nvidia-driver-too-old", facts.host, severity, driver=version, says=", ".join(needs))
 
 
 def rtx_50(facts: Facts) -> Results:
@@ -156,7 +156,7 @@ def rtx_50(facts: Facts) -> Results:
         return
     if new and "tensorflow" in cuda_builds(facts) and facts.version("tensorflow")[:2] <= TENSORFLOW_WITHOUT_RTX_50:
         severity, version = "" if facts.backend() == "tensorflow" else "note", facts.packages["tensorflow"]
-        yield found("nvidia-rtx50-tensorflow", facts.host, severity, version=version, gpu=new[0].name)
+        yield tell("nvidia-rtx50-tensorflow", facts.host, severity, version=version, gpu=new[0].name)
 
 
 def hidden(facts: Facts) -> Results:
@@ -176,7 +176,7 @@ def hidden_by(facts: Facts, names: list[str], which: str, reason: str = LISTED, 
     """Return the finding that variables hide devices: by listing GPUs, or for another reason."""
     values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
     words = {"names": " ".join(names), "which": which, "values": values, "reason": reason}
-    return found("devices-hidden", facts.host, severity, **words)
+    return tell("devices-hidden", facts.host, severity, **words)
 
 
 def libraries(facts: Facts) -> Results:
@@ -187,7 +187,7 @@ def libraries(facts: Facts) -> Results:
     if facts.host.system != "Linux" or "dlopen" not in answer.message.lower():
         return
     words = [] if "tensorflow" in cuda_builds(facts) else ["none"]
-    yield found("nvidia-libraries", facts.host, words=words, says=answer.message)
+    yield tell("nvidia-libraries", facts.host, words=words, says=answer.message)
 
 
 def cpu_build(facts: Facts) -> Results:
@@ -214,7 +214,7 @@ def for_processors(facts: Facts, builds: Collection[str], maker: str, gpu: str) 
     backend = facts.backend()
     if here.get(backend) and backend not in builds and not facts.sees_gpu(backend):
         names = together(without)
-        yield found("devices-cpu-build", facts.host, words=[maker], maker=maker, gpu=gpu, frameworks=names)
+        yield tell("devices-cpu-build", facts.host, words=[maker], maker=maker, gpu=gpu, frameworks=names)
 
 
 def not_listed(facts: Facts) -> Results:
@@ -231,7 +231,7 @@ def lists_none(facts: Facts, built: Iterable[str], maker: str) -> Results:
         if facts.sees_gpu(framework) is False:
             words = facts.answers[framework].message
             values = {"framework": FRAMEWORKS[framework].title, "maker": maker, "says": words and f"It says: {words}"}
-            yield found("devices-not-listed", facts.host, **values)
+            yield tell("devices-not-listed", facts.host, **values)
 
 
 JUDGES = (no_driver, driver_fails, driver_too_old, hidden, rtx_50, libraries, not_listed, cpu_build)

@@ -7,7 +7,7 @@ from pathlib import Path
 from helpers.devices import Device, products
 from helpers.doctor import amd, nvidia, windows
 from helpers.doctor.facts import Facts, late
-from helpers.doctor.findings import Finding, Results, advise, comma_list, found
+from helpers.doctor.findings import Finding, Results, advise, comma_list, tell
 
 INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
@@ -22,11 +22,11 @@ def drivers(facts: Facts) -> Results:
     here = sorted({str(device) for device in answer.devices if device.usable})
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
     if refused and not here and not any(late(device) for device in answer.devices):
-        yield found("opencl-cannot-compile", host, message=_refusals(refused))
+        yield tell("opencl-cannot-compile", host, message=_refusals(refused))
     elif not answer.devices and any(not _has_driver(Path(facts.variables[name])) for name in _elsewhere(facts)):
         yield _hidden(facts, "limits", "every OpenCL device")
     elif not answer.devices:
-        yield found("opencl-no-device", host, message=answer.message or "no driver has any")
+        yield tell("opencl-no-device", host, message=answer.message or "no driver has any")
     if here:
         yield f"OpenCL: {', '.join(here)}"
 
@@ -55,7 +55,7 @@ def gpu_missing(facts: Facts) -> Results:
     if facts.sees_gpu("opencl") is not False or facts.host.hosted:
         return
     if facts.host.system == "Windows" and facts.answers["opencl"].devices and (cards := windows.cards(facts)):
-        yield found("opencl-gpu-missing", facts.host, gpu=comma_list(cards))  # without any device it is told as that
+        yield tell("opencl-gpu-missing", facts.host, gpu=comma_list(cards))  # without any device it is told as that
     if facts.host.system != "Linux":
         return
     if any(amd.no_access(facts)):
@@ -68,7 +68,7 @@ def gpu_missing(facts: Facts) -> Results:
             yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({comma_list(here)})")
     elif here:
         ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in here)
-        yield found("opencl-gpu-missing", facts.host, gpu=comma_list(here), ways=ways)
+        yield tell("opencl-gpu-missing", facts.host, gpu=comma_list(here), ways=ways)
 
 
 JUDGES = (drivers, gpu_missing)

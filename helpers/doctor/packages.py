@@ -14,7 +14,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.devices.host import LESSON_FOLDERS, STAMP, Host, has_module
-from helpers.doctor.findings import Finding, Results, comma_list, count, found
+from helpers.doctor.findings import Finding, Results, comma_list, count, tell
 from helpers.running import processes
 
 # What the lessons import; the distribution that brings it has the same name.
@@ -27,7 +27,7 @@ def another_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | 
     """Was the doctor started by a Python without the packages, though the workshop's own environment is beside it."""
     if host.installed_by != "own" or not (environment / STAMP).is_file() or all(map(has_module, MODULES)):
         return None
-    return found("packages-another-python", host, here=sys.executable)
+    return tell("packages-another-python", host, here=sys.executable)
 
 
 def versions(host: Host) -> Results:
@@ -51,10 +51,10 @@ def versions(host: Host) -> Results:
     if missing:
         needed = any(canonicalize_name(name) in lessons_need for name in missing)
         what = f"{count(missing, 'package')} missing: {comma_list(missing)}"
-        yield found("packages-missing", host, "" if needed else "limits", packages=what, source=source)
+        yield tell("packages-missing", host, "" if needed else "limits", packages=what, source=source)
     if other:
         what = f"{count(other, 'package')} not of the version that the lessons were tested with: {comma_list(other)}"
-        yield found("packages-versions", host, packages=what, source=source)
+        yield tell("packages-versions", host, packages=what, source=source)
     if not missing and not other:
         yield f"{len(wanted)} packages as in {source}"
 
@@ -83,7 +83,7 @@ def files(host: Host, modules: Iterable[str] = MODULES) -> Results:
     gone = [module for module in modules if _version(module) and not has_module(module)]
     if gone:
         what = f"{count(gone, 'package')} missing, though listed as installed: {comma_list(gone)}"
-        yield found("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
+        yield tell("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
 
 
 def our_helpers(host: Host) -> Results:
@@ -99,12 +99,12 @@ def our_helpers(host: Host) -> Results:
         raise RuntimeError((done.stderr.strip() or "no answer").splitlines()[-1])
     place = Path(done.stdout.rstrip("\n").split("\n")[-1])
     if place == Path():
-        yield found("packages-no-helpers", host)
+        yield tell("packages-no-helpers", host)
     elif place.resolve() != ROOT / "helpers" / "__init__.py":
         package = place.parent if place.name == "__init__.py" else place
         named = [Path(part).resolve() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
         words = ["pythonpath"] * (package.parent.resolve() in named)
-        yield found("packages-other-helpers", host, words=words, package=package, folder=package.parent)
+        yield tell("packages-other-helpers", host, words=words, package=package, folder=package.parent)
     else:
         yield "lessons find the workshop's own package"
 
@@ -122,7 +122,7 @@ def shadows(host: Host, root: Path = ROOT) -> Results:
         if name in sys.stdlib_module_names or (spec and spec.origin):
             hiding.append(file.relative_to(root.resolve()).as_posix())
     if hiding:
-        yield found("packages-shadowed", host, files=count(hiding, "file"), names=comma_list(hiding))
+        yield tell("packages-shadowed", host, files=count(hiding, "file"), names=comma_list(hiding))
 
 
 CHECKS = (versions, files, our_helpers, shadows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.devices.host import Host, has_module
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 from helpers.training import backends
 
 DATASET = "ANYGPU_MNIST"
@@ -19,7 +19,7 @@ def dataset_file(host: Host) -> Results:
     """Without reading it: is the file that ANYGPU_MNIST names there."""
     name = os.environ.get(DATASET)
     if name and not any(place.is_file() for place in (Path(name).expanduser(), ROOT / name)):
-        yield found("data-named-file", host, what=f"{DATASET} names {name}, and there is no such file.")
+        yield tell("data-named-file", host, what=f"{DATASET} names {name}, and there is no such file.")
 
 
 def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
@@ -54,7 +54,7 @@ def backend(host: Host) -> Results:
         name, "that package is not installed" if name in backends.BACKENDS else "it does not exist"
     )
     values = {"source": source, "name": name, "why": why, "backends": ", ".join(backends.BACKENDS)}
-    yield found("keras-backend", host, words=[name], installed=installed, **values)
+    yield tell("keras-backend", host, words=[name], installed=installed, **values)
 
 
 CHECKS = (backend, dataset_file)

@@ -7,7 +7,7 @@ import re
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor import amd, nvidia
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, advise, comma_list, found
+from helpers.doctor.findings import Results, advise, comma_list, tell
 
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
@@ -21,7 +21,7 @@ def runtime(facts: Facts) -> Results:
         return
     missing = [name for name in LIBRARIES if not facts.exists(f"Windows/System32/{name}")]
     if missing:
-        yield found("windows-runtime", facts.host, files=", ".join(missing))
+        yield tell("windows-runtime", facts.host, files=", ".join(missing))
 
 
 def cards(facts: Facts) -> list[str]:
@@ -41,7 +41,7 @@ def no_gpu(facts: Facts) -> Results:
     target = next(filter(None, map(amd.target_of, here)), amd.UNKNOWN)
     makers = [maker for maker, words in MAKERS.items() if any(re.search(words, name) for name in here)]
     ways = "\n".join(advise(f"torch-for-{maker}", facts.host, target=target) for maker in makers)
-    yield found("windows-tensorflow", facts.host, gpu=comma_list(here), ways=ways, framework=FRAMEWORKS[backend].title)
+    yield tell("windows-tensorflow", facts.host, gpu=comma_list(here), ways=ways, framework=FRAMEWORKS[backend].title)
 
 
 JUDGES = (runtime, no_gpu)
