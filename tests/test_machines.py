@@ -1,5 +1,6 @@
 """Every failure that the doctor knows is found on a machine of machines.toml, and nothing on the healthy ones."""
 
+import graphlib
 import itertools
 import os
 import re
@@ -52,13 +53,46 @@ ONE_SYSTEM = {  # what other systems do not have
 @pytest.mark.parametrize("name", machines.CASES)
 def test_the_doctor_finds_what_is_wrong_and_nothing_else(name, tmp_path, monkeypatch):
     case = machines.CASES[name]
-    found = machines.Machine(tmp_path, monkeypatch).become(name).findings()
+    facts = machines.Machine(tmp_path, monkeypatch).become(name).facts()
+    found = machines.findings_of(doctor.judge(facts))
     assert [finding.id for finding in found] == case.get("finds", [])
+    monkeypatch.setattr(doctor, "drop_explained", list)
+    left_out = machines.findings_of(doctor.judge(facts))
+    for finding in found:
+        left_out.remove(finding)
+    assert [finding.id for finding in left_out] == case.get("explained", [])
     advice = "\n".join(finding.next for finding in found)
     text = "\n".join([*(f"{finding.what}\n{finding.why}" for finding in found), advice])
     assert not re.search(r"\{\w*\}|None\b", text), text
     assert [words for words in case.get("says", []) if words not in text] == [], text
     assert not re.search(case.get("never", r"\Z."), advice), advice
+
+
+PRECEDENCES = [(failure.id, cause) for failure in doctor.KNOWN.values() for cause in failure.unless]
+
+
+@pytest.mark.parametrize(("failure", "cause"), PRECEDENCES)
+def test_every_precedence_is_shown_by_a_machine(failure, cause):
+    assert cause in doctor.KNOWN
+    shown = [
+        name
+        for name, case in machines.CASES.items()
+        if cause in case.get("finds", []) and failure in case.get("explained", [])
+    ]
+    assert shown
+
+
+def test_no_failure_explains_itself_not_even_through_others():
+    assert len(PRECEDENCES) > 5
+    assert list(graphlib.TopologicalSorter({name: known.unless for name, known in doctor.KNOWN.items()}).static_order())
+
+
+def test_what_is_told_once_is_found_twice_on_a_machine():
+    for failure in (known.id for known in doctor.KNOWN.values() if known.once):
+        assert any(
+            failure in case.get("finds", []) and failure in case.get("explained", [])
+            for case in machines.CASES.values()
+        )
 
 
 def test_every_failure_is_provoked_by_a_machine_or_for_real():

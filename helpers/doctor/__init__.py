@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from helpers.devices.host import Host
 from helpers.doctor import host, packages, settings
-from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, tell, together
+from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, drop_explained, tell, together
 from helpers.running import processes
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ class Findings(list[Finding]):
 
 
 def judge(facts: Facts) -> Results:
-    """Let every judge look at the facts, from the ground up: of equally bad findings the first is the deepest cause."""
+    """Yield what all judges find in the facts, the deepest causes first, without what another finding explains."""
+    return drop_explained(_judge_everything(facts))
+
+
+def _judge_everything(facts: Facts) -> Results:
     from helpers.doctor import amd, apple, containers, devices, frameworks, nvidia, opencl, windows
 
     for family in (host, windows, containers, apple, nvidia, amd, frameworks, opencl, devices):

@@ -86,7 +86,8 @@ def no_access(facts: Facts) -> Results:
     builds = rocm_builds(facts)
     wanted = builds or any(target not in INTEGRATED for target in gpus(facts)) or facts.sees_gpu("opencl") is False
     if facts.closed and facts.graphics_cards() and wanted:
-        yield tell("host-gpu-access", facts.host, "limits" if builds else "note", files=comma_list(list(facts.closed)))
+        about, files = {"opencl", *builds}, comma_list(list(facts.closed))
+        yield tell("host-gpu-access", facts.host, "limits" if builds else "note", about=about, files=files)
 
 
 def hidden(facts: Facts) -> Results:
@@ -128,11 +129,9 @@ def cpu_build(facts: Facts) -> Results:
 
 
 def not_listed(facts: Facts) -> Results:
-    """Does a framework that was built for the GPU list none, and no other finding says why."""
-    causes = (no_access, hidden)
-    if not works(facts) or any(list(cause(facts)) for cause in causes):
-        return
-    yield from nvidia.lists_none(facts, rocm_builds(facts), "AMD")
+    """Does a framework that was built for the GPU list none."""
+    if works(facts):
+        yield from nvidia.lists_none(facts, rocm_builds(facts), "AMD")
 
 
 JUDGES = (no_access, no_kfd, hidden, integrated_first, not_listed, cpu_build)

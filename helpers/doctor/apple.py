@@ -30,7 +30,9 @@ def metal_breaks(facts: Facts) -> Results:
     if re.search(PLUGIN_WORDS, answer.message, re.IGNORECASE):
         tensorflow = facts.packages.get(facts.has("tensorflow", "tensorflow-macos"), "")
         metal = facts.packages["tensorflow-metal"]
-        yield tell("apple-metal-breaks-tensorflow", facts.host, metal=metal, tensorflow=tensorflow)
+        yield tell(
+            "apple-metal-breaks-tensorflow", facts.host, about=["tensorflow"], metal=metal, tensorflow=tensorflow
+        )
 
 
 def not_used(facts: Facts) -> Results:

@@ -27,7 +27,7 @@ TOLD_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.
 
 
 def products_of_devices(facts: Facts) -> Results:
-    """Does every listed device compute right; a failure whose cause is told already is not told twice."""
+    """Does every listed device compute right."""
     tried = facts.tried_devices()
     if right := sum(device.verdict == "right" for device in tried):
         yield f"small products: {right} of {len(tried)} devices compute right"
@@ -40,10 +40,7 @@ def products_of_devices(facts: Facts) -> Results:
             yield _finding("devices-wrong", facts, device)
         elif device.verdict == "failed":
             failure = next(failure for words, failure in WORDS if re.search(words, device.reason, re.IGNORECASE))
-            old_driver = failure == "nvidia-driver-too-old" and any(nvidia.driver_too_old(facts))
-            rtx_50 = failure == "devices-no-code" and device.framework == "tensorflow" and any(nvidia.rtx_50(facts))
-            if not (old_driver or rtx_50):
-                yield _finding(failure, facts, device)
+            yield _finding(failure, facts, device)
 
 
 def _finding(failure: str, facts: Facts, device: Device) -> Finding:
@@ -57,6 +54,7 @@ def _finding(failure: str, facts: Facts, device: Device) -> Finding:
         facts.host,
         "note" if device.framework in SIDE else "",
         words,
+        [device.framework],
         device=device,
         framework=FRAMEWORKS[device.framework].title,
         reason=reason,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ class Finding:
     what: str  # one sentence that says what is wrong
     why: str  # the reason, or what it means
     next: str  # what to type or do next on this machine; lines that start with four spaces are commands
+    about: frozenset[str] = frozenset()  # the frameworks that it concerns; empty: the whole machine
 
 
 Results = Iterator[Finding | str]  # what is wrong, and a few words for what is in order
@@ -39,6 +40,8 @@ class Failure:
     next: Text
     severity: str = "limits"
     error: str = ""  # what the learner's program says: the heading on docs/failures.md, where there is one
+    unless: Collection[str] = ()  # failures that explain this one: next to them it is not told
+    once: bool = False  # whether the first finding of it says everything
 
 
 def _read() -> tuple[dict[str, Failure], dict[str, Text]]:
@@ -51,7 +54,14 @@ def _read() -> tuple[dict[str, Failure], dict[str, Text]]:
 KNOWN, ADVICE = _read()
 
 
-def tell(failure: str, host: Host, severity: str = "", words: Collection[str] = (), **values: object) -> Finding:
+def tell(
+    failure: str,
+    host: Host,
+    severity: str = "",
+    words: Collection[str] = (),
+    about: Iterable[str] = (),
+    **values: object,
+) -> Finding:
     """Return the finding of a failure on a machine.
 
     Args:
@@ -59,11 +69,37 @@ def tell(failure: str, host: Host, severity: str = "", words: Collection[str] = 
         host: the machine that the advice is for.
         severity: instead of the failure's own.
         words: what the judge adds to the words of a case.
+        about: the frameworks that it concerns; none means the whole machine.
         values: what its templates name.
     """
     known = KNOWN[failure]
     texts = (render(text, host, words, values).rstrip() for text in (known.what, known.why, known.next))
-    return Finding(failure, severity or known.severity, *texts)
+    return Finding(failure, severity or known.severity, *texts, frozenset(about))
+
+
+def drop_explained(results: Iterable[Finding | str]) -> Results:
+    """Yield the results without the findings that another one explains, as `unless` and `once` of failures.toml say.
+
+    A cause explains what concerns the same framework; a finding about the whole machine concerns all of them.
+
+    Args:
+        results: all of one examination, the deepest causes first.
+    """
+    everything = list(results)
+    findings = [item for item in everything if isinstance(item, Finding)]
+    told = set()
+    for item in everything:
+        if isinstance(item, Finding):
+            known = KNOWN[item.id]
+            is_explained = any(other.id in known.unless and _concern_the_same(item, other) for other in findings)
+            if is_explained or (known.once and item.id in told):
+                continue
+            told.add(item.id)
+        yield item
+
+
+def _concern_the_same(one: Finding, other: Finding) -> bool:
+    return not one.about or not other.about or bool(one.about & other.about)
 
 
 def advise(name: str, host: Host, /, **values: object) -> str:

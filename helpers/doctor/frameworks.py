@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.devices.host import package_owners
-from helpers.doctor import apple, host, windows
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
 from helpers.doctor.findings import Results, comma_list, tell
 
@@ -27,17 +26,11 @@ def flavours(facts: Facts) -> Results:
 
 
 def imports(facts: Facts) -> Results:
-    """Can each framework be imported; where another finding knows the cause, that one tells it."""
-    explained = {
-        "tensorflow": any(apple.metal_breaks(facts)) or any(windows.runtime(facts)),
-        "torch": any(windows.runtime(facts)),
-    }
-    if any(host.no_avx(facts)):
-        return
+    """Can each framework be imported."""
     for name in ("tensorflow", "jax", "torch", "onnxruntime"):  # OpenCL and WebGPU are told by their own families
-        if facts.state(name) == "failed" and not explained.get(name):
+        if facts.state(name) == "failed":
             says = facts.answers[name].message.rstrip(".")
-            yield tell("packages-import-fails", facts.host, framework=FRAMEWORKS[name].title, says=says)
+            yield tell("packages-import-fails", facts.host, about=[name], framework=FRAMEWORKS[name].title, says=says)
 
 
 def no_answer(facts: Facts) -> Results:

@@ -15,6 +15,7 @@ from helpers.doctor.findings import Finding, Results, tell, together
 
 VENDOR = "10de"  # on the PCI bus: https://pci-ids.ucw.cz
 NODES = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg")  # one of them is there where a program can reach a GPU
+TRAINING = ("tensorflow", "jax", "torch")  # what its variables concern
 LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
 
 # The oldest driver for each CUDA generation: (Linux, Windows and WSL).
@@ -156,7 +157,9 @@ def rtx_50(facts: Facts) -> Results:
         return
     if new and "tensorflow" in cuda_builds(facts) and facts.version("tensorflow")[:2] <= TENSORFLOW_WITHOUT_RTX_50:
         severity, version = "" if facts.backend() == "tensorflow" else "note", facts.packages["tensorflow"]
-        yield tell("nvidia-rtx50-tensorflow", facts.host, severity, version=version, gpu=new[0].name)
+        yield tell(
+            "nvidia-rtx50-tensorflow", facts.host, severity, about=["tensorflow"], version=version, gpu=new[0].name
+        )
 
 
 def hidden(facts: Facts) -> Results:
@@ -172,11 +175,18 @@ def hides_all(value: str, many: int) -> bool:
     return first in ("", "-1") or bool(many and re.fullmatch(r"-?\d+", first) and not 0 <= int(first) < many)
 
 
-def hidden_by(facts: Facts, names: list[str], which: str, reason: str = LISTED, severity: str = "") -> Finding:
+def hidden_by(
+    facts: Facts,
+    names: list[str],
+    which: str,
+    reason: str = LISTED,
+    severity: str = "",
+    about: Iterable[str] = TRAINING,
+) -> Finding:
     """Return the finding that variables hide devices: by listing GPUs, or for another reason."""
     values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
     words = {"names": " ".join(names), "which": which, "values": values, "reason": reason}
-    return tell("devices-hidden", facts.host, severity, **words)
+    return tell("devices-hidden", facts.host, severity, about=about, **words)
 
 
 def libraries(facts: Facts) -> Results:
@@ -187,15 +197,14 @@ def libraries(facts: Facts) -> Results:
     if facts.host.system != "Linux" or "dlopen" not in answer.message.lower():
         return
     words = [] if "tensorflow" in cuda_builds(facts) else ["none"]
-    yield tell("nvidia-libraries", facts.host, words=words, says=answer.message)
+    about = {"tensorflow", *cuda_builds(facts)}
+    yield tell("nvidia-libraries", facts.host, words=words, about=about, says=answer.message)
 
 
 def cpu_build(facts: Facts) -> Results:
     """Does Keras compute with a framework that was built for processors, though an NVIDIA GPU works here."""
     if not works(facts) or facts.host.system == "Windows":  # there told by the family "windows"
         return
-    if any(driver_too_old(facts)) or (facts.backend() == "tensorflow" and any(libraries(facts))):
-        return  # told with its cause, or not before the driver is updated
     name = gpus(facts)[0].name if gpus(facts) else f"driver {driver(facts)}"
     yield from for_processors(facts, cuda_builds(facts), "NVIDIA", name)
 
@@ -214,15 +223,13 @@ def for_processors(facts: Facts, builds: Collection[str], maker: str, gpu: str) 
     backend = facts.backend()
     if here.get(backend) and backend not in builds and not facts.sees_gpu(backend):
         names = together(without)
-        yield tell("devices-cpu-build", facts.host, words=[maker], maker=maker, gpu=gpu, frameworks=names)
+        yield tell("devices-cpu-build", facts.host, "", [maker], [backend], maker=maker, gpu=gpu, frameworks=names)
 
 
 def not_listed(facts: Facts) -> Results:
-    """Does a framework that was built for the GPU list none, and no other finding says why."""
-    causes = (driver_fails, driver_too_old, hidden, libraries)
-    if not works(facts) or any(list(cause(facts)) for cause in causes):
-        return
-    yield from lists_none(facts, cuda_builds(facts), "NVIDIA")
+    """Does a framework that was built for the GPU list none."""
+    if works(facts):
+        yield from lists_none(facts, cuda_builds(facts), "NVIDIA")
 
 
 def lists_none(facts: Facts, built: Iterable[str], maker: str) -> Results:
@@ -231,7 +238,7 @@ def lists_none(facts: Facts, built: Iterable[str], maker: str) -> Results:
         if facts.sees_gpu(framework) is False:
             words = facts.answers[framework].message
             values = {"framework": FRAMEWORKS[framework].title, "maker": maker, "says": words and f"It says: {words}"}
-            yield tell("devices-not-listed", facts.host, **values)
+            yield tell("devices-not-listed", facts.host, about=[framework], **values)
 
 
 JUDGES = (no_driver, driver_fails, driver_too_old, hidden, rtx_50, libraries, not_listed, cpu_build)

@@ -43,7 +43,7 @@ def _has_driver(folder: Path) -> bool:
 
 def _hidden(facts: Facts, severity: str, which: str) -> Finding:
     reason = "OpenCL looks for drivers there instead of where they are installed."
-    return nvidia.hidden_by(facts, _elsewhere(facts), which, reason, severity)
+    return nvidia.hidden_by(facts, _elsewhere(facts), which, reason, severity, ["opencl"])
 
 
 def _refusals(refused: list[Device]) -> str:
@@ -58,8 +58,6 @@ def gpu_missing(facts: Facts) -> Results:
         yield tell("opencl-gpu-missing", facts.host, gpu=comma_list(cards))  # without any device it is told as that
     if facts.host.system != "Linux":
         return
-    if any(amd.no_access(facts)):
-        return
     makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
     here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
     here += ["NVIDIA"] if nvidia.works(facts) else []
@@ -68,7 +66,7 @@ def gpu_missing(facts: Facts) -> Results:
             yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({comma_list(here)})")
     elif here:
         ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in here)
-        yield tell("opencl-gpu-missing", facts.host, gpu=comma_list(here), ways=ways)
+        yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=comma_list(here), ways=ways)
 
 
 JUDGES = (drivers, gpu_missing)

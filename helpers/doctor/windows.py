@@ -21,7 +21,7 @@ def runtime(facts: Facts) -> Results:
         return
     missing = [name for name in LIBRARIES if not facts.exists(f"Windows/System32/{name}")]
     if missing:
-        yield tell("windows-runtime", facts.host, files=", ".join(missing))
+        yield tell("windows-runtime", facts.host, about=["tensorflow", "torch"], files=", ".join(missing))
 
 
 def cards(facts: Facts) -> list[str]:
