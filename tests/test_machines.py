@@ -14,7 +14,7 @@ from helpers.devices.host import Host
 from helpers.doctor import findings
 
 VALUES = """
-    backends card device driver fate files first folder framework frameworks free gpu here installed least maker makers
+    backends card device driver files first folder framework frameworks free gpu here how installed least maker makers
     message metal name names newest number oldest other override package packages place reason says seconds source
     target tensorflow values version ways what which why
 """  # that judges hand over

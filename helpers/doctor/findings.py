@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,14 +44,14 @@ class Failure:
     once: bool = False  # whether the first finding of it says everything
 
 
-def _read() -> tuple[dict[str, Failure], dict[str, Text]]:
+def _read_failures() -> tuple[dict[str, Failure], dict[str, Text]]:
     """Return the failures by their ids, the most fundamental first, and the advice that several of them give."""
     table = tomllib.loads((Path(__file__).parent / "failures.toml").read_text(encoding="utf-8"))
     advice = table.pop("advice")
     return {name: Failure(name, **entry) for name, entry in table.items()}, advice
 
 
-KNOWN, ADVICE = _read()
+KNOWN, ADVICE = _read_failures()
 
 
 def tell(
@@ -135,27 +135,39 @@ def render(text: Text, host: Host, words: Collection[str], values: Mapping[str, 
         binder = binder_link() or "https://mybinder.org   (give it the address of the workshop's repository)"
         return {"python": python_command(host), "binder-link": binder}[name]
 
-    return TEMPLATE.sub(replace, text if isinstance(text, str) else _case(text, host, words))
+    return TEMPLATE.sub(replace, text if isinstance(text, str) else _choose_case(text, host, words))
 
 
-def _case(cases: Mapping[str, str], host: Host, words: Collection[str]) -> str:
+def _choose_case(cases: Mapping[str, str], host: Host, words: Collection[str]) -> str:
     """Return the first text whose case fits."""
-    here = {host.system, host.machine, host.installed_by, host.distribution, "else", *words}
-    here |= {name for name in ("nvidia", "wsl", "container", "hosted") if getattr(host, name)}
-    return next(text for case, text in cases.items() if here.issuperset(case.split()))
+    fitting = {host.system, host.machine, host.installed_by, host.distribution, "else", *words}
+    fitting |= {name for name in ("nvidia", "wsl", "container", "hosted") if getattr(host, name)}
+    return next(text for case, text in cases.items() if fitting.issuperset(case.split()))
 
 
-def count(items: list[str], noun: str) -> str:
-    """Return "1 package is" or "2 packages are"."""
+def count_items(items: Sequence[str], noun: str) -> str:
+    """Return how many items there are.
+
+    >>> count_items(["numpy"], "package"), count_items(["numpy", "keras"], "package")
+    ('1 package is', '2 packages are')
+    """
     return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
 
 
-def comma_list(items: list[str], most: int = 6) -> str:
-    """Return the items with commas between them, the first six and how many more."""
+def join_some(items: Sequence[str], most: int = 6) -> str:
+    """Return the first items with commas between them, and how many more there are.
+
+    >>> join_some(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
     return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
 
 
-def together(names: list[str]) -> str:
-    """Return "JAX" or "TensorFlow, JAX and PyTorch"."""
+def join_names(names: Sequence[str]) -> str:
+    """Return all names with commas and an "and" between them.
+
+    >>> join_names(["JAX"]), join_names(["TensorFlow", "JAX", "PyTorch"])
+    ('JAX', 'TensorFlow, JAX and PyTorch')
+    """
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last

@@ -13,7 +13,7 @@ from pathlib import Path
 from helpers import devices, doctor
 from helpers.devices import Answer, Device
 from helpers.devices.host import Host
-from helpers.doctor import facts
+from helpers.doctor import gather
 
 TABLE = tomllib.loads((Path(__file__).parent.parent / "machines.toml").read_text(encoding="utf-8"))
 OUTPUTS = TABLE["outputs"]
@@ -165,8 +165,10 @@ class Machine:
         """Devices of frameworks that computed: (framework, name, how, kind), a GPU where no kind is given."""
         for framework in {verdict[0] for verdict in verdicts}:
             own = [verdict[1:] for verdict in verdicts if verdict[0] == framework]
-            found = [Device(framework, f"{n}", name, *(kind or ["gpu"]), computes=text_of(how))
-                     for n, (name, how, *kind) in enumerate(own)]  # fmt: skip
+            found = [
+                Device(framework, f"{n}", name, *(kind or ["gpu"]), computes=text_of(how))
+                for n, (name, how, *kind) in enumerate(own)
+            ]
             self.answers[framework] = Answer(framework, "ok", "1.0", tuple(found))
 
     # ---------------------------------------------------------------------------------------- whole machines
@@ -247,9 +249,9 @@ class Machine:
             return self.answers.get(framework, Answer(framework, "not installed"))
 
         self.monkeypatch.setattr(devices, "ask", ask)
-        self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.installed))
-        self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch_build)
-        return replace(facts.gather(self.system, self.root), closed=self.closed_files, site=self.site)
+        self.monkeypatch.setattr(gather, "list_packages", lambda: dict(self.installed))
+        self.monkeypatch.setattr(gather, "read_torch_build", lambda: self.torch_build)
+        return replace(gather.gather(self.system, self.root), closed=self.closed_files, site=self.site)
 
     def findings(self):
         return findings_of(doctor.judge(self.facts()))
