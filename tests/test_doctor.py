@@ -1,7 +1,9 @@
 """The doctor's frame; and what its checks find, provoked for real wherever this machine can."""
 
 import dataclasses
+import doctest
 import getpass
+import importlib
 import json
 import os
 import re
@@ -14,6 +16,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import import_graph
 import psutil
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -187,6 +190,33 @@ doctor.examine()
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate(timeout=600)[1]
     assert in_the_end(lambda: not alive(int(pid.read_text()))), "a process of the doctor outlived it"
+
+
+FAMILIES = [
+    "amd",
+    "apple",
+    "containers",
+    "devices",
+    "frameworks",
+    "host",
+    "nvidia",
+    "opencl",
+    "packages",
+    "settings",
+    "windows",
+]
+
+
+def test_no_family_imports_another():
+    for name in FAMILIES:
+        others = {file.removeprefix("doctor/") for file in import_graph.imported(f"doctor/{name}")}
+        assert others & set(FAMILIES) == set(), name
+
+
+@pytest.mark.parametrize("name", ["facts", "findings", "gpu_findings", "gpus"])
+def test_the_examples_of_the_docstrings_hold(name):
+    failed, tried = doctest.testmod(importlib.import_module(f"helpers.doctor.{name}"))
+    assert failed == 0 and tried > 0
 
 
 def test_only_what_stops_the_workshop_makes_the_status_1():

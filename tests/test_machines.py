@@ -14,9 +14,9 @@ from helpers.devices.host import Host
 from helpers.doctor import findings
 
 VALUES = """
-    backends card device driver files first folder framework frameworks free gpu here how installed least maker makers
-    message metal name names newest number oldest other override package packages place reason says seconds source
-    target tensorflow values version ways what which why
+    backends branch card device driver files first folder framework frameworks free gpu here how installed least maker
+    makers message metal name names newest number oldest other override package packages place reason says seconds
+    source target tensorflow values version ways what which why
 """  # that judges hand over
 TERMINAL_ALONE = Path(__file__).with_name("test_doctor.py")  # provokes for real what `checks` find
 ADVISED = [
@@ -37,6 +37,8 @@ ADVISED = [
         [False, True],
     )
 ]
+# What a learner would have to replace before the command runs.
+PLACEHOLDER = r"\bgfxNAME\b|\bNAME\b|NUMBER|FULL-PATH|\.\.\.|<[a-z-]+>|\((?:your|the) "
 FOREIGN = {  # what nobody types on that system
     "Windows": r"sudo|apt |unset |export |python3 |rm -r|/bin/|modprobe",
     "Darwin": r"sudo|apt |py workshop|winget|Remove-Item|\$env|\\",
@@ -66,6 +68,23 @@ def test_the_doctor_finds_what_is_wrong_and_nothing_else(name, tmp_path, monkeyp
     assert not re.search(r"\{\w*\}|None\b", text), text
     assert [words for words in case.get("says", []) if words not in text] == [], text
     assert not re.search(case.get("never", r"\Z."), advice), advice
+    assert not any(re.search(PLACEHOLDER, line) for line in re.findall("^    .+", advice, re.MULTILINE)), advice
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
+@pytest.mark.parametrize(("name", "number"), machines.AFTERS)
+def test_advice_that_was_followed_is_not_given_again(name, number, tmp_path, monkeypatch):
+    machine = machines.Machine(tmp_path, monkeypatch).become(name)
+    before = {(finding.id, finding.next) for finding in machine.findings()}
+    machine.change(machines.CASES[name]["after"][number])
+    again = {(finding.id, finding.next) for finding in machine.findings()}
+    assert before & again == set()
+
+
+def test_the_advice_of_every_judge_is_followed_on_a_machine():
+    judged = {failure for case in machines.CASES.values() for failure in case.get("finds", [])}
+    followed = {failure for name, _ in machines.AFTERS for failure in machines.CASES[name]["finds"]}
+    assert judged == followed
 
 
 PRECEDENCES = [(failure.id, cause) for failure in doctor.KNOWN.values() for cause in failure.unless]
@@ -111,3 +130,4 @@ def test_the_words_are_complete_and_for_that_system_alone(name):
             advice = write(name, host, **dict.fromkeys(VALUES.split(), "Thing"))
             commands = re.findall("^    .+", getattr(advice, "next", advice), re.MULTILINE)
             assert not any(re.search(FOREIGN[host.system], line) for line in commands), commands
+            assert not any(re.search(PLACEHOLDER, line) for line in commands), commands

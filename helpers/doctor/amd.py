@@ -5,12 +5,13 @@ Not verified on hardware.
 
 from __future__ import annotations
 
-from helpers.devices.frameworks import looks_integrated
+from helpers.devices.frameworks import FRAMEWORKS, looks_integrated
 from helpers.doctor import gpus
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, join_some, tell
 from helpers.doctor.gpu_findings import is_hiding_all, tell_hidden, tell_processor_build, tell_unlisted
 
+DETECTION = "HSA_ENABLE_DXG_DETECTION"  # lets ROCm before 7.13 look for a GPU behind WSL
 VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
@@ -56,7 +57,8 @@ def find_missing_kfd(facts: Facts) -> Results:
     """Find a card that the kernel does not offer; in WSL and in containers that is so by design."""
     is_outside = facts.host.wsl or facts.host.container or facts.host.system != "Linux"
     if gpus.AMD in facts.list_graphics_cards() and not facts.has_file("dev/kfd") and not is_outside:
-        yield tell("amd-no-kfd", facts.host, "limits" if list_rocm_builds(facts) else "")
+        words = ["loaded"] if facts.has_file("sys/module/amdgpu") else []
+        yield tell("amd-no-kfd", facts.host, "limits" if list_rocm_builds(facts) else "", words)
 
 
 def find_hidden_gpus(facts: Facts) -> Results:
@@ -88,6 +90,16 @@ def find_integrated_first(facts: Facts) -> Results:
             return
 
 
+def find_unlisted_gpus_in_wsl(facts: Facts) -> Results:
+    """Find a framework that was built for AMD GPUs and lists none in WSL, where the kernel offers no /dev/kfd."""
+    if not facts.host.wsl or facts.has_file("dev/kfd"):
+        return
+    for name in list_rocm_builds(facts):
+        if facts.has_no_gpu(name):
+            words = ["detected"] if facts.variables.get(DETECTION) else []
+            yield tell("amd-wsl-not-listed", facts.host, words=words, about=[name], framework=FRAMEWORKS[name].title)
+
+
 def find_unlisted_gpus(facts: Facts) -> Results:
     """Find a framework that was built for AMD GPUs and lists none."""
     if is_working(facts):
@@ -109,6 +121,7 @@ JUDGES = (
     find_missing_kfd,
     find_hidden_gpus,
     find_integrated_first,
+    find_unlisted_gpus_in_wsl,
     find_unlisted_gpus,
     find_processor_build,
 )

@@ -50,14 +50,18 @@ def _is_told_by_others(device: Device) -> bool:
 
 
 def _tell_of_device(failure: str, facts: Facts, device: Device) -> Finding:
-    targets = gpus.list_amd_targets(facts) or [gpus.find_amd_target(str(device))]
+    targets = gpus.list_amd_targets(facts)
+    target = targets[0] if targets else gpus.find_amd_target(str(device))
+    words = _list_case_words(facts, device)
+    if not target:
+        words.append("no-target")
     reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
     title = FRAMEWORKS[device.framework].title
     return tell(
         failure,
         facts.host,
         "note" if device.framework in SIDE else "",
-        _list_case_words(facts, device),
+        words,
         [device.framework],
         device=device,
         framework=title,
@@ -65,7 +69,7 @@ def _tell_of_device(failure: str, facts: Facts, device: Device) -> Finding:
         driver=gpus.read_nvidia_driver(facts) or "of an unknown version",
         says=f"{device} cannot compute with {title} ({reason})",
         other="tensorflow" if device.framework == "jax" else "jax",
-        target=next(filter(None, targets), "gfxNAME"),
+        target=target,
     )
 
 
@@ -74,10 +78,14 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
     words = ["side" if device.framework in SIDE else device.framework]
     if device.framework in backends.BACKENDS:
         words.append("backend")
+        if device.framework != facts.backend:
+            words.append("spare")
     if device.kind != "gpu":
         words.append("processor")
     elif facts.variables.get(OVERRIDE):
         words.append("overridden")
+    if branch := gpus.find_last_branch(facts):
+        words.append(f"branch-{branch}")
     return words
 
 

@@ -35,8 +35,8 @@ class Failure:
     """A failure that the doctor knows, as failures.toml has it."""
 
     id: str
-    what: str
-    why: str
+    what: Text
+    why: Text
     next: Text
     severity: str = "limits"
     error: str = ""  # what the learner's program says: the heading on docs/failures.md, where there is one
@@ -102,15 +102,16 @@ def _concern_the_same(one: Finding, other: Finding) -> bool:
     return not one.about or not other.about or bool(one.about & other.about)
 
 
-def advise(name: str, host: Host, /, **values: object) -> str:
+def advise(name: str, host: Host, words: Collection[str] = (), /, **values: object) -> str:
     """Return an entry of [advice] for a machine.
 
     Args:
         name: of the entry.
         host: the machine that it is for.
+        words: what the judge adds to the words of a case.
         values: what its templates name.
     """
-    return render(ADVICE[name], host, (), values)
+    return render(ADVICE[name], host, words, values)
 
 
 def render(text: Text, host: Host, words: Collection[str], values: Mapping[str, object]) -> str:
@@ -140,7 +141,7 @@ def render(text: Text, host: Host, words: Collection[str], values: Mapping[str, 
 
 def _choose_case(cases: Mapping[str, str], host: Host, words: Collection[str]) -> str:
     """Return the first text whose case fits."""
-    fitting = {host.system, host.machine, host.installed_by, host.distribution, "else", *words}
+    fitting = {host.system, host.machine, host.installed_by, host.distribution, "otherwise", *words}
     fitting |= {name for name in ("nvidia", "wsl", "container", "hosted") if getattr(host, name)}
     return next(text for case, text in cases.items() if fitting.issuperset(case.split()))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.devices.host import package_owners
 from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, is_late
@@ -13,6 +15,7 @@ FLAVORS = (  # packages that own the same files: of each row one alone may be in
     ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
     ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
 )
+TWO_OPENMP = r"OMP: Error #15|multiple copies of the OpenMP runtime"
 
 
 def find_two_flavors(facts: Facts) -> Results:
@@ -25,6 +28,14 @@ def find_two_flavors(facts: Facts) -> Results:
             if shared:
                 packages = " and ".join(installed)
                 yield tell("packages-two-flavours", facts.host, packages=packages, files=f"{len(shared):,}")
+
+
+def find_two_openmp_runtimes(facts: Facts) -> Results:
+    """Find frameworks that end their process since another copy of the OpenMP runtime is in it."""
+    for name, answer in facts.answers.items():
+        said = [answer.message, *(device.reason for device in answer.devices)]
+        if any(re.search(TWO_OPENMP, words, re.IGNORECASE) for words in said):
+            yield tell("packages-two-openmp", facts.host, about=[name], framework=FRAMEWORKS[name].title)
 
 
 def find_failing_imports(facts: Facts) -> Results:
@@ -45,4 +56,4 @@ def find_late_answers(facts: Facts) -> Results:
         yield tell("devices-late", facts.host, names=join_some(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
 
 
-JUDGES = (find_two_flavors, find_failing_imports, find_late_answers)
+JUDGES = (find_two_flavors, find_two_openmp_runtimes, find_failing_imports, find_late_answers)

@@ -22,11 +22,18 @@ NODES = {  # one of a maker's files is there where a program can reach its GPU
 DRIVER_VERSION = re.compile(r"(?:Driver|KMD) Version:\s*(\d+[\d.]+)")  # in nvidia-smi's table, old or new
 KERNEL_MODULE = re.compile(r"Kernel Module[^\d\n]*(?:x86_64|aarch64)?\s+(\d+\.[\d.]+)")
 
+# GTX 900, GTX 10 and Titan V (Maxwell, Pascal, Volta) lie between these two, by compute capability and by the number of
+# the chip on the PCI bus (GM108 is 0x1340, GV100 ends with 0x1dff, TU102 begins with 0x1e02: https://pci-ids.ucw.cz).
+MAXWELL, TURING = (5, 0), (7, 5)
+MAXWELL_CHIP, TURING_CHIP = 0x1340, 0x1E00
+
 AMD_TABLE = tomllib.loads((Path(__file__).parent / "amd_gpus.toml").read_text(encoding="utf-8"))
 AMD_WITH_PACKAGES: tuple[str, ...] = tuple(AMD_TABLE["with-packages"])
 AMD_INTEGRATED: tuple[str, ...] = tuple(AMD_TABLE["integrated"])
 AMD_TARGETS: dict[str, str] = {name: target for target, names in AMD_TABLE["names"].items() for name in names}
-RADEON = re.compile(r"Radeon(?:\(TM\))? (RX \d{4})(?: XTX?| GRE)?(?: \(|$)")
+RADEON = re.compile(
+    r"Radeon(?:\(TM\))? (RX \d{4}|AI PRO R\d{4}|PRO W\d{4}|\d{3}M|\d{4}S)(?: XTX?| GRE| Dual Slot| Graphics)?(?: \(|$)"
+)
 
 
 class NvidiaGpu(NamedTuple):
@@ -74,6 +81,29 @@ def is_nvidia_smi_failing(facts: Facts) -> bool:
     """Return whether nvidia-smi fails, and shows no driver's version."""
     table = facts.tools.get("nvidia-smi")
     return table is not None and table.state == "failed" and not DRIVER_VERSION.search(table.stdout)
+
+
+def find_last_branch(facts: Facts) -> str:
+    """Return the last branch of NVIDIA's driver that knows the GPUs here, "580" or "470"; empty if the newest does.
+
+    It is also empty where nothing tells the generation of a GPU (see `is_nvidia_generation_known`).
+    """
+    capabilities = [gpu.capability for gpu in list_nvidia_gpus(facts)]
+    chips = [chip for maker, chip in facts.list_pci_cards() if maker == NVIDIA]
+    if capabilities:
+        is_old, is_oldest = max(capabilities) < TURING, max(capabilities) < MAXWELL
+    else:
+        is_old = bool(chips) and min(chips) > 0 and max(chips) < TURING_CHIP
+        is_oldest = is_old and max(chips) < MAXWELL_CHIP
+    if is_oldest:
+        return "470"
+    return "580" if is_old else ""
+
+
+def is_nvidia_generation_known(facts: Facts) -> bool:
+    """Return whether nvidia-smi or the PCI bus tells the generation of the GPUs."""
+    chips = [chip for maker, chip in facts.list_pci_cards() if maker == NVIDIA]
+    return bool(list_nvidia_gpus(facts)) or (bool(chips) and all(chips))
 
 
 def _read_output(facts: Facts, tool: str) -> str:

@@ -41,6 +41,13 @@ def list_cuda_builds(facts: Facts) -> dict[str, int]:
     return builds
 
 
+def _list_branch_words(facts: Facts) -> list[str]:
+    """Return what the cases of failures.toml may ask about the driver that fits."""
+    if branch := gpus.find_last_branch(facts):
+        return [f"branch-{branch}"]
+    return [] if gpus.is_nvidia_generation_known(facts) else ["branch-unknown"]
+
+
 # --------------------------------------------------------------- the judges, the most fundamental first
 
 
@@ -52,13 +59,13 @@ def find_missing_driver(facts: Facts) -> Results:
     if facts.host.wsl:
         is_missing = not facts.has_file("usr/lib/wsl/lib/libcuda.so.1")
         if is_missing and facts.has_file("dev/dxg") and list_cuda_builds(facts):
-            yield tell("nvidia-no-driver", facts.host)
+            yield tell("nvidia-no-driver", facts.host, words=_list_branch_words(facts))
         return
     table = facts.tools.get("nvidia-smi")
     has_no_tool = table is None or table.state == "missing"
     is_missing = has_no_tool and not facts.host.nvidia and not gpus.read_nvidia_driver(facts)
     if is_missing and gpus.NVIDIA in facts.list_graphics_cards() and not facts.host.container:
-        yield tell("nvidia-no-driver", facts.host)
+        yield tell("nvidia-no-driver", facts.host, words=_list_branch_words(facts))
 
 
 def find_failing_driver(facts: Facts) -> Results:
@@ -70,8 +77,21 @@ def find_failing_driver(facts: Facts) -> Results:
     words = DRIVER_FAILS.search(text)
     if not words and gpus.read_nvidia_driver(facts):  # it is loaded, and the tool has words of another kind, or none
         words = re.search(r"\S.*|$", text)
-    if words:
-        yield tell("nvidia-driver-fails", facts.host, says=words[0].strip().rstrip(".") or "nothing")
+    if not words:
+        return
+    says = words[0].strip().rstrip(".") or "nothing"
+    driver, branch = gpus.read_nvidia_driver(facts), gpus.find_last_branch(facts)
+    if branch and parse_version(driver)[:1] > parse_version(branch):
+        yield tell(
+            "nvidia-driver-too-new",
+            facts.host,
+            words=_list_branch_words(facts),
+            driver=driver,
+            branch=branch,
+            says=says,
+        )
+    else:
+        yield tell("nvidia-driver-fails", facts.host, words=_list_branch_words(facts), says=says)
 
 
 def find_old_driver(facts: Facts) -> Results:
@@ -89,7 +109,8 @@ def find_old_driver(facts: Facts) -> Results:
             needs.append(f"{who} needs {oldest} (CUDA {generation})")
     if needs:
         severity = "" if builds else "note"
-        yield tell("nvidia-driver-too-old", facts.host, severity, driver=version, says=", ".join(needs))
+        words = _list_branch_words(facts)
+        yield tell("nvidia-driver-too-old", facts.host, severity, words, driver=version, says=", ".join(needs))
 
 
 def find_rtx_50_without_code(facts: Facts) -> Results:
@@ -104,7 +125,8 @@ def find_rtx_50_without_code(facts: Facts) -> Results:
             "nvidia-rtx50-tensorflow",
             facts.host,
             "" if facts.backend == "tensorflow" else "note",
-            about=["tensorflow"],
+            [] if facts.backend == "tensorflow" else ["spare"],
+            ["tensorflow"],
             version=facts.packages["tensorflow"],
             gpu=new[0].name,
         )
@@ -124,7 +146,9 @@ def find_missing_libraries(facts: Facts) -> Results:
         return
     if facts.host.system == "Linux" and facts.find_package("tensorflow") and gpus.is_nvidia_working(facts):
         builds = list_cuda_builds(facts)
-        words = [] if "tensorflow" in builds else ["none"]
+        words = ["path"] if facts.variables.get("LD_LIBRARY_PATH") else []
+        if "tensorflow" not in builds:
+            words = ["none"]
         yield tell(
             "nvidia-libraries",
             facts.host,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from helpers.devices import Device, products
@@ -11,6 +13,7 @@ from helpers.doctor.findings import Finding, Results, advise, join_some, tell
 from helpers.doctor.gpu_findings import tell_hidden
 
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
+REGISTERED_AS = {"Intel": "intel", "AMD": "rusticl|mesa", "NVIDIA": "nvidia"}  # the names of their files there
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
@@ -22,14 +25,36 @@ def find_no_device(facts: Facts) -> Results:
     usable = sorted({str(device) for device in answer.devices if device.usable})
     if usable:
         yield f"OpenCL: {', '.join(usable)}"
-    elif answer.devices:
-        refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
-        if refused and not any(is_late(device) for device in answer.devices):
-            yield tell("opencl-cannot-compile", host, message=_quote_refusals(refused))
+    if answer.devices:
+        yield from _find_refusals(facts, answer.devices)
     elif any(not _has_driver(Path(facts.variables[name])) for name in _list_diversions(facts)):
         yield _tell_hidden_drivers(facts, "limits", "every OpenCL device")
     else:
-        yield tell("opencl-no-device", host, message=answer.message or "no driver has any")
+        registered = _list_drivers(facts)
+        yield tell(
+            "opencl-no-device",
+            host,
+            words=["registered"] if registered else [],
+            files=", ".join(registered),
+            message=answer.message or "no driver has any",
+        )
+
+
+def _find_refusals(facts: Facts, devices: Iterable[Device]) -> Results:
+    """Find devices whose driver cannot compile: a GPU where no other GPU is left, a processor where no device is."""
+    refused = [device for device in devices if products.CANNOT_COMPILE in device.computes]
+    is_spare = any(device.usable for device in devices)
+    on_gpu = [device for device in refused if device.kind == "gpu"]
+    if on_gpu and not any(device.usable and device.kind == "gpu" for device in devices):
+        words, severity = (["gpu", "spare"], "note") if is_spare else (["gpu"], "")
+        yield tell("opencl-cannot-compile", facts.host, severity, words, ["opencl"], message=_quote_refusals(on_gpu))
+    elif refused and not is_spare and not any(is_late(device) for device in devices):
+        yield tell("opencl-cannot-compile", facts.host, about=["opencl"], message=_quote_refusals(refused))
+
+
+def _list_drivers(facts: Facts) -> list[str]:
+    """Return the files that register OpenCL's drivers where they are installed, such as "intel.icd"."""
+    return sorted(file.name for file in (facts.root / DRIVERS[1:]).glob("*.icd"))
 
 
 def _list_diversions(facts: Facts) -> list[str]:
@@ -74,12 +99,21 @@ def _find_unseen_on_linux(facts: Facts) -> Results:
         makers.append("NVIDIA")
     if not makers:
         return
-    if _list_diversions(facts) and _has_driver(facts.root / DRIVERS[1:]):
+    if _list_diversions(facts) and _list_drivers(facts):
         if facts.answers["opencl"].devices:  # without any it is told as that
             yield _tell_hidden_drivers(facts, "note", f"OpenCL's drivers for your GPU ({join_some(makers)})")
         return
-    ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in makers)
+    ways = "\n".join(
+        advise(f"opencl-for-{maker.lower()}", facts.host, _list_driver_words(facts, maker)) for maker in makers
+    )
     yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=join_some(makers), ways=ways)
+
+
+def _list_driver_words(facts: Facts, maker: str) -> list[str]:
+    """Return what the cases of failures.toml may ask: is the maker's driver registered, and does it list its GPUs."""
+    if not any(re.match(REGISTERED_AS[maker], name) for name in _list_drivers(facts)):
+        return []
+    return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
 
 
 JUDGES = (find_no_device, find_unseen_gpu)

@@ -12,16 +12,29 @@ from helpers.doctor.findings import Results, advise, join_some, tell
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
+ROUTINE_FAILED = r"DLL load failed.*initialization routine failed|WinError 1114"  # 1114 is its number
 MAKERS = {"nvidia": "NVIDIA", "amd": "AMD|Radeon", "intel": "Intel"}
+
+
+def _list_missing_libraries(facts: Facts) -> list[str]:
+    if facts.host.system != "Windows" or not facts.has_file("Windows/System32"):
+        return []
+    return [name for name in LIBRARIES if not facts.has_file(f"Windows/System32/{name}")]
 
 
 def find_missing_runtime(facts: Facts) -> Results:
     """Find libraries of Visual C++ that are missing."""
-    if facts.host.system != "Windows" or not facts.has_file("Windows/System32"):
-        return
-    missing = [name for name in LIBRARIES if not facts.has_file(f"Windows/System32/{name}")]
-    if missing:
+    if missing := _list_missing_libraries(facts):
         yield tell("windows-runtime", facts.host, about=["tensorflow", "torch"], files=", ".join(missing))
+
+
+def find_old_runtime(facts: Facts) -> Results:
+    """Find that the libraries of Visual C++ are there and older than a framework needs, by what its import says."""
+    if facts.host.system != "Windows" or _list_missing_libraries(facts):
+        return
+    for name, answer in facts.answers.items():
+        if answer.state == "failed" and re.search(ROUTINE_FAILED, answer.message, re.IGNORECASE):
+            yield tell("windows-runtime-too-old", facts.host, about=[name], framework=FRAMEWORKS[name].title)
 
 
 def find_unused_gpu(facts: Facts) -> Results:
@@ -29,12 +42,14 @@ def find_unused_gpu(facts: Facts) -> Results:
     cards, backend = gpus.list_windows_cards(facts), facts.backend
     if facts.host.system != "Windows" or not cards or backend not in FRAMEWORKS or _can_use_gpu(facts):
         return
-    target = next(filter(None, map(gpus.find_amd_target, cards)), "gfxNAME")
-    makers = [maker for maker, words in MAKERS.items() if any(re.search(words, name) for name in cards)]
-    ways = "\n".join(advise(f"torch-for-{maker}", facts.host, target=target) for maker in makers)
+    target = next(filter(None, map(gpus.find_amd_target, cards)), "")
+    words = [] if target else ["no-target"]
+    makers = [maker for maker, pattern in MAKERS.items() if any(re.search(pattern, name) for name in cards)]
+    ways = "\n".join(advise(f"torch-for-{maker}", facts.host, words, target=target) for maker in makers)
     yield tell(
         "windows-tensorflow",
         facts.host,
+        words=["installed"] if facts.torch not in ("", "cpu") else [],
         gpu=join_some(cards),
         ways=ways,
         framework=FRAMEWORKS[backend].title,
@@ -48,4 +63,4 @@ def _can_use_gpu(facts: Facts) -> bool:
     return facts.backend == "torch" and facts.torch != "cpu"
 
 
-JUDGES = (find_missing_runtime, find_unused_gpu)
+JUDGES = (find_missing_runtime, find_old_runtime, find_unused_gpu)
