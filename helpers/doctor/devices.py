@@ -11,10 +11,11 @@ from helpers.devices import products
 from helpers.devices.frameworks import FRAMEWORKS, Device
 from helpers.doctor import gpus
 from helpers.doctor.facts import Facts, is_late
-from helpers.doctor.findings import Finding, Results, tell
+from helpers.doctor.findings import Finding, Results, join_some, tell
 from helpers.training import backends
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+VULKAN_DRIVERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d")  # where Linux registers them
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
 WORDS = (  # what the framework says (the first row that fits), the failure
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory"),
@@ -96,9 +97,21 @@ def find_no_webgpu_adapter(facts: Facts) -> Results:
         return
     if not answer.devices:
         reason = answer.message.partition("; how to get one")[0]  # that way leads here, to the doctor
-        yield tell("webgpu-no-adapter", facts.host, message=reason or "no driver has any")
+        registered = _list_vulkan_drivers(facts)
+        yield tell(
+            "webgpu-no-adapter",
+            facts.host,
+            words=["registered"] if registered else [],
+            files=join_some(registered),
+            message=reason or "no driver has any",
+        )
     if right := sorted({str(device) for device in answer.devices if device.usable}):
         yield f"WebGPU: {', '.join(right)}"
+
+
+def _list_vulkan_drivers(facts: Facts) -> list[str]:
+    """Return the files that register drivers for Vulkan, such as "lvp_icd.x86_64.json"."""
+    return sorted(file.name for folder in VULKAN_DRIVERS for file in (facts.root / folder).glob("*.json"))
 
 
 JUDGES = (find_failing_devices, find_no_webgpu_adapter)

@@ -59,8 +59,8 @@ def read_nvidia_driver(facts: Facts) -> str:
 
     The table says "Driver Version: 550.54.15" and since about 610 "KMD Version: 610.43.02".
     """
-    if gpus := list_nvidia_gpus(facts):
-        return gpus[0].driver
+    if listed := list_nvidia_gpus(facts):
+        return listed[0].driver
     table = DRIVER_VERSION.search(_read_output(facts, "nvidia-smi"))
     version = table or KERNEL_MODULE.search(facts.read_text("proc/driver/nvidia/version"))
     return version[1] if version else ""

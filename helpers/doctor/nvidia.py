@@ -74,12 +74,12 @@ def find_failing_driver(facts: Facts) -> Results:
         return
     table = facts.tools["nvidia-smi"]
     text = f"{table.stdout}\n{table.stderr}"
-    words = DRIVER_FAILS.search(text)
-    if not words and gpus.read_nvidia_driver(facts):  # it is loaded, and the tool has words of another kind, or none
-        words = re.search(r"\S.*|$", text)
-    if not words:
+    match = DRIVER_FAILS.search(text)
+    if not match and gpus.read_nvidia_driver(facts):  # it is loaded, and the tool has words of another kind, or none
+        match = re.search(r"\S.*|$", text)
+    if not match:
         return
-    says = words[0].strip().rstrip(".") or "nothing"
+    says = match[0].strip().rstrip(".") or "nothing"
     driver, branch = gpus.read_nvidia_driver(facts), gpus.find_last_branch(facts)
     if branch and parse_version(driver)[:1] > parse_version(branch):
         yield tell(
