@@ -87,6 +87,23 @@ def test_the_advice_of_every_judge_is_followed_on_a_machine():
     assert judged == followed
 
 
+# What cases may ask: of a `Host`, and what judges add.
+HOST_WORDS = """
+    Linux Darwin Windows x86_64 arm64 venv conda binder own debian fedora arch nvidia wsl container hosted otherwise
+"""
+JUDGE_WORDS = """
+    installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
+    no-target branch-470 branch-580 branch-unknown files pythonpath torch
+"""
+
+
+def test_every_case_asks_for_words_that_a_host_or_a_judge_has():
+    texts = [text for known in doctor.KNOWN.values() for text in (known.what, known.why, known.next)]
+    cases = [case for text in [*texts, *findings.ADVICE.values()] if not isinstance(text, str) for case in text]
+    asked = {word for case in cases for word in case.split()}
+    assert asked - set(HOST_WORDS.split()) == set(JUDGE_WORDS.split())
+
+
 PRECEDENCES = [(failure.id, cause) for failure in doctor.KNOWN.values() for cause in failure.unless]
 
 

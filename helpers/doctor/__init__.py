@@ -2,9 +2,9 @@
 
 What the doctor knows is in failures.toml: each failure's words, what to do on each kind of machine, and which other
 failure explains it. Two kinds of small functions say whether a failure is here, each in the file of its family; both
-yield a `Finding` for what is wrong and a few words for what is fine. A *check* takes a `Host` and looks itself; those
-of a file stand in its CHECKS, and `lab` runs no others. A *judge* takes the `Facts`, which a full examination gathers
-once, and asks nothing itself; those of a file stand in its JUDGES, and no family imports another.
+yield a `Finding` for what is wrong and a few words for what is fine. A *check* gets a `Host` and looks itself; a file
+lists its checks in CHECKS, and `lab` runs no others. A *judge* gets the `Facts`, which a full examination gathers once,
+and asks nothing itself; a file lists its judges in JUDGES. No family imports another.
 
 Every check runs in a thread with a time-out; whatever touches a driver or the network runs in a subprocess that can be
 killed. A check or a judge that breaks becomes a note in the report, never an exception.

@@ -24,12 +24,12 @@ WORDS = (  # what the framework says (the first row that fits), the failure
     (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code"),
     ("", "devices-fails"),
 )
-# Not told here: what the family "opencl" tells, and what breaks nothing (`devices` shows it).
-TOLD_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
+# Not reported here: what the family "opencl" reports, and what breaks nothing (`devices` shows it).
+REPORTED_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
 
 
 def find_failing_devices(facts: Facts) -> Results:
-    """Find listed devices that do not compute right; one that was late is told with all that did not answer."""
+    """Find listed devices that do not compute right; one that was late is reported with all that did not answer."""
     tried = facts.list_tried_devices()
     right = [device for device in tried if device.verdict == "right"]
     if right:
@@ -37,7 +37,7 @@ def find_failing_devices(facts: Facts) -> Results:
         if not any(device.kind == "gpu" for device in right):
             yield "GPU: none computes here; the lessons run on the processor"
     for device in tried:
-        if is_late(device) or _is_told_by_others(device):
+        if is_late(device) or _is_reported_by_others(device):
             continue
         if device.verdict == "wrong":
             yield _tell_of_device("devices-wrong", facts, device)
@@ -46,8 +46,8 @@ def find_failing_devices(facts: Facts) -> Results:
             yield _tell_of_device(failure, facts, device)
 
 
-def _is_told_by_others(device: Device) -> bool:
-    return any(device.framework == framework and words in device.reason for framework, words in TOLD_BY_OTHERS)
+def _is_reported_by_others(device: Device) -> bool:
+    return any(device.framework == framework and words in device.reason for framework, words in REPORTED_BY_OTHERS)
 
 
 def _tell_of_device(failure: str, facts: Facts, device: Device) -> Finding:
@@ -91,7 +91,7 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
 
 
 def find_no_webgpu_adapter(facts: Facts) -> Results:
-    """Find that there is no WebGPU adapter; one that is missing as a package, or was late, is told as that."""
+    """Find that there is no WebGPU adapter; one that is missing as a package, or was late, is reported as that."""
     answer = facts.answers.get("webgpu")
     if answer is None or answer.state in ("not installed", "timed out"):
         return

@@ -36,7 +36,7 @@ class Facts:
     answers: Mapping[str, Answer] = field(default_factory=dict)  # of the frameworks
     closed: tuple[str, ...] = ()  # the device files of GPUs that this user may not open
     backend: str = "tensorflow"  # the framework that Keras will compute with
-    site: Path | None = None  # where the packages lie; None for this environment
+    site: Path | None = None  # the folder of the packages; None for this environment
 
     def read_stdout(self, tool: str) -> str:
         """Return what a tool printed if it ended well, otherwise an empty text."""

@@ -40,7 +40,7 @@ class Failure:
     next: Text
     severity: str = "limits"
     error: str = ""  # what the learner's program says: the heading on docs/failures.md, where there is one
-    unless: Collection[str] = ()  # failures that explain this one: next to them it is not told
+    unless: Collection[str] = ()  # failures that explain this one: next to them it is not reported
     once: bool = False  # whether the first finding of it says everything
 
 
@@ -87,14 +87,14 @@ def drop_explained(results: Iterable[Finding | str]) -> Results:
     """
     everything = list(results)
     findings = [item for item in everything if isinstance(item, Finding)]
-    told = set()
+    reported = set()
     for item in everything:
         if isinstance(item, Finding):
             known = KNOWN[item.id]
             is_explained = any(other.id in known.unless and _concern_the_same(item, other) for other in findings)
-            if is_explained or (known.once and item.id in told):
+            if is_explained or (known.once and item.id in reported):
                 continue
-            told.add(item.id)
+            reported.add(item.id)
         yield item
 
 

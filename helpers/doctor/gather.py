@@ -42,7 +42,7 @@ def gather(host: Host, root: Path = SYSTEM) -> Facts:
 
     Args:
         host: the machine.
-        root: where the system's files lie.
+        root: the folder of the system's files.
     """
     outputs, answers = _ask_side_by_side(host)
     variables = dict(os.environ)

@@ -22,7 +22,7 @@ NODES = {  # one of a maker's files is there where a program can reach its GPU
 DRIVER_VERSION = re.compile(r"(?:Driver|KMD) Version:\s*(\d+[\d.]+)")  # in nvidia-smi's table, old or new
 KERNEL_MODULE = re.compile(r"Kernel Module[^\d\n]*(?:x86_64|aarch64)?\s+(\d+\.[\d.]+)")
 
-# GTX 900, GTX 10 and Titan V (Maxwell, Pascal, Volta) lie between these two, by compute capability and by the number of
+# GTX 900, GTX 10 and Titan V (Maxwell, Pascal, Volta) are between these two, by compute capability and by the number of
 # the chip on the PCI bus (GM108 is 0x1340, GV100 ends with 0x1dff, TU102 begins with 0x1e02: https://pci-ids.ucw.cz).
 MAXWELL, TURING = (5, 0), (7, 5)
 MAXWELL_CHIP, TURING_CHIP = 0x1340, 0x1E00
@@ -37,7 +37,7 @@ RADEON = re.compile(
 
 
 class NvidiaGpu(NamedTuple):
-    """An NVIDIA GPU as its driver tells it."""
+    """An NVIDIA GPU as its driver describes it."""
 
     name: str
     driver: str
@@ -86,7 +86,7 @@ def is_nvidia_smi_failing(facts: Facts) -> bool:
 def find_last_branch(facts: Facts) -> str:
     """Return the last branch of NVIDIA's driver that knows the GPUs here, "580" or "470"; empty if the newest does.
 
-    It is also empty where nothing tells the generation of a GPU (see `is_nvidia_generation_known`).
+    It is also empty where nothing shows the generation of a GPU (see `is_nvidia_generation_known`).
     """
     capabilities = [gpu.capability for gpu in list_nvidia_gpus(facts)]
     chips = [chip for maker, chip in facts.list_pci_cards() if maker == NVIDIA]
@@ -101,7 +101,7 @@ def find_last_branch(facts: Facts) -> str:
 
 
 def is_nvidia_generation_known(facts: Facts) -> bool:
-    """Return whether nvidia-smi or the PCI bus tells the generation of the GPUs."""
+    """Return whether nvidia-smi or the PCI bus shows the generation of the GPUs."""
     chips = [chip for maker, chip in facts.list_pci_cards() if maker == NVIDIA]
     return bool(list_nvidia_gpus(facts)) or (bool(chips) and all(chips))
 

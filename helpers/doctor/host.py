@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PYTHONS = ((3, 11), (3, 13))  # the oldest and the newest that the locks are for, as in pyproject.toml
 LEAST_MEMORY = 2 << 30  # bytes: a lesson's kernel stays below 1.5 GiB, and JupyterLab wants its share
-LEAST_DISK = 3 << 30  # bytes: one accelerator family takes about that much
+LEAST_DISK = 3 << 30  # bytes: one accelerator family needs about that much
 GIB = 1 << 30
 ILLEGAL = r"SIGILL|status 3221225501|AVX instructions"  # 3221225501 is Windows' 0xC000001D, an illegal instruction
 
@@ -62,7 +62,7 @@ def check_disk(host: Host) -> Results:
 
 
 def find_no_avx(facts: Facts) -> Results:
-    """Find a processor without AVX: by /proc/cpuinfo, otherwise by how a framework ended. Rosetta is told elsewhere."""
+    """Find a processor without AVX: by /proc/cpuinfo, otherwise by how a framework ended; Rosetta is no such case."""
     if facts.host.machine != "x86_64" or facts.read_stdout("sysctl").strip() == "1":
         return
     flags = re.search(r"^flags\s*:(.*)$", facts.read_text("proc/cpuinfo"), re.MULTILINE)

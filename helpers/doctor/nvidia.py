@@ -153,7 +153,7 @@ def find_missing_libraries(facts: Facts) -> Results:
             "nvidia-libraries",
             facts.host,
             words=words,
-            about=["tensorflow", *builds],  # the frameworks that take the same libraries
+            about=["tensorflow", *builds],  # the frameworks that load the same libraries
             says=answer.message,
         )
 
@@ -166,7 +166,7 @@ def find_unlisted_gpus(facts: Facts) -> Results:
 
 def find_processor_build(facts: Facts) -> Results:
     """Find that Keras computes with a framework that was built for processors, though an NVIDIA GPU works here."""
-    if not gpus.is_nvidia_working(facts) or facts.host.system == "Windows":  # there told by the family "windows"
+    if not gpus.is_nvidia_working(facts) or facts.host.system == "Windows":  # there the family "windows" reports it
         return
     here = gpus.list_nvidia_gpus(facts)
     name = here[0].name if here else f"driver {gpus.read_nvidia_driver(facts)}"

@@ -21,7 +21,7 @@ def find_no_device(facts: Facts) -> Results:
     """Find that there is no OpenCL device, or none that compiles, or that a variable leads away from the drivers."""
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state in ("not installed", "timed out"):
-        return  # told as a missing package, or with all else that did not answer
+        return  # reported as a missing package, or with everything that did not answer
     usable = sorted({str(device) for device in answer.devices if device.usable})
     if usable:
         yield f"OpenCL: {', '.join(usable)}"
@@ -88,7 +88,7 @@ def find_unseen_gpu(facts: Facts) -> Results:
 
 def _find_unseen_on_windows(facts: Facts) -> Results:
     cards = gpus.list_windows_cards(facts)
-    if cards and facts.answers["opencl"].devices:  # without any device it is told as that
+    if cards and facts.answers["opencl"].devices:  # without any device it is reported as that
         yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=join_some(cards))
 
 
@@ -100,7 +100,7 @@ def _find_unseen_on_linux(facts: Facts) -> Results:
     if not makers:
         return
     if _list_diversions(facts) and _list_drivers(facts):
-        if facts.answers["opencl"].devices:  # without any it is told as that
+        if facts.answers["opencl"].devices:  # without any it is reported as that
             yield _tell_hidden_drivers(facts, "note", f"OpenCL's drivers for your GPU ({join_some(makers)})")
         return
     ways = "\n".join(

@@ -81,7 +81,7 @@ def find_lock() -> Path | None:
 
 def check_files(host: Host, modules: Iterable[str] = MODULES) -> Results:
     """Find packages that count as installed and whose files are gone; they are not imported."""
-    # One that does not count as installed is a missing package, and told as one.
+    # One that does not count as installed is a missing package, and reported as one.
     gone = [module for module in modules if _read_version(module) and not has_module(module)]
     if gone:
         what = f"{count_items(gone, 'package')} missing, though listed as installed: {join_some(gone)}"
@@ -119,7 +119,7 @@ def check_shadows(host: Host, root: Path = ROOT) -> Results:
     for file in sorted(file for folder in folders for form in ("*.py", "*/__init__.py") for file in folder.glob(form)):
         name = file.parent.name if file.name == "__init__.py" else file.stem
         if name == "helpers" or name in sys.builtin_module_names:
-            continue  # the first is told by its own check, the others cannot be hidden
+            continue  # the first is reported by its own check, the others cannot be hidden
         spec = PathFinder.find_spec(name, path)
         if name in sys.stdlib_module_names or (spec and spec.origin):
             hiding.append(file.relative_to(root.resolve()).as_posix())
