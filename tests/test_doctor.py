@@ -1,7 +1,9 @@
 """The doctor's frame; and what its checks find, provoked for real wherever this machine can."""
 
 import dataclasses
+import doctest
 import getpass
+import importlib
 import json
 import os
 import re
@@ -14,6 +16,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import import_graph
 import psutil
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -22,10 +25,11 @@ from waiting import alive, in_the_end
 from helpers import doctor
 from helpers.devices import host
 from helpers.doctor import host as computer
-from helpers.doctor import letter, packages, settings
-from helpers.doctor.facts import Facts, ToolOutput
+from helpers.doctor import letter, packages, settings, terminal
+from helpers.doctor.facts import Facts
 from helpers.doctor.findings import advise
 from helpers.running import processes
+from helpers.running.tools import ToolOutput
 
 ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
@@ -97,7 +101,8 @@ sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connec
 from helpers import doctor
 findings = doctor.examine(quick=True)
 heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "requests"}
-families = {f"helpers.doctor.{name}" for name in ("nvidia", "amd", "apple", "windows", "opencl", "devices", "facts")}
+families = ("nvidia", "amd", "apple", "windows", "opencl", "devices", "facts", "gather", "gpus")
+families = {f"helpers.doctor.{name}" for name in families}
 print(sorted((heavy | families) & set(sys.modules)), used, len(findings.fine) >= 6)
 """
 
@@ -170,6 +175,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     code = f"""
 import sys
 from helpers.running import processes
+from helpers.running.tools import ToolOutput
 from helpers import doctor
 def hangs(host):
     yield "begun"
@@ -186,6 +192,33 @@ doctor.examine()
     assert in_the_end(lambda: not alive(int(pid.read_text()))), "a process of the doctor outlived it"
 
 
+FAMILIES = [
+    "amd",
+    "apple",
+    "containers",
+    "devices",
+    "frameworks",
+    "host",
+    "nvidia",
+    "opencl",
+    "packages",
+    "settings",
+    "windows",
+]
+
+
+def test_no_family_imports_another():
+    for name in FAMILIES:
+        others = {file.removeprefix("doctor/") for file in import_graph.imported(f"doctor/{name}")}
+        assert others & set(FAMILIES) == set(), name
+
+
+@pytest.mark.parametrize("name", ["facts", "findings", "gpu_findings", "gpus"])
+def test_the_examples_of_the_docstrings_hold(name):
+    failed, tried = doctest.testmod(importlib.import_module(f"helpers.doctor.{name}"))
+    assert failed == 0 and tried > 0
+
+
 def test_only_what_stops_the_workshop_makes_the_status_1():
     assert [doctor.status([finding(severity)]) for severity in ("note", "limits", "stops")] == [0, 0, 1]
     assert doctor.status([]) == 0
@@ -195,7 +228,7 @@ def test_prose_is_wrapped_and_a_command_never():
     command = "    " + "word " * 60
     text = doctor.report([doctor.Finding("x-y", "note", "what " * 60, "why " * 60, f"{'next ' * 60}\n{command}")])
     assert command.rstrip() in text
-    assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 12)) <= doctor.WIDTH
+    assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 12)) <= terminal.WIDTH
 
 
 def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, tmp_path):
@@ -209,7 +242,7 @@ def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, t
     words = f"{home}/x, {home}/gpu course/y of Xaverine.Q on XAVERINES-LAPTOP failed"
     findings = doctor.Findings([dataclasses.replace(finding("limits"), what=words)])
     findings.facts = Facts(HERE, packages={"jax": "0.12", "secret": "1"}, variables=variables)
-    text = letter.letter(findings)
+    text = letter.compose_letter(findings)
     for secret in ("xaverine", str(home), "laptop", "hunter2", "secret"):
         assert secret not in text.lower(), text
     assert "~/x, WORKSHOP/y of USER on COMPUTER failed" in " ".join(text.split())
@@ -223,14 +256,14 @@ def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, t
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 14)])
 def test_a_python_out_of_range_stops(version):
-    assert only_finding(computer.python, dataclasses.replace(HERE, python=version)).id == "host-python"
+    assert only_finding(computer.check_python, dataclasses.replace(HERE, python=version)).id == "host-python"
 
 
 def test_the_range_of_pythons_is_that_of_the_project():
     wanted = SpecifierSet(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"])
     inside = [(3, minor) for minor in range(30) if f"3.{minor}" in wanted]
     assert (inside[0], inside[-1]) == computer.PYTHONS
-    assert all(look(computer.python, dataclasses.replace(HERE, python=version))[0] == [] for version in inside)
+    assert all(look(computer.check_python, dataclasses.replace(HERE, python=version))[0] == [] for version in inside)
 
 
 @pytest.fixture
@@ -245,7 +278,7 @@ def lock(tmp_path, monkeypatch):
         monkeypatch.setattr(packages, "ROOT", tmp_path)
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
         (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {json.dumps(list(project))}\n")
-        return look(packages.versions, dataclasses.replace(HERE, installed_by="venv"))
+        return look(packages.check_versions, dataclasses.replace(HERE, installed_by="venv"))
 
     return examine
 
@@ -272,20 +305,20 @@ def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
 
 def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkeypatch):
     own = dataclasses.replace(HERE, installed_by="own")
-    assert packages.another_python(own, tmp_path) is None  # there is no environment yet
+    assert packages.find_other_python(own, tmp_path) is None  # there is no environment yet
     (tmp_path / host.STAMP).touch()
-    assert packages.another_python(own, tmp_path) is None  # this Python has all that the lessons need
+    assert packages.find_other_python(own, tmp_path) is None  # this Python has all that the lessons need
     monkeypatch.setattr(packages, "MODULES", [*packages.MODULES, "no_such_module"])
-    found = packages.another_python(own, tmp_path)
+    found = packages.find_other_python(own, tmp_path)
     assert found.id == "packages-another-python" and sys.executable in found.what and "workshop.py lab" in found.next
-    monkeypatch.setattr(packages, "another_python", lambda host: found)
+    monkeypatch.setattr(packages, "find_other_python", lambda host: found)
     assert list(doctor.examine()) == [found] and doctor.examine().fine == ()  # and nothing of the wrong environment
 
 
 def test_this_environment_is_the_one_that_its_lock_describes():
-    findings, fine = look(packages.versions)
+    findings, fine = look(packages.check_versions)
     assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])
-    assert look(packages.files) == look(packages.shadows) == look(computer.folder) == ([], [])
+    assert look(packages.check_files) == look(packages.check_shadows) == look(computer.check_folder) == ([], [])
     assert set(packages.MODULES) <= {name.lower() for name in metadata.packages_distributions()}
 
 
@@ -303,7 +336,7 @@ def test_the_lock_is_the_one_that_the_environment_was_built_from(stamp, expected
     if stamp:
         (tmp_path / host.STAMP).write_text(stamp)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    found = packages.lock_file()
+    found = packages.find_lock()
     assert (found and found.name) == expected
 
 
@@ -315,7 +348,7 @@ def test_a_package_whose_files_are_gone_stops(tmp_path, monkeypatch):
     (tmp_path / "whole.py").write_text("raise SystemExit('imported by the doctor')")
     monkeypatch.syspath_prepend(tmp_path)
     modules = ("ghost_all", "ghost_folder", "whole", "never_installed")
-    found = only_finding(lambda host: packages.files(host, modules))
+    found = only_finding(lambda host: packages.check_files(host, modules))
     assert (found.id, found.severity) == ("packages-missing", "stops") and "ghost_all, ghost_folder" in found.what
     assert "whole" not in found.what and "never_installed" not in found.what
 
@@ -326,7 +359,7 @@ def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
     file.parent.mkdir(parents=True)
     file.write_text("raise SystemExit('run by the doctor')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "some folder"))
-    found = only_finding(packages.our_helpers)
+    found = only_finding(packages.check_our_helpers)
     assert found.id == "packages-other-helpers" and str(tmp_path / "some folder" / "helpers") in found.what
     assert f"    {host.unset_variable(HERE, 'PYTHONPATH')}" in lines(found)
 
@@ -338,7 +371,7 @@ def test_another_helpers_on_pythonpath_stops(kind, tmp_path, monkeypatch):
 def test_a_kernel_that_finds_no_helpers_or_others_stops(place, expected, words, monkeypatch):
     answer = processes.Finished(0, f"{place}\n", "")
     monkeypatch.setattr(processes, "run_command", lambda *_: answer)
-    found = only_finding(packages.our_helpers)
+    found = only_finding(packages.check_our_helpers)
     assert found.id == expected and words in found.next
 
 
@@ -349,7 +382,7 @@ def test_a_file_beside_the_notebooks_that_hides_a_module_is_named(name, tmp_path
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("raise SystemExit('run by the doctor')")
     monkeypatch.syspath_prepend(folder)  # as where the doctor is started from that folder
-    found = only_finding(lambda host: packages.shadows(host, tmp_path))
+    found = only_finding(lambda host: packages.check_shadows(host, tmp_path))
     assert found.id == "packages-shadowed" and name in found.what and "my_own_notes" not in found.what
 
 
@@ -358,21 +391,21 @@ def test_a_file_beside_the_notebooks_that_hides_a_module_is_named(name, tmp_path
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="only Linux has a folder that even root cannot write to")
 def test_a_folder_that_cannot_be_written_to_limits(tmp_path):
-    found = only_finding(lambda host: computer.folder(host, (tmp_path, Path("/proc/self"))))
+    found = only_finding(lambda host: computer.check_folder(host, (tmp_path, Path("/proc/self"))))
     assert (found.id, found.severity) == ("host-folder", "limits") and "/proc/self" in found.what
     assert not list(tmp_path.iterdir())
 
 
 def test_too_little_memory_limits(monkeypatch):
-    assert look(computer.memory)[0] == [] or psutil.virtual_memory().available < 2 * computer.LEAST_MEMORY
+    assert look(computer.check_memory)[0] == [] or psutil.virtual_memory().available < 2 * computer.LEAST_MEMORY
     monkeypatch.setattr(computer, "LEAST_MEMORY", 1 << 60)
-    assert only_finding(computer.memory).id == "host-memory"
+    assert only_finding(computer.check_memory).id == "host-memory"
 
 
 @pytest.mark.parametrize(("installed_by", "command"), [("venv", "uv cache clean"), ("conda", "pip cache purge")])
 def test_too_little_disk_limits(monkeypatch, installed_by, command):
     monkeypatch.setattr(computer, "LEAST_DISK", 1 << 60)
-    (found,) = computer.disk(host.Host("Linux", "x86_64", (3, 12), installed_by, False))
+    (found,) = computer.check_disk(host.Host("Linux", "x86_64", (3, 12), installed_by, False))
     assert found.id == "host-disk" and command in found.next
 
 
@@ -400,7 +433,7 @@ def test_a_backend_with_which_no_lesson_can_train_limits(variable, configured, e
     if configured:
         (tmp_path / "keras").mkdir()
         (tmp_path / "keras" / "keras.json").write_text(configured)
-    findings, fine = look(settings.backend, host.Host("Windows", "x86_64", (3, 12), "venv", False))
+    findings, fine = look(settings.check_backend, host.Host("Windows", "x86_64", (3, 12), "venv", False))
     assert [found.id for found in findings] == ([expected] if expected else [])
     if not expected:
         assert fine == [f"Keras backend: {variable or 'tensorflow'}"]
@@ -412,7 +445,7 @@ def test_a_backend_with_which_no_lesson_can_train_limits(variable, configured, e
 
 def test_a_named_file_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("ANYGPU_MNIST", str(tmp_path / "own.npz"))
-    found = only_finding(settings.dataset_file)
+    found = only_finding(settings.check_dataset_file)
     assert found.id == "data-named-file" and str(tmp_path / "own.npz") in found.what
     assert f"    {host.unset_variable(HERE, 'ANYGPU_MNIST')}" in lines(found)
 

@@ -12,7 +12,7 @@ from fakes import machines
 
 from helpers import devices, doctor
 from helpers.devices.host import Host
-from helpers.doctor import amd, facts, nvidia, opencl
+from helpers.doctor import facts, gather, gpus, opencl
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 ROOT = Path(__file__).parent.parent
@@ -30,42 +30,55 @@ def machine(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("table", "version"), [("NVIDIA_SMI_470", "470.129.06"), ("NVIDIA_SMI_610", "610.57.04")])
 def test_the_drivers_version_is_read_from_every_table(table, version, machine):
     machine.tools({"nvidia-smi": {"stdout": f"@{table}", "query": "unknown option"}})
-    assert nvidia.driver(machine.facts()) == version
+    assert gpus.read_nvidia_driver(machine.facts()) == version
 
 
 @pytest.mark.parametrize("module", ["NVIDIA_PROC", "NVIDIA_PROC_OPEN"])
 def test_the_drivers_version_is_read_from_the_kernels_module(module, machine):
     machine.files({"proc/driver/nvidia/version": machines.OUTPUTS[module].format(driver="570.86.15")})
-    assert nvidia.driver(machine.facts()) == "570.86.15"
+    assert gpus.read_nvidia_driver(machine.facts()) == "570.86.15"
 
 
 def test_a_gpu_that_fell_off_the_bus_is_left_out(machine):
     lost = "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n"
     machine.tools({"nvidia-smi": {"query": f"{lost}NVIDIA A100, 550.54.15, 8.0\n[N/A], [N/A], [N/A]"}})
-    assert nvidia.gpus(machine.facts()) == [nvidia.Gpu("NVIDIA A100", "550.54.15", (8, 0))]
+    assert gpus.list_nvidia_gpus(machine.facts()) == [gpus.NvidiaGpu("NVIDIA A100", "550.54.15", (8, 0))]
 
 
 def test_the_kernel_names_every_target(machine):
-    machine.amd(amd.WITH_PACKAGES)
-    assert tuple(amd.gpus(machine.facts())) == amd.WITH_PACKAGES
+    machine.amd(gpus.AMD_WITH_PACKAGES)
+    assert tuple(gpus.list_amd_targets(machine.facts())) == gpus.AMD_WITH_PACKAGES
 
 
-@pytest.mark.parametrize(("name", "target"), [
-    ("AMD Radeon RX 6600 XT", "gfx1032"), ("AMD Radeon RX 7900 XTX (PyTorch, GPU)", "gfx1100"),
-    ("AMD Radeon(TM) RX 7900 GRE", "gfx1100"), ("Radeon RX 6800", "gfx1030"), ("AMD Radeon RX 6600M", ""),
-    ("AMD Radeon(TM) Graphics", ""), ("AMD Radeon RX 580", ""), ("AMD Radeon RX 6500 XT", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("AMD Radeon RX 6600 XT", "gfx1032"),
+        ("AMD Radeon RX 7900 XTX (PyTorch, GPU)", "gfx1100"),
+        ("AMD Radeon(TM) RX 7900 GRE", "gfx1100"),
+        ("Radeon RX 6800", "gfx1030"),
+        ("AMD Radeon RX 6600M", ""),
+        ("AMD Radeon(TM) Graphics", ""),
+        ("AMD Radeon RX 580", ""),
+        ("AMD Radeon RX 6500 XT", ""),
+    ],
+)
 def test_a_card_is_known_by_its_name_where_nothing_else_tells(name, target):
-    assert amd.target_of(name) == target
+    assert gpus.find_amd_target(name) == target
 
 
 @pytest.mark.parametrize(
     ("version", "numbers"),
-    [("550.54.15", (550, 54, 15)), ("2.14.0+rocm10.1.0", (2, 14, 0)), ("2.22.0rc0", (2, 22, 0)),
-     ("0.4.0.dev230202", (0, 4, 0)), ("", ())],
-)  # fmt: skip
+    [
+        ("550.54.15", (550, 54, 15)),
+        ("2.14.0+rocm10.1.0", (2, 14, 0)),
+        ("2.22.0rc0", (2, 22, 0)),
+        ("0.4.0.dev230202", (0, 4, 0)),
+        ("", ()),
+    ],
+)
 def test_numbers_of_versions(version, numbers):
-    assert facts.numbers(version) == numbers
+    assert facts.parse_version(version) == numbers
 
 
 @pytest.mark.parametrize(
@@ -83,7 +96,7 @@ def test_what_pytorch_was_built_for_is_read_without_importing_it(text, build, tm
     (tmp_path / "torch" / "version.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert facts.torch_build() == build
+    assert gather.read_torch_build() == build
 
 
 # ------------------------------------------------------------ tools that hang, crash or rave
@@ -115,7 +128,7 @@ def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(mac
         raise OSError("no more processes")
 
     monkeypatch.setattr(devices, "ask", breaks)
-    assert facts.gather(machine.system, machine.root).answers == {}
+    assert gather.gather(machine.system, machine.root).answers == {}
     assert sorted(asked) == sorted(devices.FRAMEWORKS)
 
 
@@ -124,9 +137,9 @@ def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(mac
 # The whole doctor as a learner runs it, in a process of its own, with every tool and every framework hanging.
 WHOLE_DOCTOR = """
 from helpers import doctor
-from helpers.doctor import facts
+from helpers.doctor import gather
 from helpers.running import tools
-tools.TOOL_FOLDERS, facts.FRAMEWORK_SECONDS = (), 8  # which is 30
+tools.TOOL_FOLDERS, gather.FRAMEWORK_SECONDS = (), 8  # which is 30
 findings = doctor.examine()
 print(*(finding.id for finding in findings))
 print(*(finding.what for finding in findings))
@@ -152,7 +165,7 @@ def test_the_whole_doctor_ends_in_time_with_one_note_while_everything_hangs(mach
 
 
 def test_the_whole_examination_has_time_for_all_answers():
-    assert facts.FRAMEWORK_SECONDS + facts.SLACK < doctor.WHOLE_SECONDS
+    assert facts.FRAMEWORK_SECONDS + gather.SLACK < doctor.WHOLE_SECONDS
 
 
 # ------------------------------------------------------------ OpenCL for real
@@ -163,8 +176,8 @@ def test_a_variable_that_hides_every_driver_here_is_the_finding(tmp_path, monkey
     if here.system != "Linux":
         pytest.skip("needs Linux, whose loader reads the variable")
     for name, value in {"FRAMEWORKS": ("opencl",), "TOOLS": {}}.items():
-        monkeypatch.setattr(facts, name, value)
+        monkeypatch.setattr(gather, name, value)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
     monkeypatch.delenv("OPENCL_VENDOR_PATH", raising=False)
-    (found,) = [item for item in opencl.drivers(facts.gather(here)) if isinstance(item, doctor.Finding)]
+    (found,) = [item for item in opencl.find_no_device(gather.gather(here)) if isinstance(item, doctor.Finding)]
     assert found.id == "devices-hidden" and "    unset OCL_ICD_VENDORS" in found.next.splitlines()

@@ -1,5 +1,6 @@
 """Every failure that the doctor knows is found on a machine of machines.toml, and nothing on the healthy ones."""
 
+import graphlib
 import itertools
 import os
 import re
@@ -13,9 +14,9 @@ from helpers.devices.host import Host
 from helpers.doctor import findings
 
 VALUES = """
-    backends card device driver fate files first folder framework frameworks free gpu here installed least maker makers
-    message metal name names newest number oldest other override package packages place reason says seconds source
-    target tensorflow values version ways what which why
+    backends branch card device driver files first folder framework frameworks free gpu here how installed least maker
+    makers message metal name names newest number oldest other override package packages place reason says seconds
+    source target tensorflow values version ways what which why
 """  # that judges hand over
 TERMINAL_ALONE = Path(__file__).with_name("test_doctor.py")  # provokes for real what `checks` find
 ADVISED = [
@@ -36,6 +37,8 @@ ADVISED = [
         [False, True],
     )
 ]
+# What a learner would have to replace before the command runs.
+PLACEHOLDER = r"\bgfxNAME\b|\bNAME\b|NUMBER|FULL-PATH|\.\.\.|<[a-z-]+>|\((?:your|the) "
 FOREIGN = {  # what nobody types on that system
     "Windows": r"sudo|apt |unset |export |python3 |rm -r|/bin/|modprobe",
     "Darwin": r"sudo|apt |py workshop|winget|Remove-Item|\$env|\\",
@@ -52,13 +55,80 @@ ONE_SYSTEM = {  # what other systems do not have
 @pytest.mark.parametrize("name", machines.CASES)
 def test_the_doctor_finds_what_is_wrong_and_nothing_else(name, tmp_path, monkeypatch):
     case = machines.CASES[name]
-    found = machines.Machine(tmp_path, monkeypatch).become(name).findings()
+    facts = machines.Machine(tmp_path, monkeypatch).become(name).facts()
+    found = machines.findings_of(doctor.judge(facts))
     assert [finding.id for finding in found] == case.get("finds", [])
+    monkeypatch.setattr(doctor, "drop_explained", list)
+    left_out = machines.findings_of(doctor.judge(facts))
+    for finding in found:
+        left_out.remove(finding)
+    assert [finding.id for finding in left_out] == case.get("explained", [])
     advice = "\n".join(finding.next for finding in found)
     text = "\n".join([*(f"{finding.what}\n{finding.why}" for finding in found), advice])
     assert not re.search(r"\{\w*\}|None\b", text), text
     assert [words for words in case.get("says", []) if words not in text] == [], text
     assert not re.search(case.get("never", r"\Z."), advice), advice
+    assert not any(re.search(PLACEHOLDER, line) for line in re.findall("^    .+", advice, re.MULTILINE)), advice
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
+@pytest.mark.parametrize(("name", "number"), machines.AFTERS)
+def test_advice_that_was_followed_is_not_given_again(name, number, tmp_path, monkeypatch):
+    machine = machines.Machine(tmp_path, monkeypatch).become(name)
+    before = {(finding.id, finding.next) for finding in machine.findings()}
+    machine.change(machines.CASES[name]["after"][number])
+    again = {(finding.id, finding.next) for finding in machine.findings()}
+    assert before & again == set()
+
+
+def test_the_advice_of_every_judge_is_followed_on_a_machine():
+    judged = {failure for case in machines.CASES.values() for failure in case.get("finds", [])}
+    followed = {failure for name, _ in machines.AFTERS for failure in machines.CASES[name]["finds"]}
+    assert judged == followed
+
+
+# What cases may ask: of a `Host`, and what judges add.
+HOST_WORDS = """
+    Linux Darwin Windows x86_64 arm64 venv conda binder own debian fedora arch nvidia wsl container hosted otherwise
+"""
+JUDGE_WORDS = """
+    installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
+    no-target branch-470 branch-580 branch-unknown files pythonpath torch
+"""
+
+
+def test_every_case_asks_for_words_that_a_host_or_a_judge_has():
+    texts = [text for known in doctor.KNOWN.values() for text in (known.what, known.why, known.next)]
+    cases = [case for text in [*texts, *findings.ADVICE.values()] if not isinstance(text, str) for case in text]
+    asked = {word for case in cases for word in case.split()}
+    assert asked - set(HOST_WORDS.split()) == set(JUDGE_WORDS.split())
+
+
+PRECEDENCES = [(failure.id, cause) for failure in doctor.KNOWN.values() for cause in failure.unless]
+
+
+@pytest.mark.parametrize(("failure", "cause"), PRECEDENCES)
+def test_every_precedence_is_shown_by_a_machine(failure, cause):
+    assert cause in doctor.KNOWN
+    shown = [
+        name
+        for name, case in machines.CASES.items()
+        if cause in case.get("finds", []) and failure in case.get("explained", [])
+    ]
+    assert shown
+
+
+def test_no_failure_explains_itself_not_even_through_others():
+    assert len(PRECEDENCES) > 5
+    assert list(graphlib.TopologicalSorter({name: known.unless for name, known in doctor.KNOWN.items()}).static_order())
+
+
+def test_what_is_told_once_is_found_twice_on_a_machine():
+    for failure in (known.id for known in doctor.KNOWN.values() if known.once):
+        assert any(
+            failure in case.get("finds", []) and failure in case.get("explained", [])
+            for case in machines.CASES.values()
+        )
 
 
 def test_every_failure_is_provoked_by_a_machine_or_for_real():
@@ -71,9 +141,10 @@ def test_every_failure_is_provoked_by_a_machine_or_for_real():
 @pytest.mark.parametrize("name", [*doctor.KNOWN, *(name for name in findings.ADVICE if "-for-" in name)])
 def test_the_words_are_complete_and_for_that_system_alone(name):
     only = next((system for system, names in ONE_SYSTEM.items() if re.match(names, name)), None)
-    write = findings.found if name in doctor.KNOWN else findings.advise
+    write = findings.tell if name in doctor.KNOWN else findings.advise
     for host in ADVISED:
         if only in (None, host.system):
             advice = write(name, host, **dict.fromkeys(VALUES.split(), "Thing"))
             commands = re.findall("^    .+", getattr(advice, "next", advice), re.MULTILINE)
             assert not any(re.search(FOREIGN[host.system], line) for line in commands), commands
+            assert not any(re.search(PLACEHOLDER, line) for line in commands), commands

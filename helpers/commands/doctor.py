@@ -21,10 +21,10 @@ def run(args: argparse.Namespace) -> int:
     findings = doctor.examine(quick=args.quick)
     print(doctor.report(findings))
     if args.report:
-        from helpers.doctor.letter import letter
+        from helpers.doctor.letter import compose_letter
 
         try:
-            args.report.write_text(letter(findings), encoding="utf-8", errors="backslashreplace")
+            args.report.write_text(compose_letter(findings), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             why = f"The system says: {error.strerror}."
             raise WorkshopError(f"{args.report} cannot be written.", why, "Name another file.") from None

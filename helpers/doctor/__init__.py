@@ -1,10 +1,10 @@
 """Find what is wrong on this machine, why, and the next command for it.
 
-What the doctor knows is in failures.toml: each failure's words, and what to do on each kind of machine. Two kinds of
-small functions say whether a failure is here, each in the file of its family; both yield a `Finding` for what is wrong
-and a few words for what is fine. A *check* takes a `Host` and looks itself; those of a file stand in its CHECKS, and
-`lab` runs no others. A *judge* takes the `Facts`, which a full examination gathers once, and asks nothing itself; those
-of a file stand in its JUDGES.
+What the doctor knows is in failures.toml: each failure's words, what to do on each kind of machine, and which other
+failure explains it. Two kinds of small functions say whether a failure is here, each in the file of its family; both
+yield a `Finding` for what is wrong and a few words for what is fine. A *check* gets a `Host` and looks itself; a file
+lists its checks in CHECKS, and `lab` runs no others. A *judge* gets the `Facts`, which a full examination gathers once,
+and asks nothing itself; a file lists its judges in JUDGES. No family imports another.
 
 Every check runs in a thread with a time-out; whatever touches a driver or the network runs in a subprocess that can be
 killed. A check or a judge that breaks becomes a note in the report, never an exception.
@@ -12,15 +12,16 @@ killed. A check or a judge that breaks becomes a note in the report, never an ex
 
 from __future__ import annotations
 
-import textwrap
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from helpers.devices.host import Host
 from helpers.doctor import host, packages, settings
-from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, found, together
+from helpers.doctor.findings import KNOWN, SEVERITIES, Finding, Results, drop_explained, join_names, tell
+from helpers.doctor.terminal import Findings, report
 from helpers.running import processes
 
 if TYPE_CHECKING:
@@ -29,19 +30,26 @@ if TYPE_CHECKING:
 __all__ = ["KNOWN", "Finding", "Findings", "examine", "judge", "report", "status"]
 QUICK_SECONDS = 3.0  # for a quick look, which takes well under 1 s
 WHOLE_SECONDS = 40.0  # for everything; a healthy machine needs 10
-WIDTH = 100  # characters of the report's lines; commands are never broken
-Check = Callable[[Host], "Iterator[Finding | str | Facts]"]
 
 
-class Findings(list[Finding]):
-    """The findings of one examination, the worst first; `fine` has a few words for each thing that is in order."""
+class Named(Protocol):
+    """A function, whose name the report shows."""
 
-    fine: tuple[str, ...] = ()
-    facts: Facts | None = None  # what they were judged by; None where nothing was gathered
+    __name__: str
+
+
+class Check(Named, Protocol):
+    """A function that looks itself; the last of a full examination gathers the facts and yields them, too."""
+
+    def __call__(self, here: Host, /) -> Iterator[Finding | str | Facts]: ...
 
 
 def judge(facts: Facts) -> Results:
-    """Let every judge look at the facts, from the ground up: of equally bad findings the first is the deepest cause."""
+    """Yield what all judges find in the facts, the deepest causes first, without what another finding explains."""
+    return drop_explained(_judge_everything(facts))
+
+
+def _judge_everything(facts: Facts) -> Results:
     from helpers.doctor import amd, apple, containers, devices, frameworks, nvidia, opencl, windows
 
     for family in (host, windows, containers, apple, nvidia, amd, frameworks, opencl, devices):
@@ -49,12 +57,12 @@ def judge(facts: Facts) -> Results:
             try:
                 yield from each(facts)
             except Exception as error:
-                yield _unfinished_note(_name(each), facts.host, f"{type(error).__name__}: {error}")
+                yield _note_unfinished(_name(each), facts.host, f"{type(error).__name__}: {error}")
 
 
-def hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
+def examine_hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
     """Gather the facts, hand them on, and let them be judged."""
-    from helpers.doctor.facts import gather
+    from helpers.doctor.gather import gather
 
     facts = gather(here)
     yield facts
@@ -62,7 +70,7 @@ def hardware_and_frameworks(here: Host) -> Iterator[Finding | str | Facts]:
 
 
 QUICK: tuple[Check, ...] = (*host.CHECKS, *packages.CHECKS, *settings.CHECKS)
-FULL: tuple[Check, ...] = (*QUICK, hardware_and_frameworks)
+FULL: tuple[Check, ...] = (*QUICK, examine_hardware_and_frameworks)
 
 
 def examine(quick: bool = False) -> Findings:
@@ -72,7 +80,7 @@ def examine(quick: bool = False) -> Findings:
         quick: only this computer and its packages: less than a second, without a driver, a framework or the network.
     """
     here = Host.here()
-    if elsewhere := packages.another_python(here):
+    if elsewhere := packages.find_other_python(here):
         return Findings([elsewhere])
     deadline = time.monotonic() + (QUICK_SECONDS if quick else WHOLE_SECONDS)
     runs = [(check, *_start(check, here)) for check in (QUICK if quick else FULL)]
@@ -83,7 +91,7 @@ def examine(quick: bool = False) -> Findings:
             processes.kill_all()
     everything = [item for _, results, _ in runs for item in list(results)]
     if late:  # on a busy machine several are, and it is one note all the same
-        everything.append(_unfinished_note(together(list(map(_name, late))), here))
+        everything.append(_note_unfinished(join_names([_name(check) for check in late]), here))
     worst_first = list(SEVERITIES)
     wrong = [item for item in everything if isinstance(item, Finding)]
     findings = Findings(sorted(wrong, key=lambda finding: worst_first.index(finding.severity)))
@@ -103,10 +111,10 @@ def _start(check: Check, here: Host) -> tuple[list[Finding | str | Facts], threa
             for item in check(here):
                 results.append(item)
         except TimeoutError:
-            results.append(_unfinished_note(_name(check), here))
+            results.append(_note_unfinished(_name(check), here))
         except BaseException as error:
             reason = (str(error) or "no reason given").splitlines()[0]
-            results.append(_unfinished_note(_name(check), here, f"{type(error).__name__}: {reason}"))
+            results.append(_note_unfinished(_name(check), here, f"{type(error).__name__}: {reason}"))
         finally:
             done.set()
 
@@ -114,47 +122,22 @@ def _start(check: Check, here: Host) -> tuple[list[Finding | str | Facts], threa
     return results, done
 
 
-def _name(check: Callable[..., object]) -> str:
-    return f"{check.__module__.rpartition('.')[2]}: {check.__name__.replace('_', ' ')}"
+def _name(check: Named) -> str:
+    """Return how a check or a judge is called in the report: "nvidia: failing driver"."""
+    name = re.sub("^(check|find|examine)_", "", check.__name__)
+    return f"{check.__module__.rpartition('.')[2]}: {name.replace('_', ' ')}"
 
 
-def _unfinished_note(name: str, here: Host, broke: str = "") -> Finding:
-    fate = "itself broke" if broke else "did not finish in time"
-    why = broke or "Something that it asks hangs or is very slow."
-    return found("host-unfinished-check", here, name=name, fate=fate, why=why)
+def _note_unfinished(name: str, here: Host, broke: str = "") -> Finding:
+    return tell(
+        "host-unfinished-check",
+        here,
+        name=name,
+        how="itself broke" if broke else "did not finish in time",
+        why=broke or "Something that it asks hangs or is very slow.",
+    )
 
 
 def status(findings: list[Finding]) -> int:
     """Return the exit status: 0 when the workshop can run at all, if only on a CPU, 1 when a finding stops it."""
     return int(any(finding.severity == "stops" for finding in findings))
-
-
-def report(findings: list[Finding]) -> str:
-    """Return the findings as text for a beginner: the verdict, what is wrong, why, what to type, and what is fine."""
-    severities = {finding.severity for finding in findings}
-    verdict = "The workshop can run here."
-    if "stops" in severities:
-        verdict = "The workshop cannot run here yet."
-    elif "limits" in severities:
-        verdict = "The workshop can run here, with limits."
-    blocks = [verdict]
-    for finding in findings:
-        what = _wrap(f"{SEVERITIES[finding.severity]}: {finding.what}", WIDTH)
-        blocks.append("\n".join([*what, *_label("  Why:  ", finding.why), *_label("  Next: ", finding.next)]))
-    fine = getattr(findings, "fine", ())
-    if fine:
-        blocks.append("\n".join(["In order:", *(f"  {words}" for words in fine)]))
-    text = "\n\n".join(blocks)
-    return text.encode("utf-8", "backslashreplace").decode()  # a variable or a path may be no UTF-8
-
-
-def _label(label: str, text: str) -> list[str]:
-    """Wrap prose beside its label; keep a command on a line of its own, whole, so that it can be copied."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        lines += [line] if line.startswith("    ") else _wrap(line, WIDTH - len(label))
-    return [(" " * len(label) if number else label) + line for number, line in enumerate(lines)]
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)

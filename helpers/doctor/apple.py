@@ -1,4 +1,4 @@
-"""Findings about Macs: a Python for the other processor, Apple's TensorFlow plug-in, and the GPU that nobody uses.
+"""Finds what is wrong on Macs: a Python for the other processor, Apple's TensorFlow plug-in, and the unused GPU.
 
 Not verified on hardware.
 """
@@ -9,42 +9,45 @@ import re
 
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 
 # tensorflow-metal 1.2.0 fits TensorFlow 2.18 and 2.19; from 2.20 on `import tensorflow` itself fails
 # (https://github.com/tensorflow/tensorflow/pull/126360, 2026-08-28). 1.1.0 breaks with 2.18 (issues 81987, 84167).
 PLUGIN_WORDS = r"libmetal_plugin|_pywrap_tensorflow_internal|symbol not found"
 
 
-def rosetta(facts: Facts) -> Results:
-    """Does Rosetta translate this Python."""
-    if facts.host.system == "Darwin" and facts.host.machine == "x86_64" and facts.stdout("sysctl").strip() == "1":
-        yield found("apple-rosetta", facts.host)
+def find_rosetta(facts: Facts) -> Results:
+    """Find that Rosetta translates this Python."""
+    is_intel_python = facts.host.system == "Darwin" and facts.host.machine == "x86_64"
+    if is_intel_python and facts.read_stdout("sysctl").strip() == "1":
+        yield tell("apple-rosetta", facts.host)
 
 
-def metal_breaks(facts: Facts) -> Results:
-    """Do tensorflow-metal and TensorFlow fit each other: by what the import says."""
+def find_broken_plugin(facts: Facts) -> Results:
+    """Find that tensorflow-metal and TensorFlow do not fit each other, by what the import says."""
     answer = facts.answers.get("tensorflow")
-    if not facts.has("tensorflow-metal") or answer is None or answer.state != "failed":
+    if not facts.find_package("tensorflow-metal") or answer is None or answer.state != "failed":
         return
     if re.search(PLUGIN_WORDS, answer.message, re.IGNORECASE):
-        tensorflow = facts.packages.get(facts.has("tensorflow", "tensorflow-macos"), "")
-        metal = facts.packages["tensorflow-metal"]
-        yield found("apple-metal-breaks-tensorflow", facts.host, metal=metal, tensorflow=tensorflow)
+        yield tell(
+            "apple-metal-breaks-tensorflow",
+            facts.host,
+            about=["tensorflow"],
+            metal=facts.packages["tensorflow-metal"],
+            tensorflow=facts.packages.get(facts.find_package("tensorflow", "tensorflow-macos"), ""),
+        )
 
 
-def not_used(facts: Facts) -> Results:
-    """Does Keras compute with a framework that does not reach Apple's GPU."""
+def find_unused_gpu(facts: Facts) -> Results:
+    """Find that Keras computes with a framework that does not reach Apple's GPU."""
     if (facts.host.system, facts.host.machine) != ("Darwin", "arm64"):
         return
-    backend = facts.backend()
-    by_plugin = "TensorFlow reaches it through the plug-in tensorflow-metal alone."
-    reasons = {
-        "tensorflow": "" if facts.has("tensorflow-metal") else by_plugin,
-        "jax": "JAX is not supported on Apple's GPUs.",
-    }
-    if reasons.get(backend):
-        yield found("apple-cpu-build", facts.host, framework=FRAMEWORKS[backend].title, reason=reasons[backend])
+    reasons = {"jax": "JAX is not supported on Apple's GPUs."}
+    if not facts.find_package("tensorflow-metal"):
+        reasons["tensorflow"] = "TensorFlow reaches it through the plug-in tensorflow-metal alone."
+    backend = facts.backend
+    if backend in reasons:
+        yield tell("apple-cpu-build", facts.host, framework=FRAMEWORKS[backend].title, reason=reasons[backend])
 
 
-JUDGES = (rosetta, metal_breaks, not_used)
+JUDGES = (find_rosetta, find_broken_plugin, find_unused_gpu)

@@ -1,25 +1,24 @@
-"""Findings about containers that were started without the GPU."""
+"""Finds containers that were started without the GPU."""
 
 from __future__ import annotations
 
-from helpers.doctor import amd, nvidia
+from helpers.doctor import gpus
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 
-NODES = {nvidia.VENDOR: nvidia.NODES, amd.VENDOR: ("dev/kfd",)}
-MAKERS = {nvidia.VENDOR: "NVIDIA", amd.VENDOR: "AMD"}
+MAKERS = {gpus.NVIDIA: "NVIDIA", gpus.AMD: "AMD"}
 
 
-def container(facts: Facts) -> Results:
-    """Was this container started without the GPU that the machine has: the PCI bus shows it, /dev does not."""
+def find_missing_gpu(facts: Facts) -> Results:
+    """Find a GPU of the machine that this container was started without: the PCI bus shows it, /dev does not."""
     if not facts.host.container or facts.host.hosted:
         return
-    cards = facts.graphics_cards()
-    without = [maker for maker, nodes in NODES.items() if maker in cards and not facts.exists(*nodes)]
+    cards = facts.list_graphics_cards()
+    without = [maker for maker in MAKERS if maker in cards and not facts.has_file(*gpus.NODES[maker])]
     if without:
-        files = ", ".join(f"/{NODES[maker][0]}" for maker in without)
         makers = " and ".join(MAKERS[maker] for maker in without)
-        yield found("containers-without-gpu", facts.host, makers=makers, files=files)
+        files = ", ".join(f"/{gpus.NODES[maker][0]}" for maker in without)
+        yield tell("containers-without-gpu", facts.host, makers=makers, files=files)
 
 
-JUDGES = (container,)
+JUDGES = (find_missing_gpu,)

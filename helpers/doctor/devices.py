@@ -1,4 +1,4 @@
-"""Findings about devices that are listed and do not compute right: their small product, compared with NumPy's.
+"""Finds devices that are listed and do not compute right, by their small product, compared with NumPy's.
 
 `helpers.devices` lets each device compute.
 """
@@ -9,11 +9,13 @@ import re
 
 from helpers.devices import products
 from helpers.devices.frameworks import FRAMEWORKS, Device
-from helpers.doctor import amd, nvidia
-from helpers.doctor.facts import Facts, late
-from helpers.doctor.findings import Finding, Results, found
+from helpers.doctor import gpus
+from helpers.doctor.facts import Facts, is_late
+from helpers.doctor.findings import Finding, Results, join_some, tell
 from helpers.training import backends
 
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+VULKAN_DRIVERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d")  # where Linux registers them
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
 WORDS = (  # what the framework says (the first row that fits), the failure
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory"),
@@ -22,61 +24,94 @@ WORDS = (  # what the framework says (the first row that fits), the failure
     (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code"),
     ("", "devices-fails"),
 )
-# Not told here: what the family "opencl" tells, and what breaks nothing (`devices` shows it).
-TOLD_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
+# Not reported here: what the family "opencl" reports, and what breaks nothing (`devices` shows it).
+REPORTED_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.FELL_BACK))
 
 
-def products_of_devices(facts: Facts) -> Results:
-    """Does every listed device compute right; a failure whose cause is told already is not told twice."""
-    tried = facts.tried_devices()
-    if right := sum(device.verdict == "right" for device in tried):
-        yield f"small products: {right} of {len(tried)} devices compute right"
-        if not any(device.kind == "gpu" and device.verdict == "right" for device in tried):
+def find_failing_devices(facts: Facts) -> Results:
+    """Find listed devices that do not compute right; one that was late is reported with all that did not answer."""
+    tried = facts.list_tried_devices()
+    right = [device for device in tried if device.verdict == "right"]
+    if right:
+        yield f"small products: {len(right)} of {len(tried)} devices compute right"
+        if not any(device.kind == "gpu" for device in right):
             yield "GPU: none computes here; the lessons run on the processor"
     for device in tried:
-        if late(device) or any(device.framework == name and words in device.reason for name, words in TOLD_BY_OTHERS):
+        if is_late(device) or _is_reported_by_others(device):
             continue
         if device.verdict == "wrong":
-            yield _finding("devices-wrong", facts, device)
+            yield _tell_of_device("devices-wrong", facts, device)
         elif device.verdict == "failed":
             failure = next(failure for words, failure in WORDS if re.search(words, device.reason, re.IGNORECASE))
-            old_driver = failure == "nvidia-driver-too-old" and any(nvidia.driver_too_old(facts))
-            rtx_50 = failure == "devices-no-code" and device.framework == "tensorflow" and any(nvidia.rtx_50(facts))
-            if not (old_driver or rtx_50):
-                yield _finding(failure, facts, device)
+            yield _tell_of_device(failure, facts, device)
 
 
-def _finding(failure: str, facts: Facts, device: Device) -> Finding:
-    targets = amd.gpus(facts) or [amd.target_of(str(device))]
-    words = ["side" if device.framework in SIDE else device.framework] + ["processor"] * (device.kind != "gpu")
-    words += ["backend"] if device.framework in backends.BACKENDS else []
-    words += ["overridden"] if device.kind == "gpu" and facts.variables.get(amd.OVERRIDE) else []
+def _is_reported_by_others(device: Device) -> bool:
+    return any(device.framework == framework and words in device.reason for framework, words in REPORTED_BY_OTHERS)
+
+
+def _tell_of_device(failure: str, facts: Facts, device: Device) -> Finding:
+    targets = gpus.list_amd_targets(facts)
+    target = targets[0] if targets else gpus.find_amd_target(str(device))
+    words = _list_case_words(facts, device)
+    if not target:
+        words.append("no-target")
     reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
-    return found(
+    title = FRAMEWORKS[device.framework].title
+    return tell(
         failure,
         facts.host,
         "note" if device.framework in SIDE else "",
         words,
+        [device.framework],
         device=device,
-        framework=FRAMEWORKS[device.framework].title,
+        framework=title,
         reason=reason,
-        driver=nvidia.driver(facts) or "of an unknown version",
-        says=f"{device} cannot compute with {FRAMEWORKS[device.framework].title} ({reason})",
+        driver=gpus.read_nvidia_driver(facts) or "of an unknown version",
+        says=f"{device} cannot compute with {title} ({reason})",
         other="tensorflow" if device.framework == "jax" else "jax",
-        target=next(filter(None, targets), amd.UNKNOWN),
+        target=target,
     )
 
 
-def webgpu(facts: Facts) -> Results:
-    """Is there a WebGPU adapter; one that is missing as a package, or was late, is told as that."""
+def _list_case_words(facts: Facts, device: Device) -> list[str]:
+    """Return what the cases of failures.toml may ask of a device."""
+    words = ["side" if device.framework in SIDE else device.framework]
+    if device.framework in backends.BACKENDS:
+        words.append("backend")
+        if device.framework != facts.backend:
+            words.append("spare")
+    if device.kind != "gpu":
+        words.append("processor")
+    elif facts.variables.get(OVERRIDE):
+        words.append("overridden")
+    if branch := gpus.find_last_branch(facts):
+        words.append(f"branch-{branch}")
+    return words
+
+
+def find_no_webgpu_adapter(facts: Facts) -> Results:
+    """Find that there is no WebGPU adapter; one that is missing as a package, or was late, is reported as that."""
     answer = facts.answers.get("webgpu")
     if answer is None or answer.state in ("not installed", "timed out"):
         return
     if not answer.devices:
         reason = answer.message.partition("; how to get one")[0]  # that way leads here, to the doctor
-        yield found("webgpu-no-adapter", facts.host, message=reason or "no driver has any")
+        registered = _list_vulkan_drivers(facts)
+        yield tell(
+            "webgpu-no-adapter",
+            facts.host,
+            words=["registered"] if registered else [],
+            files=join_some(registered),
+            message=reason or "no driver has any",
+        )
     if right := sorted({str(device) for device in answer.devices if device.usable}):
         yield f"WebGPU: {', '.join(right)}"
 
 
-JUDGES = (products_of_devices, webgpu)
+def _list_vulkan_drivers(facts: Facts) -> list[str]:
+    """Return the files that register drivers for Vulkan, such as "lvp_icd.x86_64.json"."""
+    return sorted(file.name for folder in VULKAN_DRIVERS for file in (facts.root / folder).glob("*.json"))
+
+
+JUDGES = (find_failing_devices, find_no_webgpu_adapter)

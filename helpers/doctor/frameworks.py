@@ -1,52 +1,59 @@
-"""Findings about frameworks: imports that fail, packages that overwrite each other, and what does not answer."""
+"""Finds frameworks that cannot be imported, packages that overwrite each other, and what does not answer."""
 
 from __future__ import annotations
 
+import re
+
 from helpers.devices.frameworks import FRAMEWORKS
 from helpers.devices.host import package_owners
-from helpers.doctor import apple, host, windows
-from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, late
-from helpers.doctor.findings import Results, comma_list, found
+from helpers.doctor.facts import FRAMEWORK_SECONDS, Facts, is_late
+from helpers.doctor.findings import Results, join_some, tell
 
-FLAVOURS = (  # packages that own the same files: of each row one alone may be installed
+FLAVORS = (  # packages that own the same files: of each row one alone may be installed
     ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-gpu", "tensorflow-macos", "tf-nightly"),
     ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
     ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
 )
+TWO_OPENMP = r"OMP: Error #15|multiple copies of the OpenMP runtime"
 
 
-def flavours(facts: Facts) -> Results:
-    """Are two packages installed that own the same files of code."""
-    for row in FLAVOURS:
-        here = tuple(name for name in row if facts.has(name))
-        if len(here) > 1:
-            shared = [file for file, names in package_owners(facts.site, here).items() if len(names) > 1]
+def find_two_flavors(facts: Facts) -> Results:
+    """Find packages that are installed together and own the same files of code."""
+    for row in FLAVORS:
+        installed = tuple(name for name in row if facts.find_package(name))
+        if len(installed) > 1:
+            owners = package_owners(facts.site, installed)
+            shared = [file for file, names in owners.items() if len(names) > 1]
             if shared:
-                yield found("packages-two-flavours", facts.host, packages=" and ".join(here), files=f"{len(shared):,}")
+                packages = " and ".join(installed)
+                yield tell("packages-two-flavours", facts.host, packages=packages, files=f"{len(shared):,}")
 
 
-def imports(facts: Facts) -> Results:
-    """Can each framework be imported; where another finding knows the cause, that one tells it."""
-    explained = {
-        "tensorflow": any(apple.metal_breaks(facts)) or any(windows.runtime(facts)),
-        "torch": any(windows.runtime(facts)),
-    }
-    if any(host.no_avx(facts)):
-        return
-    for name in ("tensorflow", "jax", "torch", "onnxruntime"):  # OpenCL and WebGPU are told by their own families
-        if facts.state(name) == "failed" and not explained.get(name):
-            says = facts.answers[name].message.rstrip(".")
-            yield found("packages-import-fails", facts.host, framework=FRAMEWORKS[name].title, says=says)
+def find_two_openmp_runtimes(facts: Facts) -> Results:
+    """Find frameworks that end their process since another copy of the OpenMP runtime is in it."""
+    for name, answer in facts.answers.items():
+        said = [answer.message, *(device.reason for device in answer.devices)]
+        if any(re.search(TWO_OPENMP, words, re.IGNORECASE) for words in said):
+            yield tell("packages-two-openmp", facts.host, about=[name], framework=FRAMEWORKS[name].title)
 
 
-def no_answer(facts: Facts) -> Results:
-    """Did something not answer in time: on a busy machine several do not, and it is one note all the same."""
-    names = [FRAMEWORKS[name].title for name in FRAMEWORKS if facts.state(name) == "timed out"]
-    names += [str(device) for device in facts.tried_devices() if late(device)]
-    names += ["nvidia-smi"] if "nvidia-smi" in facts.tools and facts.tools["nvidia-smi"].state == "timed out" else []
+def find_failing_imports(facts: Facts) -> Results:
+    """Find frameworks that cannot be imported; OpenCL and WebGPU are told by their own families."""
+    for name in ("tensorflow", "jax", "torch", "onnxruntime"):
+        if facts.get_state(name) == "failed":
+            says, title = facts.answers[name].message.rstrip("."), FRAMEWORKS[name].title
+            yield tell("packages-import-fails", facts.host, about=[name], framework=title, says=says)
+
+
+def find_late_answers(facts: Facts) -> Results:
+    """Find what did not answer in time: on a busy machine several do not, and it is one note all the same."""
+    names = [FRAMEWORKS[name].title for name in FRAMEWORKS if facts.get_state(name) == "timed out"]
+    names += [str(device) for device in facts.list_tried_devices() if is_late(device)]
+    if "nvidia-smi" in facts.tools and facts.tools["nvidia-smi"].state == "timed out":
+        names.append("nvidia-smi")
     if names:
-        yield found("devices-late", facts.host, names=comma_list(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
+        yield tell("devices-late", facts.host, names=join_some(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
 
 
-JUDGES = (flavours, imports, no_answer)
+JUDGES = (find_two_flavors, find_two_openmp_runtimes, find_failing_imports, find_late_answers)

@@ -10,11 +10,13 @@ import contextlib
 import getpass
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.doctor import Finding, Findings, nvidia, report
 from helpers.doctor.facts import Facts
+from helpers.doctor.gpus import read_nvidia_driver
+from helpers.doctor.terminal import Findings, report
 
 PACKAGES = re.compile(
     r"numpy|keras|tensorflow.*|jax.*|torch.*|pyopencl|pocl-.*|intel-opencl-.*|onnxruntime.*|wgpu|nvidia-cu.*|rocm.*"
@@ -29,32 +31,37 @@ Any GPU workshop: the doctor's report. Your name, this computer's name and your 
 a path may name something else that is yours. Read it before you send it."""
 
 
-def letter(findings: Findings) -> str:
+def compose_letter(findings: Findings) -> str:
     """Return the text for an examination.
 
     Args:
         findings: what `examine` returned.
     """
     nameless = Findings(  # before the lines are broken: a path may have a space
-        Finding(found.id, found.severity, *map(without_names, (found.what, found.why, found.next)))
-        for found in findings
+        replace(
+            finding,
+            what=without_names(finding.what),
+            why=without_names(finding.why),
+            next=without_names(finding.next),
+        )
+        for finding in findings
     )
     nameless.fine = tuple(map(without_names, findings.fine))
     blocks = [PROMISE, report(nameless)]
     if findings.facts:
-        lines = ["This machine:", *(f"  {without_names(line)}" for line in _machine(findings.facts))]
+        lines = ["This machine:", *(f"  {without_names(line)}" for line in _describe_machine(findings.facts))]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
 
-def _machine(facts: Facts) -> list[str]:
+def _describe_machine(facts: Facts) -> list[str]:
     host = facts.host
     places = [name for name in ("wsl", "container", "hosted") if getattr(host, name)]
     lines = [
         " ".join(filter(None, [host.system, host.machine, host.distribution, *places])),
         f"Python {'.'.join(map(str, host.python))}, packages by {host.installed_by}",
-        f"graphics cards on the PCI bus: {', '.join(facts.graphics_cards()) or 'none, or unknown'}",
-        f"NVIDIA's driver: {nvidia.driver(facts) or 'none'}; PyTorch for: {facts.torch or 'not installed'}",
+        f"graphics cards on the PCI bus: {', '.join(facts.list_graphics_cards()) or 'none, or unknown'}",
+        f"NVIDIA's driver: {read_nvidia_driver(facts) or 'none'}; PyTorch for: {facts.torch or 'not installed'}",
         *(f"{name} {version}" for name, version in sorted(facts.packages.items()) if PACKAGES.fullmatch(name)),
         *(f"{name}={value}" for name, value in sorted(facts.variables.items()) if VARIABLES.fullmatch(name)),
     ]

@@ -1,74 +1,119 @@
-"""Findings about OpenCL: drivers that are missing, hidden, or older than the processor."""
+"""Finds what is wrong with OpenCL: drivers that are missing, hidden, or older than the processor."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from helpers.devices import Device, products
-from helpers.doctor import amd, nvidia, windows
-from helpers.doctor.facts import Facts, late
-from helpers.doctor.findings import Finding, Results, advise, comma_list, found
+from helpers.doctor import gpus
+from helpers.doctor.facts import Facts, is_late
+from helpers.doctor.findings import Finding, Results, advise, join_some, tell
+from helpers.doctor.gpu_findings import tell_hidden
 
-INTEL = "8086"  # on the PCI bus: https://pci-ids.ucw.cz
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
+REGISTERED_AS = {"Intel": "intel", "AMD": "rusticl|mesa", "NVIDIA": "nvidia"}  # the names of their files there
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
-def drivers(facts: Facts) -> Results:
-    """Is there an OpenCL device, and if not, does a variable lead away from the drivers."""
+def find_no_device(facts: Facts) -> Results:
+    """Find that there is no OpenCL device, or none that compiles, or that a variable leads away from the drivers."""
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state in ("not installed", "timed out"):
-        return  # told as a missing package, or with all else that did not answer
-    here = sorted({str(device) for device in answer.devices if device.usable})
-    refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
-    if refused and not here and not any(late(device) for device in answer.devices):
-        yield found("opencl-cannot-compile", host, message=_refusals(refused))
-    elif not answer.devices and any(not _has_driver(Path(facts.variables[name])) for name in _elsewhere(facts)):
-        yield _hidden(facts, "limits", "every OpenCL device")
-    elif not answer.devices:
-        yield found("opencl-no-device", host, message=answer.message or "no driver has any")
-    if here:
-        yield f"OpenCL: {', '.join(here)}"
+        return  # reported as a missing package, or with everything that did not answer
+    usable = sorted({str(device) for device in answer.devices if device.usable})
+    if usable:
+        yield f"OpenCL: {', '.join(usable)}"
+    if answer.devices:
+        yield from _find_refusals(facts, answer.devices)
+    elif any(not _has_driver(Path(facts.variables[name])) for name in _list_diversions(facts)):
+        yield _tell_hidden_drivers(facts, "limits", "every OpenCL device")
+    else:
+        registered = _list_drivers(facts)
+        yield tell(
+            "opencl-no-device",
+            host,
+            words=["registered"] if registered else [],
+            files=", ".join(registered),
+            message=answer.message or "no driver has any",
+        )
 
 
-def _elsewhere(facts: Facts) -> list[str]:
-    """The variables that lead OpenCL's loader away from where drivers are installed."""
+def _find_refusals(facts: Facts, devices: Iterable[Device]) -> Results:
+    """Find devices whose driver cannot compile: a GPU where no other GPU is left, a processor where no device is."""
+    refused = [device for device in devices if products.CANNOT_COMPILE in device.computes]
+    is_spare = any(device.usable for device in devices)
+    on_gpu = [device for device in refused if device.kind == "gpu"]
+    if on_gpu and not any(device.usable and device.kind == "gpu" for device in devices):
+        words, severity = (["gpu", "spare"], "note") if is_spare else (["gpu"], "")
+        yield tell("opencl-cannot-compile", facts.host, severity, words, ["opencl"], message=_quote_refusals(on_gpu))
+    elif refused and not is_spare and not any(is_late(device) for device in devices):
+        yield tell("opencl-cannot-compile", facts.host, about=["opencl"], message=_quote_refusals(refused))
+
+
+def _list_drivers(facts: Facts) -> list[str]:
+    """Return the files that register OpenCL's drivers where they are installed, such as "intel.icd"."""
+    return sorted(file.name for file in (facts.root / DRIVERS[1:]).glob("*.icd"))
+
+
+def _list_diversions(facts: Facts) -> list[str]:
+    """Return the variables that lead OpenCL's loader away from where drivers are installed."""
     return [name for name in LOADER_VARIABLES if (facts.variables.get(name) or DRIVERS).rstrip("/") != DRIVERS]
 
 
 def _has_driver(folder: Path) -> bool:
-    """Whether drivers are registered in a folder; one whose library is gone is."""
+    """Return whether drivers are registered in a folder; one whose library is gone is."""
     return any(folder.glob("*.icd"))
 
 
-def _hidden(facts: Facts, severity: str, which: str) -> Finding:
+def _tell_hidden_drivers(facts: Facts, severity: str, which: str) -> Finding:
     reason = "OpenCL looks for drivers there instead of where they are installed."
-    return nvidia.hidden_by(facts, _elsewhere(facts), which, reason, severity)
+    return tell_hidden(facts, _list_diversions(facts), which, reason, severity, ["opencl"])
 
 
-def _refusals(refused: list[Device]) -> str:
+def _quote_refusals(refused: list[Device]) -> str:
     return "; ".join(f"{device.identifier} ({device.runtime or device.name}): {device.reason}" for device in refused)
 
 
-def gpu_missing(facts: Facts) -> Results:
-    """Is there a GPU that OpenCL does not see, and that the PCI bus, NVIDIA's driver or Windows shows."""
-    if facts.sees_gpu("opencl") is not False or facts.host.hosted:
+def find_unseen_gpu(facts: Facts) -> Results:
+    """Find a GPU that OpenCL does not see, and that the PCI bus, NVIDIA's driver or Windows shows."""
+    if not facts.has_no_gpu("opencl") or facts.host.hosted:
         return
-    if facts.host.system == "Windows" and facts.answers["opencl"].devices and (cards := windows.cards(facts)):
-        yield found("opencl-gpu-missing", facts.host, gpu=comma_list(cards))  # without any device it is told as that
-    if facts.host.system != "Linux":
-        return
-    if any(amd.no_access(facts)):
-        return
-    makers = {INTEL: "Intel", amd.VENDOR: "AMD"} if facts.exists("dev/dri/renderD128") else {}
-    here = [makers[card] for card in dict.fromkeys(facts.graphics_cards()) if card in makers]
-    here += ["NVIDIA"] if nvidia.works(facts) else []
-    if here and _elsewhere(facts) and _has_driver(facts.root / DRIVERS[1:]):
-        if facts.answers["opencl"].devices:  # without any it is told as that
-            yield _hidden(facts, "note", f"OpenCL's drivers for your GPU ({comma_list(here)})")
-    elif here:
-        ways = "\n".join(advise(f"opencl-for-{maker.lower()}", facts.host) for maker in here)
-        yield found("opencl-gpu-missing", facts.host, gpu=comma_list(here), ways=ways)
+    if facts.host.system == "Windows":
+        yield from _find_unseen_on_windows(facts)
+    elif facts.host.system == "Linux":
+        yield from _find_unseen_on_linux(facts)
 
 
-JUDGES = (drivers, gpu_missing)
+def _find_unseen_on_windows(facts: Facts) -> Results:
+    cards = gpus.list_windows_cards(facts)
+    if cards and facts.answers["opencl"].devices:  # without any device it is reported as that
+        yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=join_some(cards))
+
+
+def _find_unseen_on_linux(facts: Facts) -> Results:
+    names = {gpus.INTEL: "Intel", gpus.AMD: "AMD"} if facts.has_file("dev/dri/renderD128") else {}
+    makers = [names[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in names]
+    if gpus.is_nvidia_working(facts):
+        makers.append("NVIDIA")
+    if not makers:
+        return
+    if _list_diversions(facts) and _list_drivers(facts):
+        if facts.answers["opencl"].devices:  # without any it is reported as that
+            yield _tell_hidden_drivers(facts, "note", f"OpenCL's drivers for your GPU ({join_some(makers)})")
+        return
+    ways = "\n".join(
+        advise(f"opencl-for-{maker.lower()}", facts.host, _list_driver_words(facts, maker)) for maker in makers
+    )
+    yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=join_some(makers), ways=ways)
+
+
+def _list_driver_words(facts: Facts, maker: str) -> list[str]:
+    """Return what the cases of failures.toml may ask: is the maker's driver registered, and does it list its GPUs."""
+    if not any(re.match(REGISTERED_AS[maker], name) for name in _list_drivers(facts)):
+        return []
+    return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
+
+
+JUDGES = (find_no_device, find_unseen_gpu)

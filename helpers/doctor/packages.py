@@ -1,4 +1,4 @@
-"""Findings about packages: missing, of another version, without their files, or hidden by others of the same name."""
+"""Finds packages that are missing, of another version, without their files, or hidden by others of the same name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.devices.host import LESSON_FOLDERS, STAMP, Host, has_module
-from helpers.doctor.findings import Finding, Results, comma_list, count, found
+from helpers.doctor.findings import Finding, Results, count_items, join_some, tell
 from helpers.running import processes
 
 # What the lessons import; the distribution that brings it has the same name.
@@ -23,26 +23,26 @@ MODULES = ("jupyterlab", "ipykernel", "pooch", "tabulate", *_NUMBERS)
 SECONDS = 8.0  # for another Python to say where it finds a package
 
 
-def another_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | None:
-    """Was the doctor started by a Python without the packages, though the workshop's own environment is beside it."""
+def find_other_python(host: Host, environment: Path = ROOT / ".venv") -> Finding | None:
+    """Find that the doctor was started by a Python without the packages, beside the workshop's own environment."""
     if host.installed_by != "own" or not (environment / STAMP).is_file() or all(map(has_module, MODULES)):
         return None
-    return found("packages-another-python", host, here=sys.executable)
+    return tell("packages-another-python", host, here=sys.executable)
 
 
-def versions(host: Host) -> Results:
-    """Are the packages there, and are they those of the lock."""
+def check_versions(host: Host) -> Results:
+    """Find packages that are missing, or of another version than the lock's."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    lock = lock_file()
+    lock = find_lock()
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", lock.read_text(encoding="utf-8"), re.M) if lock else ours
     wanted = [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]
     lessons_need = {canonicalize_name(Requirement(line).name) for line in ours}
     missing, other = [], []
     for requirement in wanted:
-        version = _version(requirement.name)
+        version = _read_version(requirement.name)
         if not version:
             missing.append(requirement.name)
         elif not requirement.specifier.contains(version, prereleases=True):
@@ -50,16 +50,18 @@ def versions(host: Host) -> Results:
     source = f"requirements/{lock.name}" if lock else "pyproject.toml"
     if missing:
         needed = any(canonicalize_name(name) in lessons_need for name in missing)
-        what = f"{count(missing, 'package')} missing: {comma_list(missing)}"
-        yield found("packages-missing", host, "" if needed else "limits", packages=what, source=source)
+        what = f"{count_items(missing, 'package')} missing: {join_some(missing)}"
+        yield tell("packages-missing", host, "" if needed else "limits", packages=what, source=source)
     if other:
-        what = f"{count(other, 'package')} not of the version that the lessons were tested with: {comma_list(other)}"
-        yield found("packages-versions", host, packages=what, source=source)
+        what = (
+            f"{count_items(other, 'package')} not of the version that the lessons were tested with: {join_some(other)}"
+        )
+        yield tell("packages-versions", host, packages=what, source=source)
     if not missing and not other:
         yield f"{len(wanted)} packages as in {source}"
 
 
-def _version(package: str) -> str:
+def _read_version(package: str) -> str:
     """Return the version of a package, or nothing if it is not installed."""
     try:
         return metadata.version(package)
@@ -67,7 +69,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def lock_file() -> Path | None:
+def find_lock() -> Path | None:
     """Return the lock from which workshop.py built this environment; None where it did not, or from none (ROCm)."""
     try:
         family = json.loads(Path(sys.prefix, STAMP).read_text(encoding="utf-8"))["family"]
@@ -77,17 +79,17 @@ def lock_file() -> Path | None:
     return lock if lock.is_file() else None
 
 
-def files(host: Host, modules: Iterable[str] = MODULES) -> Results:
-    """Without importing them: are the files there of the packages that count as installed."""
-    # One that does not count as installed is a missing package, and told as one.
-    gone = [module for module in modules if _version(module) and not has_module(module)]
+def check_files(host: Host, modules: Iterable[str] = MODULES) -> Results:
+    """Find packages that count as installed and whose files are gone; they are not imported."""
+    # One that does not count as installed is a missing package, and reported as one.
+    gone = [module for module in modules if _read_version(module) and not has_module(module)]
     if gone:
-        what = f"{count(gone, 'package')} missing, though listed as installed: {comma_list(gone)}"
-        yield found("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
+        what = f"{count_items(gone, 'package')} missing, though listed as installed: {join_some(gone)}"
+        yield tell("packages-missing", host, words=["files"], packages=what, source="pyproject.toml")
 
 
-def our_helpers(host: Host) -> Results:
-    """Does a kernel, which starts beside its lesson, find the workshop's own `helpers`."""
+def check_our_helpers(host: Host) -> Results:
+    """Find that a kernel, which starts beside its lesson, does not import the workshop's own `helpers`."""
     folders = [ROOT / name for name in LESSON_FOLDERS if (ROOT / name).is_dir()]
     code = (  # finds it without running it, as a kernel would: from the folder that it starts in
         f"import os; os.chdir({str((folders or [ROOT])[0])!r})\n"
@@ -99,30 +101,30 @@ def our_helpers(host: Host) -> Results:
         raise RuntimeError((done.stderr.strip() or "no answer").splitlines()[-1])
     place = Path(done.stdout.rstrip("\n").split("\n")[-1])
     if place == Path():
-        yield found("packages-no-helpers", host)
+        yield tell("packages-no-helpers", host)
     elif place.resolve() != ROOT / "helpers" / "__init__.py":
         package = place.parent if place.name == "__init__.py" else place
         named = [Path(part).resolve() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-        words = ["pythonpath"] * (package.parent.resolve() in named)
-        yield found("packages-other-helpers", host, words=words, package=package, folder=package.parent)
+        words = ["pythonpath"] if package.parent.resolve() in named else []
+        yield tell("packages-other-helpers", host, words=words, package=package, folder=package.parent)
     else:
         yield "lessons find the workshop's own package"
 
 
-def shadows(host: Host, root: Path = ROOT) -> Results:
-    """Does a file beside the lessons, where kernels look first, hide a module of Python's or of a package."""
+def check_shadows(host: Host, root: Path = ROOT) -> Results:
+    """Find files beside the lessons, where kernels look first, that hide a module of Python's or of a package."""
     folders = [(root / name).resolve() for name in LESSON_FOLDERS]
     path = [part for part in sys.path if part and Path(part).resolve() not in (ROOT, *folders)]
     hiding = []
     for file in sorted(file for folder in folders for form in ("*.py", "*/__init__.py") for file in folder.glob(form)):
         name = file.parent.name if file.name == "__init__.py" else file.stem
         if name == "helpers" or name in sys.builtin_module_names:
-            continue  # the first is told by its own check, the others cannot be hidden
+            continue  # the first is reported by its own check, the others cannot be hidden
         spec = PathFinder.find_spec(name, path)
         if name in sys.stdlib_module_names or (spec and spec.origin):
             hiding.append(file.relative_to(root.resolve()).as_posix())
     if hiding:
-        yield found("packages-shadowed", host, files=count(hiding, "file"), names=comma_list(hiding))
+        yield tell("packages-shadowed", host, files=count_items(hiding, "file"), names=join_some(hiding))
 
 
-CHECKS = (versions, files, our_helpers, shadows)
+CHECKS = (check_versions, check_files, check_our_helpers, check_shadows)

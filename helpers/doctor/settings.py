@@ -1,4 +1,4 @@
-"""Findings about what a learner has set: the file of the dataset, the backend of Keras."""
+"""Finds what is wrong with what a learner has set: the file of the dataset, the backend of Keras."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.devices.host import Host, has_module
-from helpers.doctor.findings import Results, found
+from helpers.doctor.findings import Results, tell
 from helpers.training import backends
 
 DATASET = "ANYGPU_MNIST"
 
 
-def dataset_file(host: Host) -> Results:
-    """Without reading it: is the file that ANYGPU_MNIST names there."""
+def check_dataset_file(host: Host) -> Results:
+    """Find that the file that ANYGPU_MNIST names is not there; it is not read."""
     name = os.environ.get(DATASET)
     if name and not any(place.is_file() for place in (Path(name).expanduser(), ROOT / name)):
-        yield found("data-named-file", host, what=f"{DATASET} names {name}, and there is no such file.")
+        yield tell("data-named-file", host, what=f"{DATASET} names {name}, and there is no such file.")
 
 
-def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
-    """Return the backend that Keras will take, and the file that says so; None where the variable does.
+def find_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
+    """Return the backend that Keras will use, and the file that says so; None where the variable does.
 
     Args:
         variables: of the environment.
@@ -38,23 +38,28 @@ def chosen_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
         return "tensorflow", file
 
 
-def backend(host: Host) -> Results:
-    """Is the backend that Keras will take one that exists, is installed, and can train."""
-    name, file = chosen_backend(os.environ)
+def check_backend(host: Host) -> Results:
+    """Find that the backend that Keras will use does not exist, is not installed, or cannot train."""
+    name, file = find_backend(os.environ)
+    if name in backends.BACKENDS and has_module(name):
+        yield f"Keras backend: {name}"
+        return
     source = f"The variable {backends.VARIABLE} asks"
     if file and file.is_file():
         source = f"Keras' own settings, {file}, ask"
     elif file:
         source = "Where nothing is set, Keras asks"
-    installed = next(filter(has_module, backends.BACKENDS), "tensorflow")
-    if name in backends.BACKENDS and has_module(name):
-        yield f"Keras backend: {name}"
-        return
-    why = backends.OTHERS.get(
-        name, "that package is not installed" if name in backends.BACKENDS else "it does not exist"
+    why = "that package is not installed" if name in backends.BACKENDS else "it does not exist"
+    yield tell(
+        "keras-backend",
+        host,
+        words=[name],
+        installed=next(filter(has_module, backends.BACKENDS), "tensorflow"),
+        source=source,
+        name=name,
+        why=backends.OTHERS.get(name, why),
+        backends=", ".join(backends.BACKENDS),
     )
-    values = {"source": source, "name": name, "why": why, "backends": ", ".join(backends.BACKENDS)}
-    yield found("keras-backend", host, words=[name], installed=installed, **values)
 
 
-CHECKS = (backend, dataset_file)
+CHECKS = (check_backend, check_dataset_file)

@@ -1,47 +1,66 @@
-"""Findings about Windows: frameworks without a GPU, missing libraries. Not verified on such machines."""
+"""Finds what is wrong on Windows: frameworks without a GPU, missing libraries. Not verified on such machines."""
 
 from __future__ import annotations
 
 import re
 
 from helpers.devices.frameworks import FRAMEWORKS
-from helpers.doctor import amd, nvidia
+from helpers.doctor import gpus
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import Results, advise, comma_list, found
+from helpers.doctor.findings import Results, advise, join_some, tell
 
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
+ROUTINE_FAILED = r"DLL load failed.*initialization routine failed|WinError 1114"  # 1114 is its number
 MAKERS = {"nvidia": "NVIDIA", "amd": "AMD|Radeon", "intel": "Intel"}
 
 
-def runtime(facts: Facts) -> Results:
-    """Are the libraries of Visual C++ there."""
-    if facts.host.system != "Windows" or not facts.exists("Windows/System32"):
+def _list_missing_libraries(facts: Facts) -> list[str]:
+    if facts.host.system != "Windows" or not facts.has_file("Windows/System32"):
+        return []
+    return [name for name in LIBRARIES if not facts.has_file(f"Windows/System32/{name}")]
+
+
+def find_missing_runtime(facts: Facts) -> Results:
+    """Find libraries of Visual C++ that are missing."""
+    if missing := _list_missing_libraries(facts):
+        yield tell("windows-runtime", facts.host, about=["tensorflow", "torch"], files=", ".join(missing))
+
+
+def find_old_runtime(facts: Facts) -> Results:
+    """Find that the libraries of Visual C++ are there and older than a framework needs, by what its import says."""
+    if facts.host.system != "Windows" or _list_missing_libraries(facts):
         return
-    missing = [name for name in LIBRARIES if not facts.exists(f"Windows/System32/{name}")]
-    if missing:
-        yield found("windows-runtime", facts.host, files=", ".join(missing))
+    for name, answer in facts.answers.items():
+        if answer.state == "failed" and re.search(ROUTINE_FAILED, answer.message, re.IGNORECASE):
+            yield tell("windows-runtime-too-old", facts.host, about=[name], framework=FRAMEWORKS[name].title)
 
 
-def cards(facts: Facts) -> list[str]:
-    """Return the names of the GPUs that Windows lists; those of basic drivers and simple ones are left out."""
-    lines = [line.strip() for line in facts.stdout("powershell").splitlines()]
-    names = [line for line in lines if re.search(r"NVIDIA|AMD|Radeon|Intel.*Arc", line)]
-    return names or [gpu.name for gpu in nvidia.gpus(facts)]
-
-
-def no_gpu(facts: Facts) -> Results:
-    """Does Keras compute with a framework that has no GPU on Windows, or with PyTorch for processors."""
-    backend, here = facts.backend(), cards(facts)
-    old_tensorflow = backend == "tensorflow" and () < facts.version("tensorflow")[:2] <= LAST_WITH_GPU
-    torch_for_gpus = backend == "torch" and facts.torch != "cpu"
-    if facts.host.system != "Windows" or not here or old_tensorflow or torch_for_gpus or backend not in FRAMEWORKS:
+def find_unused_gpu(facts: Facts) -> Results:
+    """Find that Keras computes with a framework that has no GPU on Windows, or with PyTorch for processors."""
+    cards, backend = gpus.list_windows_cards(facts), facts.backend
+    if facts.host.system != "Windows" or not cards or backend not in FRAMEWORKS or _can_use_gpu(facts):
         return
-    target = next(filter(None, map(amd.target_of, here)), amd.UNKNOWN)
-    makers = [maker for maker, words in MAKERS.items() if any(re.search(words, name) for name in here)]
-    ways = "\n".join(advise(f"torch-for-{maker}", facts.host, target=target) for maker in makers)
-    yield found("windows-tensorflow", facts.host, gpu=comma_list(here), ways=ways, framework=FRAMEWORKS[backend].title)
+    target = next(filter(None, map(gpus.find_amd_target, cards)), "")
+    words = [] if target else ["no-target"]
+    makers = [maker for maker, pattern in MAKERS.items() if any(re.search(pattern, name) for name in cards)]
+    ways = "\n".join(advise(f"torch-for-{maker}", facts.host, words, target=target) for maker in makers)
+    yield tell(
+        "windows-tensorflow",
+        facts.host,
+        words=["installed"] if facts.torch not in ("", "cpu") else [],
+        gpu=join_some(cards),
+        ways=ways,
+        framework=FRAMEWORKS[backend].title,
+    )
 
 
-JUDGES = (runtime, no_gpu)
+def _can_use_gpu(facts: Facts) -> bool:
+    """Return whether what Keras computes with can use a GPU on Windows itself."""
+    if facts.backend == "tensorflow":
+        return () < facts.read_version("tensorflow")[:2] <= LAST_WITH_GPU
+    return facts.backend == "torch" and facts.torch != "cpu"
+
+
+JUDGES = (find_missing_runtime, find_old_runtime, find_unused_gpu)

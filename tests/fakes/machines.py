@@ -13,12 +13,13 @@ from pathlib import Path
 from helpers import devices, doctor
 from helpers.devices import Answer, Device
 from helpers.devices.host import Host
-from helpers.doctor import facts
+from helpers.doctor import gather
 
 TABLE = tomllib.loads((Path(__file__).parent.parent / "machines.toml").read_text(encoding="utf-8"))
 OUTPUTS = TABLE["outputs"]
 CASES = TABLE["broken"] | TABLE["healthy"]
-EXPECTED = ("finds", "says", "never")  # what a case expects; its other keys change the machine
+EXPECTED = ("finds", "explained", "says", "never", "after")  # what a case expects; its other keys change the machine
+AFTERS = [(name, number) for name, case in CASES.items() for number in range(len(case.get("after", [])))]
 OURS = re.compile(r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY)_|LD_LIBRARY_PATH|PYOPENCL_CTX|ANYGPU_")
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
 
@@ -51,12 +52,15 @@ class Machine:
 
     def become(self, name):
         """Become a machine of the table."""
-        for key, value in CASES[name].items():
-            if key not in EXPECTED:
-                getattr(self, key)(value)
+        self.change({key: value for key, value in CASES[name].items() if key not in EXPECTED})
         return self
 
     like = become
+
+    def change(self, changes):
+        """Change what is there: the names of methods, and what each is called with."""
+        for key, value in changes.items():
+            getattr(self, key)(value)
 
     # ------------------------------------------------------------------------------------ what is there
 
@@ -74,15 +78,22 @@ class Machine:
         self.files(dict.fromkeys((file.removeprefix("/") for file in files), ""))
         self.closed_files = tuple(files)
 
+    def opened(self, _):
+        """This user may open every device file."""
+        self.closed_files = ()
+
     def gone(self, names):
         for name in names:
             (self.root / name).unlink()
 
-    def cards(self, vendors):
-        """Graphics cards on the PCI bus."""
-        for number, vendor in enumerate(vendors):
+    def cards(self, names):
+        """Graphics cards on the PCI bus: the maker, as "10de", or the maker and the chip, as "10de:1c81"."""
+        for number, name in enumerate(names):
             place = f"sys/bus/pci/devices/0000:0{number}:00.0"
-            self.files({f"{place}/class": "0x030000\n", f"{place}/vendor": f"0x{vendor}\n"})
+            maker, _, chip = name.partition(":")
+            self.files({f"{place}/class": "0x030000\n", f"{place}/vendor": f"0x{maker}\n"})
+            if chip:
+                self.files({f"{place}/device": f"0x{chip}\n"})
 
     def program(self, name, script):
         (self.bin / name).write_bytes(script if isinstance(script, bytes) else f"#!/bin/sh\n{script}\n".encode())
@@ -120,6 +131,10 @@ class Machine:
     def variables(self, values):
         for name, value in values.items():
             self.monkeypatch.setenv(name, value.replace("{root}", str(self.root)))
+
+    def unset(self, names):
+        for name in names:
+            self.monkeypatch.delenv(name, raising=False)
 
     # --------------------------------------------------------------------------------- what frameworks say
 
@@ -165,8 +180,10 @@ class Machine:
         """Devices of frameworks that computed: (framework, name, how, kind), a GPU where no kind is given."""
         for framework in {verdict[0] for verdict in verdicts}:
             own = [verdict[1:] for verdict in verdicts if verdict[0] == framework]
-            found = [Device(framework, f"{n}", name, *(kind or ["gpu"]), computes=text_of(how))
-                     for n, (name, how, *kind) in enumerate(own)]  # fmt: skip
+            found = [
+                Device(framework, f"{n}", name, *(kind or ["gpu"]), computes=text_of(how))
+                for n, (name, how, *kind) in enumerate(own)
+            ]
             self.answers[framework] = Answer(framework, "ok", "1.0", tuple(found))
 
     # ---------------------------------------------------------------------------------------- whole machines
@@ -247,9 +264,14 @@ class Machine:
             return self.answers.get(framework, Answer(framework, "not installed"))
 
         self.monkeypatch.setattr(devices, "ask", ask)
-        self.monkeypatch.setattr(facts, "installed_packages", lambda: dict(self.installed))
-        self.monkeypatch.setattr(facts, "torch_build", lambda: self.torch_build)
-        return replace(facts.gather(self.system, self.root), closed=self.closed_files, site=self.site)
+        self.monkeypatch.setattr(gather, "list_packages", lambda: dict(self.installed))
+        self.monkeypatch.setattr(gather, "read_torch_build", lambda: self.torch_build)
+        return replace(gather.gather(self.system, self.root), closed=self.closed_files, site=self.site)
 
     def findings(self):
-        return [item for item in doctor.judge(self.facts()) if isinstance(item, doctor.Finding)]
+        return findings_of(doctor.judge(self.facts()))
+
+
+def findings_of(results):
+    """Return the findings among what judges found, without the words for what is fine."""
+    return [item for item in results if isinstance(item, doctor.Finding)]

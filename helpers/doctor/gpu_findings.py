@@ -1,0 +1,103 @@
+"""Findings about GPUs that several families share, whoever made the GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from helpers.devices.frameworks import FRAMEWORKS
+from helpers.doctor.facts import Facts
+from helpers.doctor.findings import Finding, Results, join_names, tell
+
+TRAINING = ("tensorflow", "jax", "torch")  # the frameworks that obey the variables of CUDA and ROCm
+LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
+
+
+def is_hiding_all(value: str, count: int) -> bool:
+    """Return whether a variable that lists GPUs hides all of them, by its first entry; UUIDs are not judged.
+
+    Args:
+        value: of the variable.
+        count: of the GPUs; 0 if it is not known.
+
+    >>> is_hiding_all("-1", 0), is_hiding_all("2,0", 2), is_hiding_all("1,0", 2), is_hiding_all("GPU-8f2a", 2)
+    (True, True, False, False)
+    """
+    first = value.split(",")[0].strip()
+    if first in ("", "-1"):
+        return True
+    return count > 0 and re.fullmatch(r"-?\d+", first) is not None and not 0 <= int(first) < count
+
+
+def tell_hidden(
+    facts: Facts,
+    names: list[str],
+    which: str,
+    reason: str = LISTED,
+    severity: str = "",
+    about: Iterable[str] = TRAINING,
+) -> Finding:
+    """Return the finding that variables hide devices.
+
+    Args:
+        facts: of the machine.
+        names: of the variables.
+        which: devices they hide.
+        reason: why these values hide them.
+        severity: instead of the failure's own.
+        about: the frameworks that obey the variables.
+    """
+    values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in names)
+    return tell(
+        "devices-hidden",
+        facts.host,
+        severity,
+        about=about,
+        names=" ".join(names),
+        which=which,
+        values=values,
+        reason=reason,
+    )
+
+
+def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu: str) -> Results:
+    """Tell that Keras computes with a framework for processors, and which others are for processors, too.
+
+    Args:
+        facts: of the machine.
+        builds: the frameworks that were built for the maker's GPUs.
+        maker: of the GPU.
+        gpu: its name.
+    """
+    packages = {
+        "tensorflow": facts.find_package("tensorflow", "tensorflow-cpu"),
+        "jax": facts.find_package("jax"),
+        "torch": facts.torch,
+    }
+    without = [FRAMEWORKS[name].title for name, package in packages.items() if package and name not in builds]
+    backend = facts.backend
+    if packages.get(backend) and backend not in builds and not facts.has_gpu(backend):
+        yield tell(
+            "devices-cpu-build",
+            facts.host,
+            words=[maker],
+            about=[backend],
+            maker=maker,
+            gpu=gpu,
+            frameworks=join_names(without),
+        )
+
+
+def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
+    """Tell of each framework that was built for a maker's GPUs and lists none, with what it says."""
+    for framework in builds:
+        if facts.has_no_gpu(framework):
+            message = facts.answers[framework].message
+            yield tell(
+                "devices-not-listed",
+                facts.host,
+                about=[framework],
+                framework=FRAMEWORKS[framework].title,
+                maker=maker,
+                says=f"It says: {message}" if message else "",
+            )
