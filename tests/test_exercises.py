@@ -20,11 +20,12 @@ from helpers.commands import execute, lesson_files, lesson_rules
 from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import kernel_checks, mistakes
+from helpers.judge.checks import Verdict
 
 RIGHT_ANSWERS = Path(__file__).parent / "answers"
 LESSONS = lesson_files.every()
 UNTOUCHED, SOLUTION = "untouched", "the solution"
-VERDICTS = ("right", "not yet", "not done yet")
+VERDICTS = tuple(verdict.value for verdict in Verdict)
 CELL_SECONDS = 600  # against hanging
 SETTINGS = """\
 import os as _os

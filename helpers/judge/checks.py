@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import functools
 import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,45 +27,71 @@ NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0
 SAME_PROCESS = "ANYGPU_JUDGE_IN_SAME_PROCESS"  # "1" only in tests of answers that neither crash nor run for ever
 
 
+class Verdict(enum.Enum):
+    """What a check says of an answer; the value begins the line that it prints."""
+
+    RIGHT = "right"
+    NOT_YET = "not yet"
+    NOT_DONE = "not done yet"
+    NOT_JUDGED = "not judged"
+
+    def describe(self, account: str) -> str:
+        """Return the line for a learner.
+
+        Args:
+            account: what was tried if the answer is right, the reason otherwise.
+        """
+        return f"{self.value} ({account})" if self is Verdict.RIGHT else f"{self.value}: {account}"
+
+
 class CheckFailed(Exception):
-    """An exercise that is wrong or untouched, while grading."""
+    """Stops the cell of an exercise that is wrong or untouched, while grading."""
 
     def _render_traceback_(self) -> list[str]:
         return str(self).splitlines()
 
 
-class NotYet(Exception):
-    """What was expected, what came, and where."""
+class NotRight(Exception):
+    """A verdict other than right, with its reason; judges raise one of its subclasses."""
+
+    verdict: ClassVar[Verdict]
 
 
-class NotDone(Exception):
-    """The exercise is as it was handed out."""
+class NotYet(NotRight):
+    """The answer is wrong: what was expected, what came, and where."""
+
+    verdict = Verdict.NOT_YET
 
 
-class NotJudged(Exception):
-    """What the judge needs is missing here, so that nothing is known about the answer; why, and how to get it."""
+class NotDone(NotRight):
+    """The exercise is still untouched."""
+
+    verdict = Verdict.NOT_DONE
+
+
+class NotJudged(NotRight):
+    """Nothing is known about the answer, because the judge needs what is missing here: why, and how to get it."""
+
+    verdict = Verdict.NOT_JUDGED
+
+
+EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged)}
 
 
 def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
-    """Make a check of a generator whose every `yield` is one judge's account of what it tried.
+    """Make a check of a generator that yields each judge's account of what it tried.
 
-    The first judge that raises NotYet or NotDone speaks for all.
+    The first judge that raises NotRight decides the verdict.
     """
 
     @functools.wraps(check)
     def print_verdict(*args: object, **kwargs: object) -> None:
         try:
-            tried = "; ".join(check(*args, **kwargs))
-        except NotDone as untouched:
-            message = f"not done yet: {untouched}"
-        except NotYet as wrong:
-            message = f"not yet: {wrong}"
-        except NotJudged as missing:
-            message = f"not judged: {missing}"
-        else:
-            print(wrap(f"right ({tried})"))
-            return
-        if os.environ.get(GRADE) == "1" or NBGRADER in os.environ:
+            given, account = Verdict.RIGHT, "; ".join(check(*args, **kwargs))
+        except NotRight as refused:
+            given, account = refused.verdict, str(refused)
+        message = given.describe(account)
+        if given is not Verdict.RIGHT and (os.environ.get(GRADE) == "1" or NBGRADER in os.environ):
             raise CheckFailed(message)
         print(wrap(message))
 
@@ -86,36 +114,41 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **argu
             outcome, text = _judge_here(**call)
     else:
         outcome, text = _judge_apart(call, seconds)
-    if outcome == "right":
+    given = Verdict(outcome)
+    if given is Verdict.RIGHT:
         return text
-    raise NotDone(text) if outcome == "not done" else NotYet(text)
+    raise EXCEPTIONS[given](text)
 
 
 def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:
-    """Judge in a subprocess, and return the verdict as data; NotYet says how the process ended without one."""
+    """Judge in a subprocess; return the verdict's value and its account.
+
+    Raises:
+        NotYet: the process ended without a verdict; the message says how, and at which launch.
+    """
     from helpers.running import processes
 
     run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
     if run.result is None:
-        fate = run.failures[0].partition("; it was in line")[0]
+        ended = run.failures[0].partition("; it was in line")[0]
         launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
-        raise NotYet(f"the process that ran your kernel gave no verdict: {fate}. It was at {launch}.")
+        raise NotYet(f"the process that ran your kernel gave no verdict: {ended}. It was at {launch}.")
     return run.result
 
 
 def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
-    """Judge in this process, and return the verdict as data; its source travels, so it imports what it uses."""
+    """Judge in this process, and return the verdict as plain data; its source travels, so it imports what it uses."""
     import importlib
 
     from helpers import errors
     from helpers.judge import checks
 
     try:
-        return "right", getattr(importlib.import_module(module), name)(**given)
-    except checks.NotDone as untouched:
-        return "not done", str(untouched)
-    except (checks.NotYet, errors.WorkshopError) as wrong:
-        return "not yet", str(wrong)
+        return checks.Verdict.RIGHT.value, getattr(importlib.import_module(module), name)(**given)
+    except checks.NotRight as refused:
+        return refused.verdict.value, str(refused)
+    except errors.WorkshopError as wrong:
+        return checks.Verdict.NOT_YET.value, str(wrong)
 
 
 # ---------------------------------------------------------------------------------------------- predictions
