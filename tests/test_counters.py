@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from helpers.devices import opencl
-from helpers.judge import counters, trace
+from helpers.judge import counters, opencl_recorder
 from helpers.lessons import lesson_15
 
 
 def counted(source, name, items, group, arguments, **sizes):
-    return counters.count(trace.record(opencl.Kernel(source, name), items, group, arguments), **sizes)
+    return counters.count(opencl_recorder.record(opencl.Kernel(source, name), items, group, arguments), **sizes)
 
 
 def floats(n):

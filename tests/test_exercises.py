@@ -219,7 +219,7 @@ def test_two_mistakes_that_show_the_same_have_no_name(monkeypatch):
 
 def test_chance_shows_nothing():
     racing = "__kernel void k(__global const float *x, __global float *out, const int n) { out[0] = x[0]; }"
-    assert kernel_checks.shows(opencl.Kernel(racing, "k"), ("float[]",)) == ""
+    assert kernel_checks.fingerprint(opencl.Kernel(racing, "k"), ("float[]",)) == ""
 
 
 # ------------------------------------------------------------------------------------------ the harness can fail

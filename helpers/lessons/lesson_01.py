@@ -12,8 +12,9 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.errors import wrap
-from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
 
@@ -252,9 +253,7 @@ def chain_on_numpy(x: np.ndarray, steps: int) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------ the figures
 
 
-def draw_launch(
-    source: str, name: str, items: int, group: int, arguments: Sequence[np.ndarray | np.generic]
-) -> trace.Trace:
+def draw_launch(source: str, name: str, items: int, group: int, arguments: Sequence[np.ndarray | np.generic]) -> Trace:
     """Run a kernel with the recorder, draw which work-item touched which element, and return what was recorded.
 
     Arrays that are read stand above the work-items, arrays that are written below.
@@ -266,7 +265,7 @@ def draw_launch(
         group: work-items of a work-group.
         arguments: for each parameter of the kernel an array, or a number of NumPy's such as `np.int32(10)`.
     """
-    recorded = trace.record(opencl.Kernel(source, name), items, group, arguments)
+    recorded = opencl_recorder.record(opencl.Kernel(source, name), items, group, arguments)
     title = f"{items} work-items of the kernel {name}: what each reads and writes"
     touches = recorded.touches
     written = {touch.array for touch in touches if touch.writes}

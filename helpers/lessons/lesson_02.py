@@ -13,8 +13,9 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
-from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
 
@@ -187,7 +188,7 @@ def judge_tiled(source: str) -> str:
     return f"T = 4, 16 and 2, each on {tried}, {loads}; on {opencl.name(kernel.device)}"
 
 
-def _judge_accesses(traced: trace.Trace, most: int, why: str) -> None:
+def _judge_accesses(traced: Trace, most: int, why: str) -> None:
     """Refuse a right kernel of which a work-item asks global memory more often than `most` times."""
     found, item = int(traced.global_accesses.max()), int(traced.global_accesses.argmax())
     if found > most:
@@ -206,7 +207,7 @@ def judge_block(source: str) -> str:
     return f"{texts[0]} in two kinds of work-groups, on {opencl.name(kernel.device)}"
 
 
-def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> trace.Trace:
+def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     """Record a small launch; refuse accesses outside, races, barriers that not all meet, and what writes nothing."""
     kernel_checks.expect_parameters(kernel, ["float[]"] * 3 + ["int"] * 3)
     (m, n, k), launch = SMALL, grid.text(*SMALL)
@@ -217,7 +218,7 @@ def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> trace.Trace:
     return traced
 
 
-def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> str:
+def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace) -> str:
     """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried."""
     rng = np.random.default_rng()
     for m, n, k in SIZES:
@@ -254,7 +255,7 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
-def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str) -> None:
+def rounds(recorded: Trace, size: int, group: tuple[int, int], title: str) -> None:
     """Draw what one work-group of the tiled kernel loads in each round, as the trace recorded it.
 
     Args:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.devices import frameworks, opencl
-from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 from helpers.measure.tables import Table
 from helpers.running import processes
 
@@ -323,7 +324,7 @@ def sum_groups(x: np.ndarray) -> np.ndarray:
     return np.repeat(np.add.reduceat(x, starts, dtype=x.dtype), np.diff(np.r_[starts, len(x)]))
 
 
-def _record_two_groups(kernel: opencl.Kernel) -> trace.Trace:
+def _record_two_groups(kernel: opencl.Kernel) -> Trace:
     return kernel_checks.record(kernel, "n = 128", 128, 64, [*np.ones((2, 128), np.int32), np.int32(128)])
 
 

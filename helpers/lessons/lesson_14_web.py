@@ -21,9 +21,9 @@ import numpy as np
 from helpers import ROOT
 from helpers.devices import webgpu
 from helpers.devices.host import cpu_name
-from helpers.judge import checks
+from helpers.judge import checks, wgsl_checks
+from helpers.judge.wgsl_recorder import GROUP, Case
 from helpers.lessons import lesson_14
-from helpers.lessons import lesson_14_judge as judge
 from helpers.measure import timing
 
 if TYPE_CHECKING:
@@ -289,33 +289,35 @@ def judge_dense(source: str) -> str:
     """Judge a dense layer; bindings: inputs, weights, bias, outputs, uniform vec4<u32>(m, n, k, relu)."""
     rng = np.random.default_rng()
 
-    def case(m: int, n: int, k: int, relu: int) -> judge.Case:
+    def case(m: int, n: int, k: int, relu: int) -> Case:
         inputs, weights = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
         bias = rng.standard_normal(n, dtype=np.float32)
         expected = inputs.astype(float) @ weights + bias
         expected = (np.maximum(expected, 0) if relu else expected).ravel().astype(np.float32)
         sizes = {4: np.array([m, n, k, relu], np.uint32)}
-        arrays = {0: judge.pad(inputs), 1: judge.pad(weights), 2: judge.pad(bias)}
+        arrays = {0: wgsl_checks.pad(inputs), 1: wgsl_checks.pad(weights), 2: wgsl_checks.pad(bias)}
         words = f"m, n, k, relu = {m}, {n}, {k}, {relu}"
-        return judge.Case(words, arrays | sizes, 3, expected, math.ceil(m * n / judge.GROUP))
+        return Case(words, arrays | sizes, 3, expected, math.ceil(m * n / GROUP))
 
     shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
     wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
-    return judge.judge_kernel(source, wanted, [case(*shape, relu) for shape in shapes for relu in (0, 1)])
+    return wgsl_checks.judge_kernel(source, wanted, [case(*shape, relu) for shape in shapes for relu in (0, 1)])
 
 
 def judge_largest(source: str) -> str:
     """Judge the place of the largest of ten outputs; bindings: outputs, digits, uniform m: u32."""
     rng = np.random.default_rng()
 
-    def case(m: int) -> judge.Case:
+    def case(m: int) -> Case:
         outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
-        arrays = {0: judge.pad(outputs), 2: np.array([m], np.uint32)}
-        return judge.Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / judge.GROUP))
+        arrays = {0: wgsl_checks.pad(outputs), 2: np.array([m], np.uint32)}
+        return Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / GROUP))
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-    return judge.judge_kernel(source, wanted, [case(m) for m in (5, 130, 1, 64, 65, int(rng.integers(300, 3000)))])
+    return wgsl_checks.judge_kernel(
+        source, wanted, [case(m) for m in (5, 130, 1, 64, 65, int(rng.integers(300, 3000)))]
+    )
 
 
 @checks.verdict

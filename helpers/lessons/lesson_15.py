@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.judge import checks, counters, kernel_checks, trace
+from helpers.judge import checks, counters, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.kernel_checks import FILLS
+from helpers.judge.trace import Trace
 from helpers.measure import tables, timing
 from helpers.measure.plots import BLUE, GREY, figure, show
 
@@ -86,7 +87,7 @@ def tiled_source(width: int) -> str:
 def count_lines(first: int, stride: int) -> int:
     """Record 32 work-items that read x[first + stride * i], and return how many lines of 128 bytes they need."""
     x, y = np.zeros(first + 31 * stride + 1, np.float32), np.zeros(32, np.float32)
-    recorded = trace.record(_kernel(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
+    recorded = opencl_recorder.record(_kernel(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
     return counters.count(recorded)["x[first + stride * i]"].needed
 
 
@@ -174,7 +175,7 @@ def judge_transpose(source: str) -> str:
     return f"{len(launches)} sizes, {lines}, no bank conflict"
 
 
-def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: list[tuple]) -> trace.Trace:
+def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: list[tuple]) -> Trace:
     """Judge launches of (input, expected output, n, work-items), and return the record of the first.
 
     A kernel is refused if it reaches outside, races, or cannot be counted. Each launch runs twice between canaries, on
@@ -204,7 +205,7 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
     return records[0]
 
 
-def _judge_lines(recorded: trace.Trace, reads: int, writes: int) -> str:
+def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
     """Refuse a right kernel that needs more lines than MOST allows for so many floats to read, and to write."""
     accesses = {text: access for text, access in counters.count(recorded).items() if not access.in_local}
     totals = []
@@ -228,7 +229,7 @@ def _number(count: float, of: str) -> str:
 # ------------------------------------------------------------------------------------------------------- its figures
 
 
-def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
+def draw_lines(recorded: Mapping[str, Trace], title: str) -> None:
     """Draw which work-item needs which cache line, at the first request of each launch.
 
     Args:
@@ -256,7 +257,7 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
-def table(recorded: trace.Trace) -> tables.Table:
+def table(recorded: Trace) -> tables.Table:
     """Return what the counters say of each access of a launch."""
     rows = []
     for text, access in counters.count(recorded).items():
@@ -320,10 +321,10 @@ CASES = {
 }
 
 
-def record(name: str) -> trace.Trace:
+def record(name: str) -> Trace:
     """Record one of CASES on 32 x 32 floats."""
     case, x = CASES[name], np.ones(1024, np.float32)
-    return trace.record(_kernel(case.source), *case.sizes(32), case.arguments(x, np.zeros_like(x), 32))
+    return opencl_recorder.record(_kernel(case.source), *case.sizes(32), case.arguments(x, np.zeros_like(x), 32))
 
 
 def rows_for(device: cl.Device) -> int:
