@@ -16,11 +16,14 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
 from helpers.errors import wrap
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 GRADE = "ANYGPU_GRADE"
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
@@ -98,13 +101,27 @@ def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
     return print_verdict
 
 
-def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
+class Judge(Protocol):
+    """A function of a module that judges an answer and returns what it tried, for the verdict."""
+
+    __name__: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> str: ...  # noqa: ANN401, D102
+
+
+def judge_in_subprocess(judge: Judge, seconds: float = 60.0, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
 
     Args:
-        judge: a function of a module, which a fresh process can import.
-        seconds: after so long the kernel is taken for endless; starting the process and compiling is part of it.
+        judge: a function of a module that a fresh process can import.
+        seconds: when the kernel counts as endless, including the start of the process and the compilation.
         arguments: for the judge, plain data.
+
+    Returns:
+        What the judge tried.
+
+    Raises:
+        NotYet, NotDone: as the judge found; NotYet also if the process ended without a verdict.
     """
     if not isinstance(arguments.get("source", ""), str):
         raise NotDone(f"expected the text of a kernel, came {short(arguments['source'])}.")
@@ -164,7 +181,8 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
         most: the largest size that such a number can have, its sign aside; 100 for a percentage of a whole.
     """
     actual, predicted = (
-        f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
+        _format_plainly(value) if isinstance(value, str) else f"{_format_plainly(value)} {unit}".rstrip()
+        for value in (measured, prediction)
     )
     if prediction is None or prediction is ...:
         print(wrap(f"no prediction made; measured: {actual}"))
@@ -174,11 +192,11 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
             print(f"(such a number is never larger than {most:g})")
 
 
-def _plain(value: object) -> str:
-    """A number as people write it, anything else as it is."""
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+def _format_plainly(value: object) -> str:
+    """Return a number as people write it, anything else as its text."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # ---------------------------------------------------------------------------------------------- diagnoses
@@ -194,7 +212,11 @@ def judge_diagnosis(
         every: by letter what was to be diagnosed.
         parts: names of what an entry holds.
         what: names what was to be diagnosed, such as "programs".
-        judge: takes a letter, what stands for it in `every`, and the parts; it raises NotYet.
+        judge: takes a letter, its value in `every`, and the parts; it raises NotYet.
+
+    Raises:
+        NotYet: an entry is missing, malformed or wrong.
+        NotDone: no entry is filled in.
     """
     if not isinstance(diagnosis, Mapping):
         raise NotYet(f"expected a dictionary with the letters {', '.join(every)}, came {type(diagnosis).__name__}.")
@@ -216,7 +238,7 @@ def judge_diagnosis(
 
 
 def is_empty(part: object) -> bool:
-    """Whether part of an answer is as it was handed out: None, `...`, 0 or an empty text."""
+    """Return whether part of an answer is still untouched: None, `...`, 0 or an empty text."""
     if isinstance(part, str):
         return not part.strip()
     return part is None or part is ... or (np.isscalar(part) and part == 0)
@@ -226,9 +248,10 @@ def is_empty(part: object) -> bool:
 
 
 def judge_function(
-    learner: Callable[..., object], reference: Callable[..., object],
+    learner: Callable[..., object],
+    reference: Callable[..., object],
     cases: Callable[[np.random.Generator], Iterable[tuple]],
-) -> str:  # fmt: skip
+) -> str:
     """Judge a Python function against a reference on cases that change with every call.
 
     Args:
@@ -239,6 +262,10 @@ def judge_function(
 
     Returns:
         What was tried, for the verdict.
+
+    Raises:
+        NotYet: an answer is wrong, or the function changed its argument.
+        NotDone: it is untouched.
     """
     asked = list(cases(np.random.default_rng()))
     for arguments in asked:
@@ -261,12 +288,15 @@ def judge_function(
 
 
 def answer(learner: Callable[..., object], *given: object, who: str) -> object:
-    """Return what a learner's function returns, None where it raises NotImplementedError; NotYet says where it stopped.
+    """Call a learner's function and return what it returns; None if it raises NotImplementedError.
 
     Args:
         learner: the learner's function.
         given: its arguments.
         who: begins the message, as in "for 3 images it".
+
+    Raises:
+        NotYet: the function raised another error, which the message names.
     """
     try:
         return learner(*given)
@@ -299,7 +329,7 @@ def short(value: object) -> str:
 
 def _same(first: object, second: object) -> bool:
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
-        return np.array_equal(first, second)
+        return np.array_equal(cast("ArrayLike", first), cast("ArrayLike", second))
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
         return len(first) == len(second) and all(map(_same, first, second))
     return first == second
@@ -332,14 +362,18 @@ def _is_right(expected: object, actual: object, where: str) -> object:
     values, wanted = np.asarray(actual), np.asarray(expected)
     same_shape = values.shape == wanted.shape
     if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
-        raise NotYet(f"{where} expected {size_text(wanted)}, came {size_text(values)}: {short(actual)}.")
+        raise NotYet(f"{where} expected {describe_size(wanted)}, came {describe_size(values)}: {short(actual)}.")
     exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
     return same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
 
 
 def _largest_difference(expected: object, actual: object) -> str:
-    """Name the element that differs most, where two arrays are the same as far as a message shows them."""
-    if not isinstance(expected, np.ndarray) or short(expected) != short(actual) or np.shape(actual) != expected.shape:
+    """Name the element that differs most; empty unless two arrays look the same in a message."""
+    if (
+        not isinstance(expected, np.ndarray)
+        or short(expected) != short(actual)
+        or np.shape(cast("ArrayLike", actual)) != expected.shape
+    ):
         return ""
     actual = np.asarray(actual)
     apart = np.abs(actual.astype(float) - expected)  # the first that differs may do so by rounding alone
@@ -347,7 +381,7 @@ def _largest_difference(expected: object, actual: object) -> str:
     return f"; at {list(place)} expected {short(expected[place])}, came {short(actual[place])}"
 
 
-def size_text(values: np.ndarray) -> str:
+def describe_size(values: np.ndarray) -> str:
     """Return in words how many values there are, and in which shape."""
     if values.ndim == 0:
         return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"

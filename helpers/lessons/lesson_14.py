@@ -6,7 +6,7 @@ import collections
 import contextlib
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,7 +160,7 @@ def check_sums(source: str) -> Iterator[str]:
     yield run_judge(judge_sums, source)
 
 
-def run_judge(of_source: Callable[[str], str], source: object) -> str:
+def run_judge(of_source: checks.Judge, source: object) -> str:
     """Let a judge run in a subprocess; without an adapter nothing is judged."""
     if webgpu.pick_adapter() is None:
         raise checks.NotJudged(webgpu.missing())

@@ -332,7 +332,7 @@ def check_largest(source: str) -> Iterator[str]:
     yield _judge_for_the_page("largest", judge_largest, source)
 
 
-def _judge_for_the_page(name: str, judge_it: Callable[[str], str], source: str) -> str:
+def _judge_for_the_page(name: str, judge_it: checks.Judge, source: str) -> str:
     """Return the verdict's account of a right kernel, which the page then computes with; one of before gives way."""
     own_kernels.pop(name, None)
     right = lesson_14.run_judge(judge_it, source)
