@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from helpers.errors import wrap
+from helpers.errors import WorkshopError, wrap
 
 GRADE = "ANYGPU_GRADE"
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
@@ -95,26 +95,22 @@ def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:
     """Judge in a subprocess, and return the verdict as data; NotYet says how the process ended without one."""
     from helpers.running import processes
 
-    run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
+    run = processes.run("helpers.judge.checks:_judge_here", seconds=seconds, check=False, arguments=call)
     if run.result is None:
-        fate = run.failures[0].partition("; it was in line")[0]
         launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
-        raise NotYet(f"the process that ran your kernel gave no verdict: {fate}. It was at {launch}.")
+        raise NotYet(f"the process that ran your kernel gave no verdict: {run.failures[0]}. It was at {launch}.")
     return run.result
 
 
 def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
-    """Judge in this process, and return the verdict as data; its source travels, so it imports what it uses."""
+    """Judge in this process, and return the verdict as data."""
     import importlib
-
-    from helpers import errors
-    from helpers.judge import checks
 
     try:
         return "right", getattr(importlib.import_module(module), name)(**given)
-    except checks.NotDone as untouched:
+    except NotDone as untouched:
         return "not done", str(untouched)
-    except (checks.NotYet, errors.WorkshopError) as wrong:
+    except (NotYet, WorkshopError) as wrong:
         return "not yet", str(wrong)
 
 
