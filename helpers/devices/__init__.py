@@ -60,10 +60,12 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    done = processes.run(_answer_here, seconds=timeout, check=False, arguments={"framework": framework})
+    done = processes.run(
+        "helpers.devices.frameworks:answer", seconds=timeout, check=False, arguments={"framework": framework}
+    )
     found, *verdicts = _parts(done.stdout[0]) or [{}]
     late = bool(done.failures[0]) and done.seconds > timeout
-    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0].partition("; it was in line")[0]
+    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0]
     words = [line for line in done.stderr[0].splitlines() if re.search(r"\w{3}", line)]  # no bare punctuation
     ended += f"; its last words: {_without_prefix(words[-1])[:300]}" if words else ""
     if "error" in found:
@@ -77,13 +79,6 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
         verdicts.append(f"failed: {'timed out, ' if late else ''}{ended}")
     tried = [replace(device, computes=verdict) for device, verdict in zip(devices, verdicts, strict=False)]
     return Answer(framework, "ok", found["version"], (*tried, *devices[len(tried) :]), message)
-
-
-def _answer_here(framework: str) -> None:
-    """The script of the process that is asked: it imports what it uses."""
-    from helpers.devices import frameworks
-
-    frameworks.answer(framework)
 
 
 def _parts(text: str) -> list:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
-from helpers.errors import wrap
+from helpers.errors import WorkshopError, wrap
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -145,27 +145,23 @@ def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:
     """
     from helpers.running import processes
 
-    run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
+    run = processes.run("helpers.judge.checks:_judge_here", seconds=seconds, check=False, arguments=call)
     if run.result is None:
-        ended = run.failures[0].partition("; it was in line")[0]
         launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
-        raise NotYet(f"the process that ran your kernel gave no verdict: {ended}. It was at {launch}.")
+        raise NotYet(f"the process that ran your kernel gave no verdict: {run.failures[0]}. It was at {launch}.")
     return run.result
 
 
 def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
-    """Judge in this process, and return the verdict as plain data; its source travels, so it imports what it uses."""
+    """Judge in this process; return the verdict's value and its account, which are plain data."""
     import importlib
 
-    from helpers import errors
-    from helpers.judge import checks
-
     try:
-        return checks.Verdict.RIGHT.value, getattr(importlib.import_module(module), name)(**given)
-    except checks.NotRight as refused:
+        return Verdict.RIGHT.value, getattr(importlib.import_module(module), name)(**given)
+    except NotRight as refused:
         return refused.verdict.value, str(refused)
-    except errors.WorkshopError as wrong:
-        return checks.Verdict.NOT_YET.value, str(wrong)
+    except WorkshopError as wrong:
+        return Verdict.NOT_YET.value, str(wrong)
 
 
 # ---------------------------------------------------------------------------------------------- predictions

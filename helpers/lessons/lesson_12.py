@@ -72,13 +72,6 @@ def launch(
     return snapshot
 
 
-def _launch_here(how: dict) -> object:
-    """Launch in a fresh process; its source travels, so it imports what it uses."""
-    from helpers.lessons import lesson_12
-
-    return lesson_12.launch(**how)
-
-
 def fate(run: processes.Run) -> str:
     """Return in one line what came of a function that may have crashed: its result or the last word of its failure."""
     if not run.failures[0]:
@@ -103,9 +96,10 @@ def apart(device: cl.Device, dare_gpu: bool = False) -> Callable[..., str]:
     def run(source: str, items: int, group: int, arguments: Sequence[object], early: bool = False) -> str:
         if variables is None:
             return NOT_RUN
-        how = {"source": source, "items": items, "group": group, "arguments": arguments, "early": early}
-        given = {"how": how | {"seconds": ENDLESS}}
-        return fate(processes.run(_launch_here, seconds=90, check=False, variables=variables, arguments=given))
+        given = {"source": source, "items": items, "group": group, "arguments": arguments, "early": early}
+        given["seconds"] = ENDLESS
+        launched = "helpers.lessons.lesson_12:launch"
+        return fate(processes.run(launched, seconds=90, check=False, variables=variables, arguments=given))
 
     return run
 
