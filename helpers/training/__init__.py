@@ -76,11 +76,11 @@ def start() -> str:
         workarounds.switch_autotuning_off()
     device = devices.in_this_process(name)
     with caught_stderr():
-        proof = devices.verdict(device)
-    if proof != products.RIGHT:
+        computes = products.prove(device)
+    if computes != products.RIGHT:
         raise WorkshopError(
             f"{device} does not compute right.",
-            f"A small product of matrices, compared with NumPy's: {proof}.",
+            f"A small product of matrices, compared with NumPy's: {computes}.",
             f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
         )
     return str(device)
