@@ -133,11 +133,11 @@ def _judge_utilisation(function: Callable[[], object], name: str, title: str) ->
     """Watch one core while a learner's function runs again and again, draw it, and refuse what does not show."""
     watcher = monitor.ProcessShare(cpus=1)
     samples = _watch_one(watcher, function, 0.7, 1.0)
-    if not samples.verdict().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
+    if not samples.judge_usage().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
         samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide its work
     curves({title: samples}, "percent of one core")
-    if not samples.verdict().used:
-        raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.verdict().sentence}")
+    if not samples.judge_usage().used:
+        raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.judge_usage().sentence}")
     return "Used"
 
 
@@ -228,7 +228,7 @@ def curves(watched: Mapping[str, Samples], unit: str) -> None:
             axes.set(xlabel="time (s)", title=title if known else f"{title}: no monitor for this device")
         panels[0][0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
         drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    words = " ".join(f"{title}: {samples.verdict().sentence}" for title, samples in watched.items())
+    words = " ".join(f"{title}: {samples.judge_usage().sentence}" for title, samples in watched.items())
     show(drawn, f"Utilisation over time, {unit}: before, during and after the work. {words}")
 
 

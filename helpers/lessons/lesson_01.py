@@ -353,7 +353,7 @@ def draw_bandwidth(measured: Mapping[str, timing.Measurement], elements: int, de
         ways[label] = tuple(speed(measured, label, elements, seconds) for seconds in (high, run.median, low))
     line = "the yardstick", ways[COPY][1]
     title = f"How near to the yardstick? {device}"
-    show(*speeds(ways, title, "GB/s read and written", colours={COPY: GREY, NUMPY: ORANGE}, line=line))
+    show(*speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
 
 
 def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:

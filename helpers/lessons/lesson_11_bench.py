@@ -58,7 +58,7 @@ __kernel void product(__global const float *a, __global const float8 *b, __globa
 class Work(NamedTuple):
     """One task on one device."""
 
-    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
+    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronize` waits for
     is_right: Callable[[object], bool]  # takes what the last start returned
 
 
