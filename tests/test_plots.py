@@ -52,9 +52,9 @@ def draw_time_against_size():
 
 
 def draw_rounds():
-    kernel = opencl.Kernel(lesson_02.tiled_source(4), "tiled")
+    kernel = opencl.Kernel(lesson_02.write_tiled(4), "tiled")
     arguments = [*np.zeros((3, 64), np.float32), *[np.int32(8)] * 3]
-    lesson_02.rounds(opencl_recorder.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
+    lesson_02.draw_rounds(opencl_recorder.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
 
 
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
