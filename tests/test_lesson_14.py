@@ -130,7 +130,7 @@ def test_a_result_that_is_right_everywhere_but_written_too_far_is_refused(device
 
 
 def test_the_record_shows_races_that_right_sums_hide(device, capsys):
-    rows = lesson.without_barriers(device, 500, groups=10).rows
+    rows = lesson.leave_out_barriers(device, 500, groups=10).rows
     assert rows[0][1:] == ("10 of 10", "no race")
     assert all("both touch near[" in row[2] for row in rows[1:])
     assert "you predicted: 500 of 10" in capsys.readouterr().out

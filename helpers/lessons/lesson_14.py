@@ -1,4 +1,4 @@
-"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, and what luck hides."""
+"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, and races that right results hide."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SECONDS = 60.0  # for a whole verdict
 MAX_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
 
 
-def drawn_digit() -> Image:
-    """Return the picture of lesson 14b's page with a digit that was drawn by hand; it says that it is a stored one."""
+def load_drawn_digit() -> Image:
+    """Return the stored picture of lesson 14b's page with a digit drawn by hand; its caption says that it is stored."""
     from IPython.display import Image
 
     alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
@@ -61,12 +61,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 LEFT_OUT = {"none": "0u", "those of the last three rounds": "4u", "those of all six rounds": "99u"}
 
 
-def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
-    """Leave out barriers of exercise 3's kernel; return a table: the sums that were right, and the record's first race.
+def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
+    """Leave out barriers of exercise 3's kernel; return how many sums were right, and the record's first race.
 
     Args:
         device: runs the kernels.
-        prediction: how many sums are right without any barrier in the rounds; printed beside what came.
+        prediction: how many sums are right without any barrier in the rounds; it is printed beside the count.
         groups: workgroups, each with 64 ones to add.
     """
     rows, ones = [], np.ones(groups * GROUP, np.float32)
@@ -97,7 +97,7 @@ def judge_saxpy(source: str) -> str:
     """Judge `out[i] = alpha * x[i] + y[i]`; bindings: x, y, out, uniform {n: u32, alpha: f32}."""
     rng = np.random.default_rng()
 
-    def case(n: int) -> Case:
+    def make_case(n: int) -> Case:
         x, y = rng.standard_normal((2, n), dtype=np.float32)
         alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
         values = np.array([n, alpha.view(np.uint32)], np.uint32)
@@ -106,14 +106,14 @@ def judge_saxpy(source: str) -> str:
 
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
     sizes = (5, 130, 1, 63, 64, 65, 257, int(rng.integers(300, 3000)), 70_001)
-    return wgsl_checks.judge_kernel(source, wanted, [case(n) for n in sizes])
+    return wgsl_checks.judge_kernel(source, wanted, [make_case(n) for n in sizes])
 
 
 def judge_sums(source: str) -> str:
     """Judge the sums of workgroups; bindings: x, partial (one for each workgroup), uniform n: u32."""
     rng = np.random.default_rng()
 
-    def case(n: int) -> Case:
+    def make_case(n: int) -> Case:
         x = rng.uniform(0.5, 1.5, n).astype(np.float32)
         expected = np.add.reduceat(x.astype(float), range(0, n, GROUP)).astype(np.float32)
         arrays = {0: wgsl_checks.pad(x), 2: np.array([n], np.uint32)}
@@ -121,11 +121,11 @@ def judge_sums(source: str) -> str:
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
     sizes = (130, 64, 33, 5, 1, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001)
-    return wgsl_checks.judge_kernel(source, wanted, [case(n) for n in sizes], _expect_shared)
+    return wgsl_checks.judge_kernel(source, wanted, [make_case(n) for n in sizes], _expect_shared)
 
 
 def _expect_shared(traced: Trace, case: Case) -> None:
-    """Refuse sums that no two invocations made together."""
+    """Refuse sums of which one invocation made most alone."""
     near = [touch for touch in traced.touches if touch.array not in traced.lengths]
     writers, taken = collections.defaultdict(set), collections.defaultdict(set)
     for touch in near:
@@ -160,10 +160,22 @@ def check_sums(source: str) -> Iterator[str]:
     yield run_judge(judge_sums, source)
 
 
-def run_judge(of_source: checks.Judge, source: object) -> str:
-    """Let a judge run in a subprocess; without an adapter nothing is judged."""
+def run_judge(judge: checks.Judge, source: object) -> str:
+    """Let a judge run in a subprocess.
+
+    Args:
+        judge: takes the source.
+        source: the learner's WGSL.
+
+    Returns:
+        What the judge tried.
+
+    Raises:
+        NotJudged: there is no adapter.
+        NotDone, NotYet: as the judge found.
+    """
     if webgpu.pick_adapter() is None:
         raise checks.NotJudged(webgpu.missing())
     if isinstance(source, str) and not source.strip():
         raise checks.NotDone("there is no kernel yet.")
-    return checks.judge_in_subprocess(of_source, SECONDS, source=source)
+    return checks.judge_in_subprocess(judge, SECONDS, source=source)
