@@ -13,7 +13,7 @@ from helpers.lessons import lesson_12
 from helpers.running import processes
 
 
-@checks.verdict
+@checks.print_verdict
 def in_subprocess(judge, **arguments):
     yield checks.judge_in_subprocess(judge, **arguments)
 
@@ -102,7 +102,7 @@ def test_grading_raises_what_the_process_found(monkeypatch):
             "RuntimeError: clFinish failed: OUT_OF_RESOURCES",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_exit_is_described_in_one_line(failure, line):
     assert lesson_12.describe_exit(processes.Run([[1]], [""], [""], [failure], 1.0)) == line
 
@@ -167,8 +167,14 @@ def test_where_nothing_runs_any_symptom_is_right(capsys):
 
 def test_a_diagnosis_is_of_what_was_seen(capsys):
     """A crash is right where it crashed, and "no end" where it did not end."""
-    solution = {"A": ("wrong", "race", 2), "B": ("dead canary", "guard", 1), "C": ("no end", "unsigned", 3),
-                "D": ("crash", "barrier", 4), "E": ("wrong", "arguments", 5), "F": ("wrong", "early", 8)}  # fmt: skip
+    solution = {
+        "A": ("wrong", "race", 2),
+        "B": ("dead canary", "guard", 1),
+        "C": ("no end", "unsigned", 3),
+        "D": ("crash", "barrier", 4),
+        "E": ("wrong", "arguments", 5),
+        "F": ("wrong", "early", 8),
+    }
     fates = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
     lesson_12.check_diagnosis(solution, fates | {"D": "the process was ended by SIGSEGV"})
     assert output(capsys).startswith("right")

@@ -126,7 +126,7 @@ def test_verdicts_comparisons_and_errors_break_their_long_lines(monkeypatch, cap
     monkeypatch.setattr("helpers.errors.LINE_WIDTH", 40)
     words = "neither one word of this message nor another one is broken"
 
-    @checks.verdict
+    @checks.print_verdict
     def check():
         raise checks.NotYet(words)
         yield

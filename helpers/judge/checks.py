@@ -81,24 +81,25 @@ class NotJudged(NotRight):
 EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged)}
 
 
-def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
-    """Make a check of a generator that yields each judge's account of what it tried.
+def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
+    """Make a check, which prints a verdict, of a generator that yields each judge's account of what it tried.
 
-    The first judge that raises NotRight decides the verdict.
+    The first judge that raises NotRight decides the verdict. While grading, the check raises CheckFailed unless the
+    answer is right.
     """
 
     @functools.wraps(check)
-    def print_verdict(*args: object, **kwargs: object) -> None:
+    def judge_and_print(*args: object, **kwargs: object) -> None:
         try:
-            given, account = Verdict.RIGHT, "; ".join(check(*args, **kwargs))
+            verdict, account = Verdict.RIGHT, "; ".join(check(*args, **kwargs))
         except NotRight as refused:
-            given, account = refused.verdict, str(refused)
-        message = given.describe(account)
-        if given is not Verdict.RIGHT and (os.environ.get(GRADE) == "1" or NBGRADER in os.environ):
+            verdict, account = refused.verdict, str(refused)
+        message = verdict.describe(account)
+        if verdict is not Verdict.RIGHT and (os.environ.get(GRADE) == "1" or NBGRADER in os.environ):
             raise CheckFailed(message)
         print(wrap(message))
 
-    return print_verdict
+    return judge_and_print
 
 
 class Judge(Protocol):
@@ -114,7 +115,7 @@ def judge_in_subprocess(judge: Judge, seconds: float = 60.0, **arguments: object
 
     Args:
         judge: a function of a module that a fresh process can import.
-        seconds: when the kernel counts as endless, including the start of the process and the compilation.
+        seconds: how long the process may run, from its start to the verdict; after that the kernel counts as endless.
         arguments: for the judge, plain data.
 
     Returns:
@@ -131,10 +132,10 @@ def judge_in_subprocess(judge: Judge, seconds: float = 60.0, **arguments: object
             outcome, text = _judge_here(**call)
     else:
         outcome, text = _judge_apart(call, seconds)
-    given = Verdict(outcome)
-    if given is Verdict.RIGHT:
+    verdict = Verdict(outcome)
+    if verdict is Verdict.RIGHT:
         return text
-    raise EXCEPTIONS[given](text)
+    raise EXCEPTIONS[verdict](text)
 
 
 def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:

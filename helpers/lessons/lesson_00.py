@@ -51,7 +51,7 @@ __kernel void multiply_add(__global float *x, const int rounds) {
 """
 
 
-@checks.verdict
+@checks.print_verdict
 def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     """Lesson 00, exercise 1: products of a matrix until the time is up, counted, and seen in the monitor."""
 
@@ -82,7 +82,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_fool(fool: Callable[[], object]) -> Iterator[str]:
     """Lesson 00, exercise 2: without NumPy and frameworks, and the monitor shows work all the same."""
     with _watch_call(fool, "fool") as name:

@@ -51,7 +51,7 @@ __kernel void chain(__global const float *x, __global float *out, const int n) {
 # ------------------------------------------------------------------------------- checks of 01, Add vectors with OpenCL
 
 
-@checks.verdict
+@checks.print_verdict
 def check_add(source: str) -> Iterator[str]:
     """Lesson 01, exercise 1: `c[i] = a[i] + b[i]` for as many work-items as elements."""
     yield checks.judge_in_subprocess(judge_add, source=source)
@@ -79,7 +79,7 @@ def judge_add(source: str) -> str:
     return f"{len(launches)} launches of as many work-items as elements, on {opencl.name(kernel.device)}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_guard(source: str) -> Iterator[str]:
     """Lesson 01, exercise 2: the same kernel with a guard, for whole work-groups."""
     yield checks.judge_in_subprocess(judge_guard, source=source)
@@ -91,7 +91,7 @@ def judge_guard(source: str) -> str:
     return kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b, exercise="01.2")
 
 
-@checks.verdict
+@checks.print_verdict
 def check_launch(launch: Callable[..., object]) -> Iterator[str]:
     """Lesson 01, exercise 3: the launch of a kernel for any number of elements and any size of groups; none is run."""
     sizes = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (50_000, 64)]
@@ -132,7 +132,7 @@ def _normalize_sizes(sizes: object) -> object:
     return repr(sizes)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_smooth(source: str) -> Iterator[str]:
     """Lesson 01, exercise 4: the mean of three neighbors; the first and the last element stay unchanged."""
     yield checks.judge_in_subprocess(judge_smooth, source=source)
@@ -154,7 +154,7 @@ def smooth(x: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------ checks of 01b, Find what limits a kernel
 
 
-@checks.verdict
+@checks.print_verdict
 def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
     """Lesson 01b, exercise 1: the seconds of each run, from the call until the device has finished."""
     queue, repeats = SlowQueue(), 4
@@ -196,7 +196,7 @@ class SlowQueue:
     wait = finish  # of the event that `launch` returns
 
 
-@checks.verdict
+@checks.print_verdict
 def check_limit(
     bandwidth: Callable[[Sequence[float], int], float],
     limit: Callable[[float, float], str],
@@ -235,7 +235,7 @@ def check_limit(
     yield "both speeds of your device"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_chain(source: str) -> Iterator[str]:
     """Lesson 01b, exercise 3: many steps with a number that is read once and written once."""
     yield checks.judge_in_subprocess(judge_chain, source=source)

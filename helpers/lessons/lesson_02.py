@@ -83,19 +83,19 @@ def round_up(number: int, step: int) -> int:
 # ------------------------------------------------------------------------------------------------------- its checks
 
 
-@checks.verdict
+@checks.print_verdict
 def check_multiply(source: str) -> Iterator[str]:
     """Lesson 02, exercise 1: C = A B, each work-item one element, dimension 0 gives the column."""
     yield checks.judge_in_subprocess(judge_multiply, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_tiled(source: str) -> Iterator[str]:
     """Lesson 02, exercise 2: C = A B with tiles in local memory; a group loads each number once."""
     yield checks.judge_in_subprocess(judge_tiled, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
     """Lesson 02, exercise 3: the GB/s that a kernel asks for, from its GFLOP/s and its loads for a multiplication."""
     yield checks.judge_function(
@@ -105,13 +105,13 @@ def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
     )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_block(source: str) -> Iterator[str]:
     """Lesson 02b, exercise 1: C = A B, each work-item a block of 2 x 2 that loads each of its numbers once."""
     yield checks.judge_in_subprocess(judge_block, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Lesson 02b, exercise 2: "faster", "slower", or "no claim" where the gap lies within the spread."""
     series = (

@@ -79,7 +79,7 @@ def _in_a_line(error: str) -> str:
 # -------------------------------------------------------------------------------------------------- 06: its exercises
 
 
-@checks.verdict
+@checks.print_verdict
 def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Lesson 06, exercise 1: with what Keras computes after some lines of a program.
 
@@ -112,7 +112,7 @@ def backend_of(lines: Sequence[str]) -> str:
     return "no Keras"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
     """Lesson 06, exercise 2: an operation that some backends lack, judged on each backend that is here."""
     if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
@@ -172,7 +172,7 @@ def wrap_problem(source: str, name: str) -> str:
     return "" if made == (None, 10, 3) else f"{symbolic} has shape {made}; expected (None, 10, 3)."
 
 
-@checks.verdict
+@checks.print_verdict
 def check_pick_device(learner: Callable[..., object]) -> Iterator[str]:
     """Lesson 06, exercise 3: choose a device, and never in silence."""
     refused, kinds = "RuntimeError raised", ("cuda", "mps", "xpu")
@@ -234,7 +234,7 @@ _ADD, _HALVE, _SQUARE, _RELU = _STEPS
 _CHAINS = ([_ADD, _HALVE], [_HALVE, _ADD, _RELU], [_SQUARE], [_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [])
 
 
-@checks.verdict
+@checks.print_verdict
 def check_write_kernel(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Lesson 06b, exercise 1: write one OpenCL kernel for a chain of steps."""
     sources = []
@@ -262,7 +262,7 @@ def judge_chains(sources: Sequence[str]) -> str:
     return f"{len(_CHAINS)} chains, each read and written once; of the last {tried}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_to_all(learner: Callable, found: Mapping[str, list[float]], train: Callable) -> Iterator[str]:
     """Lesson 06b, exercise 2: share the gradient of the largest of four; a right rule trains, beside `found` losses."""
 
@@ -277,7 +277,7 @@ def check_to_all(learner: Callable, found: Mapping[str, list[float]], train: Cal
     print(losses_table({**found, "JAX, with your rule": train(learner)}))
 
 
-@checks.verdict
+@checks.print_verdict
 def check_slope(learner: Callable, found: Mapping[str, list[float]], train: Callable) -> Iterator[str]:
     """Lesson 06b, exercise 3: ReLU's slope with 1 at 0; a right one trains, beside `found` losses."""
 

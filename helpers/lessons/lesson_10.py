@@ -241,7 +241,7 @@ def _of_nodes(shares: Callable[[list[dict]], object]) -> Callable[[list, list], 
     return shares_of
 
 
-@checks.verdict
+@checks.print_verdict
 def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[str]:
     """Lesson 10, exercise 2: the percent of the nodes' time that each provider took, from a profile's events."""
     cuda = "CUDAExecutionProvider"
@@ -268,7 +268,7 @@ def app_pictures(images: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(1 - images.astype("float32") / 255, 0, -1))
 
 
-@checks.verdict
+@checks.print_verdict
 def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 10, exercise 1: an app's pictures, as the network wants them; to the last byte."""
     rng = np.random.default_rng()
@@ -320,7 +320,7 @@ def onnx_quantise(values: np.ndarray) -> tuple[float, int, np.ndarray]:
     return float(scale), int(zero), quantised
 
 
-@checks.verdict
+@checks.print_verdict
 def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]]) -> Iterator[str]:
     """Lesson 10, exercise 3: scale, zero point and bytes of an array, against ONNX Runtime's own operator.
 

@@ -298,7 +298,7 @@ def judge_pairs(source: str) -> str:
     return tried
 
 
-@checks.verdict
+@checks.print_verdict
 def check_pairs(source: str, handed_out: str) -> Iterator[str]:
     """Exercise 1: the missing barrier, for all of a group.
 
@@ -326,13 +326,13 @@ def judge_group_sums(source: str) -> str:
     return tried
 
 
-@checks.verdict
+@checks.print_verdict
 def check_group_sums(source: str) -> Iterator[str]:
     """Exercise 2: the sum of each work-group, in local memory, without a race."""
     yield checks.judge_in_subprocess(judge_group_sums, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], outcomes: Mapping[str, str]) -> Iterator[str]:
     """Exercise 3: of each broken program the symptom that it showed here, the cause and the fix.
 

@@ -142,19 +142,19 @@ def _expect_shared(traced: Trace, case: Case) -> None:
         )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_products(source: str) -> Iterator[str]:
     """Lesson 14, exercise 1: the line that multiplies."""
     yield run_judge(judge_products, source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_saxpy(source: str) -> Iterator[str]:
     """Lesson 14, exercise 2: saxpy with its guard."""
     yield run_judge(judge_saxpy, source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_sums(source: str) -> Iterator[str]:
     """Lesson 14, exercise 3: the sum of each workgroup, in rounds."""
     yield run_judge(judge_sums, source)

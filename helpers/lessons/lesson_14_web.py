@@ -323,13 +323,13 @@ def judge_largest(source: str) -> str:
     )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_dense(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 1: a dense layer with ReLU in WGSL. A right one computes in the page."""
     yield _judge_for_page("dense", judge_dense, source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_largest(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 2: the place of the largest of ten outputs, for each image."""
     yield _judge_for_page("largest", judge_largest, source)

@@ -96,7 +96,7 @@ def _build(source: str) -> opencl.Kernel:
     return opencl.Kernel(source, source.partition("void ")[2].partition("(")[0])
 
 
-@checks.verdict
+@checks.print_verdict
 def check_lines(learner: Callable[[int, int], int]) -> Iterator[str]:
     """Exercise 1: the lines that 32 neighbors need; the reference is the count of a launch on the device."""
     yield checks.judge_function(
@@ -110,7 +110,7 @@ def check_lines(learner: Callable[[int, int], int]) -> Iterator[str]:
     yield f"each beside the count of a launch on {opencl.name(opencl.pick_device())}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Iterator[str]:
     """Exercise 2: particles in memory so that the kernel that needs two of eight numbers needs the fewest lines.
 
@@ -156,7 +156,7 @@ def judge_drift(source: str, given: Sequence[np.ndarray], arranged: Sequence[np.
     return f"{len(launches)} sizes, {_judge_lines(recorded, 2 * len(given[0]), len(given[0]))}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_transpose(source: str) -> Iterator[str]:
     """Exercise 3: the transposition with the fewest lines in both directions, and without a bank conflict."""
     yield checks.judge_in_subprocess(judge_transpose, source=source)
