@@ -269,18 +269,18 @@ def judge_function(
         expected = reference(*copy.deepcopy(arguments))
         for _ in range(2):  # a function that remembers its last call differs the second time
             given = copy.deepcopy(arguments)
-            actual = answer(learner, *given, who=_call_text(learner, arguments))
+            actual = answer(learner, *given, who=_describe_call(learner, arguments))
             if actual is ...:
-                raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
+                raise NotDone(f"{_describe_call(learner, arguments)} is `...`, as it was handed out.")
             if actual is None and expected is not None:
-                nothing = f"{_call_text(learner, arguments)} returned None"
-                values = (answer(learner, *copy.deepcopy(case), who=_call_text(learner, case)) for case in asked)
+                nothing = f"{_describe_call(learner, arguments)} returned None"
+                values = (answer(learner, *copy.deepcopy(case), who=_describe_call(learner, case)) for case in asked)
                 if any(value is not None for value in values):
                     raise NotYet(f"{nothing}; expected {short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
-            _compare(expected, actual, f"for {_call_text(learner, arguments)}")
-            if not all(_same(after, before) for after, before in zip(given, arguments, strict=True)):
-                raise NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
+            _compare(expected, actual, f"for {_describe_call(learner, arguments)}")
+            if not all(_is_same(after, before) for after, before in zip(given, arguments, strict=True)):
+                raise NotYet(f"{_describe_call(learner, arguments)} changed its own argument; work on a copy.")
     return f"{len(asked)} cases"
 
 
@@ -305,12 +305,18 @@ def answer(learner: Callable[..., object], *given: object, who: str) -> object:
         raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None
 
 
-def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
+def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:
     return f"{getattr(learner, '__name__', 'function')}({', '.join(short(a) for a in arguments)})"
 
 
 def short(value: object) -> str:
-    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut."""
+    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut.
+
+    >>> short([np.float32(0.5), np.int64(2)])
+    '[0.5, 2]'
+    >>> short(np.arange(3))
+    'np.array([0, 1, 2])'
+    """
     if isinstance(value, np.ndarray):
         return f"np.array({short(value.tolist())})"
     if isinstance(value, np.generic):
@@ -324,12 +330,13 @@ def short(value: object) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _same(first: object, second: object) -> bool:
+def _is_same(first: object, second: object) -> bool:
+    """Return whether two values are equal, arrays and sequences element by element."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return np.array_equal(cast("ArrayLike", first), cast("ArrayLike", second))
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(_same, first, second))
-    return first == second
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    return bool(first == second)
 
 
 def _compare(expected: object, actual: object, where: str) -> None:
@@ -339,32 +346,39 @@ def _compare(expected: object, actual: object, where: str) -> None:
             f"{where} expected {expected}, a whole number; came {short(actual)}, a float. `int(...)` makes an int."
         )
     try:
-        right = bool(_is_right(expected, actual, where))
+        right = _is_right(expected, actual, where)
     except (TypeError, ValueError, OverflowError):  # the two cannot even be compared
         right = False
     if not right:
-        raise NotYet(f"{where} expected {short(expected)}, came {short(actual)}{_largest_difference(expected, actual)}")
+        raise NotYet(
+            f"{where} expected {short(expected)}, came {short(actual)}{_describe_difference(expected, actual)}"
+        )
 
 
-def _is_right(expected: object, actual: object, where: str) -> object:
-    """Return what is true if `actual` is `expected`. NotYet names another size; what cannot be compared raises."""
+def _is_right(expected: object, actual: object, where: str) -> bool:
+    """Return whether `actual` is `expected`, fractions to 1e-5 of their size.
+
+    Raises:
+        NotYet: it has another size, which the message names.
+        TypeError, ValueError, OverflowError: the two cannot be compared.
+    """
     if expected is None:
         return actual is None
     if isinstance(expected, bool | np.bool_ | str):
-        return isinstance(actual, bool | np.bool_ | str) and actual == expected
+        return isinstance(actual, bool | np.bool_ | str) and bool(actual == expected)
     if isinstance(expected, list | tuple) and any(isinstance(element, str | None) for element in expected):
         return isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
     if not isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
-        return actual == expected
+        return bool(actual == expected)
     values, wanted = np.asarray(actual), np.asarray(expected)
     same_shape = values.shape == wanted.shape
     if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
         raise NotYet(f"{where} expected {describe_size(wanted)}, came {describe_size(values)}: {short(actual)}.")
     exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
-    return same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
+    return same_shape and bool(np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9))
 
 
-def _largest_difference(expected: object, actual: object) -> str:
+def _describe_difference(expected: object, actual: object) -> str:
     """Name the element that differs most; empty unless two arrays look the same in a message."""
     if (
         not isinstance(expected, np.ndarray)

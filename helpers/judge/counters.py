@@ -82,7 +82,7 @@ def count_lines(request: Request, line: int = LINE) -> tuple[int, int]:
     (2, 1)
     """
     touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
-    return len(touched), -(-_bytes_asked(request) // line)
+    return len(touched), -(-_sum_bytes(request) // line)
 
 
 def count_turns(request: Request) -> tuple[int, int]:
@@ -101,7 +101,7 @@ def count_turns(request: Request) -> tuple[int, int]:
     return max(collections.Counter(word % BANKS for word in words).values()), -(-len(words) // BANKS)
 
 
-def _bytes_asked(request: Request) -> int:
+def _sum_bytes(request: Request) -> int:
     """Return the bytes that a request asks for, each counted once."""
     return sum(wide for _, wide in {(first, wide) for _, first, wide in request.asked})
 
@@ -119,7 +119,7 @@ def count_accesses(recorded: Trace, line: int = LINE, together: int = TOGETHER) 
         in_local = request.array not in recorded.lengths
         needed, fewest = count_turns(request) if in_local else count_lines(request, line)
         asking = len({item for item, *_ in request.asked})
-        access = Access(in_local, request.writes, 1, needed, fewest, _bytes_asked(request), asking, request.lanes, line)
+        access = Access(in_local, request.writes, 1, needed, fewest, _sum_bytes(request), asking, request.lanes, line)
         before = found.get(request.access)
         found[request.access] = before.add(access) if before else access
     return found

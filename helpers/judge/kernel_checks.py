@@ -49,10 +49,10 @@ def build(source: object, name: str, device: cl.Device | None = None) -> opencl.
     try:
         return opencl.Kernel(source, name, device)
     except KernelError as error:
-        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_about_loops(source)}") from None
+        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source)}") from None
 
 
-def _about_loops(source: str) -> str:
+def _explain_loops(source: str) -> str:
     """Return a line with C's loop for a kernel that has Python's, or a counter without a type; empty otherwise."""
     code = without_comments(source)
     counters = re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code)

@@ -21,7 +21,7 @@ HEADER = ARRAYS + ARRAY_INTS * MAX_ARRAYS
 TOUCH = 4  # the first int of a touch has the bits of `trace`
 ROW = HEADER + TOUCH * MAX_TOUCHES
 SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
-BARRIER_LINE = 1 << 16  # a barrier is listed as its line, and so many times its number among all in the source
+BARRIER_LINE = 1 << 16  # a barrier is listed as its line plus BARRIER_LINE times its number among all in the source
 
 RECORDER = f"""
 __global int *trace_row(__global int *log) {{

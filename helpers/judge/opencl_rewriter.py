@@ -88,7 +88,7 @@ def instrument(source: str, name: str, dry: bool) -> Instrumented:
     Args:
         source: OpenCL C that compiles.
         name: the kernel.
-        dry: let nobody wait at a barrier.
+        dry: whether barriers are recorded without waiting at them.
     """
     from clang import cindex
 
@@ -184,7 +184,7 @@ class Rewriting:
         self._insert(self._find_range(body)[0] + 1, f" trace_start(trace_log);{recorded}")
 
     def _visit(self, cursor: Cursor, above: list[Cursor], in_kernel: bool) -> None:
-        """Rewrite what an expression or a statement does itself, then what stands in it; `above`, innermost first."""
+        """Rewrite an expression or a statement, then those inside of it; `above` is what is around, innermost first."""
         kind = cursor.kind.name
         if kind == "CXX_UNARY_EXPR":  # sizeof touches nothing
             return

@@ -40,12 +40,12 @@ class Touch:
     rounds: int = 0  # how many barriers with a fence for local memory it had met before, whatever memory this is
 
     def __str__(self) -> str:
-        """For a message, such as `work-item 3 touches x[4]`."""
+        """Return the access for a message, such as `work-item 3 touches x[4]`."""
         return f"work-item {self.item} touches {self.array}[{self.index}]"
 
 
 class Request(NamedTuple):
-    """What neighbouring work-items ask of one array at once: one access, the n-th time that each comes to it."""
+    """What neighboring work-items ask of one array at once: one access, the n-th time that each comes to it."""
 
     access: str  # as it is written in the source
     array: str  # its name

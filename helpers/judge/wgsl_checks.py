@@ -74,7 +74,7 @@ def judge_kernel(
 
 
 def _expect_uniform_barriers(source: str) -> None:
-    """Refuse a barrier in a block whose condition depends on the invocation: WGSL forbids it, wgpu does not look."""
+    """Refuse a barrier in a block whose condition depends on the invocation: WGSL forbids it, wgpu allows it."""
     plain = without_comments(source)
     own = set(re.findall(r"@builtin\(\s*(?:global_invocation_id|local_invocation_\w+)\s*\)\s*(\w+)", plain))
     for name, value in re.findall(r"\b(?:let|var)\s+(\w+)[^=;]*=([^;]*);", plain):
@@ -94,7 +94,11 @@ def _expect_uniform_barriers(source: str) -> None:
 
 
 def compile_kernel(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str]) -> webgpu.Kernel:
-    """Return the learner's kernel, once its buffers and its workgroups are as they were handed out."""
+    """Compile the learner's kernel.
+
+    Raises:
+        NotYet: it does not compile, or its buffers or its workgroups are not those of the exercise.
+    """
     try:
         kernel = webgpu.Kernel(device, source)
     except KernelError as error:
@@ -112,10 +116,10 @@ def compile_kernel(device: wgpu.GPUDevice, source: str, wanted: Mapping[int, str
 
 
 def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
-    """Refuse wrong results, results that were never written, and writes beyond them; runs: one for each of FILLS."""
+    """Refuse wrong results, results that were never written, and writes beyond them; `runs` has one for each fill."""
     n, unwritten = case.expected.size, find_unwritten(*runs)
     if (beyond := np.flatnonzero(~unwritten[n:])).size:
-        raise NotYet(_beyond(case, "the kernel", n + int(beyond[0])))
+        raise NotYet(_describe_beyond(case, "the kernel", n + int(beyond[0])))
     whole = np.issubdtype(case.expected.dtype, np.integer)
     tolerance = 0 if whole else min(1e-5 * math.sqrt(max(array.size for array in case.arrays.values())), 1e-3)
     outputs = np.stack([bits[:n].view(case.expected.dtype) for bits in runs])
@@ -133,7 +137,7 @@ def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
         raise NotYet(f"{where}{outputs[0, i]:.6g}.{spoilt}")
 
 
-def _beyond(case: Case, who: str, index: int) -> str:
+def _describe_beyond(case: Case, who: str, index: int) -> str:
     return (
         f"{case.launch}: {who} writes element {index} of the output, and only 0 to {case.expected.size - 1} belong to "
         "it; the buffer is longer. Who has no result must write nothing."
@@ -161,7 +165,7 @@ def _expect_good_record(
         )
     for touch in written:
         if touch.index >= case.expected.size:
-            raise NotYet(_beyond(case, f"invocation {touch.item}", touch.index))
+            raise NotYet(_describe_beyond(case, f"invocation {touch.item}", touch.index))
     for touch in traced.outside:
         if touch.writes:
             raise NotYet(

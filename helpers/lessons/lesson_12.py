@@ -272,7 +272,7 @@ def show_programs(run: Callable[..., str], prediction: object) -> dict[str, str]
 # ------------------------------------------------------------------------------------------------------- its checks
 
 
-def add_neighbours(x: np.ndarray) -> np.ndarray:
+def add_neighbors(x: np.ndarray) -> np.ndarray:
     """Return for each element its sum with the one before it in its group of 64; the first of a group is unchanged."""
     before = np.where(np.arange(len(x)) % kernel_checks.LOCAL_SIZE, np.roll(x, 1), 0)
     return (x + before).astype(x.dtype)
@@ -289,9 +289,9 @@ def _record_two_groups(kernel: opencl.Kernel) -> Trace:
 
 
 def judge_pairs(source: str) -> str:
-    """Judge the kernel that adds each element's neighbour through local memory; called in a subprocess."""
+    """Judge the kernel that adds each element's neighbor through local memory; called in a subprocess."""
     kernel = kernel_checks.build(source, "pairs")
-    tried = kernel_checks.judge_kernel(kernel, ("int[]",), add_neighbours, radius=1)
+    tried = kernel_checks.judge_kernel(kernel, ("int[]",), add_neighbors, radius=1)
     for touch in (traced := _record_two_groups(kernel)).touches:
         if touch.array in traced.lengths and touch.index != touch.item:
             raise NotYet(f"the sums are right, but {touch}: take the neighbour's number from local memory, `part`.")
