@@ -69,7 +69,7 @@ def emit(flat: Flat, tiles: Tiles) -> Code:
         whole = size if block.panels else size - size % block.columns
         if block.panels:
             arrays[block.panels.tensor] = block.panels.array
-            kernels.append(_panels(f"{name}_panels", nest, block))
+            kernels.append(_panels(f"{name}_panels", nest, block, block.panels))
         kernels.append(_statement(name, nest, block, range(whole), tiles.group))
         if whole < size:
             kernels.append(_statement(f"{name}_edge", nest, Block("", block.column), range(whole, size), (1, 1)))
@@ -122,14 +122,14 @@ class _Lines(list):
         return Kernel(name, text, (*tensors, writes.tensor), whole, tuple(group for _, group in sizes))
 
 
-def _panels(name: str, nest: Nest, block: Block) -> Kernel:
+def _panels(name: str, nest: Nest, block: Block, panels: Place) -> Kernel:
     """Copy a tensor so that the columns of a block lie side by side, and fill up the last panel with zeros."""
-    place = next(place for place in nest.inputs if place.at == block.panels.at)
+    place = next(place for place in nest.inputs if place.at == panels.at)
     along, columns = place.indices.index(Affine({block.column: 1})), block.columns
     size, stride = place.array.shape[along], place.array.strides[along]
     rest = place.array.size // size
     start = f"{size} * rest" if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride}"
-    step = f"{stride} * " * (stride > 1)
+    step = f"{stride} * " if stride > 1 else ""
     lines = _Lines(
         [
             "const int rest = get_global_id(0);  // the place in all other dimensions",
@@ -137,12 +137,12 @@ def _panels(name: str, nest: Nest, block: Block) -> Kernel:
             f"if (rest >= {rest}) return;",
             f"for (int column = 0; column < {columns}; column++) {{",
             f"const int from = {columns} * panel + column;",
-            f"{spelling(block.panels.tensor)}[{columns} * ({rest} * panel + rest) + column]"
+            f"{spelling(panels.tensor)}[{columns} * ({rest} * panel + rest) + column]"
             f" = from < {size} ? {spelling(place.tensor)}[{start} + {step}from] : 0;",
         ]
     )
     about = f"// {place.tensor} in panels of {columns} values of {block.column}, which lie side by side."
-    return lines.kernel(name, about, [place], block.panels, [(rest, GROUP), (block.panels.array.shape[0], 1)])
+    return lines.kernel(name, about, [place], panels, [(rest, GROUP), (panels.array.shape[0], 1)])
 
 
 def _statement(name: str, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> Kernel:
@@ -170,8 +170,11 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
         sizes = [(math.ceil(nest.outputs[block.row] / block.rows), group[0]), (sizes[0][0], group[1])]
         lines.append(f"const int first = {block.rows} * get_global_id(0);")
         limits = [f"first >= {nest.outputs[block.row]}"]
-    start = f"{columns.start} + " * bool(columns.start) + f"{block.columns} * " * (block.columns > 1)
-    lines.append(f"const int {column} = {start}get_global_id({len(sizes) - 1});")
+    item = f"get_global_id({len(sizes) - 1})"
+    item = f"{block.columns} * {item}" if block.columns > 1 else item
+    lines.append(
+        f"const int {column} = {columns.start} + {item};" if columns.start else f"const int {column} = {item};"
+    )
     limits = [*limits, f"{column} >= {columns.stop}"]
     uneven = [limit for limit, (items, grouped) in zip(limits, sizes, strict=True) if items % grouped]
     if uneven:
@@ -182,9 +185,11 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
         lines.append(f"const int others = {number};")
         number = "others"
     for name, size in reversed(others.items()):
-        value = number + f" / {passed}" * (passed > 1)
+        value = f"{number} / {passed}" if passed > 1 else number
         passed *= size
-        lines.append(f"const int {spelling(name)} = {value}{f' % {size}' * (passed < total)};")
+        if passed < total:
+            value += f" % {size}"
+        lines.append(f"const int {spelling(name)} = {value};")
     return [*sizes, (total, 1)]
 
 
@@ -192,7 +197,7 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
     """Write the loops that combine values, and return what they make of the elements."""
     statement = nest.statement
     word, start, step = COMBINE[statement.aggregate]
-    vector = "float" + str(block.width) * (block.width > 1)
+    vector = f"float{block.width}" if block.width > 1 else "float"
     names = _declare(lines, block, vector, word, start)
     found = statement.aggregate in "*><" and not nest.full
     if found:
@@ -219,7 +224,7 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
 def _declare(lines: _Lines, block: Block, vector: str, word: str, start: str) -> list[str]:
     """Declare a variable for each vector of a block, or one for each row too, and return how they are read."""
     count = block.columns // block.width
-    names = [word + str(n) * (count > 1) for n in range(count)]
+    names = [f"{word}{n}" for n in range(count)] if count > 1 else [word]
     if not block.row:
         lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
         return names
@@ -234,16 +239,18 @@ def _load(
     lines: _Lines, nest: Nest, block: Block, reads: list[dict[int, str]], inputs: Sequence[Place], vector: str
 ) -> list[dict[int, str]]:
     """Load what serves every row, then open the rows and load what serves every column; return what is then read."""
-    once = next(place for place in inputs if place is not block.panels)
+    panels = block.panels
+    assert panels  # as a block with rows has them
+    once = next(place for place in inputs if place is not panels)
     # What is the same in every turn of the loops is a pointer: the compiler then keeps one address for each row.
     fixed = Affine({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
     address, inner = fixed.text(spelling), (once.offset - fixed).text(spelling)
     row, last = spelling(block.row), nest.outputs[block.row] - 1
-    lines.extend(f"const {vector} column{n} = {texts[block.panels.at]};" for n, texts in enumerate(reads))
+    lines.extend(f"const {vector} column{n} = {texts[panels.at]};" for n, texts in enumerate(reads))
     lines.rows(block)
     lines.append(f"const int {row} = min(first + slot, {last});  // beyond the edge the last one again")
     value = f"({spelling(once.tensor)} + {address})[{inner}]"
-    return [{once.at: value, block.panels.at: f"column{n}"} for n in range(len(reads))]
+    return [{once.at: value, panels.at: f"column{n}"} for n in range(len(reads))]
 
 
 def _read(place: Place, block: Block | None = None, n: int = 0) -> str:

@@ -18,16 +18,17 @@ class Guard:
 
     def text(self, spelling: Callable[[str], str] = str) -> str:
         """Return it as a condition of C, without minus signs where that can be."""
-        plus, minus = (
-            Affine({name: sign * n for name, n in self.expression.terms.items() if sign * n > 0},
-                   max(sign * self.expression.constant, 0))
-            for sign in (1, -1)
-        )  # fmt: skip
+        plus, minus = _positive_part(self.expression), _positive_part(self.expression * -1)
         if not self.is_zero and not plus.terms:
             return f"{minus.text(spelling)} <= {plus.text(spelling)}"
         return f"{plus.text(spelling)} {'==' if self.is_zero else '>='} {minus.text(spelling)}"
 
     __str__ = text
+
+
+def _positive_part(e: Affine) -> Affine:
+    """Return the terms and the constant that are above 0."""
+    return Affine({name: n for name, n in e.terms.items() if n > 0}, max(e.constant, 0))
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,10 @@ def _nest(program: Program, domain: Domain) -> Nest:
     for e, size in rest:
         e = e.replace(solved)
         low, high = e.bounds(known)
-        guards += [Guard(e)] * (low < 0) + [Guard(Affine({}, size - 1) - e)] * (high >= size)
+        if low < 0:
+            guards.append(Guard(e))
+        if high >= size:
+            guards.append(Guard(Affine({}, size - 1) - e))
     guards = [guard for number, guard in enumerate(guards) if guard not in guards[:number]]
     statement = domain.statement
     for e in [place.offset for place in (output, *inputs)] + [guard.expression for guard in guards]:
@@ -143,5 +147,8 @@ def _check_counts(program: Program, statement: Statement, e: Affine, known: Mapp
     for name, factor in e.terms.items():
         largest += abs(factor) * max(abs(known[name].start), abs(known[name].stop))
     if largest > LARGEST:
-        raise program.error(statement.output, f"`{e}` can reach {largest:,}, more than 32 bits can count.",
-                            "Work on parts of the tensors, or bound the indices with constraints.")  # fmt: skip
+        raise program.error(
+            statement.output,
+            f"`{e}` can reach {largest:,}, more than 32 bits can count.",
+            "Work on parts of the tensors, or bound the indices with constraints.",
+        )

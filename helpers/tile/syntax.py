@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helpers.errors import WorkshopError
 
@@ -45,7 +45,10 @@ class Node:
 
     def all(self, kind: str) -> list[Node]:
         """Return every node of a kind in it."""
-        return [self] * (self.kind == kind) + [node for part in self.parts for node in part.all(kind)]
+        found: list[Node] = [self] if self.kind == kind else []
+        for part in self.parts:
+            found += part.all(kind)
+        return found
 
     def fill(self, sizes: Mapping[str, int]) -> Node:
         """Return it with numbers in the place of sizes."""
@@ -209,22 +212,24 @@ def parse(source: str) -> Program:
         tree = _parser().parse(source)
     except UnexpectedInput as error:
         raise _misfit(source, error) from None
-    inputs, outputs, *statements = tree.children
+    inputs, outputs, *statements = _children(tree)
     names, made = tuple(map(str, outputs.children)), tuple(_statement(source, statement) for statement in statements)
     program = Program(source, _nodes(inputs), names, made)
-    _check(program, _nodes(outputs))
+    _check(program)
+    _check_outputs(program, _nodes(outputs))
     return program
 
 
 def _misfit(source: str, error: UnexpectedInput) -> TileError:
-    """The error for a word with which the grammar cannot go on."""
-    from lark import UnexpectedCharacters
+    """Return the error for a word with which the grammar cannot go on."""
+    from lark import UnexpectedToken
 
-    if isinstance(error, UnexpectedCharacters):
-        at, hint, what = error.pos_in_stream, "", f"Tile has no character {source[error.pos_in_stream]!r}."
+    if not isinstance(error, UnexpectedToken):
+        at = error.pos_in_stream or 0
+        hint, what = "", f"Tile has no character {source[at]!r}."
     else:
         word = error.token
-        at = word.start_pos if word else word.end_pos or 0  # the end stands where the last word ends
+        at = (word.start_pos if word else word.end_pos) or 0  # the end stands where the last word ends
         allowed = _next_words(source[:at])
         what = f"expected {_in_words(allowed)}, came {f'`{word}`' if word else 'the end of the source'}."
         fitting = (hint for words, hint in HINTS.items() if _next_words(f"function () -> () {{ {words}") == allowed)
@@ -258,35 +263,43 @@ def _in_words(allowed: set[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def _children(tree: Tree) -> list[Any]:
+    """Return the parts of a tree; which of them are words and which are trees, the grammar alone says."""
+    return tree.children
+
+
 def _node(tree: Tree | Token) -> Node:
-    """An expression, or one word, without Lark."""
-    if not hasattr(tree, "children"):
-        return Node("number" if tree.type in ("INT", "FLOAT") else "name", str(tree), tree.start_pos)
-    first, *rest = tree.children
+    """Return an expression, or one word, without Lark."""
+    from lark import Token
+
+    if isinstance(tree, Token):
+        return Node("number" if tree.type in ("INT", "FLOAT") else "name", str(tree), tree.start_pos or 0)
+    first, *rest = _children(tree)
     if tree.data == "operator":  # every other child is a sign; the second one of `? :` says nothing new
-        first, rest = tree.children[1], tree.children[::2]
+        _, first, *_ = _children(tree)
+        rest = tree.children[::2]
     kind = "operator" if tree.data == "negative" else str(tree.data)
     return Node(kind, str(first), first.start_pos, tuple(map(_node, rest)))
 
 
 def _statement(source: str, tree: Tree) -> Statement:
-    """A statement without Lark."""
+    """Return a statement without Lark."""
     text = re.sub(r"//[^\n]*", "", source[tree.meta.start_pos : tree.meta.end_pos])
     text = " ".join(text.split())  # on one line
     if tree.data == "elementwise":
-        name, value = map(_node, tree.children)
+        name, value = map(_node, _children(tree))
         return Statement(name, value, text)
-    name, indices, sizes, aggregate, combined, *constraints = tree.children
+    name, indices, sizes, aggregate, combined, *constraints = _children(tree)
     output = Node("access", str(name), name.start_pos, _nodes(indices))
     limits = tuple((_node(index), _node(size)) for index, size in (each.children for each in constraints))
     return Statement(output, _node(combined), text, str(aggregate.children[0]), _nodes(sizes), limits)
 
 
 def _nodes(tree: Tree) -> tuple[Node, ...]:
-    return tuple(map(_node, tree.children))
+    return tuple(map(_node, _children(tree)))
 
 
-def _check(program: Program, outputs: Sequence[Node]) -> None:
+def _check(program: Program) -> None:
     """Refuse names that are unknown or given twice, and what the grammar cannot know of numbers and functions.
 
     A name has to be made before it is used, so the statements are read in their order.
@@ -308,6 +321,10 @@ def _check(program: Program, outputs: Sequence[Node]) -> None:
             known = tensors | sizes if place == "element" else sizes
             _check_expression(program, expression, place, known)
         tensors.add(statement.name)
+
+
+def _check_outputs(program: Program, outputs: Sequence[Node]) -> None:
+    """Refuse an output that no statement makes, or that is listed twice."""
     for number, word in enumerate(outputs):
         if word.text not in [statement.name for statement in program.statements]:
             hint = f"Add a statement that makes it: {word.text} = ...;"
