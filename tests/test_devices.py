@@ -180,12 +180,19 @@ def test_a_card_comes_before_the_processors_gpu_and_the_larger_card_before_the_s
 @pytest.mark.parametrize(
     ("name", "inside"),
     [
-        ("AMD Radeon(TM) Graphics", True), ("AMD Radeon 890M Graphics", True), ("AMD Radeon Vega 8 Graphics", True),
-        ("Intel(R) Iris(R) Xe Graphics", True), ("Intel(R) Arc(TM) 140V GPU", True), ("Intel Graphics", True),
-        ("AMD Radeon RX 7600", False), ("AMD Radeon RX Vega 64", False), ("Intel(R) Arc(TM) A770 Graphics", False),
-        ("Intel Arc B580", False), ("NVIDIA GeForce RTX 3060", False),
+        ("AMD Radeon(TM) Graphics", True),
+        ("AMD Radeon 890M Graphics", True),
+        ("AMD Radeon Vega 8 Graphics", True),
+        ("Intel(R) Iris(R) Xe Graphics", True),
+        ("Intel(R) Arc(TM) 140V GPU", True),
+        ("Intel Graphics", True),
+        ("AMD Radeon RX 7600", False),
+        ("AMD Radeon RX Vega 64", False),
+        ("Intel(R) Arc(TM) A770 Graphics", False),
+        ("Intel Arc B580", False),
+        ("NVIDIA GeForce RTX 3060", False),
     ],
-)  # fmt: skip
+)
 def test_a_gpu_inside_a_processor_is_known_by_its_name(name, inside):
     assert looks_integrated(name) is inside
 

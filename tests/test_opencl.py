@@ -153,8 +153,11 @@ def test_a_kernel_knows_its_parameters_and_runs(device):
     __kernel void other(__global int *z) { z[0] = 1; }"""
     kernel = opencl.Kernel(source, "k", device)
     assert [(parameter.name, parameter.is_array, parameter.width) for parameter in kernel.parameters] == [
-        ("x", True, 4), ("y", True, 16), ("n", False, 1), ("out", True, 1)
-    ]  # fmt: skip
+        ("x", True, 4),
+        ("y", True, 16),
+        ("n", False, 1),
+        ("out", True, 1),
+    ]
     assert kernel.parameters[0].text == "__global const float3 *x"
     out = np.zeros(4, np.float32)
     buffers = [cl.Buffer(kernel.context, cl.mem_flags.READ_WRITE, size=64) for _ in range(3)]
