@@ -91,14 +91,6 @@ def test_after_an_error_in_a_training_ctrl_c_works_as_ever(record):  # noqa: F81
     assert record["budgeted"]["after an error"] == "KeyboardInterrupt"
 
 
-def test_a_training_that_was_not_the_whole_says_by_how_much():
-    assert training.shortened(12, of=12, images=60_000, total=60_000) == ""
-    assert training.shortened(10, of=10, images=1_500, total=1_500) == ""
-    words = training.shortened(2.25, of=10, images=3_200, total=60_000)
-    assert words == " (not the whole training: 2.25 of 10 epochs, 3,200 of 60,000 images)"
-    assert "12 of 12 epochs, 3,200 of" in training.shortened(12, of=12, images=3_200, total=60_000)
-
-
 # ---------------------------------------------------------------------------------------------- in a real kernel
 
 TRAIN = """

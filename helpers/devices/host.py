@@ -220,7 +220,13 @@ def cpu_name() -> str:
 
 
 def tidy(name: str) -> str:
-    """Return a processor's name without trademarks, clock and number of cores."""
+    """Return a processor's name without trademarks, clock and number of cores.
+
+    >>> tidy("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz")
+    'Intel Core i7-8550U'
+    >>> tidy("AMD EPYC 9554 64-Core Processor")
+    'AMD EPYC 9554'
+    """
     name = re.sub(r"\((?:R|TM|C)\)|®|™", "", name, flags=re.I)
     name = re.sub(r"(?: CPU)? @ .*$| \d+-Core Processor\b| Processor$", "", name)
     return " ".join(name.split())

@@ -246,7 +246,13 @@ def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
 
 
 def short(value: object) -> str:
-    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut."""
+    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut.
+
+    >>> short([np.float32(0.5), np.int64(3)])
+    '[0.5, 3]'
+    >>> short(np.arange(3))
+    'np.array([0, 1, 2])'
+    """
     if isinstance(value, np.ndarray):
         return f"np.array({short(value.tolist())})"
     if isinstance(value, np.generic):

@@ -61,6 +61,13 @@ def lines(request: Request, line: int = LINE) -> tuple[int, int]:
     Needed: the different values of byte // line. Fewest: bytes asked for / line, rounded up. Arrays begin with a whole
     line. Source: CUDA C++ Best Practices Guide (NVIDIA, 12.6, 2024), "Coalesced Access to Global Memory", which counts
     the 32 bytes that a miss moves; take `line=32` for that.
+
+    >>> side_by_side = [(item, 4 * item, 4) for item in range(32)]
+    >>> lines(Request("x[i]", "x", 0, 32, False, side_by_side))
+    (1, 1)
+    >>> a_line_apart = [(item, 128 * item, 4) for item in range(32)]
+    >>> lines(Request("x[32 * i]", "x", 0, 32, False, a_line_apart))
+    (32, 1)
     """
     touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
     return len(touched), -(-_bytes_asked(request) // line)

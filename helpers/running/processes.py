@@ -451,7 +451,11 @@ def _end(workers: list[_Worker]) -> None:
 
 
 def _describe_exit(status: int) -> str:
-    """Say how a process ended by its exit status, negative for a signal, as in "was ended by SIGKILL"."""
+    """Say how a process ended, by its exit status, which is negative for a signal.
+
+    >>> _describe_exit(3)
+    'ended with status 3 before the function returned'
+    """
     if status >= 0:
         return f"ended with status {status} before the function returned"
     name = {int(known): known.name for known in signal.Signals}.get(-status, f"signal {-status}")

@@ -234,6 +234,13 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
 def shortened(epochs: float, of: int, images: int, total: int) -> str:
     """Say in brackets how far a training falls short of the whole one; empty if it does not.
 
+    >>> shortened(2.5, of=12, images=10_000, total=60_000)
+    ' (not the whole training: 2.5 of 12 epochs, 10,000 of 60,000 images)'
+    >>> shortened(12, of=12, images=3_200, total=60_000)
+    ' (not the whole training: 12 of 12 epochs, 3,200 of 60,000 images)'
+    >>> shortened(12, of=12, images=60_000, total=60_000)
+    ''
+
     Args:
         epochs: how often the images were shown; `progress` knows it.
         of: how often the article showed them.
