@@ -19,7 +19,7 @@ CASE = judge.Case(
 def device():
     found = webgpu.pick_adapter()
     if found is None:
-        pytest.skip(webgpu.missing())
+        pytest.skip(webgpu.explain_missing())
     return webgpu.request_device(found)
 
 

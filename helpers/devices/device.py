@@ -61,7 +61,7 @@ class Device:
         return self.computes.partition(": ")[2]
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether nothing speaks against it: it computes right, or was not tried."""
         return self.state not in ("wrong", "failed")
 

@@ -142,7 +142,7 @@ def check_sums(source: str) -> Iterator[str]:
 def run_judge(of_source: Callable[[str], str], source: object) -> str:
     """Let a judge run in a subprocess; without an adapter nothing is judged."""
     if webgpu.pick_adapter() is None:
-        raise checks.NotJudged(webgpu.missing())
+        raise checks.NotJudged(webgpu.explain_missing())
     if isinstance(source, str) and not source.strip():
         raise checks.NotDone("there is no kernel yet.")
     return checks.judge_in_subprocess(of_source, SECONDS, source=source)

@@ -47,7 +47,7 @@ from typing import IO, Any
 from helpers import ROOT
 from helpers.errors import WorkshopError, show_one_line
 from helpers.measure.tables import SideBySide
-from helpers.running.worker import PlainUnpickler, Script, not_plain
+from helpers.running.worker import PlainUnpickler, Script, explain_not_plain
 
 KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
 SHOWN_LINES = 8  # of each stream in a message
@@ -176,14 +176,14 @@ class Run:
     def _side_by_side(self) -> SideBySide:
         texts = []
         for printed, why in zip(self.stdout, self.failures, strict=True):
-            texts.append("\n".join(filter(None, [_as_shown(printed), why and f"[failed] {why}"])))
+            texts.append("\n".join(filter(None, [_render_as_shown(printed), why and f"[failed] {why}"])))
         return SideBySide(texts, [f"process {number}" for number in range(len(texts))])
 
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def _as_shown(text: str) -> str:
+def _render_as_shown(text: str) -> str:
     """Return a text as a terminal would leave it: without colors, of a progress line the last state."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLORS.sub("", text).split("\n")]
     return "\n".join(lines).rstrip("\n")
@@ -289,7 +289,7 @@ class _Job:
             finally:
                 _end(workers)
         if self.check and any(worker.failure for worker in workers):
-            raise _error(workers, self.script.name, self.seconds)
+            raise _make_error(workers, self.script.name, self.seconds)
         return Run(
             [worker.result for worker in workers],
             [str(worker.stdout) for worker in workers],
@@ -404,7 +404,7 @@ class _Worker:
                 with self.answer.open("rb") as file:
                     self.result, self.failure = PlainUnpickler(file).load()
             except Exception as error:
-                self.failure = not_plain(f"what {self.script.name} returned", error)
+                self.failure = explain_not_plain(f"what {self.script.name} returned", error)
         elif status is not None:
             self.over, self.failure = True, f"the process {_describe_exit(status)}{self.find_line()}"
 
@@ -467,7 +467,7 @@ def _describe_exit(status: int) -> str:
     return f"was ended by {name}{why.get(name, '')}"
 
 
-def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
+def _make_error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
     """Put the failures into words: all that are late, otherwise the first."""
     late = [worker for worker in workers if worker.late]
     shown = late or [worker for worker in workers if worker.failure][:1]
@@ -478,7 +478,7 @@ def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
     for worker in shown[:SHOWN_LINES]:
         why += (f"process {worker.number}: {worker.failure}" if len(shown) > 1 else worker.failure).splitlines()
     for title, text in (("It printed last:", shown[0].stdout), ("Libraries wrote last:", shown[0].stderr)):
-        lines = [line[:300] for line in _as_shown(str(text)).splitlines() if line.strip()]
+        lines = [line[:300] for line in _render_as_shown(str(text)).splitlines() if line.strip()]
         why += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
     advice = "Find out what it waits for, or give processes.run more seconds."
     if not late:

@@ -44,10 +44,10 @@ def start() -> str:
         WorkshopError: the backend is unknown, not installed, does not start, or its device does not compute right.
     """
     name = os.environ[backends.VARIABLE] = os.environ.get(backends.VARIABLE) or "tensorflow"
-    backends.check(name)
+    backends.validate(name)
     title = backends.BACKENDS[name]
-    if not devices.installed(name):
-        there = ", ".join(backend for backend in backends.BACKENDS if devices.installed(backend)) or "none of them"
+    if not devices.is_installed(name):
+        there = ", ".join(backend for backend in backends.BACKENDS if devices.is_installed(backend)) or "none of them"
         raise WorkshopError(
             f"{backends.VARIABLE} is {name}, and {title} is not installed here.",
             f"Installed are: {there}.",
@@ -72,7 +72,7 @@ def start() -> str:
     if name == "tensorflow":
         sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
         workarounds.switch_autotuning_off()
-    device = devices.in_this_process(name)
+    device = devices.find_default_device(name)
     with caught_stderr():
         computes = products.prove(device)
     if computes != products.RIGHT:
@@ -92,7 +92,7 @@ def import_tensorflow() -> ModuleType:
     Raises:
         WorkshopError: it is not installed, or its import fails.
     """
-    if not devices.installed("tensorflow"):
+    if not devices.is_installed("tensorflow"):
         raise WorkshopError(
             "This lesson needs TensorFlow, and it is not installed here.",
             "Not every family of accelerators comes with it; the default one, for every processor, does.",
@@ -118,7 +118,7 @@ def _hide_gpus_that_fail(tensorflow: ModuleType) -> None:
     gpus = tensorflow.config.list_physical_devices("GPU")
     if not gpus:
         return
-    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.usable]
+    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.is_usable]
     good = [gpu for gpu in gpus if gpu.name.replace("/physical_device:", "/") not in failed]
     if good != gpus:
         tensorflow.config.set_visible_devices(good, "GPU")
@@ -231,14 +231,14 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
     return KerasProgress(title, budget, others)
 
 
-def shortened(epochs: float, of: int, images: int, total: int) -> str:
+def describe_shortfall(epochs: float, of: int, images: int, total: int) -> str:
     """Say in brackets how far a training falls short of the whole one; empty if it does not.
 
-    >>> shortened(2.5, of=12, images=10_000, total=60_000)
+    >>> describe_shortfall(2.5, of=12, images=10_000, total=60_000)
     ' (not the whole training: 2.5 of 12 epochs, 10,000 of 60,000 images)'
-    >>> shortened(12, of=12, images=3_200, total=60_000)
+    >>> describe_shortfall(12, of=12, images=3_200, total=60_000)
     ' (not the whole training: 12 of 12 epochs, 3,200 of 60,000 images)'
-    >>> shortened(12, of=12, images=60_000, total=60_000)
+    >>> describe_shortfall(12, of=12, images=60_000, total=60_000)
     ''
 
     Args:
