@@ -494,7 +494,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "division as in Python": (
         "function (I[N]) -> (O) { O[i: N // 2] = +(I[i]);\n^}",
         None,
-        "What stands behind `//` is a comment",
+        "Text after `//` is a comment",
     ),
     "factor on the left": ("function (I[N]) -> (O) { ^O[2 * i: N] = +(I[i]); }", [(4,)], "the index i has a factor"),
     "constraint by an index": (

@@ -37,7 +37,7 @@ __all__ = [
     "pick",
     "table",
 ]
-SHORT = 36  # characters of a reason in the table; the whole one stands below it
+SHORT = 36  # characters of a reason in the table; the whole one is below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
 _LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
@@ -64,7 +64,7 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: after so many seconds the process and all that it started are killed.
+        timeout: seconds after which the process and all that it started are killed.
 
     Whatever goes wrong in the framework is in the answer.
     """
@@ -167,7 +167,7 @@ def _strip_prefix(line: str) -> str:
 
 
 def table(answers: Iterable[Answer]) -> Table:
-    """Return one row for each device, and one for each framework that has none and why; long reasons stand below."""
+    """Return one row for each device, and one for each framework that has none and why; long reasons follow below."""
     rows: list[tuple[str, ...]] = []
     below: list[str] = []
     for answer in answers:
@@ -186,7 +186,8 @@ def table(answers: Iterable[Answer]) -> Table:
             state = "note" if answer.devices else "no device" if answer.state == "ok" else answer.state
             ended = answer.state in ("failed", "timed out")
             rows.append((title, state, "", "", "" if ended else answer.message, "", ""))
-            below += [f"{title}, {state}: {answer.message.rstrip('.')}."] * ended
+            if ended:
+                below.append(f"{title}, {state}: {answer.message.rstrip('.')}.")
     return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
 
 

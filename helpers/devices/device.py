@@ -62,7 +62,7 @@ class Device:
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing speaks against it: it computes right, or was not tried."""
+        """Whether it computes right, or has not been tried."""
         return self.state not in ("wrong", "failed")
 
     @property
@@ -83,7 +83,7 @@ class Device:
 
 
 def looks_integrated(name: str) -> bool:
-    """Return whether a GPU with this name is a part of a processor: all that some frameworks tell is the name."""
+    """Return whether a GPU with this name is a part of a processor; some frameworks know nothing but the name."""
     return bool(_INSIDE.fullmatch(name))
 
 

@@ -146,7 +146,7 @@ def explain_log(source: str, log: str) -> tuple[str, str, str]:
             complaints.append(f"line {number}: {match[3]}\n    {lines[number - 1]}\n    {' ' * (column - 1)}^")
     if complaints:
         what = "The kernel does not compile."
-        return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
+        return what, "\n".join(complaints), "Fix the first line that is named; the later ones often follow from it."
     errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
     return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _advise_doctor()
 
@@ -168,7 +168,7 @@ class Kernel:
     """A learner's kernel: parsed once and built once, for everybody who runs, judges or traces it.
 
     Args:
-        source: OpenCL C; other kernels and functions may stand in it too.
+        source: OpenCL C; it may hold other kernels and functions, too.
         name: the kernel's name.
         device: where it runs; the lessons' device if None.
 

@@ -66,7 +66,7 @@ def _read_type(adapter: wgpu.GPUAdapter) -> str:
 def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
     """Describe an adapter in the words of the workshop.
 
-    A program that computes on the processor, such as llvmpipe, has the processor's name and stands in the version:
+    A program that computes on the processor, such as llvmpipe, has the processor's name, and its own in the version:
     "llvmpipe through Vulkan".
 
     Args:
@@ -104,7 +104,8 @@ def prepare_product(adapter: wgpu.GPUAdapter) -> Multiply:
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         matrices = [a, b, np.full_like(a, np.nan), np.full(4, len(a), np.uint32)]
-        return run(device, source, matrices, output=2, workgroups=[-(-len(a) // 32)] * 2)
+        groups = -(-len(a) // 32)
+        return run(device, source, matrices, output=2, workgroups=(groups, groups))
 
     return multiply
 
@@ -299,4 +300,4 @@ def explain_error(source: str, message: str) -> tuple[str, str, str]:
     why = notes[-1] if notes else reason
     line = source.splitlines()[min(number, len(source.splitlines())) - 1]
     shown = f"line {number}, column {column}: {why}\n    {line}\n    {' ' * (column - 1)}^"
-    return "The kernel does not compile.", shown, "Mend the place that is named."
+    return "The kernel does not compile.", shown, "Fix the place that is named."

@@ -49,7 +49,7 @@ from helpers.errors import WorkshopError, show_one_line
 from helpers.measure.tables import SideBySide
 from helpers.running.worker import PlainUnpickler, Script, explain_not_plain
 
-KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
+KEPT_BYTES = 100_000  # of each stream are kept from its beginning, and as many from its end
 SHOWN_LINES = 8  # of each stream in a message
 
 
@@ -349,7 +349,7 @@ def _free_addresses(number: int) -> list[str]:
 
 
 class _Output(threading.Thread):
-    """Reads what a process writes, and keeps of very much the beginning and the end."""
+    """Reads what a process writes; of a long output it keeps the beginning and the end."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         super().__init__(daemon=True)

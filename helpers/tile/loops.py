@@ -16,17 +16,17 @@ class Guard:
     expression: Affine
     is_zero: bool = False
 
-    def text(self, spelling: Callable[[str], str] = str) -> str:
+    def text(self, spell: Callable[[str], str] = str) -> str:
         """Return it as a condition of C, without minus signs where that can be."""
-        plus, minus = _positive_part(self.expression), _positive_part(self.expression * -1)
+        plus, minus = _take_positive_part(self.expression), _take_positive_part(self.expression * -1)
         if not self.is_zero and not plus.terms:
-            return f"{minus.text(spelling)} <= {plus.text(spelling)}"
-        return f"{plus.text(spelling)} {'==' if self.is_zero else '>='} {minus.text(spelling)}"
+            return f"{minus.text(spell)} <= {plus.text(spell)}"
+        return f"{plus.text(spell)} {'==' if self.is_zero else '>='} {minus.text(spell)}"
 
     __str__ = text
 
 
-def _positive_part(e: Affine) -> Affine:
+def _take_positive_part(e: Affine) -> Affine:
     """Return the terms and the constant that are above 0."""
     return Affine({name: n for name, n in e.terms.items() if n > 0}, max(e.constant, 0))
 
@@ -44,7 +44,7 @@ class Nest:
     inputs: tuple[Place, ...]
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether it is sure that every element has a valid point."""
         return not self.guards and all(self.loops.values())
 
@@ -81,12 +81,12 @@ def flatten(program: Program, ranges: Ranges) -> Flat:
         TileError: an assignment `=(...)` with more than one value for an element, a factor on the left that would need
             a division, or offsets beyond 32 bits.
     """
-    return Flat(ranges.arrays, tuple(_nest(program, domain) for domain in ranges.domains))
+    return Flat(ranges.arrays, tuple(_make_nest(program, domain) for domain in ranges.domains))
 
 
-def _nest(program: Program, domain: Domain) -> Nest:
-    """Work-items run over the elements of the output; the indices that remain become loops."""
-    outputs, solved, guards = _coordinates(program, domain)
+def _make_nest(program: Program, domain: Domain) -> Nest:
+    """Return the loops of a statement: work-items run over the output; the indices that remain become loops."""
+    outputs, solved, guards = _choose_coordinates(program, domain)
     output = replace(domain.output, indices=tuple(Affine({name: 1}) for name in outputs))
     inputs = [replace(place, indices=tuple(e.replace(solved) for e in place.indices)) for place in domain.inputs]
     rest = domain.limits[len(outputs) :]  # those of the output hold for every work-item
@@ -112,7 +112,7 @@ def _nest(program: Program, domain: Domain) -> Nest:
     return Nest(statement, outputs or {"_item": 1}, solved, loops, tuple(guards), output, tuple(inputs))
 
 
-def _coordinates(program: Program, domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
+def _choose_coordinates(program: Program, domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
     """Express indices by the coordinates of the output element.
 
     An index alone is itself the coordinate. `O[x + k: N]` makes a coordinate out0 = x + k, so x = out0 - k needs no

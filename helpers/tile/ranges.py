@@ -52,14 +52,14 @@ class Affine:
             low, high = low + min(ends), high + max(ends)
         return math.ceil(low), math.floor(high)
 
-    def text(self, spelling: Callable[[str], str] = str) -> str:
-        """Return it as an expression of C, each name as `spelling` writes it."""
+    def text(self, spell: Callable[[str], str] = str) -> str:
+        """Return it as an expression of C, each name as `spell` writes it."""
         words = ""
         for name, factor in sorted([*self.terms.items(), ("", self.constant)], key=lambda term: term[1] < 0):
             if not factor:
                 continue
             size = abs(factor)
-            term = spelling(name) if name and size == 1 else f"{size} * {spelling(name)}" if name else str(size)
+            term = spell(name) if name and size == 1 else f"{size} * {spell(name)}" if name else str(size)
             words += f" - {term}" if factor < 0 else f" + {term}"
         return words[3:] if words.startswith(" + ") else words.replace(" - ", "-", 1) or "0"
 
@@ -93,7 +93,7 @@ class Place:
     tensor: str
     array: Array
     indices: tuple[Affine, ...]  # one for each dimension
-    at: int  # where the access stands in the source
+    at: int  # the position of the access in the source
 
     @cached_property
     def offset(self) -> Affine:
@@ -160,7 +160,8 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]]) -> Ranges:
         _bind(program, node, tuple(shape), found.sizes)
         _add(program, found, node, Array(tuple(shape)))
     for statement in program.statements:
-        domain = _points(program, statement, found) if statement.aggregate else _elements(program, statement, found)
+        find = _find_points if statement.aggregate else _find_elements
+        domain = find(program, statement, found)
         found = replace(found, domains=(*found.domains, domain))
     return found
 
@@ -197,10 +198,10 @@ def _add(program: Program, found: Ranges, node: Node, array: Array) -> Array:
     return array
 
 
-def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
+def _find_points(program: Program, statement: Statement, found: Ranges) -> Domain:
     """Return the points of a contraction."""
-    output, inputs = statement.output, statement.value.all("access")
-    shape = _output_shape(program, statement, found.sizes)
+    output, inputs = statement.output, statement.value.find_all("access")
+    shape = _find_output_shape(program, statement, found.sizes)
     arrays = {node.at: found.arrays[node.text] for node in inputs}
     for node in inputs:
         _check_rank(program, node, len(arrays[node.at].shape))
@@ -211,23 +212,23 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
         places.append(Place(node.text, arrays[node.at], indices, node.at))
         limits += zip(indices, arrays[node.at].shape, strict=True)
     for index, size in statement.constraints:
-        limits.append((affine(program, index, found.sizes), _number(program, size, found.sizes)))
+        limits.append((affine(program, index, found.sizes), _evaluate_size(program, size, found.sizes)))
     ranges = bound(limits)
     for node in (output, *inputs, *(index for index, _ in statement.constraints)):
         _check_bounded(program, node, {*found.sizes, *ranges})
     return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
 
 
-def _output_shape(program: Program, statement: Statement, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _find_output_shape(program: Program, statement: Statement, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape of a contraction's output; refuse a size that is missing or not positive."""
     output = statement.output
     if len(output.parts) != len(statement.sizes):
         counts = f"{len(output.parts)} indices and {len(statement.sizes)} sizes"
         raise program.error(output, f"{output} has {counts}.", "Write as many sizes after the colon: O[i, j: M, N].")
-    shape = tuple(_number(program, size, sizes) for size in statement.sizes)
+    shape = tuple(_evaluate_size(program, size, sizes) for size in statement.sizes)
     for size, node in zip(shape, statement.sizes, strict=True):
         if size < 1:
-            letters = sorted({name.text for name in node.all("name")})
+            letters = sorted({name.text for name in node.find_all("name")})
             given = ", ".join(f"{letter} = {sizes[letter]}" for letter in letters)
             what = f"the size {node} of {statement.name} is {size}{given and f' for {given}'}."
             raise program.error(node, what, "Every size must be 1 or more.")
@@ -244,7 +245,7 @@ def _check_rank(program: Program, node: Node, rank: int) -> None:
 
 def _check_bounded(program: Program, node: Node, known: Container[str]) -> None:
     """Refuse an index of which nothing says how far it goes."""
-    for name in node.all("name"):
+    for name in node.find_all("name"):
         if name.text not in known:
             raise program.error(
                 name,
@@ -254,7 +255,7 @@ def _check_bounded(program: Program, node: Node, known: Container[str]) -> None:
             )
 
 
-def _number(program: Program, size: Node, sizes: Mapping[str, int]) -> int:
+def _evaluate_size(program: Program, size: Node, sizes: Mapping[str, int]) -> int:
     """Return the value of an expression of sizes."""
     return int(affine(program, size, sizes).constant)
 
@@ -346,13 +347,13 @@ def narrow(name: str, terms: Mapping[str, int | Fraction], size: int, ranges: Ma
     return range(-(-least // abs(factor)), most // abs(factor) + 1)
 
 
-def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
+def _find_elements(program: Program, statement: Statement, found: Ranges) -> Domain:
     """Return the points of an element-wise statement: sizes are aligned at the right, and 1 fits every size.
 
     Where all tensors are as large as the result, or a single value, each is one long row, whatever its shape.
     """
     shape: tuple[int, ...] = ()
-    inputs = [name for name in statement.value.all("name") if name.text in found.arrays]
+    inputs = [name for name in statement.value.find_all("name") if name.text in found.arrays]
     arrays = {node.at: found.arrays[node.text] for node in inputs}
     for node in inputs:
         try:

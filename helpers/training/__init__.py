@@ -44,6 +44,33 @@ def start() -> str:
         WorkshopError: the backend is unknown, not installed, does not start, or its device does not compute right.
     """
     name = os.environ[backends.VARIABLE] = os.environ.get(backends.VARIABLE) or "tensorflow"
+    _check_backend(name)
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
+
+    def import_keras() -> None:
+        import keras
+
+        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+
+    workarounds.give_signals_a_stack()
+    _start_quietly(import_keras, f"Keras does not start with {backends.BACKENDS[name]}.")
+    if name == "tensorflow":
+        sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
+        workarounds.switch_autotuning_off()
+    device = devices.find_default_device(name)
+    with caught_stderr():
+        computes = products.prove(device)
+    if computes != products.RIGHT:
+        raise WorkshopError(
+            f"{device} does not compute right.",
+            f"A small product of matrices, compared with NumPy's: {computes}.",
+            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
+        )
+    return str(device)
+
+
+def _check_backend(name: str) -> None:
+    """Refuse a backend that cannot train or is not installed, or another one than Keras already runs with."""
     backends.validate(name)
     title = backends.BACKENDS[name]
     if not devices.is_installed(name):
@@ -60,28 +87,6 @@ def start() -> str:
             "Keras takes its backend when it is imported, and keeps it until the kernel ends.",
             "Restart the kernel.",
         )
-    logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
-
-    def import_keras() -> None:
-        import keras
-
-        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
-
-    workarounds.give_signals_a_stack()
-    _quietly(import_keras, f"Keras does not start with {title}.")
-    if name == "tensorflow":
-        sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
-        workarounds.switch_autotuning_off()
-    device = devices.find_default_device(name)
-    with caught_stderr():
-        computes = products.prove(device)
-    if computes != products.RIGHT:
-        raise WorkshopError(
-            f"{device} does not compute right.",
-            f"A small product of matrices, compared with NumPy's: {computes}.",
-            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
-        )
-    return str(device)
 
 
 def import_tensorflow() -> ModuleType:
@@ -104,7 +109,7 @@ def import_tensorflow() -> ModuleType:
         import tensorflow  # noqa: F401
 
     workarounds.give_signals_a_stack()
-    _quietly(import_it, "TensorFlow cannot be imported.")
+    _start_quietly(import_it, "TensorFlow cannot be imported.")
     tensorflow = sys.modules["tensorflow"]
     _hide_gpus_that_fail(tensorflow)
     return tensorflow
@@ -141,7 +146,7 @@ def before_start() -> Generator[None]:
         ) from error
 
 
-def _quietly(start_it: Callable[[], None], what: str) -> None:
+def _start_quietly(start_it: Callable[[], None], what: str) -> None:
     """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
     lines: list[str] = []
     try:
