@@ -312,8 +312,8 @@ def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:
 def short(value: object) -> str:
     """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut.
 
-    >>> short([np.float32(0.5), np.int64(2)])
-    '[0.5, 2]'
+    >>> short([np.float32(0.5), np.int64(3)])
+    '[0.5, 3]'
     >>> short(np.arange(3))
     'np.array([0, 1, 2])'
     """

@@ -297,7 +297,7 @@ def _product(device: Device) -> Callable[[], object]:
         matrix = torch.tensor(ones, device=there)
         return lambda: (matrix @ matrix)[0, 0].item()
     if device.framework == "onnxruntime":
-        session = products.onnx_session(there)
+        session = products.open_onnx_session(there)
         return lambda: session.run(None, {"a": ones, "b": ones})
     from helpers.devices import webgpu
 

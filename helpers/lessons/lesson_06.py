@@ -27,8 +27,8 @@ from helpers.training import backends, plaidml
 
 def missing(module: str) -> str:
     """Return why a backend of Keras cannot be used here, and how to get it; an empty text if it is here."""
-    if not devices.installed(module):
-        return devices.not_installed(module)
+    if not devices.is_installed(module):
+        return devices.explain_missing(module)
     if module == "torch":
         version = importlib.metadata.version(module)
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < (2, 6):  # torch.accelerator came with it
@@ -344,7 +344,7 @@ def tinygrad_settings() -> dict[str, str | None]:
 
 def no_tinygrad() -> str:
     """Return why tinygrad cannot run here, and what helps; empty if nothing speaks against it."""
-    return no_opencl() if devices.installed("tinygrad") else f"skipped: {devices.not_installed('tinygrad')}"
+    return no_opencl() if devices.is_installed("tinygrad") else f"skipped: {devices.explain_missing('tinygrad')}"
 
 
 def no_opencl() -> str:

@@ -51,9 +51,9 @@ def start() -> str:
     Raises:
         WorkshopError: no backend here can write the file, or the backend does not start.
     """
-    backends.check()
+    backends.validate()
     named = os.environ.get(backends.VARIABLE) or "tensorflow"
-    able = [name for name, tool in EXPORTERS.items() if devices.installed(name) and devices.installed(tool)]
+    able = [name for name, tool in EXPORTERS.items() if devices.is_installed(name) and devices.is_installed(tool)]
     if not able:
         raise WorkshopError(
             "No ONNX file can be written here.",
@@ -111,9 +111,9 @@ def missing_provider(available: Sequence[str]) -> str:
 
 def has_openvino() -> bool:
     """Return whether OpenVINO is installed; if not, a printed line says how to get it."""
-    if devices.installed("openvino"):
+    if devices.is_installed("openvino"):
         return True
-    print(f"skipped: {devices.not_installed('openvino', 'OpenVINO')}")
+    print(f"skipped: {devices.explain_missing('openvino', 'OpenVINO')}")
     return False
 
 
