@@ -105,6 +105,23 @@ def chromium():
         yield browser_of_this_module
 
 
+@pytest.fixture(scope="module")
+def one_context():
+    """Let all kernels of a module share one OpenCL context, for PoCL takes half a second for the first of each."""
+    import pyopencl as cl
+
+    new_context, contexts = cl.Context, {}
+
+    def share(devices):
+        if tuple(devices) not in contexts:
+            contexts[tuple(devices)] = new_context(devices)
+        return contexts[tuple(devices)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cl, "Context", share)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _unbroken_and_not_graded(monkeypatch):
     """Leave printed sentences unbroken, so that words stand side by side, and grade only where a test asks for it."""
