@@ -23,7 +23,7 @@ import pytest
 from helpers import devices, training
 from helpers.lessons import lesson_00, lesson_05
 from helpers.running.quiet import caught_stderr
-from helpers.training import models
+from helpers.training import models, progress_line
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")
@@ -45,7 +45,7 @@ def run(backend):
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS])
 def record(request):
     """What the parts saw on each backend."""
-    if not devices.installed(request.param):
+    if not devices.is_installed(request.param):
         pytest.skip(f"{request.param} is not installed here")
     return run(request.param)
 
@@ -113,7 +113,7 @@ def graphs():
 
 def loaded():
     """Processor time of lesson 00's load, and the kind of device that it keeps busy."""
-    device = devices.in_this_process(os.environ["KERAS_BACKEND"])
+    device = devices.find_default_device(os.environ["KERAS_BACKEND"])
     work = lesson_00.keep_busy(device)
     before = time.process_time()
     returned = [work() for _ in range(5)]  # a slice is sized by the clock, and a busy machine leaves it little
@@ -167,7 +167,7 @@ def budgeted():
     """Trainings whose steps take a second each, 10 in an epoch, by a clock that only they move."""
     x, y = small_data()
     model, clock = small(), types.SimpleNamespace(now=0.0)
-    real, training.time = training.time, types.SimpleNamespace(perf_counter=lambda: clock.now)
+    real, progress_line.time = progress_line.time, types.SimpleNamespace(perf_counter=lambda: clock.now)
 
     def fit(title, budget, epochs=20, do=lambda: None):
         import keras
@@ -177,14 +177,20 @@ def budgeted():
 
         slow = keras.callbacks.LambdaCallback(on_train_batch_end=tick)
         shown, lines = training.progress(title, budget), []
-        before, show = flat(model), training._Line.show
-        training._Line.show = lambda self, text: (lines.append(text), show(self, text))
+        before, show = flat(model), progress_line.Line.show
+        progress_line.Line.show = lambda self, text: (lines.append(text), show(self, text))
         with training.interruptible(model):
             callbacks = [slow, after(5, do), shown]
             history = model.fit(x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=callbacks).history
-        training._Line.show = show
-        return {"epochs": shown.epochs, "an epoch": shown.epoch_seconds, "seconds": shown.seconds, "lines": lines,
-                "in history": len(history["loss"]), "learned": float(np.abs(flat(model) - before).max())}  # fmt: skip
+        progress_line.Line.show = show
+        return {
+            "epochs": shown.epochs,
+            "an epoch": shown.epoch_seconds,
+            "seconds": shown.seconds,
+            "lines": lines,
+            "in history": len(history["loss"]),
+            "learned": float(np.abs(flat(model) - before).max()),
+        }
 
     def fail():
         raise ValueError("a layer broke")
@@ -200,7 +206,7 @@ def budgeted():
             "after an error": error_of(os.kill, os.getpid(), signal.SIGINT)[0],
         }
     finally:
-        training.time = real
+        progress_line.time = real
 
 
 # ---------------------------------------------------------------------------------------------- models, lesson 05

@@ -15,6 +15,8 @@ from helpers.devices import opencl
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
 
+pytestmark = pytest.mark.usefixtures("one_context")
+
 
 def double_of(rng):
     return [(1,), (int(rng.integers(2, 99)),)]
@@ -24,12 +26,12 @@ def double(x):
     return 2 * x
 
 
-@checks.verdict
+@checks.print_verdict
 def function(learner, reference, cases):
     yield checks.judge_function(learner, reference, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def kernel(source, name, inputs, reference, **how):
     yield kernel_checks.judge_kernel(kernel_checks.build(source, name), inputs, reference, **how)
 
@@ -323,7 +325,7 @@ ONCE = "__kernel void f(__global const float *x, __global float *out, const int 
     ],
 )
 def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
-    @checks.verdict
+    @checks.print_verdict
     def accesses(source):
         yield kernel_checks.judge_accesses(kernel_checks.build(source, "f"))
 

@@ -34,7 +34,7 @@ def test_the_load_of_a_backend_is_real_work(record):  # noqa: F811
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", [name for name in devices.FRAMEWORKS if name not in BACKENDS])
 def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
-    if not devices.installed(framework):
+    if not devices.is_installed(framework):
         pytest.skip(f"{framework} is not installed here")
     done = subprocess.run([sys.executable, "-c", WORK, framework], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
@@ -92,7 +92,7 @@ def test_a_watching_ends_with_a_look_at_the_idle_device(monkeypatch):
     samples = lesson_00.watch(watcher, {"work": watcher.work}, rest=0.5, busy=0.6)["work"]
     middle = {phase: samples.settled("utilisation", phase) for phase in ("idle", "busy", lesson_00.AFTER)}
     assert {phase: max(values) for phase, values in middle.items()} == {"idle": 0, "busy": 50, lesson_00.AFTER: 0}
-    assert samples.verdict().used and list(samples.times) == sorted(samples.times)
+    assert samples.judge_usage().used and list(samples.times) == sorted(samples.times)
     monkeypatch.setattr(lesson_00, "show", lambda drawn, alt: shown.append(alt))
     nothing = lesson_00.watch(NoMonitor("no tool"), {"blind": watcher.work}, rest=0.1, busy=0.1)["blind"]
     lesson_00.curves({"work": samples, "blind": nothing}, "percent")

@@ -2,7 +2,7 @@
 
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
 or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out.
-That process (`compute.frameworks.answer`) imports the one framework, lists its devices, and lets each of them multiply
+That process (`devices.frameworks.answer`) imports the one framework, lists its devices, and lets each of them multiply
 two small matrices. A device that ends the process, or hangs, has failed, and those behind it are not tried. Lesson 00
 shows the table.
 """
@@ -18,15 +18,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from helpers.devices.device import KINDS, Device, preference
-from helpers.devices.frameworks import FRAMEWORKS, MARK, verdict
+from helpers.devices.frameworks import FRAMEWORKS, MARK
 from helpers.devices.host import Host, command, has_module
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 from helpers.running import processes
 
-__all__ = ["FRAMEWORKS", "KINDS", "Answer", "Device", "ask", "find", "in_this_process", "installed", "not_installed",
-           "pick", "table", "verdict"]  # fmt: skip
-SHORT = 36  # characters of a reason in the table; the whole one stands below it
+__all__ = [
+    "FRAMEWORKS",
+    "KINDS",
+    "Answer",
+    "Device",
+    "ask",
+    "explain_missing",
+    "find",
+    "find_default_device",
+    "is_installed",
+    "pick",
+    "table",
+]
+SHORT = 36  # characters of a reason in the table; the whole one is below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
 _LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
@@ -53,41 +64,36 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: after so many seconds the process and all that it started are killed.
+        timeout: seconds after which the process and all that it started are killed.
 
     Whatever goes wrong in the framework is in the answer.
     """
     known = FRAMEWORKS[framework]
-    if not installed(known.module):
+    if not is_installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    done = processes.run(_answer_here, seconds=timeout, check=False, arguments={"framework": framework})
-    found, *verdicts = _parts(done.stdout[0]) or [{}]
+    done = processes.run(
+        "helpers.devices.frameworks:answer", seconds=timeout, check=False, arguments={"framework": framework}
+    )
+    found, *tried = _read_parts(done.stdout[0]) or [{}]
     late = bool(done.failures[0]) and done.seconds > timeout
-    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0].partition("; it was in line")[0]
+    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0]
     words = [line for line in done.stderr[0].splitlines() if re.search(r"\w{3}", line)]  # no bare punctuation
-    ended += f"; its last words: {_without_prefix(words[-1])[:300]}" if words else ""
+    ended += f"; its last words: {_strip_prefix(words[-1])[:300]}" if words else ""
     if "error" in found:
         return Answer(framework, "failed", message=found["error"])
     if not found:  # the process ended, or was ended, before it could answer
         return Answer(framework, "timed out" if late else "failed", message=ended)
     hints = [line for line in done.stderr[0].splitlines() if _HINTS.search(line)]
-    message = found["message"] or (_without_prefix(hints[-1]) if hints else "")
+    message = found["message"] or (_strip_prefix(hints[-1]) if hints else "")
     devices = [Device(**device) for device in found["devices"]]
-    if len(verdicts) < len(devices):  # it ended while the next of them computed; those after that one were not tried
-        verdicts.append(f"failed: {'timed out, ' if late else ''}{ended}")
-    tried = [replace(device, computes=verdict) for device, verdict in zip(devices, verdicts, strict=False)]
-    return Answer(framework, "ok", found["version"], (*tried, *devices[len(tried) :]), message)
+    if len(tried) < len(devices):  # it ended while the next of them computed; those after that one were not tried
+        tried.append(f"failed: {'timed out, ' if late else ''}{ended}")
+    proved = [replace(device, computes=computes) for device, computes in zip(devices, tried, strict=False)]
+    return Answer(framework, "ok", found["version"], (*proved, *devices[len(proved) :]), message)
 
 
-def _answer_here(framework: str) -> None:
-    """The script of the process that is asked: it imports what it uses."""
-    from helpers.devices import frameworks
-
-    frameworks.answer(framework)
-
-
-def _parts(text: str) -> list:
-    """What `frameworks.answer` told amid all that was printed: what it knows of the framework, then verdicts."""
+def _read_parts(text: str) -> list:
+    """Find what `frameworks.answer` printed amid all else: what it knows of the framework, then of each device."""
     parts = []
     for part in text.split(MARK)[1:]:
         with contextlib.suppress(ValueError):  # half a line: the process was ended
@@ -116,7 +122,7 @@ def find(frameworks: Iterable[str] | None = None, timeout: float = 60.0) -> list
             raise
 
 
-def in_this_process(framework: str) -> Device:
+def find_default_device(framework: str) -> Device:
     """Return the device that a framework takes by default, without a subprocess: for one that has started.
 
     Args:
@@ -129,7 +135,7 @@ def in_this_process(framework: str) -> Device:
     return next((device for device in found if device.kind != "cpu"), found[0])
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Look for a module without importing it. An empty folder that an uninstaller left behind does not count.
 
     Args:
@@ -138,7 +144,7 @@ def installed(module: str) -> bool:
     return has_module(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
 
 
-def not_installed(module: str, title: str = "") -> str:
+def explain_missing(module: str, title: str = "") -> str:
     """Return in one line that a package is not installed here, and the command that brings it.
 
     Args:
@@ -152,7 +158,7 @@ def not_installed(module: str, title: str = "") -> str:
     return f"{title} is not installed here; to have it: {get}"
 
 
-def _without_prefix(line: str) -> str:
+def _strip_prefix(line: str) -> str:
     """A line of a framework's log without its letter, time and place in the source."""
     return _LOG_PREFIX.sub("", line).strip()
 
@@ -161,7 +167,7 @@ def _without_prefix(line: str) -> str:
 
 
 def table(answers: Iterable[Answer]) -> Table:
-    """Return one row for each device, and one for each framework that has none and why; long reasons stand below."""
+    """Return one row for each device, and one for each framework that has none and why; long reasons follow below."""
     rows: list[tuple[str, ...]] = []
     below: list[str] = []
     for answer in answers:
@@ -172,7 +178,7 @@ def table(answers: Iterable[Answer]) -> Table:
             memory = f"{device.memory_bytes / 2**30:.1f} GiB" if device.memory_bytes else ""
             computes = textwrap.shorten(device.computes, SHORT, placeholder=" ...") or "not tried"
             if computes.endswith(" ..."):
-                how = {"wrong": "computes wrongly", "failed": "fails"}[device.verdict]
+                how = {"wrong": "computes wrongly", "failed": "fails"}[device.state]
                 below.append(f"{FRAMEWORKS[answer.framework].title} {device.identifier} {how}: {device.reason}.")
             units = str(device.compute_units or "")
             rows.append((title, device.identifier, device.kind, computes, name, memory, units))
@@ -180,7 +186,8 @@ def table(answers: Iterable[Answer]) -> Table:
             state = "note" if answer.devices else "no device" if answer.state == "ok" else answer.state
             ended = answer.state in ("failed", "timed out")
             rows.append((title, state, "", "", "" if ended else answer.message, "", ""))
-            below += [f"{title}, {state}: {answer.message.rstrip('.')}."] * ended
+            if ended:
+                below.append(f"{title}, {state}: {answer.message.rstrip('.')}.")
     return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
 
 
@@ -199,7 +206,7 @@ def pick(answers: Iterable[Answer], kind: str | None = None) -> Device:
     """
     answers = list(answers)
     found = [device for answer in answers for device in answer.devices]
-    if usable := [device for device in found if device.usable and kind in (None, device.kind)]:
+    if usable := [device for device in found if device.is_usable and kind in (None, device.kind)]:
         # Not every framework tells the memory of its GPUs, so it decides within one framework alone.
         first = min(usable, key=lambda device: preference(device)[:-1])
         return min((device for device in usable if device.framework == first.framework), key=preference)

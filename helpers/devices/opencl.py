@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
-VERDICTS = "ANYGPU_OPENCL_VERDICTS"  # a variable: what each OpenCL device was found to compute
+PROOFS = "ANYGPU_OPENCL_PROOFS"  # a variable: what each OpenCL device that was tried computes, as JSON
 
 
-def _ask_the_doctor() -> str:
+def _advise_doctor() -> str:
     return f"In a terminal, in the workshop's folder: {command(Host.here(), 'doctor')}"
 
 
@@ -47,43 +47,42 @@ def pick_device() -> cl.Device:
     # Intel's compiler talks when nothing is wrong, also to a lesson that calls cl.Program(...).build() itself.
     warnings.simplefilter("ignore", cl.CompilerWarning)
     refused = []
-    for device in _candidates():
-        if not problem(device):
+    for device in _list_candidates():
+        if not find_problem(device):
             return device
-        refused.append(f"{name(device)}: {problem(device)}")
+        refused.append(f"{name(device)}: {find_problem(device)}")
     if refused:
-        raise WorkshopError(
-            "No OpenCL device here can compile and run a kernel.", "; ".join(refused), _ask_the_doctor()
-        )
+        raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), _advise_doctor())
     raise WorkshopError(
         "There is no OpenCL device here.",
         "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
-        _ask_the_doctor(),
+        _advise_doctor(),
     )
 
 
 @functools.cache
-def problem(device: cl.Device) -> str:
-    """Return how a device failed when it was first let multiply; empty if it computed right."""
-    told = _tried_elsewhere(device) if kind(device) in ("gpu", "accelerator") else ""
-    verdict = told or frameworks.verdict(frameworks.describe_opencl(device))
-    return "" if verdict == products.RIGHT else verdict
+def find_problem(device: cl.Device) -> str:
+    """Return how a device failed when it was first let multiply; empty if it computed right.
 
-
-def _tried_elsewhere(device: cl.Device) -> str:
-    """Return the verdict of a process of its own, for a GPU's driver may end the lesson; empty where it has none.
-
-    Asked once: the processes that this one starts inherit the answer.
+    It multiplies once: the processes that this one starts inherit what came of it.
     """
-    if VERDICTS not in os.environ:
-        found = devices.ask("opencl").devices
-        os.environ[VERDICTS] = json.dumps({f"{listed.identifier} {listed}": listed.computes for listed in found})
-    places = frameworks.opencl_devices().items()
-    place = next((place for place, other in places if other == device), "")
-    return json.loads(os.environ[VERDICTS]).get(f"{place} {name(device)}", "")
+    known, key = json.loads(os.environ.get(PROOFS, "{}")), _identify(device)
+    if not known.get(key) and kind(device) in ("gpu", "accelerator"):  # its driver may end the process that asks
+        for listed in devices.ask("opencl").devices:
+            known[f"{listed.identifier} {listed}"] = listed.computes
+    if not known.get(key):
+        known[key] = products.prove(frameworks.describe_opencl(device))
+    os.environ[PROOFS] = json.dumps(known)
+    return "" if known[key] == products.RIGHT else known[key]
 
 
-def _candidates() -> list[cl.Device]:
+def _identify(device: cl.Device) -> str:
+    """Return a device's place and name, such as "0:0 AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
+    place = next((place for place, other in frameworks.opencl_devices().items() if other == device), "")
+    return f"{place} {name(device)}"
+
+
+def _list_candidates() -> list[cl.Device]:
     """Every device, best kind first; those of PYOPENCL_CTX alone if it is set."""
     import pyopencl as cl
 
@@ -93,7 +92,7 @@ def _candidates() -> list[cl.Device]:
         except (cl.Error, RuntimeError, ValueError, IndexError) as error:
             raise WorkshopError(
                 f"PYOPENCL_CTX={os.environ['PYOPENCL_CTX']} names no device here.",
-                _last_line(error),
+                _take_last_line(error),
                 f"Unset PYOPENCL_CTX, or see the numbers: {command(Host.here(), 'devices')}",
             ) from None
     return sorted(
@@ -111,7 +110,7 @@ def kind(device: cl.Device) -> str:
     return frameworks.describe_opencl(device).kind
 
 
-def _last_line(error: Exception) -> str:
+def _take_last_line(error: Exception) -> str:
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
@@ -129,10 +128,10 @@ def build(context: cl.Context, source: str) -> cl.Program:
     try:
         return products.build_quietly(context, source)
     except cl.RuntimeError as error:
-        raise KernelError(*readable_log(source, str(error))) from None
+        raise KernelError(*explain_log(source, str(error))) from None
 
 
-def readable_log(source: str, log: str) -> tuple[str, str, str]:
+def explain_log(source: str, log: str) -> tuple[str, str, str]:
     """Turn a compiler's log into what, why and next, with the lines of the source that it complains about.
 
     Args:
@@ -147,9 +146,9 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
             complaints.append(f"line {number}: {match[3]}\n    {lines[number - 1]}\n    {' ' * (column - 1)}^")
     if complaints:
         what = "The kernel does not compile."
-        return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
+        return what, "\n".join(complaints), "Fix the first line that is named; the later ones often follow from it."
     errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
-    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _ask_the_doctor()
+    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _advise_doctor()
 
 
 # ---------------------------------------------------------------------------------------------- a learner's kernel
@@ -169,7 +168,7 @@ class Kernel:
     """A learner's kernel: parsed once and built once, for everybody who runs, judges or traces it.
 
     Args:
-        source: OpenCL C; other kernels and functions may stand in it too.
+        source: OpenCL C; it may hold other kernels and functions, too.
         name: the kernel's name.
         device: where it runs; the lessons' device if None.
 
@@ -185,7 +184,7 @@ class Kernel:
         self.context = cl.Context([self.device])  # Intel's driver forgets a context that only its queue still holds
         self.queue = cl.CommandQueue(self.context)
         self.program = build(self.context, source)
-        self.parameters = _parameters(_find_parameters(source, name))
+        self.parameters = _read_parameters(_find_parameters(source, name))
         self.kernel = cl.Kernel(self.program, name)
 
 
@@ -206,12 +205,12 @@ def _find_parameters(source: str, name: str) -> str:
     return plain[start.end() : closing_bracket(plain, start.end() - 1)]
 
 
-def _parameters(listed: str) -> list[Parameter]:
+def _read_parameters(listed: str) -> list[Parameter]:
     texts = [text for part in listed.split(",") if (text := " ".join(part.split()))]
     shared = re.compile(r"\b(__)?(global|constant)\b")
-    return [Parameter(t, re.findall(r"\w+", t)[-1], bool(shared.search(t)), _vector_width(t)) for t in texts]
+    return [Parameter(t, re.findall(r"\w+", t)[-1], bool(shared.search(t)), _read_vector_width(t)) for t in texts]
 
 
-def _vector_width(text: str) -> int:
+def _read_vector_width(text: str) -> int:
     found = re.search(r"\b(?:u?(?:char|short|int|long)|half|float|double)(2|3|4|8|16)\b", text)
     return 4 if found and found[1] == "3" else int(found[1]) if found else 1

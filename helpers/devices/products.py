@@ -1,7 +1,7 @@
 """The proof that a device computes: a small matrix product on it, compared with NumPy's.
 
 A device that is listed may hold no code for its generation, fall back to the processor, or give wrong numbers without
-an error. For each framework one function multiplies two matrices on one device; `verdict` judges what comes back.
+an error. For each framework one function multiplies two matrices on one device; `prove` judges what comes back.
 `helpers.devices.webgpu` has its own.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers.devices.device import RIGHT
+from helpers.devices.device import RIGHT, Device
 from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyopencl as cl
 
-    Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
+    from helpers.devices.device import Multiply
 
 SIZE = 64  # rows and columns
 SIMULATOR_SIZE = 16  # the same for a simulator, which needs a second for 64
@@ -52,30 +51,35 @@ class Refused(RuntimeError):
     """Why a device does not do the work, in words of ours."""
 
 
-def verdict(prepare: Callable[[], Multiply], size: int = SIZE) -> str:
-    """Return "right", or "wrong: ..." or "failed: ..." with the reason in one line.
+def prove(device: Device) -> str:
+    """Let a device multiply two matrices in this process, and compare their product with NumPy's.
 
     Whole numbers first, from -8 to 8: every sum is exact in float32, and the factors are in every shorter format, so
     that the result must be equal. Then fractions.
 
     Args:
-        prepare: returns a function that multiplies two float32 matrices, n x n, on the device.
-        size: their n.
+        device: as it was listed in this process.
+
+    Returns:
+        "right", or "wrong: ..." or "failed: ..." with the reason in one line.
     """
     import numpy as np
 
+    if device.prepare is None:
+        raise ValueError(f"{device} was listed by another process, so it cannot be tried in this one")
+    size = SIMULATOR_SIZE if device.kind == "simulator" else SIZE
     rng = np.random.default_rng(0)
     pairs = (
         ("whole numbers", 0.0, rng.integers(-8, 9, (2, size, size)).astype(np.float32)),
         ("fractions", TOLERANCE, rng.random((2, size, size), dtype=np.float32)),
     )
     try:
-        multiply = prepare()
+        multiply = device.prepare()
         products = [np.asarray(multiply(a, b)) for _, _, (a, b) in pairs]
     except Refused as error:
         return f"failed: {error}"
     except Exception as error:
-        return f"failed: {type(error).__name__}: {in_one_line(error)}"
+        return f"failed: {type(error).__name__}: {take_first_line(error)}"
     for (what, tolerance, (a, b)), actual in zip(pairs, products, strict=True):
         expected = a @ b
         if actual.shape != expected.shape:
@@ -88,7 +92,7 @@ def verdict(prepare: Callable[[], Multiply], size: int = SIZE) -> str:
     return RIGHT
 
 
-def in_one_line(error: Exception | str) -> str:
+def take_first_line(error: Exception | str) -> str:
     """Return the first line of what an error says."""
     return (str(error).strip() or "no reason given").splitlines()[0]
 
@@ -115,13 +119,13 @@ def build_quietly(context: cl.Context, source: str) -> cl.Program:
     return program
 
 
-def compiler_says(error: Exception) -> str:
+def find_reason(error: Exception) -> str:
     """Return the line with the reason from what a compiler of OpenCL says."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line.startswith("error")), lines[0])
 
 
-def by_opencl(device: cl.Device) -> Multiply:
+def prepare_opencl(device: cl.Device) -> Multiply:
     """Multiply on a device of OpenCL, with a kernel of our own.
 
     Raises:
@@ -134,7 +138,7 @@ def by_opencl(device: cl.Device) -> Multiply:
     try:
         kernel = cl.Kernel(build_quietly(context, OPENCL), "product")
     except cl.Error as error:
-        raise Refused(f"it {CANNOT_COMPILE}: {compiler_says(error)}") from None
+        raise Refused(f"it {CANNOT_COMPILE}: {find_reason(error)}") from None
     queue = cl.CommandQueue(context)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
 
@@ -149,7 +153,7 @@ def by_opencl(device: cl.Device) -> Multiply:
     return multiply
 
 
-def by_tensorflow(identifier: str) -> Multiply:
+def prepare_tensorflow(identifier: str) -> Multiply:
     """Multiply on a device of TensorFlow, such as "/GPU:0"; TensorFlow would go on silently on the processor."""
     import tensorflow as tf
 
@@ -163,17 +167,18 @@ def by_tensorflow(identifier: str) -> Multiply:
     return multiply
 
 
-def by_jax(there: jax.Device) -> Multiply:
+def prepare_jax(there: jax.Device) -> Multiply:
     """Multiply on a device of JAX."""
     import jax
+    import numpy as np
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return jax.numpy.matmul(jax.device_put(a, there), jax.device_put(b, there))
+        return np.asarray(jax.numpy.matmul(jax.device_put(a, there), jax.device_put(b, there)))
 
     return multiply
 
 
-def by_torch(identifier: str) -> Multiply:
+def prepare_torch(identifier: str) -> Multiply:
     """Multiply on a device of PyTorch, such as "cuda:0"."""
     import torch
 
@@ -184,14 +189,14 @@ def by_torch(identifier: str) -> Multiply:
     return multiply
 
 
-def by_onnxruntime(provider: str) -> Multiply:
+def prepare_onnxruntime(provider: str) -> Multiply:
     """Multiply with a provider of ONNX Runtime, such as "CUDAExecutionProvider".
 
     Raises:
         Refused: the provider cannot be loaded, or leaves the product to the processor; ONNX Runtime says so only in
             its log and goes on.
     """
-    session = onnx_session(provider)
+    session = open_onnx_session(provider)
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return session.run(None, {"a": a, "b": b})[0]
@@ -199,7 +204,7 @@ def by_onnxruntime(provider: str) -> Multiply:
     return multiply
 
 
-def onnx_session(provider: str) -> Any:  # noqa: ANN401 (its type is ONNX Runtime's)
+def open_onnx_session(provider: str) -> Any:  # noqa: ANN401 (its type is ONNX Runtime's)
     """Return a session of ONNX Runtime that multiplies `a` and `b`, both float32, with one provider alone.
 
     Args:

@@ -38,7 +38,21 @@ class Monitor:
         raise NotImplementedError
 
 
-class NvidiaSmi(Monitor):
+class GpuMonitor(Monitor):
+    """What watches a GPU by a tool of its system or of its vendor.
+
+    Args:
+        device: the GPU; where a tool shows all of them together, there is nothing to find.
+
+    Raises:
+        NoReading: the tool does not list it.
+    """
+
+    def __init__(self, device: Device) -> None:
+        pass
+
+
+class NvidiaSmi(GpuMonitor):
     """nvidia-smi: utilisation, the share of the last sample period in which a kernel ran.
 
     Fields: `nvidia-smi --help-query-gpu`. It averages over up to a second.
@@ -50,11 +64,11 @@ class NvidiaSmi(Monitor):
     def __init__(self, device: Device) -> None:
         rows = [row for row in self._query("index,pci.bus_id,name") if len(row) == 3 and row[0].isdigit()]
         gpus = [_Gpu(int(index), name, pci) for index, pci, name in rows]
-        self._index, self.description = _choose(device, gpus, self.source)
+        self._index, self.description = _choose_gpu(device, gpus, self.source)
 
     def _query(self, names: str, *more: str) -> list[list[str]]:
         asked = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", *more]
-        text = _output(asked, "it comes with NVIDIA's driver")
+        text = _run_tool(asked, "it comes with NVIDIA's driver")
         return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
 
     def read(self) -> float | None:
@@ -62,10 +76,10 @@ class NvidiaSmi(Monitor):
         rows = self._query("utilization.gpu", f"--id={self._index}")
         if len(rows) != 1 or len(rows[0]) != 1:
             raise NoReading("nvidia-smi answered something that is not one value")
-        return _number(rows[0][0])
+        return _read_number(rows[0][0])
 
 
-class AmdKernel(Monitor):
+class AmdKernel(GpuMonitor):
     """A file of the Linux kernel's driver amdgpu: utilisation, without any tool.
 
     https://docs.kernel.org/gpu/amdgpu/thermal.html: gpu_busy_percent.
@@ -77,37 +91,34 @@ class AmdKernel(Monitor):
     def __init__(self, device: Device, root: Path = Path("/")) -> None:
         files = sorted((root / "sys/bus/pci/devices").glob("*/gpu_busy_percent"))
         gpus = [_Gpu(number, "", file.parent.name) for number, file in enumerate(files)]
-        index, self.description = _choose(device, gpus, self.source)
+        index, self.description = _choose_gpu(device, gpus, self.source)
         self._file = files[index]
 
     def read(self) -> float | None:
         """Look once; a card that sleeps refuses to be read."""
         try:
-            return _number(self._file.read_text(encoding="ascii"))
+            return _read_number(self._file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             return None
 
 
-class Ioreg(Monitor):
+class Ioreg(GpuMonitor):
     """macOS: the accelerators' own statistics in the I/O registry, which needs no administrator's rights."""
 
     source = "ioreg"
     lag = 1.0
     description = "ioreg: utilisation of the GPU by all programs"
 
-    def __init__(self, device: Device) -> None:
-        """Nothing is to be chosen: ioreg shows them all."""
-
     def read(self) -> float:
         """Look once, at the first GPU that tells a utilisation among its PerformanceStatistics."""
-        text = _output(["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], "it comes with macOS")
+        text = _run_tool(["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], "it comes with macOS")
         found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
         if not found:
             raise NoReading("ioreg shows no accelerator with a utilisation")
         return float(found[1])
 
 
-class WindowsCounters(Monitor):
+class WindowsCounters(GpuMonitor):
     """Windows' GPU Engine counters of this process: the 3D, compute and CUDA engines of every GPU.
 
     Asked by their WMI class, whose names are English on every Windows, unlike those that Get-Counter wants.
@@ -123,14 +134,11 @@ class WindowsCounters(Monitor):
         "ForEach-Object {{ \"$($_.UtilizationPercentage) $($_.Name)\" }}); 'end'"
     )
 
-    def __init__(self, device: Device) -> None:
-        """Nothing is to be chosen: the counters are those of every GPU."""
-
     def read(self) -> float:
         """Look once, and add up the engines; each has a line such as "12 pid_1_luid_0x0_0x1_eng_0_engtype_3D"."""
         script = self._SCRIPT.format(pid=os.getpid())
         asked = ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
-        text = _output(asked, "it comes with Windows", patience=2)
+        text = _run_tool(asked, "it comes with Windows", patience=2)
         if not re.search(r"^end\s*$", text, re.M):
             raise NoReading("the GPU Engine counters did not answer")
         engines = re.findall(r"^\s*(\d+)\s+pid_\d+_.*engtype_(?:3D|Compute|Cuda)", text, re.M | re.I)
@@ -140,19 +148,22 @@ class WindowsCounters(Monitor):
 # ---------------------------------------------------------------------------- which of them, and their common work
 
 
-def candidates(device: Device) -> list[type[Monitor]]:
+def list_candidates(device: Device) -> list[type[GpuMonitor]]:
     """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
     if sys.platform == "darwin":
         return [Ioreg]
     maker = f"{device.vendor} {device.name}".lower()
+    tools: list[type[GpuMonitor]] = []
     if re.search("nvidia|geforce|quadro|tesla", maker):
-        by_maker = [NvidiaSmi]
-    else:
-        by_maker = [AmdKernel] if re.search("advanced micro devices|amd|radeon|gfx", maker) else []
-    return [*by_maker, WindowsCounters] if sys.platform == "win32" else by_maker
+        tools.append(NvidiaSmi)
+    elif re.search("advanced micro devices|amd|radeon|gfx", maker):
+        tools.append(AmdKernel)
+    if sys.platform == "win32":
+        tools.append(WindowsCounters)
+    return tools
 
 
-def _output(command: list[str], install: str, patience: float = 1.0) -> str:
+def _run_tool(command: list[str], install: str, patience: float = 1.0) -> str:
     """Run a vendor's tool, for `patience` times TIMEOUT.
 
     Raises:
@@ -169,7 +180,7 @@ def _output(command: list[str], install: str, patience: float = 1.0) -> str:
     return answer.stdout
 
 
-def _number(text: str) -> float | None:
+def _read_number(text: str) -> float | None:
     """The number in "42" or "42.5"; None for "[N/A]", "[Not Supported]" and the like."""
     return float(text) if re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", text) else None
 
@@ -182,7 +193,7 @@ class _Gpu(NamedTuple):
     pci: str
 
 
-def _choose(device: Device, gpus: Sequence[_Gpu], source: str) -> tuple[int, str]:
+def _choose_gpu(device: Device, gpus: Sequence[_Gpu], source: str) -> tuple[int, str]:
     """Find the device among the tool's GPUs: by its PCI address, else by its name.
 
     Args:

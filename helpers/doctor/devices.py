@@ -31,7 +31,7 @@ REPORTED_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", produ
 def find_failing_devices(facts: Facts) -> Results:
     """Find listed devices that do not compute right; one that was late is reported with all that did not answer."""
     tried = facts.list_tried_devices()
-    right = [device for device in tried if device.verdict == "right"]
+    right = [device for device in tried if device.state == "right"]
     if right:
         yield f"small products: {len(right)} of {len(tried)} devices compute right"
         if not any(device.kind == "gpu" for device in right):
@@ -39,9 +39,9 @@ def find_failing_devices(facts: Facts) -> Results:
     for device in tried:
         if is_late(device) or _is_reported_by_others(device):
             continue
-        if device.verdict == "wrong":
+        if device.state == "wrong":
             yield _tell_of_device("devices-wrong", facts, device)
-        elif device.verdict == "failed":
+        elif device.state == "failed":
             failure = next(failure for words, failure in WORDS if re.search(words, device.reason, re.IGNORECASE))
             yield _tell_of_device(failure, facts, device)
 
@@ -105,7 +105,7 @@ def find_no_webgpu_adapter(facts: Facts) -> Results:
             files=join_some(registered),
             message=reason or "no driver has any",
         )
-    if right := sorted({str(device) for device in answer.devices if device.usable}):
+    if right := sorted({str(device) for device in answer.devices if device.is_usable}):
         yield f"WebGPU: {', '.join(right)}"
 
 

@@ -96,7 +96,7 @@ class Facts:
     def list_tried_devices(self) -> list[Device]:
         """Return the devices that were let compute."""
         listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
-        return [device for device in listed if device.verdict]
+        return [device for device in listed if device.state]
 
 
 def parse_version(version: str) -> tuple[int, ...]:
@@ -110,4 +110,4 @@ def parse_version(version: str) -> tuple[int, ...]:
 
 def is_late(device: Device) -> bool:
     """Return whether a device did not answer in its time: no proof against it."""
-    return device.verdict == "failed" and device.reason.startswith("timed out")
+    return device.state == "failed" and device.reason.startswith("timed out")

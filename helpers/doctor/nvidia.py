@@ -117,7 +117,7 @@ def find_rtx_50_without_code(facts: Facts) -> Results:
     """Find an RTX 50 on which stock TensorFlow is to compute: it lists the GPU and dies at the first operation."""
     new = [gpu for gpu in gpus.list_nvidia_gpus(facts) if gpu.capability >= RTX_50]
     for device in facts.list_tried_devices():
-        if (device.framework, device.kind, device.verdict) == ("tensorflow", "gpu", "right"):
+        if (device.framework, device.kind, device.state) == ("tensorflow", "gpu", "right"):
             return  # it was seen to compute
     version = facts.read_version("tensorflow")[:2]
     if new and "tensorflow" in list_cuda_builds(facts) and version <= TENSORFLOW_WITHOUT_RTX_50:

@@ -22,7 +22,7 @@ def find_no_device(facts: Facts) -> Results:
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state in ("not installed", "timed out"):
         return  # reported as a missing package, or with everything that did not answer
-    usable = sorted({str(device) for device in answer.devices if device.usable})
+    usable = sorted({str(device) for device in answer.devices if device.is_usable})
     if usable:
         yield f"OpenCL: {', '.join(usable)}"
     if answer.devices:
@@ -43,9 +43,9 @@ def find_no_device(facts: Facts) -> Results:
 def _find_refusals(facts: Facts, devices: Iterable[Device]) -> Results:
     """Find devices whose driver cannot compile: a GPU where no other GPU is left, a processor where no device is."""
     refused = [device for device in devices if products.CANNOT_COMPILE in device.computes]
-    is_spare = any(device.usable for device in devices)
+    is_spare = any(device.is_usable for device in devices)
     on_gpu = [device for device in refused if device.kind == "gpu"]
-    if on_gpu and not any(device.usable and device.kind == "gpu" for device in devices):
+    if on_gpu and not any(device.is_usable and device.kind == "gpu" for device in devices):
         words, severity = (["gpu", "spare"], "note") if is_spare else (["gpu"], "")
         yield tell("opencl-cannot-compile", facts.host, severity, words, ["opencl"], message=_quote_refusals(on_gpu))
     elif refused and not is_spare and not any(is_late(device) for device in devices):

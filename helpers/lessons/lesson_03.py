@@ -23,7 +23,7 @@ CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
 FEWER = 10  # times fewer points than the line that was given, at least
 
 
-@checks.verdict
+@checks.print_verdict
 def check_gram(source: str) -> Iterator[str]:
     """Lesson 03, exercise 1: the product of every two columns."""
 
@@ -72,7 +72,7 @@ def _matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int
     return [(rng.integers(-9, 10, shape).astype(np.float32),) for shape in shapes]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[str]:
     """Lesson 03, exercise 2: the step of the stage `infer` that narrows the range of one index."""
 
@@ -95,7 +95,7 @@ def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[s
     yield checks.judge_function(learner, tile.narrow, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_sums(source: str) -> Iterator[str]:
     """Lesson 03, exercise 3: the sum up to each element, with far fewer points than one statement asks."""
 

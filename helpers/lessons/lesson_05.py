@@ -41,7 +41,7 @@ def shift_right(images: np.ndarray, pixels: int) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------------- its checks
 
 
-@checks.verdict
+@checks.print_verdict
 def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 05, exercise 1: the sums of a 3 x 3 filter at all its places."""
 
@@ -57,7 +57,7 @@ def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> I
     yield checks.judge_function(learner, convolve, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_unmoved(
     build: Callable[[], keras.Model],
     train: Callable[[keras.Model], Sequence[float]],
@@ -233,7 +233,7 @@ def false_claims(times: Sequence[float], runs: int, rule: Callable[[np.ndarray, 
     return sum(bool(rule(*rng.choice(times, (2, runs)))) for _ in range(1_000)) / 1_000
 
 
-@checks.verdict
+@checks.print_verdict
 def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
     """Lesson 05b, exercise 1: how often a rule claims a difference between two timings of the same work."""
     times = 1 + np.random.default_rng().standard_exponential(200)
@@ -261,7 +261,7 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
         yield f"draws of {runs}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_decide(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Lesson 05b, exercise 2: what two timings allow to say, by the rule of the course."""
     yield checks.judge_function(learner, decide, _timings)
@@ -297,7 +297,7 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
     ]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 05b, exercise 3: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
 

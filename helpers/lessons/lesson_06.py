@@ -27,8 +27,8 @@ from helpers.training import backends, plaidml
 
 def missing(module: str) -> str:
     """Return why a backend of Keras cannot be used here, and how to get it; an empty text if it is here."""
-    if not devices.installed(module):
-        return devices.not_installed(module)
+    if not devices.is_installed(module):
+        return devices.explain_missing(module)
     if module == "torch":
         version = importlib.metadata.version(module)
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < (2, 6):  # torch.accelerator came with it
@@ -79,7 +79,7 @@ def _in_a_line(error: str) -> str:
 # -------------------------------------------------------------------------------------------------- 06: its exercises
 
 
-@checks.verdict
+@checks.print_verdict
 def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Lesson 06, exercise 1: with what Keras computes after some lines of a program.
 
@@ -112,7 +112,7 @@ def backend_of(lines: Sequence[str]) -> str:
     return "no Keras"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
     """Lesson 06, exercise 2: an operation that some backends lack, judged on each backend that is here."""
     if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
@@ -124,11 +124,7 @@ def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
     if "return ...  # your code" in source:
         raise checks.NotDone(f"{learner.__name__} returns `...`, as it was handed out.")
 
-    def judge(source: str, name: str) -> str:
-        from helpers.lessons import lesson_06
-
-        return lesson_06.wrap_problem(source, name)
-
+    judge = "helpers.lessons.lesson_06:wrap_problem"
     given = {"source": source, "name": learner.__name__}
     for backend in ("jax", "torch", "tensorflow"):  # TensorFlow, which starts slowest, comes last
         title = backends.BACKENDS[backend]
@@ -176,7 +172,7 @@ def wrap_problem(source: str, name: str) -> str:
     return "" if made == (None, 10, 3) else f"{symbolic} has shape {made}; expected (None, 10, 3)."
 
 
-@checks.verdict
+@checks.print_verdict
 def check_pick_device(learner: Callable[..., object]) -> Iterator[str]:
     """Lesson 06, exercise 3: choose a device, and never in silence."""
     refused, kinds = "RuntimeError raised", ("cuda", "mps", "xpu")
@@ -238,7 +234,7 @@ _ADD, _HALVE, _SQUARE, _RELU = _STEPS
 _CHAINS = ([_ADD, _HALVE], [_HALVE, _ADD, _RELU], [_SQUARE], [_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [])
 
 
-@checks.verdict
+@checks.print_verdict
 def check_write_kernel(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Lesson 06b, exercise 1: write one OpenCL kernel for a chain of steps."""
     sources = []
@@ -266,7 +262,7 @@ def judge_chains(sources: Sequence[str]) -> str:
     return f"{len(_CHAINS)} chains, each read and written once; of the last {tried}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_to_all(learner: Callable, found: Mapping[str, list[float]], train: Callable) -> Iterator[str]:
     """Lesson 06b, exercise 2: share the gradient of the largest of four; a right rule trains, beside `found` losses."""
 
@@ -281,7 +277,7 @@ def check_to_all(learner: Callable, found: Mapping[str, list[float]], train: Cal
     print(losses_table({**found, "JAX, with your rule": train(learner)}))
 
 
-@checks.verdict
+@checks.print_verdict
 def check_slope(learner: Callable, found: Mapping[str, list[float]], train: Callable) -> Iterator[str]:
     """Lesson 06b, exercise 3: ReLU's slope with 1 at 0; a right one trains, beside `found` losses."""
 
@@ -348,7 +344,7 @@ def tinygrad_settings() -> dict[str, str | None]:
 
 def no_tinygrad() -> str:
     """Return why tinygrad cannot run here, and what helps; empty if nothing speaks against it."""
-    return no_opencl() if devices.installed("tinygrad") else f"skipped: {devices.not_installed('tinygrad')}"
+    return no_opencl() if devices.is_installed("tinygrad") else f"skipped: {devices.explain_missing('tinygrad')}"
 
 
 def no_opencl() -> str:

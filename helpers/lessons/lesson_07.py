@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-@checks.verdict
+@checks.print_verdict
 def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, second: str) -> Iterator[str]:
     """Lesson 07, exercise 1: the square of a on `first`, that of b and the sum of both on `second`."""
     tensorflow, rng = training.import_tensorflow(), np.random.default_rng()
@@ -48,7 +48,7 @@ def _place(tensor: tf.Tensor) -> str:
     return tensor.device.rpartition("device:")[2]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
     """Lesson 07, exercise 2: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
 
@@ -83,7 +83,7 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
     yield checks.judge_function(learner, right, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
     """Lesson 07, exercise 3: steps of two models, ordered so that two devices are busy from beginning to end.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Program = Callable[[list[np.ndarray], int, Callable[[np.ndarray], np.ndarray]], object]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_shared_gradient(
     learner: Callable, gradient: Callable, x: np.ndarray, y: np.ndarray, places: list[str]
 ) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
         raise checks.NotYet(f"{who} returned {values.round(3).tolist()}; expected {expected.round(3).tolist()}")
 
 
-@checks.verdict
+@checks.print_verdict
 def check_all_reduce(learner: Program) -> Iterator[str]:
     """Lesson 08, exercise 2: one device's part in a ring all-reduce, judged by its sums and by what each device sent.
 
@@ -169,7 +169,7 @@ def _format_exchange(held: list[list[np.ndarray]], sent: list[list[np.ndarray]])
     )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[str]:
     """Lesson 08b, exercise 1: the first plan that fits into the memory of each card."""
 
@@ -187,7 +187,7 @@ def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[
     yield checks.judge_function(learner, right, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]) -> Iterator[str]:
     """Lesson 08b, exercise 2: what one device adds to relu(x @ a) @ b, with its columns of a and its rows of b."""
 
@@ -209,7 +209,7 @@ def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, in
 Order = Callable[[int, int, int], list[tuple[str, int]]]  # what one stage of a pipeline does: ("F", 0), ("B", 0) ...
 
 
-@checks.verdict
+@checks.print_verdict
 def check_order(learner: Order) -> Iterator[str]:
     """Lesson 08b, exercise 3: a pipeline's order that is as fast as can be, and keeps few activations.
 

@@ -18,7 +18,7 @@ from helpers.judge.messages import Receive, Send
 # ------------------------------------------------------------------------------------------- the exercises of lesson 09
 
 
-@checks.verdict
+@checks.print_verdict
 def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator[str]:
     """Lesson 09, exercise 1: each process' part of a batch; together they are the batch, and differ by one at most."""
     cases = [(10, 4), (8, 2), (3, 3), (256, 1), (2, 5), (0, 3), (256, 3), (4001, 7)]
@@ -53,7 +53,7 @@ def _part(share: Callable[[int, int, int], object], images: int, rank: int, size
     return first, end
 
 
-@checks.verdict
+@checks.print_verdict
 def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     """Lesson 09, exercise 2: an all-reduce of messages. Each group of ranks calls it twice."""
     rng = np.random.default_rng()
@@ -106,7 +106,7 @@ def serve(weights: np.ndarray, updates: int, send: Send, receive_any: Callable[[
     return weights, by
 
 
-@checks.verdict
+@checks.print_verdict
 def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
     """Lesson 09, exercise 3: a parameter server. A worker's gradient follows from the weights that it was sent last."""
 
@@ -204,7 +204,7 @@ class Disk:
 Checkpoint = tuple[int, list]  # a step, its weights
 
 
-@checks.verdict
+@checks.print_verdict
 def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callable[[Disk], object]) -> Iterator[str]:
     """Lesson 09b, exercise 1: wherever a process dies in `save`, the checkpoint before is found, or the new one.
 
@@ -294,7 +294,7 @@ def _judge_newest(newest: Callable[..., object], disk: Disk, expected: Sequence[
     )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_train(learner: Callable[..., object]) -> Iterator[str]:
     """Lesson 09b, exercise 2: a training that is killed again and again ends as if nothing had happened."""
 
@@ -355,7 +355,7 @@ def _with_deaths(train: Callable[..., object]) -> Callable[[int, int, list[int]]
     return train_killed
 
 
-@checks.verdict
+@checks.print_verdict
 def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterator[str]:
     """Lesson 09b, exercise 3: what a parameter server does so that a step that comes twice counts once."""
 

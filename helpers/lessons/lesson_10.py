@@ -51,9 +51,9 @@ def start() -> str:
     Raises:
         WorkshopError: no backend here can write the file, or the backend does not start.
     """
-    backends.check()
+    backends.validate()
     named = os.environ.get(backends.VARIABLE) or "tensorflow"
-    able = [name for name, tool in EXPORTERS.items() if devices.installed(name) and devices.installed(tool)]
+    able = [name for name, tool in EXPORTERS.items() if devices.is_installed(name) and devices.is_installed(tool)]
     if not able:
         raise WorkshopError(
             "No ONNX file can be written here.",
@@ -111,9 +111,9 @@ def missing_provider(available: Sequence[str]) -> str:
 
 def has_openvino() -> bool:
     """Return whether OpenVINO is installed; if not, a printed line says how to get it."""
-    if devices.installed("openvino"):
+    if devices.is_installed("openvino"):
         return True
-    print(f"skipped: {devices.not_installed('openvino', 'OpenVINO')}")
+    print(f"skipped: {devices.explain_missing('openvino', 'OpenVINO')}")
     return False
 
 
@@ -241,7 +241,7 @@ def _of_nodes(shares: Callable[[list[dict]], object]) -> Callable[[list, list], 
     return shares_of
 
 
-@checks.verdict
+@checks.print_verdict
 def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[str]:
     """Lesson 10, exercise 2: the percent of the nodes' time that each provider took, from a profile's events."""
     cuda = "CUDAExecutionProvider"
@@ -268,7 +268,7 @@ def app_pictures(images: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(1 - images.astype("float32") / 255, 0, -1))
 
 
-@checks.verdict
+@checks.print_verdict
 def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Lesson 10, exercise 1: an app's pictures, as the network wants them; to the last byte."""
     rng = np.random.default_rng()
@@ -320,7 +320,7 @@ def onnx_quantise(values: np.ndarray) -> tuple[float, int, np.ndarray]:
     return float(scale), int(zero), quantised
 
 
-@checks.verdict
+@checks.print_verdict
 def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]]) -> Iterator[str]:
     """Lesson 10, exercise 3: scale, zero point and bytes of an array, against ONNX Runtime's own operator.
 

@@ -131,7 +131,7 @@ class Device:
         return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
 
 
-@checks.verdict
+@checks.print_verdict
 def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     """Lesson 11, exercise 1: the median of runs that were waited for, without the first, on a simulated device."""
 
@@ -204,7 +204,7 @@ PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...]
 )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[str]:
     """Lesson 11, exercise 2: a program that deceives `benchmark`, and a benchmark that no such program deceives."""
     claimed = checks.answer(benchmark, cheat, Device(0.0, [1.0]), who="with your cheat the benchmark")
@@ -263,7 +263,7 @@ CLAIMS = {
 }  # fmt: skip
 
 
-@checks.verdict
+@checks.print_verdict
 def check_claims(diagnosis: object) -> Iterator[str]:
     """Lesson 11, exercise 3: which claims mislead, and by which number one sees it."""
 

@@ -51,7 +51,7 @@ def _judge_one(suspects: Mapping[str, Suspect], letter: str, broken: object, cau
 # ---------------------------------------------------------------------------------------- first sitting: its exercises
 
 
-@checks.verdict
+@checks.print_verdict
 def check_prepare(learner: Callable) -> Iterator[str]:
     """Lesson 13, exercise 1: images of shape (28, 28, n) as rows, from 0 to 1, shuffled together with their labels."""
     orders = [_order(learner, many, seed) for many, seed in ((2, 1), (1, 1), (60, 1), (300, 1), (784, 1), (784, 2))]
@@ -116,7 +116,7 @@ def _order(learner: Callable, many: int, seed: int) -> list[int]:
     return order
 
 
-@checks.verdict
+@checks.print_verdict
 def check_broken(forgetful: Callable, loss_twice: Callable) -> Iterator[str]:
     """Lesson 13, exercise 2: a step that never forgets a gradient, and a loss with softmax twice."""
 
@@ -243,7 +243,7 @@ OF_TRAINING = {
 }
 
 
-@checks.verdict
+@checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
     """Lesson 13, exercise 3: of each training the cause, and what the experiment for this cause printed."""
     parts, judge = ("cause", "number"), functools.partial(_judge_one, OF_TRAINING)
@@ -353,7 +353,7 @@ MESSAGES = (  # of real programs, shortened, with other paths
 )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_read_message(learner: Callable) -> Iterator[str]:
     """Lesson 13, second sitting, exercise 1: the last line of a message, and the file that it names last."""
 
@@ -366,7 +366,7 @@ def check_read_message(learner: Callable) -> Iterator[str]:
     yield checks.judge_function(learner, read_message, lambda rng: cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_commands(commands: Sequence[str]) -> Iterator[str]:
     """Lesson 13, second sitting, exercise 2: commands of pip that leave one whole TensorFlow, the one for GPUs."""
     if not isinstance(commands, list | tuple) or not all(
@@ -416,7 +416,7 @@ def installation(letter: str) -> Scratch:
     }[letter.strip().upper()]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_installations(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
     """Lesson 13, second sitting, exercise 3: of each installation the cause, and what the experiment for it printed."""
     every, judge = {letter: installation(letter) for letter in "ABCDEF"}, functools.partial(_judge_one, OF_INSTALLATION)

@@ -7,7 +7,8 @@ import faulthandler
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 from helpers.errors import WorkshopError
 
@@ -52,7 +53,7 @@ def quiet_vulkan() -> None:
 
 
 @functools.cache
-def adapters_listed_once() -> list[wgpu.GPUAdapter]:
+def list_adapters_once() -> list[wgpu.GPUAdapter]:
     """Return the adapters that wgpu lists, the same ones at every call, so that OpenGL's do not end the process.
 
     All adapters through OpenGL have one EGL context, and those of each list a lock of their own for it. With devices of
@@ -68,6 +69,12 @@ def adapters_listed_once() -> list[wgpu.GPUAdapter]:
     return wgpu.gpu.enumerate_adapters_sync()
 
 
+def refuse_imports(*names: str) -> None:
+    """Let imports of these modules fail in this process, as if they were not installed."""
+    modules = cast(dict[str, ModuleType | None], sys.modules)  # None means that a module must not be found
+    modules.update(dict.fromkeys(names))
+
+
 def leave_out_iri_grammar() -> None:
     """Let what reads notebooks start a second earlier, JupyterLab's server among it.
 
@@ -76,7 +83,8 @@ def leave_out_iri_grammar() -> None:
     JupyterLab's settings and events have one. To go when jsonschema imports it at the first such question:
     https://github.com/python-jsonschema/jsonschema/blob/v4.25.1/jsonschema/_format.py
     """
-    sys.modules.setdefault("rfc3987_syntax", None)
+    if "rfc3987_syntax" not in sys.modules:
+        refuse_imports("rfc3987_syntax")
 
 
 def give_signals_a_stack() -> None:
@@ -105,7 +113,7 @@ def switch_autotuning_off() -> None:
     if begin.__name__ == "without_autotuning":
         return
 
-    def without_autotuning(self: tf.data.Options) -> None:
+    def without_autotuning(self: Any) -> None:  # noqa: ANN401 (TensorFlow has no types)
         begin(self)
         self.autotune.enabled = False
 
@@ -143,10 +151,10 @@ def forget_trained_networks() -> None:
 
 
 def refuse_old_jax() -> None:
-    """Refuse a JAX whose processes cannot be told when a silent one counts as lost.
+    """Refuse a JAX that has no setting for when a silent process counts as lost.
 
     Raises:
-        WorkshopError: it is such a one, as the last that a Mac with an Intel processor can have.
+        WorkshopError: it has none, as the last version for Macs with an Intel processor.
     """
     import inspect
 
@@ -156,5 +164,5 @@ def refuse_old_jax() -> None:
         raise WorkshopError(
             f"JAX {jax.__version__} cannot join processes as this course does.",
             "A newer one can; for a Mac with an Intel processor there is none.",
-            "Train in one process, or take another computer.",
+            "Train in one process, or use another computer.",
         )

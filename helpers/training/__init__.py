@@ -11,8 +11,7 @@ import os
 import random
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,13 +23,12 @@ from helpers.errors import WorkshopError
 from helpers.running import workarounds
 from helpers.running.quiet import caught_stderr
 from helpers.training import backends
+from helpers.training.progress_line import Progress
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
     import keras
-
-REDRAW = 0.5  # seconds between two looks at a training that runs
 
 
 def start() -> str:
@@ -46,10 +44,37 @@ def start() -> str:
         WorkshopError: the backend is unknown, not installed, does not start, or its device does not compute right.
     """
     name = os.environ[backends.VARIABLE] = os.environ.get(backends.VARIABLE) or "tensorflow"
-    backends.check(name)
+    _check_backend(name)
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
+
+    def import_keras() -> None:
+        import keras
+
+        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+
+    workarounds.give_signals_a_stack()
+    _start_quietly(import_keras, f"Keras does not start with {backends.BACKENDS[name]}.")
+    if name == "tensorflow":
+        sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
+        workarounds.switch_autotuning_off()
+    device = devices.find_default_device(name)
+    with caught_stderr():
+        computes = products.prove(device)
+    if computes != products.RIGHT:
+        raise WorkshopError(
+            f"{device} does not compute right.",
+            f"A small product of matrices, compared with NumPy's: {computes}.",
+            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
+        )
+    return str(device)
+
+
+def _check_backend(name: str) -> None:
+    """Refuse a backend that cannot train or is not installed, or another one than Keras already runs with."""
+    backends.validate(name)
     title = backends.BACKENDS[name]
-    if not devices.installed(name):
-        there = ", ".join(backend for backend in backends.BACKENDS if devices.installed(backend)) or "none of them"
+    if not devices.is_installed(name):
+        there = ", ".join(backend for backend in backends.BACKENDS if devices.is_installed(backend)) or "none of them"
         raise WorkshopError(
             f"{backends.VARIABLE} is {name}, and {title} is not installed here.",
             f"Installed are: {there}.",
@@ -62,28 +87,6 @@ def start() -> str:
             "Keras takes its backend when it is imported, and keeps it until the kernel ends.",
             "Restart the kernel.",
         )
-    logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
-
-    def import_keras() -> None:
-        import keras
-
-        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
-
-    workarounds.give_signals_a_stack()
-    _quietly(import_keras, f"Keras does not start with {title}.")
-    if name == "tensorflow":
-        sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
-        workarounds.switch_autotuning_off()
-    device = devices.in_this_process(name)
-    with caught_stderr():
-        proof = devices.verdict(device)
-    if proof != products.RIGHT:
-        raise WorkshopError(
-            f"{device} does not compute right.",
-            f"A small product of matrices, compared with NumPy's: {proof}.",
-            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
-        )
-    return str(device)
 
 
 def import_tensorflow() -> ModuleType:
@@ -94,7 +97,7 @@ def import_tensorflow() -> ModuleType:
     Raises:
         WorkshopError: it is not installed, or its import fails.
     """
-    if not devices.installed("tensorflow"):
+    if not devices.is_installed("tensorflow"):
         raise WorkshopError(
             "This lesson needs TensorFlow, and it is not installed here.",
             "Not every family of accelerators comes with it; the default one, for every processor, does.",
@@ -106,7 +109,7 @@ def import_tensorflow() -> ModuleType:
         import tensorflow  # noqa: F401
 
     workarounds.give_signals_a_stack()
-    _quietly(import_it, "TensorFlow cannot be imported.")
+    _start_quietly(import_it, "TensorFlow cannot be imported.")
     tensorflow = sys.modules["tensorflow"]
     _hide_gpus_that_fail(tensorflow)
     return tensorflow
@@ -120,14 +123,14 @@ def _hide_gpus_that_fail(tensorflow: ModuleType) -> None:
     gpus = tensorflow.config.list_physical_devices("GPU")
     if not gpus:
         return
-    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.usable]
+    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.is_usable]
     good = [gpu for gpu in gpus if gpu.name.replace("/physical_device:", "/") not in failed]
     if good != gpus:
         tensorflow.config.set_visible_devices(good, "GPU")
 
 
 @contextmanager
-def before_start() -> Iterator[None]:
+def before_start() -> Generator[None]:
     """Let a lesson configure TensorFlow's devices, and say what to do where TensorFlow has started already.
 
     Raises:
@@ -143,7 +146,7 @@ def before_start() -> Iterator[None]:
         ) from error
 
 
-def _quietly(start_it: Callable[[], None], what: str) -> None:
+def _start_quietly(start_it: Callable[[], None], what: str) -> None:
     """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
     lines: list[str] = []
     try:
@@ -189,7 +192,7 @@ def steps_at_once(wanted: int = 16) -> int:
 
 
 @contextmanager
-def interruptible(model: keras.Model) -> Iterator[None]:
+def interruptible(model: keras.Model) -> Generator[None]:
     """Let Ctrl-C, or the square in Jupyter, end a training after its step; what was learned until then is kept.
 
     A second interrupt stops at once.
@@ -209,7 +212,7 @@ def interruptible(model: keras.Model) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def progress(title: str, budget: float = math.inf, others: str = "unseen images") -> keras.callbacks.Callback:
+def progress(title: str, budget: float = math.inf, others: str = "unseen images") -> Progress:
     """Return a callback for `fit` that shows one line for the training while it runs, and keeps a budget of time.
 
     The line is drawn anew in its place, so that the stored lesson keeps its last state alone. After each epoch another
@@ -227,93 +230,21 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
     """
     import keras
 
-    class Progress(keras.callbacks.Callback):
-        def on_train_begin(self, logs: dict | None = None) -> None:
-            self.began = self.drawn = time.perf_counter()
-            self.seconds = self.epochs = self.epoch_seconds = 0.0
-            self.after_first, self.out_of_time = None, False
-            self.line = _Line(f"{title}: gets ready")
+    class KerasProgress(Progress, keras.callbacks.Callback):
+        pass
 
-        def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-            self.epoch = epoch
-
-        def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-            steps = self.params["steps"]  # None where the data come from a generator
-            self._measure(self.epoch + min((batch + 1) / steps, 1) if steps else self.epoch)
-            if self.seconds > budget and self.epochs < self.params["epochs"]:
-                self._stop()
-            elif self.began + self.seconds - self.drawn > REDRAW:
-                self.drawn = self.began + self.seconds
-                self._show(f", step {batch + 1}{f' of {steps}' if steps else ''}")
-
-        def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-            if not self.model.stop_training:
-                self._measure(epoch + 1)
-                self._show(_results(logs, others))
-                if self.epochs < self.params["epochs"] and self.seconds + self.epoch_seconds > budget:
-                    self._stop()
-
-        def on_train_end(self, logs: dict | None = None) -> None:
-            self.seconds = time.perf_counter() - self.began
-            of, kept, took = self.params["epochs"], "", f"{self.seconds:.1f} s"
-            epochs = f"{of} epoch{'s' * (of != 1)}"
-            if self.out_of_time:
-                done = f"{self.epochs:.3g} of {epochs} in {took}: one takes {self.epoch_seconds:.3g} s here"
-            elif self.epochs < of:
-                done = f"stopped by you after {self.epochs:.3g} of {epochs} and {took}"
-                kept = " | what was learned until then is kept"
-            else:
-                done = f"{epochs} in {took}"
-            self.line.end(f"{title}: {done}{_results(logs, others)}{kept}")
-
-        def _measure(self, epochs: float) -> None:
-            self.epochs, self.seconds = epochs, time.perf_counter() - self.began
-            since, already = self.after_first or (0.0, 0.0)
-            if epochs > already:
-                self.epoch_seconds = (self.seconds - since) / (epochs - already)
-                self.after_first = self.after_first or (self.seconds, epochs)  # the first step compiles, too
-
-        def _stop(self) -> None:
-            self.model.stop_training = self.out_of_time = True
-
-        def _show(self, where: str) -> None:
-            of = self.params["epochs"]
-            left = min(self.epoch_seconds * (of - self.epochs), budget - self.seconds)
-            self.line.show(f"{title}: epoch {self.epoch + 1} of {of}{where} | {max(left, 0):.0f} s left")
-
-    return Progress()
+    return KerasProgress(title, budget, others)
 
 
-def _results(logs: dict | None, others: str) -> str:
-    names = {"accuracy": "training images", "val_accuracy": others}
-    return "".join(f" | {words} {100 * logs[name]:.2f} %" for name, words in names.items() if logs and name in logs)
-
-
-class _Line:
-    """One line of output that is replaced in its place in a notebook; elsewhere its end alone is printed."""
-
-    def __init__(self, text: str) -> None:
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        self.handle = None
-        if hasattr(shell, "kernel"):
-            from IPython.display import display
-
-            self.handle = display({"text/plain": text}, raw=True, display_id=True)
-
-    def show(self, text: str) -> None:
-        """Replace what the line says."""
-        if self.handle:
-            self.handle.update({"text/plain": text}, raw=True)
-
-    def end(self, text: str) -> None:
-        """Replace what the line says for the last time."""
-        self.show(text)
-        if not self.handle:
-            print(text, flush=True)
-
-
-def shortened(epochs: float, of: int, images: int, total: int) -> str:
+def describe_shortfall(epochs: float, of: int, images: int, total: int) -> str:
     """Say in brackets how far a training falls short of the whole one; empty if it does not.
+
+    >>> describe_shortfall(2.5, of=12, images=10_000, total=60_000)
+    ' (not the whole training: 2.5 of 12 epochs, 10,000 of 60,000 images)'
+    >>> describe_shortfall(12, of=12, images=3_200, total=60_000)
+    ' (not the whole training: 12 of 12 epochs, 3,200 of 60,000 images)'
+    >>> describe_shortfall(12, of=12, images=60_000, total=60_000)
+    ''
 
     Args:
         epochs: how often the images were shown; `progress` knows it.
