@@ -15,7 +15,7 @@ from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks, trace
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, draw_speeds, figure, show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -354,7 +354,7 @@ def draw_bandwidth(measured: Mapping[str, timing.Measurement], elements: int, de
         ways[label] = tuple(speed(measured, label, elements, seconds) for seconds in (high, run.median, low))
     line = "the yardstick", ways[COPY][1]
     title = f"How near to the yardstick? {device}"
-    show(*speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
+    show(*draw_speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
 
 
 def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:
