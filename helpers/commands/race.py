@@ -96,7 +96,7 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
 
     mnist = data.load_mnist()
     training.seed(seed)
-    model = models.mlp() if network == "mlp" else models.cnn()
+    model = models.build_mlp() if network == "mlp" else models.build_cnn()
     shape = model.input_shape[1:]
     x_train, x_test = (array[:images].reshape(-1, *shape) for array in (mnist.x_train, mnist.x_test))
     y_train, y_test = mnist.y_train[:images], mnist.y_test[:images]

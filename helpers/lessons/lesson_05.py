@@ -386,7 +386,7 @@ def product_on(
         device = training.start()
         import keras
 
-        article, ways = models.cnn(), {}
+        article, ways = models.build_cnn(), {}
         product = lesson.exchange(article, {keras.layers.Conv2D: lesson.im2col_convolution()})
         for name, model in (("Keras' convolution", article), ("matrix product", product)):
             how = {"jit_compile": keras.backend.backend() == "jax"}
