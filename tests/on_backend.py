@@ -114,7 +114,7 @@ def graphs():
 def loaded():
     """Processor time of lesson 00's load, and the kind of device that it keeps busy."""
     device = devices.in_this_process(os.environ["KERAS_BACKEND"])
-    work = lesson_00.keep_busy(device)
+    work = lesson_00.make_work(device)
     before = time.process_time()
     returned = [work() for _ in range(5)]  # a slice is sized by the clock, and a busy machine leaves it little
     return {"kind": device.kind, "seconds": time.process_time() - before, "returned": returned}
