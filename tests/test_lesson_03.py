@@ -21,15 +21,15 @@ def test_every_turn_of_every_loop_is_a_point(source, shape, asked):
 
 
 def test_an_answer_that_follows_from_rules_is_not_called_measured(capsys):
-    lesson_03.answer(None, 4)
-    lesson_03.answer(3, 4)
+    lesson_03.compare_answer(None, 4)
+    lesson_03.compare_answer(3, 4)
     assert capsys.readouterr().out == "no prediction made; answer: 4\nyou predicted: 3\nanswer:        4\n"
 
 
 def test_of_xlas_text_the_rows_are_told():
     text = "%a (p: f32[64,16], q: f32[1024,1]) -> f32[1024,16] {\n  %b = f32[1024,16]{1,0} add(%p, %q)\n}"
-    assert lesson_03.blocks(text) == "1,024 rows of 16, 64 rows of 16"
-    assert lesson_03.blocks("ROOT %a = f32[16384,1] b(f32[16384] %c)") == "no rows"
+    assert lesson_03.list_blocks(text) == "1,024 rows of 16, 64 rows of 16"
+    assert lesson_03.list_blocks("ROOT %a = f32[16384,1] b(f32[16384] %c)") == "no rows"
 
 
 @pytest.mark.parametrize(("check", "source", "fact"), [
