@@ -31,7 +31,7 @@ def check_gram(source: str) -> Iterator[str]:
         return [(np.array([[1, 2], [3, 4]], np.float32),), *_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70)]
 
     if isinstance(source, str) and "+(A[i, j])" in source:
-        raise checks.NotDone("the line still copies A, as it did at first.")
+        raise checks.NotDone("the line still copies A, as it did when it was handed out.")
     yield judge_tile(source, lambda a: a.T @ a, cases)
 
 
@@ -51,7 +51,7 @@ def judge_tile(
     if not isinstance(source, str):
         raise checks.NotDone(f"expected a text in Tile, came {checks.short(source)}.")
     if re.search(r"{\s*}", re.sub(r"//[^\n]*", "", source)):
-        raise checks.NotDone("there is no statement yet (the text after // is a comment).")
+        raise checks.NotDone("there is no statement yet (what stands behind // is a comment).")
     try:
         learner = tile.Function(source)
     except tile.TileError as error:

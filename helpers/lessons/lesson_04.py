@@ -65,7 +65,7 @@ def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> 
     if not isinstance(found, tuple | list) or len(found) != 3:
         raise checks.NotYet("train returns three things: the new w, the new b, and the list of the losses.")
     if np.size(found[2]) == 0 and not np.any(found[0]):
-        raise checks.NotDone("w and b are unchanged, and there is no loss in the list.")
+        raise checks.NotDone("w and b are as they came, and there is no loss in the list.")
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = []
