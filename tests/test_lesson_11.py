@@ -46,7 +46,7 @@ def test_the_load_of_others_leaves_out_our_own_work_and_counts_a_neighbours():
 
     before = {child.pid for child in psutil.Process().children()}
     alone = others()
-    with lesson.busy_neighbour():
+    with lesson.keep_cores_busy():
         busy = [child for child in psutil.Process().children() if child.pid not in before]
         beside = others()
     assert busy and not any(child.is_running() for child in busy)
@@ -54,16 +54,16 @@ def test_the_load_of_others_leaves_out_our_own_work_and_counts_a_neighbours():
 
 
 def test_the_neighbour_goes_when_the_block_fails_and_by_itself():
-    with pytest.raises(ZeroDivisionError), lesson.busy_neighbour():
+    with pytest.raises(ZeroDivisionError), lesson.keep_cores_busy():
         children = psutil.Process().children()
         raise ZeroDivisionError
     assert not any(child.is_running() and "time.time" in " ".join(child.cmdline()) for child in children)
-    code = "import time, helpers.lessons.lesson_11 as lesson\nwith lesson.busy_neighbour(seconds=0.2): time.sleep(0.5)"
+    code = "import time, helpers.lessons.lesson_11 as lesson\nwith lesson.keep_cores_busy(seconds=0.2): time.sleep(0.5)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=600).returncode == 0
 
 
 def test_the_processor_has_a_peak():
-    cores, clock, units, numbers = lesson.processor()
+    cores, clock, units, numbers = lesson.read_processor()
     assert 1 <= cores <= psutil.cpu_count() and 0 < clock < 10 and units in (2, 4) and numbers in (4, 8, 16)
 
 
@@ -75,9 +75,9 @@ def test_a_clock_that_cannot_be_read_or_be_true_is_taken_as_3_ghz(monkeypatch):
 
     for cpu_freq in (stop, lambda: None, lambda: types.SimpleNamespace(max=4.5, current=4.5)):
         monkeypatch.setattr(psutil, "cpu_freq", cpu_freq, raising=False)
-        assert lesson.processor()[1] == 3.0
+        assert lesson.read_processor()[1] == 3.0
     monkeypatch.delattr(psutil, "cpu_freq")  # a virtual machine on Apple's chips
-    assert lesson.processor()[1] == 3.0
+    assert lesson.read_processor()[1] == 3.0
 
 
 # -------------------------------------------------------------------------------------------------------- the benchmark

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Work(NamedTuple):
     """One task on one device."""
 
     start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
-    is_right: Callable[[object], bool]  # takes what the last start returned
+    is_right: Callable[[Any], bool]  # takes what the last start returned
 
 
 def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
@@ -176,11 +176,15 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
         return result
 
     return opencl.name(device), {
-        "copy": Work(lambda: copy(queue, (COPIED,), None, *buffers[:2]),
-                     lambda _: np.array_equal(download(buffers[1], source), source)),
-        "product": Work(lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
-                        lambda _: is_product(download(buffers[4], a))),
-    }  # fmt: skip
+        "copy": Work(
+            lambda: copy(queue, (COPIED,), None, *buffers[:2]),
+            lambda _: np.array_equal(download(buffers[1], source), source),
+        ),
+        "product": Work(
+            lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
+            lambda _: is_product(download(buffers[4], a)),
+        ),
+    }
 
 
 def _on_keras() -> tuple[str, dict[str, Work]]:
