@@ -159,8 +159,13 @@ def seeded():
     training.seed(1)
     policy = keras.config.dtype_policy().name
     keras.config.set_dtype_policy("float32")
-    return {"first": gaps(firsts), "last": gaps(lasts), "drawn": gaps(drawn), "policy": policy,
-            "tensorflow": "tensorflow" in sys.modules}  # fmt: skip
+    return {
+        "first": gaps(firsts),
+        "last": gaps(lasts),
+        "drawn": gaps(drawn),
+        "policy": policy,
+        "tensorflow": "tensorflow" in sys.modules,
+    }
 
 
 def budgeted():

@@ -32,12 +32,23 @@ def test_of_xlas_text_the_rows_are_told():
     assert lesson_03.list_blocks("ROOT %a = f32[16384,1] b(f32[16384] %c)") == "no rows"
 
 
-@pytest.mark.parametrize(("check", "source", "fact"), [
-    (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i] * A[k, j]), k < 128; }", "yours("),
-    (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c - 1 < 128"), "yours("),
-    (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i: N] = +(A[k, i]); }", "shape (2, 2), came 2 values"),
-    (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i * A[k, j]); }", "Line 1, column 57"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "source", "fact"),
+    [
+        (
+            lesson_03.check_gram,
+            "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i] * A[k, j]), k < 128; }",
+            "yours(",
+        ),
+        (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c - 1 < 128"), "yours("),
+        (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i: N] = +(A[k, i]); }", "shape (2, 2), came 2 values"),
+        (
+            lesson_03.check_gram,
+            "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i * A[k, j]); }",
+            "Line 1, column 57",
+        ),
+    ],
+)
 def test_a_size_written_as_a_number_another_shape_and_a_mistake_in_writing_are_named(check, source, fact, capsys):
     check(source)
     verdict = capsys.readouterr().out

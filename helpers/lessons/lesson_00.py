@@ -82,7 +82,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
             earlier = products
         title = f"{name}(): {products / took:,.0f} products a second"
         matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)
-        verdict = _judge_utilisation(functools.partial(load, matrix, 0.1), name, title)
+        verdict = _judge_utilization(functools.partial(load, matrix, 0.1), name, title)
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
@@ -99,7 +99,7 @@ def check_fool(fool: Callable[[], object]) -> Iterator[str]:
             raise checks.NotDone(f"{name}() is as it was handed out.")
         if not SHORTEST <= took <= LONGEST:
             raise checks.NotYet(f"{name}() lasted {took:.3f} s; expected about a tenth of a second.")
-        verdict = _judge_utilisation(fool, name, f"{name}(): plain Python")
+        verdict = _judge_utilization(fool, name, f"{name}(): plain Python")
     yield f"plain Python: {verdict}"
 
 
@@ -137,7 +137,7 @@ def _time_quickest(call: Callable[[], Result]) -> tuple[Result, float]:
     return min(timed, key=lambda pair: pair[1])
 
 
-def _judge_utilisation(function: Callable[[], object], name: str, title: str) -> str:
+def _judge_utilization(function: Callable[[], object], name: str, title: str) -> str:
     """Watch one core while a learner's function runs again and again, and draw it; NotYet if the work does not show."""
     watcher = monitor.ProcessShare(cpus=1)
     samples = _watch_one(watcher, function, 0.7, 1.0)
@@ -236,9 +236,9 @@ def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
         panels = drawn.axes
         for axes, (title, samples) in zip(panels, watched.items(), strict=True):
             times, percent = np.array(samples.times), np.array(samples.utilisation, float)  # nan: unknown
-            for phase, (colour, marker, label) in looks.items():
+            for phase, (color, marker, label) in looks.items():
                 now = np.array(samples.phases, str) == phase
-                axes.plot(times[now], percent[now], color=colour, marker=marker, ms=4, label=label)
+                axes.plot(times[now], percent[now], color=color, marker=marker, ms=4, label=label)
             highest = float(np.nanmax([highest, *percent]))
             known = np.isfinite(percent).any()
             axes.set(xlabel="time (s)", title=title if known else f"{title}: no monitor for this device")

@@ -163,8 +163,8 @@ def draw_points(ranges: Ranges, tensor: str) -> None:
     last = max(x for x, _ in [*drawn_points[True], *shown])
     with figure(7.5, 0.22 * results + 1.2) as (drawn, axes):
         looks = ((drawn_points[True], BLUE, "s", "valid point"), (sorted(shown), GREY, "x", "left out"))
-        for places, colour, marker, label in looks:
-            axes.plot(*np.reshape(places, (-1, 2)).T, marker, color=colour, ms=7, label=label)
+        for places, color, marker, label in looks:
+            axes.plot(*np.reshape(places, (-1, 2)).T, marker, color=color, ms=7, label=label)
         axes.axvline(size - 0.5, color="black", lw=1, ls="--")
         xlabel = f"element of {tensor}: {read.indices[0]} (it has {size}; the dashed line is its end)"
         axes.set(xlabel=xlabel, ylabel=f"{index}, the result")

@@ -222,9 +222,9 @@ def draw_history(history: Mapping[str, Sequence[float]], title: str) -> None:
     with figure(7.5, 3.4, title, ncols=2) as (drawn, _):
         panels, shown = drawn.axes, (("accuracy", "accuracy (%)", 100), ("loss", "loss", 1))
         for panel, (name, ylabel, factor) in zip(panels, shown, strict=True):
-            for kind, (colour, marker, label) in looks.items():
+            for kind, (color, marker, label) in looks.items():
                 values = [factor * value for value in history[kind + name]]
-                panel.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=4, label=label)
+                panel.plot(range(1, len(values) + 1), values, color=color, marker=marker, ms=4, label=label)
             panel.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(history[name]) + 0.5))
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panels[0].legend(loc="lower right")
@@ -246,8 +246,8 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
                 ends = [[y] * len(right), right]
                 axes.plot([[x] * len(right), [x + 1] * len(right)], ends, color="#BBBBBB", lw=0.7, aa=False)
         for x, (size, column) in enumerate(zip(sizes, columns, strict=True)):
-            colour = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
-            axes.plot([x] * len(column), column, "o", ms=11, color=colour, mec="white")
+            color = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
+            axes.plot([x] * len(column), column, "o", ms=11, color=color, mec="white")
             name = "pixels" if x == 0 else "probabilities" if x == len(sizes) - 1 else "values"
             axes.text(x, -1.4, f"{size} {name}", ha="center", fontsize=10)
         axes.set(xlim=(-0.4, len(sizes) - 0.6), ylim=(-1.5, 1.15))

@@ -104,7 +104,7 @@ def check_unmoved(
         if all(np.abs(_ask_model(model, a, 0, 0) - _ask_model(model, b, 0, 0)).max() < 1e-6 for a, b in pairs):
             raise checks.NotYet(
                 "the same spot with its pixels mixed gets the same answer: the network sees how much ink there is, and "
-                "no form. Let a convolution look at neighbours first."
+                "no form. Let a convolution look at neighbors first."
             )
     yield "the same answer wherever the digit stands"
     found = {"yours, shortly trained": train(model), **others}
@@ -179,20 +179,20 @@ def _write_values(axes: Axes, image: np.ndarray) -> None:
     """Write each number of an array into its place of the picture."""
     for row, column in np.ndindex(image.shape):
         value = float(image[row, column])
-        colour = "white" if abs(value) > 0.7 * np.abs(image).max() else "black"
-        axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=colour)
+        color = "white" if abs(value) > 0.7 * np.abs(image).max() else "black"
+        axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=color)
 
 
 def _draw_picture(axes: Axes, image: np.ndarray, above: str) -> None:
     """Draw an array: blue above zero, white at zero, orange below."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
+    colors = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
     largest = float(np.abs(image).max()) or 1.0
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     axes.spines[:].set_visible(True)
-    axes.imshow(image, cmap=colours, vmin=-largest, vmax=largest)
+    axes.imshow(image, cmap=colors, vmin=-largest, vmax=largest)
     axes.set_title(above, fontsize=9, loc="center")
 
 
@@ -223,8 +223,8 @@ def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str) -
     """
     with figure(7.5, 3.2, title) as (drawn, axes):
         for (name, percents), marker in zip(found.items(), "os^", strict=False):
-            colour = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
-            axes.plot(range(len(percents)), percents, color=colour, marker=marker, label=name)
+            color = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
+            axes.plot(range(len(percents)), percents, color=color, marker=marker, label=name)
             axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
         axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))
         axes.legend(loc="lower left")

@@ -329,8 +329,8 @@ def draw_speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
     with figure(7.5, 3.8) as (drawn, axes):
         axes.plot([1, most], [1, most], color=GREY, ls="--", lw=1.2, label="ideal: as many times as devices")
         axes.axhline(1, color=GREY, lw=0.8)
-        for (name, factors), (colour, marker) in zip(lines.items(), looks, strict=False):
-            axes.plot(range(1, len(factors) + 1), factors, color=colour, marker=marker, ms=5, label=name)
+        for (name, factors), (color, marker) in zip(lines.items(), looks, strict=False):
+            axes.plot(range(1, len(factors) + 1), factors, color=color, marker=marker, ms=5, label=name)
         axes.set(xlabel="devices", ylabel="times as fast as one", title=title, ylim=(0, None))
         axes.set_xticks(range(1, most + 1))
         axes.legend()

@@ -342,11 +342,11 @@ def quantize_with_onnx(values: np.ndarray) -> tuple[float, int, np.ndarray]:
     outputs = [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
     node = helper.make_node("DynamicQuantizeLinear", ["x"], list(kinds))
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
-    graph = helper.make_graph([node], "quantise", [x], outputs)
+    graph = helper.make_graph([node], "quantize", [x], outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
     session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
-    quantised, scale, zero = _run_session(session, {"x": np.asarray(values, "float32")})
-    return float(scale), int(zero), quantised
+    quantized, scale, zero = _run_session(session, {"x": np.asarray(values, "float32")})
+    return float(scale), int(zero), quantized
 
 
 @checks.verdict
@@ -363,7 +363,7 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
     tried += [list(np.maximum(rng.normal(0, 3, 400), 0)), list(rng.uniform(2, 3, 400)), list(-rng.uniform(2, 3, 400))]
     for numbers in tried:
         values = np.array(numbers, "float32")
-        scale, zero, quantised = quantize_with_onnx(values)
+        scale, zero, quantized = quantize_with_onnx(values)
         tie = abs(np.float64(-min(values.min(), 0)) / scale % 1 - 0.5) < 1e-3  # of the zero point
         ends = f"{len(values)} values, {values.min():.3g} to {values.max():.3g}"
         where = f"for {checks.short(values) if len(values) < 6 else ends}"
@@ -380,14 +380,14 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
             raise checks.NotYet(f"{where} expected the scale {scale:.6g}, came {its_scale:.6g}")
         if not abs(its_zero - zero) <= tie:
             raise checks.NotYet(f"{where} expected the zero point {zero}, came {its_zero:.6g}")
-        if its_bytes.shape != quantised.shape or its_bytes.dtype != np.uint8:
+        if its_bytes.shape != quantized.shape or its_bytes.dtype != np.uint8:
             description = f"the shape {its_bytes.shape} and the type {its_bytes.dtype}"
-            raise checks.NotYet(f"{where} expected {quantised.size} bytes of the type uint8, came {description}")
-        away = abs(its_bytes.astype(int) - quantised.astype(int)) - tie
+            raise checks.NotYet(f"{where} expected {quantized.size} bytes of the type uint8, came {description}")
+        away = abs(its_bytes.astype(int) - quantized.astype(int)) - tie
         if (away > 1).any() or (away == 1).mean() > 0.02:
             at = int(away.argmax())
             raise checks.NotYet(
                 f"{where}, the value {values[at]:.6g} divided by the scale is {values[at] / scale:.4f}; "
-                f"expected the byte {quantised[at]}, came {its_bytes[at]}"
+                f"expected the byte {quantized[at]}, came {its_bytes[at]}"
             )
     yield f"{len(tried)} arrays, against ONNX Runtime"

@@ -75,14 +75,14 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
     words, first = [], 1
     looks = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
     with figure(7.5, 3.6) as (drawn, axes):
-        for (name, seconds), (colour, marker) in zip(phases.items(), looks, strict=False):
+        for (name, seconds), (color, marker) in zip(phases.items(), looks, strict=False):
             milliseconds = 1e3 * np.asarray(seconds)
             low, middle, high = np.percentile(milliseconds, [25, 50, 75])
             numbers = np.arange(first, first + len(seconds))
             edges = numbers[0] - 0.5, numbers[-1] + 0.5
-            axes.plot(numbers, milliseconds, color=colour, marker=marker, ls="", ms=4)
-            axes.fill_between(edges, low, high, color=colour, alpha=0.25, lw=0)
-            axes.plot(edges, (middle, middle), color=colour, lw=1.6, label=f"{name}: {middle:.3g} ms")
+            axes.plot(numbers, milliseconds, color=color, marker=marker, ls="", ms=4)
+            axes.fill_between(edges, low, high, color=color, alpha=0.25, lw=0)
+            axes.plot(edges, (middle, middle), color=color, lw=1.6, label=f"{name}: {middle:.3g} ms")
             words.append(f"{name}: median {middle:.3g} ms, middle half {low:.3g} to {high:.3g} ms")
             first += len(seconds)
         axes.set(xlabel="run", ylabel="time of one run (ms)", title=title, yscale="log")
@@ -260,7 +260,7 @@ class Claim(NamedTuple):
     fault: str  # one of FAULTS
     number: float
     how: str  # the number is computed
-    ask: str  # what a learner should ask who names another fault
+    ask: str  # the question for a learner who names another fault
 
 
 CLAIMS = {
