@@ -28,7 +28,10 @@ def check_gram(source: str) -> Iterator[str]:
     """Judge exercise 1 of lesson 03: the product of every two columns."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        return [(np.array([[1, 2], [3, 4]], np.float32),), *_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70)]
+        return [
+            (np.array([[1, 2], [3, 4]], np.float32),),
+            *_make_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70),
+        ]
 
     if isinstance(source, str) and "+(A[i, j])" in source:
         raise checks.NotDone("the line still copies A, as it did when it was handed out.")
@@ -66,7 +69,7 @@ def judge_tile(
     return checks.judge_function(yours, reference, cases)
 
 
-def _matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
+def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
     """Return arrays of whole numbers, which a message shows in few digits, of these shapes and of three random ones.
 
     The random shapes have fewer than `most` rows and columns.
@@ -107,7 +110,7 @@ def check_sums(source: str) -> Iterator[str]:
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         first = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
-        return [(first,), *_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
+        return [(first,), *_make_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
     tried = judge_tile(source, right, cases)
     rows, size = 128, 128 * 128
@@ -171,11 +174,11 @@ def draw_points(ranges: Ranges, tensor: str) -> None:
         axes.set(title=domain.statement.text, xticks=range(0, last + 1, 1 if last < 20 else 2))
         axes.set(yticks=range(results), ylim=(results - 0.5, -0.5))
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    rows = "; ".join(
-        f"{index} = {row}: {', '.join(str(x) for x, y in drawn_points[True] if y == row) or 'none'}"
-        for row in range(results)
-    )
-    show(drawn, f"{domain.statement.text} Elements of {tensor} that each result reads. {rows}.")
+    texts = []
+    for row in range(results):
+        elements = ", ".join(str(x) for x, y in drawn_points[True] if y == row)
+        texts.append(f"{index} = {row}: {elements or 'none'}")
+    show(drawn, f"{domain.statement.text} Elements of {tensor} that each result reads. {'; '.join(texts)}.")
 
 
 def _evaluate(expression: Affine, at: dict[str, int]) -> int:

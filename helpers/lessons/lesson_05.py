@@ -228,9 +228,10 @@ def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str) -
             axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
         axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))
         axes.legend(loc="lower left")
-    words = "; ".join(
-        f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}" for name, percents in found.items()
-    )
+    texts = []
+    for name, percents in found.items():
+        texts.append(f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}")
+    words = "; ".join(texts)
     show(drawn, f"{title}. Percent of unseen images that are right, moved by 0, 1, 2 and more pixels: {words}.")
 
 

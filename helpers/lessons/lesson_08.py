@@ -77,7 +77,8 @@ def _judge_shared(learner: Callable[..., object], places: list[str]) -> None:
         if not np.array_equal(labels, y[numbers]):
             raise checks.NotYet(f"{who} gave images on {place} other images' labels.")
     used, sizes = [place for place, _, _ in calls], {len(numbers) for _, numbers, _ in calls}
-    once = sorted(number for _, numbers, _ in calls for number in numbers) == list(range(count))
+    given = np.concatenate([np.empty(0), *(numbers for _, numbers, _ in calls)])
+    once = sorted(given) == list(range(count))
     if sorted(used) != sorted(places) or len(sizes) > 1 or not once:
         parts = ", ".join(f"images {numbers.tolist()} on {place}" for place, numbers, _ in calls) or "nothing"
         raise checks.NotYet(f"{who} computed with {parts}; each place gets {count // len(places)}, each image once.")
@@ -234,8 +235,8 @@ def check_order(learner: Order) -> Iterator[str]:
 def _judge_pipeline(learner: Order, stages: int, parts: int, is_first: bool) -> str:
     """Judge one pipeline of a learner's, and return its drawing; the first one may be as it was given."""
     orders = [_ask_stage(learner, stage, stages, parts) for stage in range(stages)]
-    given = list(itertools.product(range(parts), "FB"))
-    if is_first and all([(part, kind) for kind, part in own] == given for own in orders):
+    given = [(kind, part) for part, kind in itertools.product(range(parts), "FB")]
+    if is_first and all(own == given for own in orders):
         raise checks.NotDone("this is what you were given: one micro-batch after the other.")
     rows, least, where = (
         _play_turns(orders),
@@ -269,7 +270,7 @@ def _ask_stage(learner: Order, stage: int, stages: int, parts: int) -> list[tupl
         works = [(str(kind), int(part)) for kind, part in answer]
     except (TypeError, ValueError):
         raise checks.NotYet(f'{who} returned {answer!r}; expected a list such as [("F", 0), ("B", 0)].') from None
-    pieces = [(kind, part) for kind in "FB" for part in range(parts)]
+    pieces = list(itertools.product("FB", range(parts)))
     for kind, part in [*pieces, *works]:
         if (count := works.count((kind, part))) != pieces.count((kind, part)):
             raise checks.NotYet(f"{who} does {kind}{part} {count} times; each F and each B is done once.")
@@ -308,10 +309,13 @@ def _play_turns(works: list[list[tuple[str, int]]]) -> list[list[str]]:
 
 def _format_turns(rows: list[list[str]]) -> str:
     """Return the first turns of a pipeline as text, a line a stage."""
-    wide = 1 + max(len(work) for row in rows for work in row)
+    wide = 1 + max(map(len, itertools.chain(*rows)))
     table = {"turn   ": [str(turn + 1) for turn in range(len(rows[0]))]}
     table |= {f"stage {stage}": row for stage, row in enumerate(rows)}
-    return "\n".join(name + "".join(f"{work:>{wide}}" for work in row[: 90 // wide]) for name, row in table.items())
+    lines = []
+    for name, row in table.items():
+        lines.append(name + "".join(f"{work:>{wide}}" for work in row[: 90 // wide]))
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures

@@ -351,14 +351,14 @@ def list_tasks(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------- a process is lost
 
 
-def _death_file() -> Path:
+def _locate_death_file() -> Path:
     """Return the file for the time of a process' death, in the run's own folder, which all its processes share."""
     return Path(tempfile.gettempdir()) / "killed"
 
 
 def die() -> None:
     """Kill this process as `kill -9` does, after writing down the time of its death."""
-    _death_file().write_text(repr(time.time()))
+    _locate_death_file().write_text(repr(time.time()))
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
@@ -441,8 +441,8 @@ def describe_death(error: Exception) -> dict[str, object]:
     Raises:
         Exception: the error, if no process was killed.
     """
-    if not _death_file().exists():
+    if not _locate_death_file().exists():
         raise error
-    noticed = time.time() - float(_death_file().read_text())
+    noticed = time.time() - float(_locate_death_file().read_text())
     reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
     return {"error": reason, "noticed": noticed}

@@ -95,7 +95,7 @@ def _judge_prepare(learner: Callable[..., object], count: int, seed: int, faint:
         seed: of the generator that `prepare` gets.
         faint: whether no image has full ink, so that dividing by the largest pixel of all is found.
     """
-    images, labels = _draw_images(count, faint)
+    images, labels = _make_images(count, faint)
     where = "for 1 image" if count == 1 else f"for {count} images"
     given = images.copy(), labels.copy()
     x, y = _read_pair(checks.answer(learner, *given, np.random.default_rng(seed), who=f"{where} prepare"), where)
@@ -118,7 +118,7 @@ def _judge_prepare(learner: Callable[..., object], count: int, seed: int, faint:
     return order
 
 
-def _draw_images(count: int, faint: bool) -> tuple[np.ndarray, np.ndarray]:
+def _make_images(count: int, faint: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return random images (28, 28, count), uint8, no two alike, and labels (count,), uint8."""
     rng = np.random.default_rng()
     images = rng.integers(0, 256, (28, 28, count), np.uint8)
