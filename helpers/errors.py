@@ -1,4 +1,4 @@
-"""The one exception that a learner sees when something foreseen goes wrong, and how a text is wrapped for it."""
+"""What a learner sees when something goes wrong: one exception, lines that are wrapped, no traceback."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ LINE_WIDTH = 100  # of printed sentences, in characters
 
 
 def wrap(text: str) -> str:
-    """Break longer lines of a text between words; JupyterLab would break them in the middle of one."""
-    options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "    "}
-    lines = text.split("\n")
-    return "\n".join(textwrap.fill(line, LINE_WIDTH, **options) if len(line) > LINE_WIDTH else line for line in lines)
+    """Break longer lines of a text between words; JupyterLab would break them in the middle of one.
+
+    >>> print(wrap("A short line.\\n" + 30 * "four "))
+    A short line.
+    four four four four four four four four four four four four four four four four four four four four
+        four four four four four four four four four four
+    """
+    lines = []
+    for line in text.split("\n"):
+        if len(line) > LINE_WIDTH:
+            line = textwrap.fill(
+                line, LINE_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+            )
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def show_one_line(error: BaseException, line: str) -> None:
+    """Let a notebook show one line for an exception in place of its traceback."""
+    vars(error)["_render_traceback_"] = lambda: [line]  # IPython calls what has this name
 
 
 class WorkshopError(Exception):

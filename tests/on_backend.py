@@ -23,7 +23,7 @@ import pytest
 from helpers import devices, training
 from helpers.lessons import lesson_00, lesson_05
 from helpers.running.quiet import caught_stderr
-from helpers.training import models
+from helpers.training import models, progress_line
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")
@@ -172,7 +172,7 @@ def budgeted():
     """Trainings whose steps take a second each, 10 in an epoch, by a clock that only they move."""
     x, y = small_data()
     model, clock = small(), types.SimpleNamespace(now=0.0)
-    real, training.time = training.time, types.SimpleNamespace(perf_counter=lambda: clock.now)
+    real, progress_line.time = progress_line.time, types.SimpleNamespace(perf_counter=lambda: clock.now)
 
     def fit(title, budget, epochs=20, do=lambda: None):
         import keras
@@ -182,14 +182,20 @@ def budgeted():
 
         slow = keras.callbacks.LambdaCallback(on_train_batch_end=tick)
         shown, lines = training.progress(title, budget), []
-        before, show = flat(model), training._Line.show
-        training._Line.show = lambda self, text: (lines.append(text), show(self, text))
+        before, show = flat(model), progress_line.Line.show
+        progress_line.Line.show = lambda self, text: (lines.append(text), show(self, text))
         with training.interruptible(model):
             callbacks = [slow, after(5, do), shown]
             history = model.fit(x, y, batch_size=10, epochs=epochs, verbose=0, callbacks=callbacks).history
-        training._Line.show = show
-        return {"epochs": shown.epochs, "an epoch": shown.epoch_seconds, "seconds": shown.seconds, "lines": lines,
-                "in history": len(history["loss"]), "learned": float(np.abs(flat(model) - before).max())}  # fmt: skip
+        progress_line.Line.show = show
+        return {
+            "epochs": shown.epochs,
+            "an epoch": shown.epoch_seconds,
+            "seconds": shown.seconds,
+            "lines": lines,
+            "in history": len(history["loss"]),
+            "learned": float(np.abs(flat(model) - before).max()),
+        }
 
     def fail():
         raise ValueError("a layer broke")
@@ -205,7 +211,7 @@ def budgeted():
             "after an error": error_of(os.kill, os.getpid(), signal.SIGINT)[0],
         }
     finally:
-        training.time = real
+        progress_line.time = real
 
 
 # ---------------------------------------------------------------------------------------------- models, lesson 05

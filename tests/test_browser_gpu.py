@@ -31,7 +31,7 @@ def answer(page, facts=None, *arrays):
 def test_python_says_go_after_the_pages_hello_and_the_verdict_is_the_judges():
     a, b = np.arange(20, dtype=np.float32).reshape(2, 10)
     received = []
-    page = web.compute("", web.kernel("add"), [a, b], 1, lambda c: received.append(c) or "right: all")
+    page = web.compute_in_page("", web.read_kernel("add"), [a, b], 1, lambda c: received.append(c) or "right: all")
     assert not page.widget.go
     page._hear(page.widget, {"hello": True}, [])
     assert page.widget.go and page.verdict == web.NONE_YET and page.answer is None
@@ -61,11 +61,11 @@ def network():
 def test_the_page_is_held_against_numpy(network):
     page = web.read_in_page(network)
     facts = {"seconds": 0.5, "own": True, "refused": ""}
-    answer(page, facts, network.probabilities())
+    answer(page, facts, network.compute_probabilities())
     assert page.verdict.startswith("right: your kernel on a card") and "40 images a second" in page.verdict
-    answer(page, facts, network.probabilities()[::-1])
+    answer(page, facts, network.compute_probabilities()[::-1])
     assert page.verdict.startswith("not yet")
-    answer(page, facts | {"own": False, "refused": "line 3"}, network.probabilities() + np.float32(0.01))
+    answer(page, facts | {"own": False, "refused": "line 3"}, network.compute_probabilities() + np.float32(0.01))
     assert page.verdict.startswith("not yet") and "line 3" in page.verdict
 
 
@@ -74,11 +74,11 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
     monkeypatch.setattr(web, "own_kernels", {})
     adapter = webgpu.pick_adapter()
     device = webgpu.request_device(adapter)
-    web.read_here(network, device)
+    web.read_in_python(network, device)
     output = capsys.readouterr().out
     assert "the workshop's" in output and "NumPy's" in output and "the same digit as NumPy: 20 of 20 images" in output
-    web.own_kernels["dense"] = web.kernel("dense") + "// mine"
-    web.read_here(network, device)
+    web.own_kernels["dense"] = web.read_kernel("dense") + "// mine"
+    web.read_in_python(network, device)
     web.compare_speed(network, adapter, device, repeats=3)
     output = capsys.readouterr().out
     assert "dense:   yours" in output and "20 of 20 images" in output
@@ -86,7 +86,7 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
 
     a, b = np.random.default_rng(0).random((2, 36, 36), dtype=np.float32)
     shape = np.array([36, 0, 0, 0], np.uint32)
-    product = webgpu.run(device, web.kernel("product"), [a, b, np.zeros_like(a), shape], 2, [2, 2])
+    product = webgpu.run(device, web.read_kernel("product"), [a, b, np.zeros_like(a), shape], 2, [2, 2])
     assert np.allclose(product, a @ b, rtol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_the_tasters_network_reads_as_well_as_the_page_says(monkeypatch):
     with np.load(taster.WEIGHTS) as kept:
         weights = [kept[f"arr_{number}"].astype("float32") for number in range(6)]
         right = int(kept["right"])
-    read = web.Network(weights, mnist.x_test.reshape(-1, 784), mnist.y_test).probabilities().argmax(1)
+    read = web.Network(weights, mnist.x_test.reshape(-1, 784), mnist.y_test).compute_probabilities().argmax(1)
     assert abs((read == mnist.y_test).sum() - right) <= 2
     assert f"{right:,}" in taster.html()
 
@@ -264,10 +264,11 @@ export function dispatch(device, wgsl, buffers, groups) {
 }
 """
 a, b = np.random.default_rng(0).random((2, 1000), dtype=np.float32)
-added = web.compute(JAVASCRIPT, web.kernel("add"), [a, b], 16, lambda c: f"equal: {np.array_equal(c, a + b)}")
+wgsl = web.read_kernel("add")
+added = web.compute_in_page(JAVASCRIPT, wgsl, [a, b], 16, lambda c: f"equal: {np.array_equal(c, a + b)}")
 added
 '''.strip()
-OWN = "web.own_kernels['dense'] = web.kernel('dense') + '// mine'"
+OWN = "web.own_kernels['dense'] = web.read_kernel('dense') + '// mine'"
 BROKEN = "web.own_kernels['dense'] = 'fn main( {'"
 
 

@@ -24,12 +24,12 @@ def double(x):
     return 2 * x
 
 
-@checks.verdict
+@checks.print_verdict
 def function(learner, reference, cases):
     yield checks.judge_function(learner, reference, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def kernel(source, name, inputs, reference, **how):
     yield kernel_checks.judge_kernel(kernel_checks.build(source, name), inputs, reference, **how)
 
@@ -323,7 +323,7 @@ ONCE = "__kernel void f(__global const float *x, __global float *out, const int 
     ],
 )
 def test_a_kernel_that_asks_memory_too_often_is_refused(capsys, body, verdict):
-    @checks.verdict
+    @checks.print_verdict
     def accesses(source):
         yield kernel_checks.judge_accesses(kernel_checks.build(source, "f"))
 

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from helpers.devices import opencl
-from helpers.judge import counters, trace
+from helpers.judge import counters, opencl_recorder
 from helpers.lessons import lesson_15
 
 
 def counted(source, name, items, group, arguments, **sizes):
-    return counters.count(trace.record(opencl.Kernel(source, name), items, group, arguments), **sizes)
+    return counters.count_accesses(
+        opencl_recorder.record(opencl.Kernel(source, name), items, group, arguments), **sizes
+    )
 
 
 def floats(n):
@@ -95,7 +97,7 @@ def test_the_transpositions_are_counted_as_their_indices_say():
     ly, lx = np.mgrid[:8, :32].reshape(2, -1)
     k = ly + np.arange(0, 32, 8)[:, None]
     for width in (32, 33):
-        found = counted(lesson_15.tiled_source(width), "transpose", (n, n // 4), (32, 8), given)
+        found = counted(lesson_15.write_tiled(width), "transpose", (n, n // 4), (32, 8), given)
         groups = (n // 32) ** 2
         assert found["tile[k][lx]"].needed == groups * turns_of(k * width + lx)
         assert found["tile[lx][k]"].needed == groups * turns_of(lx * width + k)
@@ -103,7 +105,7 @@ def test_the_transpositions_are_counted_as_their_indices_say():
 
 @pytest.mark.parametrize("order", ["spread", "packed"])
 def test_the_sums_are_counted_as_their_indices_say(order):
-    found = counters.count(lesson_15.record(f"sum, {order}"))
+    found = counters.count_accesses(lesson_15.record_case(f"sum, {order}"))
     me, groups = np.arange(256), 1024 // 256
     turns, asking, pieces = 0, 0, 0
     for step in (1, 2, 4, 8, 16, 32, 64, 128):

@@ -87,7 +87,7 @@ def fates(gpu_machine, monkeypatch):
 def test_a_device_that_computes_wrongly_is_told_and_never_picked(fates):
     fates(cuda_0="wrong")
     answer = ask("torch")
-    assert [device.verdict for device in answer.devices] == ["right", "wrong", "right"]
+    assert [device.state for device in answer.devices] == ["right", "wrong", "right"]
     assert "4,096 of 4,096" in answer.devices[1].reason
     assert pick([answer]).identifier == "cuda:1"
     shown = table([answer])
@@ -109,7 +109,7 @@ def test_a_device_that_fails_is_told_with_its_reason(fates):
 
 
 @pytest.mark.parametrize(
-    ("fate", "verdicts", "word", "picked"),
+    ("fate", "states", "word", "picked"),
     [
         ({"cuda_0": "dies"}, ["right", "failed", ""], "SIGABRT", "cpu"),  # a device that is right before an untried one
         ({"cpu": "hangs"}, ["failed", "", ""], "within 3 s", "cuda:0"),
@@ -117,25 +117,28 @@ def test_a_device_that_fails_is_told_with_its_reason(fates):
     ],
 )
 def test_a_device_that_ends_the_process_or_hangs_has_failed_and_those_behind_are_not_tried(
-    fate, verdicts, word, picked, fates
+    fate, states, word, picked, fates
 ):
     fates(**fate)
     answer = ask("torch", timeout=int(re.findall(r"\d+", word)[0]) if "within" in word else 60)
-    assert answer.state == "ok" and [device.verdict for device in answer.devices] == verdicts
+    assert answer.state == "ok" and [device.state for device in answer.devices] == states
     reason = next(device.reason for device in answer.devices if not device.usable)
     assert word in reason and reason.startswith("timed out") == ("within" in word)
-    assert ("not tried" in str(table([answer]))) == ("" in verdicts)
+    assert ("not tried" in str(table([answer]))) == ("" in states)
     assert pick([answer]).identifier == picked
+
+
+def proof_of(prepare):
+    return products.prove(Device("jax", "cpu:0", "a device", "cpu", prepare=prepare))
 
 
 def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
     """For real: ONNX Runtime takes a provider that it does not have, says so in a warning, and goes on without it."""
-    verdict = products.verdict(lambda: products.by_onnxruntime("CUDAExecutionProvider"))
-    assert verdict.startswith("failed: ")
+    assert proof_of(lambda: products.by_onnxruntime("CUDAExecutionProvider")).startswith("failed: ")
 
 
 @pytest.mark.parametrize(
-    ("multiply", "verdict"),
+    ("multiply", "computes"),
     [
         (lambda a, b: a @ b, "right"),
         (lambda a, b: (a.astype("float16") @ b.astype("float16")).astype("float32"), "right"),
@@ -146,8 +149,13 @@ def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
         (lambda a, b: 1 / 0, "failed: ZeroDivisionError"),
     ],
 )
-def test_products_are_judged_by_numpys(multiply, verdict):
-    assert products.verdict(lambda: multiply).startswith(verdict)
+def test_products_are_judged_by_numpys(multiply, computes):
+    assert proof_of(lambda: multiply).startswith(computes)
+
+
+def test_a_device_of_another_process_is_not_tried_here():
+    with pytest.raises(ValueError, match="another process"):
+        proof_of(None)
 
 
 # ---- the best GPU

@@ -20,11 +20,12 @@ from helpers.commands import execute, lesson_files, lesson_rules
 from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import kernel_checks, mistakes
+from helpers.judge.checks import Verdict
 
 RIGHT_ANSWERS = Path(__file__).parent / "answers"
 LESSONS = lesson_files.every()
 UNTOUCHED, SOLUTION = "untouched", "the solution"
-VERDICTS = ("right", "not yet", "not done yet")
+VERDICTS = tuple(verdict.value for verdict in Verdict)
 CELL_SECONDS = 600  # against hanging
 SETTINGS = """\
 import os as _os
@@ -218,7 +219,7 @@ def test_two_mistakes_that_show_the_same_have_no_name(monkeypatch):
 
 def test_chance_shows_nothing():
     racing = "__kernel void k(__global const float *x, __global float *out, const int n) { out[0] = x[0]; }"
-    assert kernel_checks.shows(opencl.Kernel(racing, "k"), ("float[]",)) == ""
+    assert kernel_checks.fingerprint(opencl.Kernel(racing, "k"), ("float[]",)) == ""
 
 
 # ------------------------------------------------------------------------------------------ the harness can fail

@@ -92,7 +92,7 @@ def test_a_watching_ends_with_a_look_at_the_idle_device(monkeypatch):
     samples = lesson_00.watch(watcher, {"work": watcher.work}, rest=0.5, busy=0.6)["work"]
     middle = {phase: samples.settled("utilisation", phase) for phase in ("idle", "busy", lesson_00.AFTER)}
     assert {phase: max(values) for phase, values in middle.items()} == {"idle": 0, "busy": 50, lesson_00.AFTER: 0}
-    assert samples.verdict().used and list(samples.times) == sorted(samples.times)
+    assert samples.judge_usage().used and list(samples.times) == sorted(samples.times)
     monkeypatch.setattr(lesson_00, "show", lambda drawn, alt: shown.append(alt))
     nothing = lesson_00.watch(NoMonitor("no tool"), {"blind": watcher.work}, rest=0.1, busy=0.1)["blind"]
     lesson_00.draw_curves({"work": samples, "blind": nothing}, "percent")

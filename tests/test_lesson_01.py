@@ -77,7 +77,7 @@ def test_a_condition_that_assigns_is_no_empty_exercise():
 @pytest.mark.parametrize(("seconds", "winner"), [(2, "old"), (0.5, "new"), (1.05, "no claim")])
 def test_a_win_is_claimed_only_if_it_is_clear(seconds, winner):
     old, new = (Measurement(label, "here", run(time).seconds) for label, time in (("old", 1), ("new", seconds)))
-    assert lesson_01.who_won(old, new) == winner
+    assert lesson_01.name_faster(old, new) == winner
 
 
 @pytest.mark.parametrize("loop", ["for k in range(STEPS) {", "for (k = 0; k < STEPS; k++) {"])

@@ -53,7 +53,7 @@ def test_speed_is_operations_over_time(bench, capsys):
 def test_bandwidth_is_the_bytes_of_both_arrays_over_time(bench, monkeypatch, capsys):
     run = lesson_02.timing.Measurement("copy", "a device", (0.5, 0.5, 0.5))
     monkeypatch.setattr(lesson_02.timing, "measure", lambda *_, **__: run)
-    assert lesson_02.bandwidth(bench.queue, 2**16) == pytest.approx(8 * 2**16 / 0.5 / 1e9)
+    assert lesson_02.measure_bandwidth(bench.queue, 2**16) == pytest.approx(8 * 2**16 / 0.5 / 1e9)
     assert "GB/s, read and written" in capsys.readouterr().out
 
 
@@ -61,11 +61,11 @@ def test_the_peak_is_the_operations_of_all_vectors_over_time(bench, monkeypatch)
     run = lesson_02.timing.Measurement("multiply-adds", "a device", (0.5, 0.5, 0.5))
     monkeypatch.setattr(lesson_02.timing, "measure", lambda launch, **_: (launch(), run)[1])
     width = max(4, bench.queue.device.preferred_vector_width_float)
-    assert lesson_02.peak(bench.queue, steps=1000) == pytest.approx(2 * 8 * width * 1000 * 2**14 / 0.5 / 1e9)
+    assert lesson_02.measure_peak(bench.queue, steps=1000) == pytest.approx(2 * 8 * width * 1000 * 2**14 / 0.5 / 1e9)
 
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():
-    source = lesson_02.tiled_source(16)
+    source = lesson_02.write_tiled(16)
     with pytest.raises(checks.NotYet, match="with T = 4"):
         lesson_02.judge_tiled(source.replace("start += T", "start += 16"))
     with pytest.raises(checks.NotYet, match="#define T 16"):

@@ -13,7 +13,7 @@ from helpers.lessons import lesson_12
 from helpers.running import processes
 
 
-@checks.verdict
+@checks.print_verdict
 def in_subprocess(judge, **arguments):
     yield checks.judge_in_subprocess(judge, **arguments)
 
@@ -102,9 +102,9 @@ def test_grading_raises_what_the_process_found(monkeypatch):
             "RuntimeError: clFinish failed: OUT_OF_RESOURCES",
         ),
     ],
-)  # fmt: skip
-def test_a_fate_is_one_line(failure, line):
-    assert lesson_12.fate(processes.Run([[1]], [""], [""], [failure], 1.0)) == line
+)
+def test_an_exit_is_described_in_one_line(failure, line):
+    assert lesson_12.describe_exit(processes.Run([[1]], [""], [""], [failure], 1.0)) == line
 
 
 def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsys):
@@ -112,14 +112,14 @@ def test_what_may_hang_runs_on_a_cpu_unless_the_learner_dares(monkeypatch, capsy
     kinds = {id(gpu): "gpu", id(cpu): "cpu"}
     monkeypatch.setattr(opencl, "kind", lambda chosen: kinds.get(id(chosen)) or kind(chosen))
     monkeypatch.setattr(opencl, "name", lambda chosen: "a GPU" if chosen is gpu else "a CPU")
-    assert lesson_12._safer(cpu, dare_gpu=False) == ({}, "What may crash or hang runs on: a CPU")
-    assert lesson_12._safer(gpu, dare_gpu=True) == ({}, "What may crash or hang runs on: a GPU")
-    variables, where = lesson_12._safer(gpu, dare_gpu=False)
+    assert lesson_12._choose_safe_device(cpu, dare_gpu=False) == ({}, "What may crash or hang runs on: a CPU")
+    assert lesson_12._choose_safe_device(gpu, dare_gpu=True) == ({}, "What may crash or hang runs on: a GPU")
+    variables, where = lesson_12._choose_safe_device(gpu, dare_gpu=False)
     assert "a CPU, because your device is a GPU" in where
     monkeypatch.setenv("PYOPENCL_CTX", variables["PYOPENCL_CTX"])
     assert opencl.pick_device().type & 2  # a CPU
     monkeypatch.setattr(frameworks, "opencl_devices", dict)
-    run = lesson_12.apart(gpu)
+    run = lesson_12.make_isolated_launch(gpu)
     assert "is not run" in capsys.readouterr().out
     assert run("a kernel", 1, 1, []) == lesson_12.NOT_RUN
 
@@ -128,12 +128,15 @@ STRAY = "__kernel void stray(__global float *x) { x[3 + 100000000] = 9; }"
 
 
 def test_what_crashes_or_never_ends_leaves_the_notebook_alone():
-    run = lesson_12.apart(opencl.pick_device())
+    run = lesson_12.make_isolated_launch(opencl.pick_device())
     endless = "__kernel void wait(__global volatile int *flag) { while (flag[0] == 0) { } }"
     assert run(endless, 1, 1, [np.zeros(1, np.int32)]) == "the kernel still runs, 3 s after its start"
     right = "__kernel void right(__global int *x) { x[0] = 7; }"
     assert run(right, 1, 1, [np.zeros(1, np.int32)]) == "no error: [7]"
-    assert lesson_12.programs()["A"].symptom_of(run(STRAY, 1, 1, [np.zeros(4, np.float32)])) in ("crash", "wrong")
+    assert lesson_12.read_programs()["A"].name_symptom(run(STRAY, 1, 1, [np.zeros(4, np.float32)])) in (
+        "crash",
+        "wrong",
+    )
 
 
 def test_branches_are_compared_with_who_takes_them():
@@ -155,7 +158,7 @@ def test_branches_are_compared_with_who_takes_them():
 def test_where_nothing_runs_any_symptom_is_right(capsys):
     fates = lesson_12.show_programs(lambda *_: lesson_12.NOT_RUN, prediction=1)
     assert "measured" not in capsys.readouterr().out
-    programs = lesson_12.programs()
+    programs = lesson_12.read_programs()
     lesson_12.check_diagnosis(
         {letter: ("crash", program.cause, program.fix) for letter, program in programs.items()}, fates
     )
@@ -164,8 +167,14 @@ def test_where_nothing_runs_any_symptom_is_right(capsys):
 
 def test_a_diagnosis_is_of_what_was_seen(capsys):
     """A crash is right where it crashed, and "no end" where it did not end."""
-    solution = {"A": ("wrong", "race", 2), "B": ("dead canary", "guard", 1), "C": ("no end", "unsigned", 3),
-                "D": ("crash", "barrier", 4), "E": ("wrong", "arguments", 5), "F": ("wrong", "early", 8)}  # fmt: skip
+    solution = {
+        "A": ("wrong", "race", 2),
+        "B": ("dead canary", "guard", 1),
+        "C": ("no end", "unsigned", 3),
+        "D": ("crash", "barrier", 4),
+        "E": ("wrong", "arguments", 5),
+        "F": ("wrong", "early", 8),
+    }
     fates = dict.fromkeys("ABEF", "no error: [1]") | {"C": "the kernel still runs, 3 s after its start"}
     lesson_12.check_diagnosis(solution, fates | {"D": "the process was ended by SIGSEGV"})
     assert output(capsys).startswith("right")
@@ -174,7 +183,7 @@ def test_a_diagnosis_is_of_what_was_seen(capsys):
 
 
 def test_each_broken_program_has_its_own_cause_and_fix():
-    programs = lesson_12.programs().values()
+    programs = lesson_12.read_programs().values()
     assert len({program.cause for program in programs}) == len({program.fix for program in programs}) == 6
     for program in programs:
         assert program.cause in lesson_12.WORDS["cause"] and program.fix in lesson_12.WORDS["fix"]

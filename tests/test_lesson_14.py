@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from helpers.devices import webgpu
-from helpers.judge import checks
+from helpers.judge import checks, wgsl_checks, wgsl_recorder
 from helpers.lessons import lesson_14 as lesson
-from helpers.lessons import lesson_14_judge as judge
 from helpers.lessons import lesson_14_web as web
 
 HEAD = lesson.SUMS.partition("    near[me] =")[0]  # up to the first line of its body
-CASE = judge.Case(
+CASE = wgsl_recorder.Case(
     "n = 130", {0: np.ones(130, np.float32), 2: np.array([130], np.uint32)}, 1, np.array([64, 64, 2], np.float32), 3
 )
 
@@ -41,13 +40,13 @@ NOT_REACHED = {
 
 @pytest.mark.parametrize("body", REACHED.values(), ids=REACHED)
 def test_a_barrier_that_all_reach_is_let_through(device, body):
-    judge.record(device, HEAD + body + "\n}", CASE, dry=True)
+    wgsl_recorder.record(device, HEAD + body + "\n}", CASE, dry=True)
 
 
 @pytest.mark.parametrize("body", NOT_REACHED.values(), ids=NOT_REACHED)
 def test_a_barrier_that_some_do_not_reach_is_told_and_never_run(device, body):
     with pytest.raises(checks.NotYet, match="do not reach the same barriers"):
-        judge.record(device, HEAD + body + "\n}", CASE, dry=True)
+        wgsl_recorder.record(device, HEAD + body + "\n}", CASE, dry=True)
 
 
 @pytest.mark.parametrize("body", ["if (me < 64u) {", "let all = &near; let mine = me / 3u; if (mine < 1u) {"])
@@ -55,7 +54,7 @@ def test_a_barrier_under_a_condition_of_the_invocation_is_refused_whoever_reache
     with pytest.raises(checks.NotYet, match=r"a barrier stands inside of `if \(\w+ < \d+u\)`"):
         lesson.judge_sums(f"{HEAD}{body} workgroupBarrier(); }} }}")
     for uniform in REACHED.values():
-        judge._expect_uniform_barriers(HEAD + uniform + "\n}")
+        wgsl_checks._expect_uniform_barriers(HEAD + uniform + "\n}")
 
 
 # ---- loops
@@ -70,7 +69,7 @@ def test_a_barrier_under_a_condition_of_the_invocation_is_refused_whoever_reache
 )
 def test_a_loop_without_end_is_left(device, body):
     with pytest.raises(checks.NotYet, match=r"go round more than 20,000 times"):
-        judge.record(device, HEAD + body + "\n partial[group.x] = 1.0; }", CASE, dry=False)
+        wgsl_recorder.record(device, HEAD + body + "\n partial[group.x] = 1.0; }", CASE, dry=False)
 
 
 # ---- the verdict
@@ -120,18 +119,18 @@ def test_a_kernel_that_is_no_longer_right_computes_nowhere(device, monkeypatch, 
 
 
 def test_what_the_recorder_does_not_follow_is_said():
-    with pytest.raises(judge.NotFollowed):
-        judge.rewrite(HEAD.replace("array<f32, 64>", "atomic<u32>") + "atomicAdd(&near, 1u); }", 1, dry=False)
+    with pytest.raises(wgsl_recorder.NotFollowed):
+        wgsl_recorder.rewrite(HEAD.replace("array<f32, 64>", "atomic<u32>") + "atomicAdd(&near, 1u); }", 1, dry=False)
 
 
 def test_a_result_that_is_right_everywhere_but_written_too_far_is_refused(device):
     source = HEAD + "partial[id.x] = select(partial[id.x], 1.0, id.x < 3u); }"  # it writes back what was there
     with pytest.raises(checks.NotYet, match="writes element 3 of the output, and only 0 to 2"):
-        judge._expect_good_record(device, source, CASE._replace(expected=np.ones(3, np.float32)), lambda *_: None)
+        wgsl_checks._expect_good_record(device, source, CASE._replace(expected=np.ones(3, np.float32)), None)
 
 
 def test_the_record_shows_races_that_right_sums_hide(device, capsys):
-    rows = lesson.without_barriers(device, 500, groups=10).rows
+    rows = lesson.leave_out_barriers(device, 500, groups=10).rows
     assert rows[0][1:] == ("10 of 10", "no race")
     assert all("both touch near[" in row[2] for row in rows[1:])
     assert "you predicted: 500 of 10" in capsys.readouterr().out

@@ -16,15 +16,15 @@ def queue():
 
 
 def test_the_kernels_for_the_clock_compute_what_numpy_computes(queue, capsys):
-    runs = lesson_15.measure(queue, list(lesson_15.CASES), 64)
+    runs = lesson_15.measure_kernels(queue, list(lesson_15.CASES), 64)
     assert list(runs) == list(lesson_15.CASES) and "WRONG" not in capsys.readouterr().out
 
 
 def test_a_kernel_that_writes_nothing_is_not_timed(queue, capsys, monkeypatch):
     """Also after one that left the right result in the output."""
-    idle = lesson_15.CASES["tile"]._replace(source=lesson_15.tiled_source(33).replace("y[", "if (n < 0) y["))
+    idle = lesson_15.CASES["tile"]._replace(source=lesson_15.write_tiled(33).replace("y[", "if (n < 0) y["))
     monkeypatch.setitem(lesson_15.CASES, "tile", idle)
-    assert list(lesson_15.measure(queue, ["naive", "tile"], 64)) == ["naive"]
+    assert list(lesson_15.measure_kernels(queue, ["naive", "tile"], 64)) == ["naive"]
     assert "tile: WRONG" in capsys.readouterr().out
 
 
@@ -42,7 +42,7 @@ def test_counter_and_clock_agree_only_where_the_gap_is_clear():
     slow, fast, noisy = run(2.0), run(1.0), run(0.5, 3.5)
     names = ("stride 32", "stride 1", "structures", "arrays", "naive", "tile")
     runs = dict(zip(names, (slow, fast, fast, slow, slow, noisy), strict=True))
-    rows = lesson_15.compare(runs, {"stride 32 → stride 1": "same"}).rows
+    rows = lesson_15.compare_steps(runs, {"stride 32 → stride 1": "same"}).rows
     assert [(row[1], *row[3:5]) for row in rows] == [
         ("same", "2 times as fast", "yes"),
         ("", "2 times slower", "no"),
@@ -53,17 +53,17 @@ def test_counter_and_clock_agree_only_where_the_gap_is_clear():
 def test_the_figure_says_the_lines_of_each_stride(monkeypatch):
     shown = []
     monkeypatch.setattr(lesson_15, "show", lambda drawn, alt: shown.append(alt))
-    lesson_15.draw_lines({name: lesson_15.record(name) for name in ("stride 1", "stride 8")}, "Lines")
+    lesson_15.draw_lines({name: lesson_15.record_case(name) for name in ("stride 1", "stride 8")}, "Lines")
     assert "stride 1: 1 line, 100 % used" in shown[0] and "stride 8: 8 lines, 12.5 % used" in shown[0]
 
 
 def test_what_cannot_be_counted_is_said_and_not_called_slow():
     row = "for (int k = ly; k < 32; k += 8) {\n        tile[k][lx] = x[(row + k) * n + column + lx];\n    }"
     copies = "event_t e = async_work_group_copy(tile[0], x + row * n + column, 32, 0);\n    wait_group_events(1, &e);"
-    macro = "#define X(k) x[(row + k) * n + column + lx]\n" + lesson_15.tiled_source(33).replace(
+    macro = "#define X(k) x[(row + k) * n + column + lx]\n" + lesson_15.write_tiled(33).replace(
         "x[(row + k) * n + column + lx]", "X(k)"
     )
-    for source in (lesson_15.tiled_source(33).replace(row, copies), macro):
+    for source in (lesson_15.write_tiled(33).replace(row, copies), macro):
         with pytest.raises(NotYet, match="not counted"):
             lesson_15.judge_transpose(source)
 

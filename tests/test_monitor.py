@@ -79,9 +79,9 @@ def test_a_real_load_on_the_cpu_shows():
             idle_seconds=1.0,
             busy_seconds=2.0,
         )
-    # However little time other programs leave us: the verdict's 5 % may be more than that, or than two of many cores.
+    # However little time other programs leave us: 5 % may be more than that, or than two of many cores.
     idle, busy = (statistics.quantiles(samples.settled("utilisation", phase), n=4) for phase in ("idle", "busy"))
-    assert busy[0] > idle[2], samples.verdict()
+    assert busy[0] > idle[2], samples.judge_usage()
     assert set(samples.phases) == {"idle", "busy"} and list(samples.times) == sorted(samples.times)
     assert all(0 <= value < 150 for value in samples.utilisation)
     assert not threads()
@@ -93,7 +93,7 @@ def test_neither_waiting_nor_the_load_of_another_process_is_ours():
             samples = watch(find(CPU), lambda: time.sleep(0.05), idle_seconds=0.7, busy_seconds=1.0)
         finally:
             other.kill()
-    assert samples.verdict().used is False, samples.verdict()
+    assert samples.judge_usage().used is False, samples.judge_usage()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -114,7 +114,7 @@ def test_the_work_runs_at_least_once_and_until_the_time_is_up():
     assert len(calls) > 2
 
 
-# ---- verdicts
+# ---- what samples prove
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_the_work_runs_at_least_once_and_until_the_time_is_up():
         ([None] * 4, [None] * 4, None),
     ],
 )
-def test_the_verdict(idle, busy, used):
-    verdict = made(idle, busy).verdict()
-    assert verdict.used is used, verdict
-    assert str(verdict).startswith({True: "Used", False: "Not shown", None: "Cannot tell"}[used])
+def test_samples_prove_a_use_or_not(idle, busy, used):
+    usage = made(idle, busy).judge_usage()
+    assert usage.used is used, usage
+    assert str(usage).startswith({True: "Used", False: "Not shown", None: "Cannot tell"}[used])
 
 
 def test_the_start_of_each_phase_is_left_out_when_figures_trail():
@@ -147,7 +147,7 @@ def test_the_start_of_each_phase_is_left_out_when_figures_trail():
 
 @given(st.lists(st.floats(0, 100), min_size=3, max_size=30), st.floats(0, 4.9))
 def test_a_device_that_hardly_changes_is_never_called_used(idle, more):
-    assert made(idle, [value + more for value in idle]).verdict().used is False
+    assert made(idle, [value + more for value in idle]).judge_usage().used is False
 
 
 def test_a_phase_goes_on_until_enough_is_left_after_the_lag_however_unevenly_the_samples_come():
@@ -170,7 +170,7 @@ def test_a_phase_goes_on_until_enough_is_left_after_the_lag_however_unevenly_the
 def test_a_load_shows_by_a_tool(tools):
     load = tools("nvidia-smi")
     samples = watch(find(RTX_4090), loading(load), idle_seconds=3, busy_seconds=3)
-    assert samples.verdict().used is True, samples.verdict()
+    assert samples.judge_usage().used is True, samples.judge_usage()
     assert not threads()
 
 
@@ -204,8 +204,8 @@ def test_a_tool_that_stops_answering_ends_the_sampling_but_not_the_lesson(tools,
     watcher = find(RTX_4090)
     monkeypatch.setattr(vendor_tools, "TIMEOUT", 2.0)
     samples = watch(watcher, loading(load), idle_seconds=0.5, busy_seconds=0.5)
-    assert "did not answer" in samples.problem and "did not answer" in str(samples.verdict())
-    assert samples.verdict().used is None
+    assert "did not answer" in samples.problem and "did not answer" in str(samples.judge_usage())
+    assert samples.judge_usage().used is None
     assert not threads()
 
 
@@ -233,7 +233,7 @@ def test_without_a_tool_there_is_no_monitor_and_the_work_runs_all_the_same(tools
     calls = []
     samples = watch(watcher, lambda: calls.append(1), busy_seconds=0.01)
     assert calls and (samples.times, samples.utilisation) == ((), ())
-    assert samples.verdict().used is None and watcher.description in " ".join(str(samples.verdict()).split())
+    assert samples.judge_usage().used is None and watcher.description in " ".join(str(samples.judge_usage()).split())
     assert sample(watcher, 0.1).times == ()
 
 

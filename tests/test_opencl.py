@@ -82,13 +82,22 @@ def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_
     monkeypatch.setattr(
         opencl.devices, "ask", lambda name: asked.append(name) or devices.Answer(name, "ok", "", (told,))
     )
-    monkeypatch.setenv(opencl.VERDICTS, "")  # so that it is put back at the end
-    monkeypatch.delenv(opencl.VERDICTS)
+    monkeypatch.setenv(opencl.PROOFS, "")  # so that it is put back at the end
+    monkeypatch.delenv(opencl.PROOFS)
     opencl.problem.cache_clear()
     assert "SIGABRT" in opencl.problem(device)
     opencl.problem.cache_clear()  # as in a process that was started by this one
     assert "SIGABRT" in opencl.problem(device) and asked == ["opencl"]
     opencl.problem.cache_clear()
+
+
+def test_a_device_multiplies_once_for_this_process_and_those_that_it_starts(device, monkeypatch):
+    monkeypatch.setenv(opencl.PROOFS, "{}")
+    opencl.problem.cache_clear()
+    assert opencl.problem(device) == ""
+    opencl.problem.cache_clear()  # as in a process that was started by this one
+    monkeypatch.setattr(opencl.products, "prove", lambda device: pytest.fail("it was let multiply again"))
+    assert opencl.problem(device) == ""
 
 
 def test_a_build_error_shows_the_line_and_what_is_wrong(device, capfd):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from helpers import errors, tile
 from helpers.devices import opencl
-from helpers.judge import checks, trace
+from helpers.judge import checks, opencl_recorder
 from helpers.lessons import lesson_01, lesson_02, lesson_03
 from helpers.measure import plots, tables, timing
 from helpers.measure.timing import Measurement
@@ -52,9 +52,9 @@ def draw_time_against_size():
 
 
 def draw_rounds():
-    kernel = opencl.Kernel(lesson_02.tiled_source(4), "tiled")
+    kernel = opencl.Kernel(lesson_02.write_tiled(4), "tiled")
     arguments = [*np.zeros((3, 64), np.float32), *[np.int32(8)] * 3]
-    lesson_02.rounds(trace.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
+    lesson_02.draw_rounds(opencl_recorder.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
 
 
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
@@ -126,7 +126,7 @@ def test_verdicts_comparisons_and_errors_break_their_long_lines(monkeypatch, cap
     monkeypatch.setattr("helpers.errors.LINE_WIDTH", 40)
     words = "neither one word of this message nor another one is broken"
 
-    @checks.verdict
+    @checks.print_verdict
     def check():
         raise checks.NotYet(words)
         yield

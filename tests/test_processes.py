@@ -85,6 +85,15 @@ def test_a_function_gets_its_arguments_and_its_result_and_output_come_back():
     assert 0 < made.seconds < LONG
 
 
+def test_a_function_that_no_lesson_shows_travels_by_its_name():
+    assert run("math:hypot_of_none", check=False).failures[0].splitlines()[-1].startswith("AttributeError")
+    assert run("shutil:which", arguments={"cmd": sys.executable}).result == sys.executable
+    message = refused("helpers.measure.workload:validate", arguments={"name": "huge"})
+    assert "in helpers/measure/workload.py, line" in message and "There is no workload called 'huge'." in message
+    with pytest.raises(ValueError, match="module:function"):
+        run("shutil.which")
+
+
 def test_each_process_has_its_number_and_all_the_addresses():
     def who(process, addresses, offset):
         import os

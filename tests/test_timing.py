@@ -98,8 +98,12 @@ def test_an_opencl_queue_is_waited_for():
     timing.measure(job, device="here", on=queue, repeats=3, warmup=1)
     assert all(event.command_execution_status == cl.command_execution_status.COMPLETE for event in events)
     last = []  # the same through the event that the job returns, without naming the queue
-    timing.measure(lambda: last.append(kernel(queue, (4096,), None, x, np.int32(20_000))) or last[-1],
-                   device="here", repeats=3)  # fmt: skip
+
+    def job_with_event():
+        last.append(kernel(queue, (4096,), None, x, np.int32(20_000)))
+        return last[-1]
+
+    timing.measure(job_with_event, device="here", repeats=3)
     assert last[-1].command_execution_status == cl.command_execution_status.COMPLETE
 
 
@@ -129,7 +133,7 @@ def test_ways_take_turns_and_the_figure_shows_the_run_that_is_the_median(monkeyp
         return run
 
     ways = {"one": way("one"), "two": way("two")}
-    timed, shown = record.measure_interleaved(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
+    timed, shown = record.measure_spans(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
     assert order == ["one", "two"] * 4  # the first round does not count
     assert timed["one"].seconds == (3, 5, 7) and timed["two"].seconds == (4, 6, 8)
     assert timed["two"].device == "both"

@@ -1,11 +1,11 @@
-"""helpers.judge.trace: who touched what, on real OpenCL; races are found whatever one run returns."""
+"""helpers.judge.opencl_recorder: who touched what, on real OpenCL; races are found whatever one run returns."""
 
 import numpy as np
 import pytest
 
 from helpers.devices import opencl
 from helpers.errors import WorkshopError
-from helpers.judge import instrument, recorder, trace
+from helpers.judge import opencl_log, opencl_recorder, opencl_rewriter
 
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
@@ -16,7 +16,7 @@ __kernel void add(__global const float *a, __global const float *b, __global flo
 
 
 def traced(source, name, global_size, local_size, arguments):
-    return trace.record(opencl.Kernel(source, name), global_size, local_size, arguments)
+    return opencl_recorder.record(opencl.Kernel(source, name), global_size, local_size, arguments)
 
 
 def floats(n):
@@ -164,11 +164,13 @@ def test_what_cannot_be_followed_is_told(before, body, unseen):
 
 def test_more_touches_than_are_listed_are_still_counted():
     source = "__kernel void many(__global float *x, const int n) { for (int i = 0; i < n; i++) x[i % 4] += 1.0f; }"
-    assert traced(source, "many", (1,), (1,), [floats(4), np.int32(trace.MAX_TOUCHES)]).unseen == []
+    assert traced(source, "many", (1,), (1,), [floats(4), np.int32(opencl_log.MAX_TOUCHES)]).unseen == []
     record = traced(source, "many", (1,), (1,), [floats(4), np.int32(500)])
     assert record.global_accesses.tolist() == [500]
-    assert len(record.touches) == trace.MAX_TOUCHES
-    assert record.unseen == [f"what a work-item touches after its first {trace.MAX_TOUCHES} accesses is only counted"]
+    assert len(record.touches) == opencl_log.MAX_TOUCHES
+    assert record.unseen == [
+        f"what a work-item touches after its first {opencl_log.MAX_TOUCHES} accesses is only counted"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ races
@@ -301,13 +303,13 @@ def test_a_barrier_that_all_of_a_group_meet_is_accepted(body):
     ],
 )
 def test_barriers_that_not_all_of_a_group_meet_are_refused_before_they_can_hang_or_crash(body):
-    with pytest.raises(trace.NotTraceable, match=r"(?s)meet the same barriers.*line [45], `"):
+    with pytest.raises(opencl_recorder.NotTraceable, match=r"(?s)meet the same barriers.*line [45], `"):
         traced(BARRIERS % body, "f", 8, 4, [np.zeros(8, np.int32), np.int32(6)])
 
 
 @pytest.mark.parametrize("body", ["while (i < 9) { x[0] = 1; }", "for (;;);", "do i--; while (me > -1);"])
 def test_a_loop_without_end_is_refused(body):
-    with pytest.raises(trace.NotTraceable, match=r"(?s)does not end.*line 4, `"):
+    with pytest.raises(opencl_recorder.NotTraceable, match=r"(?s)does not end.*line 4, `"):
         traced(BARRIERS % body, "f", 8, 4, [np.zeros(8, np.int32), np.int32(6)])
 
 
@@ -332,9 +334,9 @@ __kernel void swap(__global const float *x, __global float *y) {
 def test_local_memory_may_begin_at_address_0_as_on_many_gpus(monkeypatch):
     """On AMD's, say; here the recorder takes off the address of the first array in local memory."""
     here = traced(TWO_TILES, "swap", 8, 4, [floats(8), floats(8)])
-    start = "(trace_row(log) + ROW - 2)".replace("ROW", str(recorder.ROW))  # the last touch's place
+    start = "(trace_row(log) + ROW - 2)".replace("ROW", str(opencl_log.ROW))  # the last touch's place
     taken_off = f"(ulong)(uint){start}[0] | (ulong)(uint){start}[1] << 32;"
-    text = recorder.RECORDER
+    text = opencl_log.RECORDER
     for beginning, more in {
         "int bytes, int element) {": f"if (number == GIVEN_COUNT) {{ {start}[0] = (int)address; {start}[1] = "
         f"(int)(address >> 32); }} if (number >= GIVEN_COUNT) address -= {taken_off}",
@@ -342,7 +344,7 @@ def test_local_memory_may_begin_at_address_0_as_on_many_gpus(monkeypatch):
     }.items():
         assert text.count(beginning) == 1
         text = text.replace(beginning, beginning + more)
-    monkeypatch.setattr(instrument, "RECORDER", text)
+    monkeypatch.setattr(opencl_rewriter, "RECORDER", text)
     at_0 = traced(TWO_TILES, "swap", 8, 4, [floats(8), floats(8)])
     assert at_0.touches == here.touches and at_0.report() == here.report()
     assert {(touch.array, touch.index) for touch in at_0.outside} == {("second", 4)}

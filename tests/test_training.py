@@ -216,8 +216,8 @@ def test_a_tensorflow_that_breaks_while_it_starts_is_told_with_its_last_words(ho
 
 
 WRONG_DEVICE = """
-from helpers import devices
-devices.verdict = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole numbers"  # a fake device in a real start
+from helpers.devices import products
+products.prove = lambda device: "wrong: by up to 12, in 4,096 of 4,096 whole numbers"  # a fake device in a real start
 """
 
 

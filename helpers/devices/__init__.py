@@ -2,7 +2,7 @@
 
 Looking must not disturb a lesson. A framework that starts inside the lesson's kernel may take the GPU's memory, hang,
 or fix settings that the lesson still wants to choose, so each one is asked by a short-lived process with a time-out.
-That process (`compute.frameworks.answer`) imports the one framework, lists its devices, and lets each of them multiply
+That process (`devices.frameworks.answer`) imports the one framework, lists its devices, and lets each of them multiply
 two small matrices. A device that ends the process, or hangs, has failed, and those behind it are not tried. Lesson 00
 shows the table.
 """
@@ -18,14 +18,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from helpers.devices.device import KINDS, Device, preference
-from helpers.devices.frameworks import FRAMEWORKS, MARK, verdict
+from helpers.devices.frameworks import FRAMEWORKS, MARK
 from helpers.devices.host import Host, command, has_module
 from helpers.errors import WorkshopError
 from helpers.measure.tables import Table
 from helpers.running import processes
 
-__all__ = ["FRAMEWORKS", "KINDS", "Answer", "Device", "ask", "find", "in_this_process", "installed", "not_installed",
-           "pick", "table", "verdict"]  # fmt: skip
+__all__ = [
+    "FRAMEWORKS",
+    "KINDS",
+    "Answer",
+    "Device",
+    "ask",
+    "find",
+    "in_this_process",
+    "installed",
+    "not_installed",
+    "pick",
+    "table",
+]
 SHORT = 36  # characters of a reason in the table; the whole one stands below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
@@ -60,10 +71,12 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     known = FRAMEWORKS[framework]
     if not installed(known.module):
         return Answer(framework, "not installed", message=known.install)
-    done = processes.run(_answer_here, seconds=timeout, check=False, arguments={"framework": framework})
-    found, *verdicts = _parts(done.stdout[0]) or [{}]
+    done = processes.run(
+        "helpers.devices.frameworks:answer", seconds=timeout, check=False, arguments={"framework": framework}
+    )
+    found, *tried = _read_parts(done.stdout[0]) or [{}]
     late = bool(done.failures[0]) and done.seconds > timeout
-    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0].partition("; it was in line")[0]
+    ended = f"no answer within {timeout:.3g} s" if late else done.failures[0]
     words = [line for line in done.stderr[0].splitlines() if re.search(r"\w{3}", line)]  # no bare punctuation
     ended += f"; its last words: {_without_prefix(words[-1])[:300]}" if words else ""
     if "error" in found:
@@ -73,21 +86,14 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     hints = [line for line in done.stderr[0].splitlines() if _HINTS.search(line)]
     message = found["message"] or (_without_prefix(hints[-1]) if hints else "")
     devices = [Device(**device) for device in found["devices"]]
-    if len(verdicts) < len(devices):  # it ended while the next of them computed; those after that one were not tried
-        verdicts.append(f"failed: {'timed out, ' if late else ''}{ended}")
-    tried = [replace(device, computes=verdict) for device, verdict in zip(devices, verdicts, strict=False)]
-    return Answer(framework, "ok", found["version"], (*tried, *devices[len(tried) :]), message)
+    if len(tried) < len(devices):  # it ended while the next of them computed; those after that one were not tried
+        tried.append(f"failed: {'timed out, ' if late else ''}{ended}")
+    proved = [replace(device, computes=computes) for device, computes in zip(devices, tried, strict=False)]
+    return Answer(framework, "ok", found["version"], (*proved, *devices[len(proved) :]), message)
 
 
-def _answer_here(framework: str) -> None:
-    """The script of the process that is asked: it imports what it uses."""
-    from helpers.devices import frameworks
-
-    frameworks.answer(framework)
-
-
-def _parts(text: str) -> list:
-    """What `frameworks.answer` told amid all that was printed: what it knows of the framework, then verdicts."""
+def _read_parts(text: str) -> list:
+    """Find what `frameworks.answer` printed amid all else: what it knows of the framework, then of each device."""
     parts = []
     for part in text.split(MARK)[1:]:
         with contextlib.suppress(ValueError):  # half a line: the process was ended
@@ -172,7 +178,7 @@ def table(answers: Iterable[Answer]) -> Table:
             memory = f"{device.memory_bytes / 2**30:.1f} GiB" if device.memory_bytes else ""
             computes = textwrap.shorten(device.computes, SHORT, placeholder=" ...") or "not tried"
             if computes.endswith(" ..."):
-                how = {"wrong": "computes wrongly", "failed": "fails"}[device.verdict]
+                how = {"wrong": "computes wrongly", "failed": "fails"}[device.state]
                 below.append(f"{FRAMEWORKS[answer.framework].title} {device.identifier} {how}: {device.reason}.")
             units = str(device.compute_units or "")
             rows.append((title, device.identifier, device.kind, computes, name, memory, units))

@@ -5,6 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # The frameworks that the workshop knows; `helpers.devices.frameworks` asks them.
 TITLES = {
@@ -15,7 +21,7 @@ TITLES = {
     "onnxruntime": "ONNX Runtime",
     "webgpu": "WebGPU",
 }
-RIGHT = "right"  # the verdict on a device that multiplies as NumPy does
+RIGHT = "right"  # what is said of a device that multiplies as NumPy does
 # Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
 KINDS = ("gpu", "accelerator", "cpu", "simulator")
 # Names of GPUs inside a processor, where a framework tells nothing but the name: "AMD Radeon(TM) Graphics", "AMD Radeon
@@ -42,10 +48,10 @@ class Device:
     chosen: bool = False  # by a variable of the user's: PYOPENCL_CTX
     computes: str = ""  # "right", "wrong: REASON" or "failed: REASON", by a small product; empty if it was not tried
     # In the process that listed it: returns what multiplies two float32 matrices there (`devices.products`).
-    prepare: Callable | None = field(default=None, compare=False, repr=False)
+    prepare: Callable[[], Multiply] | None = field(default=None, compare=False, repr=False)
 
     @property
-    def verdict(self) -> str:
+    def state(self) -> str:
         """The first word of `computes`: right, wrong or failed; empty if it was not tried."""
         return self.computes.partition(":")[0]
 
@@ -57,11 +63,11 @@ class Device:
     @property
     def usable(self) -> bool:
         """Whether nothing speaks against it: it computes right, or was not tried."""
-        return self.verdict not in ("wrong", "failed")
+        return self.state not in ("wrong", "failed")
 
     @property
     def runtime(self) -> str:
-        """What stands behind a device of OpenCL ("PoCL 3.1") or WebGPU ("llvmpipe through Vulkan"); else empty."""
+        """What is behind a device of OpenCL ("PoCL 3.1") or WebGPU ("llvmpipe through Vulkan"); otherwise empty."""
         if self.framework == "webgpu":
             return self.version.partition(", ")[0]
         if self.framework != "opencl":
@@ -89,5 +95,5 @@ def preference(device: Device) -> tuple[bool, bool, int, bool, int]:
     memory. One that computes wrongly or fails must not be in the list at all.
     """
     memory = (device.memory_bytes or 0) if device.kind == "gpu" else 0
-    untried = device.verdict != RIGHT
+    untried = device.state != RIGHT
     return untried, not device.chosen, KINDS.index(device.kind), device.integrated, -memory

@@ -12,15 +12,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from helpers.devices import products
 from helpers.devices.device import TITLES, Device, looks_integrated
 from helpers.devices.host import WORKSHOP, cpu_name, tidy
+from helpers.running import workarounds
 
 if TYPE_CHECKING:
+    import jax
     import pyopencl as cl
     import tensorflow as tf
+
+T = TypeVar("T")
 
 # --------------------------------------------------------------------------------------- OpenCL, device by device
 
@@ -34,7 +39,7 @@ def opencl_platforms() -> list[tuple[cl.Platform, list[cl.Device]]]:
     except cl.Error:  # PLATFORM_NOT_FOUND_KHR: the loader found no ICD
         return []
     # rusticl hides its devices until RUSTICL_ENABLE is set.
-    return [(platform, _try(platform.get_devices) or []) for platform in platforms]
+    return [(platform, _read_or_none(platform.get_devices) or []) for platform in platforms]
 
 
 def opencl_devices() -> dict[str, cl.Device]:
@@ -52,41 +57,50 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
     """
     import pyopencl as cl
 
-    bits = _try(lambda: device.type) or 0
+    bits = _read_or_none(lambda: device.type) or 0
     kind = "gpu" if bits & cl.device_type.GPU else "cpu" if bits & cl.device_type.CPU else "accelerator"
-    if re.search("simulator|emulat", str(_try(lambda: device.name)), re.IGNORECASE):  # Oclgrind; Intel's for FPGAs
+    if re.search(
+        "simulator|emulat", str(_read_or_none(lambda: device.name)), re.IGNORECASE
+    ):  # Oclgrind; Intel's for FPGAs
         kind = "simulator"
-    layer = _try(lambda: device.platform.name) in ("OpenCLOn12", "Clover")  # above the GPU's own driver, or before it
-    board = _try(lambda: device.board_name_amd) if kind == "gpu" else None  # AMD's `name` is the chip's code, "gfx1032"
-    version = str(_try(lambda: device.platform.version)).strip()
-    version += " rusticl" if _try(lambda: device.platform.name) == "rusticl" else ""  # its version does not say whose
+    layer = _read_or_none(lambda: device.platform.name) in (
+        "OpenCLOn12",
+        "Clover",
+    )  # above the GPU's own driver, or before it
+    board = (
+        _read_or_none(lambda: device.board_name_amd) if kind == "gpu" else None
+    )  # AMD's `name` is the chip's code, "gfx1032"
+    version = str(_read_or_none(lambda: device.platform.version)).strip()
+    version += (
+        " rusticl" if _read_or_none(lambda: device.platform.name) == "rusticl" else ""
+    )  # its version does not say whose
     return Device(
         "opencl",
         identifier,
-        cpu_name() if kind == "cpu" else tidy(str(board or _try(lambda: device.name) or "unnamed device")),
+        cpu_name() if kind == "cpu" else tidy(str(board or _read_or_none(lambda: device.name) or "unnamed device")),
         kind,
-        vendor=str(_try(lambda: device.vendor) or "").strip(),
+        vendor=str(_read_or_none(lambda: device.vendor) or "").strip(),
         version=re.split(r"\s{2,}|, ", version)[0],  # without the list of build options: "OpenCL 3.0 PoCL 3.1"
-        memory_bytes=None if layer else _try(lambda: int(device.global_mem_size)),
-        compute_units=_try(lambda: int(device.max_compute_units)),
+        memory_bytes=None if layer else _read_or_none(lambda: int(device.global_mem_size)),
+        compute_units=_read_or_none(lambda: int(device.max_compute_units)),
         pci=_opencl_pci(device) if kind == "gpu" else "",
-        integrated=kind == "gpu" and bool(_try(lambda: device.host_unified_memory)),
+        integrated=kind == "gpu" and bool(_read_or_none(lambda: device.host_unified_memory)),
         prepare=partial(products.by_opencl, device),
     )
 
 
 def _opencl_pci(device: cl.Device) -> str:
     """The PCI address by NVIDIA's extension (cl_nv_device_attribute_query) or by AMD's topology; empty without one."""
-    bus, slot = _try(lambda: device.pci_bus_id_nv), _try(lambda: device.pci_slot_id_nv) or 0
-    domain = _try(lambda: device.pci_domain_id_nv) or 0
+    bus, slot = _read_or_none(lambda: device.pci_bus_id_nv), _read_or_none(lambda: device.pci_slot_id_nv) or 0
+    domain = _read_or_none(lambda: device.pci_domain_id_nv) or 0
     if bus is not None:
         return f"{domain:04x}:{bus:02x}:{slot >> 3:02x}.{slot & 7}"  # the slot's low three bits are the function
-    place = _try(lambda: device.topology_amd)
+    place = _read_or_none(lambda: device.topology_amd)
     return f"0000:{place.bus & 0xFF:02x}:{place.device & 0xFF:02x}.{place.function & 7}" if place else ""
 
 
-def _try(read: Callable[[], object]) -> object:
-    """A property that a driver does not know raises its own kind of error; None then."""
+def _read_or_none(read: Callable[[], T]) -> T | None:
+    """Read a property; None where a driver does not know it, for which each has an error of its own kind."""
     try:
         return read()
     except Exception:
@@ -102,13 +116,13 @@ def _ask_opencl() -> Answered:
     import pyopencl as cl
 
     named = bool(os.environ.get("PYOPENCL_CTX"))
-    chosen = (_try(lambda: cl.choose_devices(interactive=False)) if named else None) or []
+    chosen = (_read_or_none(lambda: cl.choose_devices(interactive=False)) if named else None) or []
     platforms, devices, notes = opencl_platforms(), [], []
     for number, (platform, there) in enumerate(platforms):
         described = [describe_opencl(device, f"{number}:{place}") for place, device in enumerate(there)]
         devices += [replace(entry, chosen=device in chosen) for entry, device in zip(described, there, strict=True)]
         if not there:
-            notes.append(f"platform {number} ({_try(lambda p=platform: p.name)}) shows no device")
+            notes.append(f"platform {number} ({_read_or_none(lambda p=platform: p.name)}) shows no device")
     if not platforms:
         folder = os.environ.get("OCL_ICD_VENDORS")
         where = f"OCL_ICD_VENDORS is set to {folder}" if folder else "no driver is registered"
@@ -130,21 +144,34 @@ def _ask_tensorflow() -> Answered:
         if kind == "gpu" and sys.platform == "darwin":
             name, made_by = f"{cpu_name()} GPU", "Apple"
         identifier = "/" + device.name.removeprefix("/physical_device:")
-        here = {"integrated": looks_integrated(name), "prepare": partial(products.by_tensorflow, identifier)}
-        devices.append(Device("tensorflow", identifier, name, kind, made_by, **here))
+        devices.append(
+            Device(
+                "tensorflow",
+                identifier,
+                name,
+                kind,
+                vendor=made_by,
+                integrated=looks_integrated(name),
+                prepare=partial(products.by_tensorflow, identifier),
+            )
+        )
     return tf.__version__, devices, ""
 
 
-def _tensorflow_details(device: tf.config.PhysicalDevice, number: int) -> dict[str, object]:
+def _tensorflow_details(device: tf.config.PhysicalDevice, number: int) -> dict[str, Any]:
     """Return what TensorFlow knows of a device; the public question fails on "compute capability 12.0a" (2.21)."""
     import tensorflow as tf
 
-    def ask_without_reading() -> dict[str, object]:
+    def ask_without_reading() -> dict[str, Any]:
         from tensorflow.python import pywrap_tfe
 
         return pywrap_tfe.TF_GetDeviceDetails(number)
 
-    return _try(lambda: tf.config.experimental.get_device_details(device)) or _try(ask_without_reading) or {}
+    return (
+        _read_or_none(lambda: tf.config.experimental.get_device_details(device))
+        or _read_or_none(ask_without_reading)
+        or {}
+    )
 
 
 def _ask_jax() -> Answered:
@@ -158,14 +185,28 @@ def _ask_jax() -> Answered:
         vendors = {"cuda": "NVIDIA", "rocm": "AMD", "metal": "Apple", "tpu": "Google"}
         name = cpu_name() if kind == "cpu" else tidy(str(device.device_kind))
         made_by = vendors.get(label.split(":")[0].lower(), "")
-        memory = None if kind == "cpu" else _try(lambda d=device: int(d.memory_stats()["bytes_limit"]))
-        here = {"integrated": looks_integrated(name), "prepare": partial(products.by_jax, device)}
-        devices.append(Device("jax", label, name, kind, made_by, "", memory, **here))
+        devices.append(
+            Device(
+                "jax",
+                label,
+                name,
+                kind,
+                vendor=made_by,
+                memory_bytes=None if kind == "cpu" else _read_or_none(partial(_jax_memory, device)),
+                integrated=looks_integrated(name),
+                prepare=partial(products.by_jax, device),
+            )
+        )
     if devices and devices[0].kind != "cpu":
-        for device in _try(lambda: jax.local_devices(backend="cpu")) or []:
+        for device in _read_or_none(lambda: jax.local_devices(backend="cpu")) or []:
             prepare = partial(products.by_jax, device)
             devices.append(Device("jax", f"cpu:{device.id}", cpu_name(), "cpu", prepare=prepare))
     return jax.__version__, devices, ""
+
+
+def _jax_memory(device: jax.Device) -> int:
+    """Read how many bytes JAX may use on a device."""
+    return int(device.memory_stats()["bytes_limit"])
 
 
 def _ask_torch() -> Answered:
@@ -183,7 +224,7 @@ def _ask_torch() -> Answered:
     return torch.__version__, devices, ""
 
 
-def _torch_gpu(family: object, label: str, number: int, vendor: str) -> Device:
+def _torch_gpu(family: ModuleType, label: str, number: int, vendor: str) -> Device:
     known = family.get_device_properties(number)
     units = getattr(known, "multi_processor_count", None) or getattr(known, "gpu_eu_count", None)
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
@@ -253,20 +294,11 @@ MARK = "\x1e"  # ASCII's record separator: no framework writes it
 _NOT_LOADED = {"tensorflow": ("keras", "tf_keras", "jax")}
 
 
-def verdict(device: Device) -> str:
-    """Let a device multiply, in this process: "right", "wrong: REASON" or "failed: REASON".
-
-    Args:
-        device: as it was listed in this process.
-    """
-    size = products.SIMULATOR_SIZE if device.kind == "simulator" else products.SIZE
-    return products.verdict(device.prepare, size)
-
-
 def answer(framework: str) -> None:
     """Answer for one framework on standard output, beside whatever else writes there; for a process of its own.
 
-    Each part is a line of JSON after MARK: the devices, then for each device, as soon as it is known, its verdict.
+    Each part is a line of JSON after MARK: the devices, then for each of them, as soon as it is known, what it
+    computes.
 
     Args:
         framework: one of FRAMEWORKS.
@@ -276,7 +308,7 @@ def answer(framework: str) -> None:
     def tell(part: object) -> None:
         print(f"{MARK}{json.dumps(part)}", flush=True)
 
-    sys.modules.update(dict.fromkeys(_NOT_LOADED.get(framework, ())))
+    workarounds.refuse_imports(*_NOT_LOADED.get(framework, ()))
     try:
         version, devices, message = FRAMEWORKS[framework].ask()
     except Exception as error:
@@ -285,4 +317,4 @@ def answer(framework: str) -> None:
     described = [asdict(replace(device, prepare=None)) for device in devices]
     tell({"version": str(version), "devices": described, "message": message})
     for device in devices:
-        tell(verdict(device))
+        tell(products.prove(device))

@@ -24,8 +24,13 @@ LESSON_FOLDERS = ("my-lessons", "notebooks")  # in ROOT: where kernels start, th
 FIRST_LESSON = "00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 FAMILIES = {  # of Linux distributions, by the names in os-release(5)
-    "debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "centos": "fedora", "arch": "arch",
-}  # fmt: skip
+    "debian": "debian",
+    "ubuntu": "debian",
+    "fedora": "fedora",
+    "rhel": "fedora",
+    "centos": "fedora",
+    "arch": "arch",
+}
 
 
 @dataclass(frozen=True)
@@ -235,6 +240,7 @@ def _cpu_macos() -> str:
 
 
 def _cpu_windows() -> str:
+    assert sys.platform == "win32"  # where type checkers know winreg
     import winreg
 
     with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:

@@ -19,8 +19,8 @@ from helpers.devices.host import usable_cpus
 from helpers.devices.vendor_tools import Monitor, NoReading, TooSlow, candidates
 
 INTERVAL = 0.1  # seconds between two looks of `watch`; tools that answer more slowly set their own pace
-ENOUGH = 3  # samples of each phase that a verdict needs
-FAILURES = 3  # so many in a row end the sampling
+ENOUGH = 3  # samples of each phase that a judgment needs
+FAILURES = 3  # in a row end the sampling
 SLOW_SECONDS = 12  # for a phase in which a slow tool has to say something; PowerShell takes a second or two each time
 LEAST_GAP = 5.0  # percentage points: less is no load, whatever the spread
 
@@ -46,14 +46,14 @@ class ProcessShare(Monitor):
     """This process' own CPU time, all its threads, as a percentage of the CPUs that it may use.
 
     Args:
-        cpus: as a percentage of so many instead; 1 notices one busy core on a machine of many.
+        cpus: as a percentage of this number of CPUs instead; 1 notices one busy core on a machine of many.
     """
 
     source = "this process' CPU time"
 
     def __init__(self, cpus: float | None = None) -> None:
         self.cpus = cpus or usable_cpus()
-        count = f"{self.cpus:g} CPU{'s' if self.cpus != 1 else ''}"
+        count = "1 CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs"
         self.description = f"this process' own share of the {count} that it may use; other programs do not count"
         self._last = (time.perf_counter(), time.process_time())
 
@@ -92,8 +92,8 @@ def find(device: Device) -> Monitor:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the samples prove."""
+class Usage:
+    """Whether a device was used, as far as samples prove it."""
 
     used: bool | None  # None if nothing could be seen
     sentence: str  # the same with figures
@@ -112,7 +112,7 @@ class Samples:
     times: tuple[float, ...] = ()  # seconds since the watching began
     phases: tuple[str, ...] = ()  # "idle" or "busy"
     utilisation: tuple[float | None, ...] = ()  # percent
-    lag: float = 0.0  # seconds by which the figures trail; the verdict leaves out as much of the start of each phase
+    lag: float = 0.0  # seconds by which the figures trail; a judgment leaves out as much of the start of each phase
     problem: str = ""  # why the sampling ended early or never began; empty if all went well
 
     def settled(self, quantity: str, phase: str) -> list[float]:
@@ -130,27 +130,27 @@ class Samples:
         start = first + min(self.lag, (last - first) / 2)
         return [value for second, value in entries if value is not None and second >= start]
 
-    def verdict(self) -> Verdict:
-        """Judge by utilisation.
+    def judge_usage(self) -> Usage:
+        """Judge by the utilization whether the load has used the device.
 
         The device counts as used if three quarters of the busy samples lie above three quarters of the idle ones: the
         lower quartile of the busy phase above the upper quartile of the idle one, by more than 5 percentage points.
         Other programs that take part of the device widen the busy phase, and then hide nothing.
         """
         if not self.times and self.problem:
-            return Verdict(None, f"Cannot tell: {self.problem}.")
+            return Usage(None, f"Cannot tell: {self.problem}.")
         idle, busy = self.settled("utilisation", "idle"), self.settled("utilisation", "busy")
         if min(len(idle), len(busy)) < ENOUGH:
             count = f"{self.phases.count('idle')} idle and {self.phases.count('busy')} busy samples"
-            return Verdict(None, f"Cannot tell: {count} are too few{': ' + self.problem if self.problem else ''}.")
+            return Usage(None, f"Cannot tell: {count} are too few{': ' + self.problem if self.problem else ''}.")
         quartiles = [statistics.quantiles(values, n=4, method="inclusive") for values in (idle, busy)]
         before, after = (
             f"{middle:.0f} % (median of {len(values)} samples, the middle half {low:.0f} to {high:.0f})"
             for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
         )
         if quartiles[1][0] - quartiles[0][2] > LEAST_GAP:
-            return Verdict(True, f"Used: utilisation rose from {before} to {after}, says {self.source}.")
-        return Verdict(
+            return Usage(True, f"Used: utilisation rose from {before} to {after}, says {self.source}.")
+        return Usage(
             False,
             f"Not shown: utilisation was {before} idle and {after} under load, says {self.source}; "
             "the two overlap, or lie too close together to mean anything.",

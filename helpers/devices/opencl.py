@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
-VERDICTS = "ANYGPU_OPENCL_VERDICTS"  # a variable: what each OpenCL device was found to compute
+PROOFS = "ANYGPU_OPENCL_PROOFS"  # a variable: what each OpenCL device that was tried computes, as JSON
 
 
 def _ask_the_doctor() -> str:
@@ -64,23 +64,24 @@ def pick_device() -> cl.Device:
 
 @functools.cache
 def problem(device: cl.Device) -> str:
-    """Return how a device failed when it was first let multiply; empty if it computed right."""
-    told = _tried_elsewhere(device) if kind(device) in ("gpu", "accelerator") else ""
-    verdict = told or frameworks.verdict(frameworks.describe_opencl(device))
-    return "" if verdict == products.RIGHT else verdict
+    """Return how a device failed when it was first let multiply; empty if it computed right.
 
-
-def _tried_elsewhere(device: cl.Device) -> str:
-    """Return the verdict of a process of its own, for a GPU's driver may end the lesson; empty where it has none.
-
-    Asked once: the processes that this one starts inherit the answer.
+    It multiplies once: the processes that this one starts inherit what came of it.
     """
-    if VERDICTS not in os.environ:
-        found = devices.ask("opencl").devices
-        os.environ[VERDICTS] = json.dumps({f"{listed.identifier} {listed}": listed.computes for listed in found})
-    places = frameworks.opencl_devices().items()
-    place = next((place for place, other in places if other == device), "")
-    return json.loads(os.environ[VERDICTS]).get(f"{place} {name(device)}", "")
+    known, key = json.loads(os.environ.get(PROOFS, "{}")), _identify(device)
+    if not known.get(key) and kind(device) in ("gpu", "accelerator"):  # its driver may end the process that asks
+        for listed in devices.ask("opencl").devices:
+            known[f"{listed.identifier} {listed}"] = listed.computes
+    if not known.get(key):
+        known[key] = products.prove(frameworks.describe_opencl(device))
+    os.environ[PROOFS] = json.dumps(known)
+    return "" if known[key] == products.RIGHT else known[key]
+
+
+def _identify(device: cl.Device) -> str:
+    """Return a device's place and name, such as "0:0 AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
+    place = next((place for place, other in frameworks.opencl_devices().items() if other == device), "")
+    return f"{place} {name(device)}"
 
 
 def _candidates() -> list[cl.Device]:

@@ -1,7 +1,7 @@
 """The proof that a device computes: a small matrix product on it, compared with NumPy's.
 
 A device that is listed may hold no code for its generation, fall back to the processor, or give wrong numbers without
-an error. For each framework one function multiplies two matrices on one device; `verdict` judges what comes back.
+an error. For each framework one function multiplies two matrices on one device; `prove` judges what comes back.
 `helpers.devices.webgpu` has its own.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers.devices.device import RIGHT
+from helpers.devices.device import RIGHT, Device
 from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyopencl as cl
 
-    Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
+    from helpers.devices.device import Multiply
 
 SIZE = 64  # rows and columns
 SIMULATOR_SIZE = 16  # the same for a simulator, which needs a second for 64
@@ -52,25 +51,30 @@ class Refused(RuntimeError):
     """Why a device does not do the work, in words of ours."""
 
 
-def verdict(prepare: Callable[[], Multiply], size: int = SIZE) -> str:
-    """Return "right", or "wrong: ..." or "failed: ..." with the reason in one line.
+def prove(device: Device) -> str:
+    """Let a device multiply two matrices in this process, and compare their product with NumPy's.
 
     Whole numbers first, from -8 to 8: every sum is exact in float32, and the factors are in every shorter format, so
     that the result must be equal. Then fractions.
 
     Args:
-        prepare: returns a function that multiplies two float32 matrices, n x n, on the device.
-        size: their n.
+        device: as it was listed in this process.
+
+    Returns:
+        "right", or "wrong: ..." or "failed: ..." with the reason in one line.
     """
     import numpy as np
 
+    if device.prepare is None:
+        raise ValueError(f"{device} was listed by another process, so it cannot be tried in this one")
+    size = SIMULATOR_SIZE if device.kind == "simulator" else SIZE
     rng = np.random.default_rng(0)
     pairs = (
         ("whole numbers", 0.0, rng.integers(-8, 9, (2, size, size)).astype(np.float32)),
         ("fractions", TOLERANCE, rng.random((2, size, size), dtype=np.float32)),
     )
     try:
-        multiply = prepare()
+        multiply = device.prepare()
         products = [np.asarray(multiply(a, b)) for _, _, (a, b) in pairs]
     except Refused as error:
         return f"failed: {error}"
@@ -166,9 +170,10 @@ def by_tensorflow(identifier: str) -> Multiply:
 def by_jax(there: jax.Device) -> Multiply:
     """Multiply on a device of JAX."""
     import jax
+    import numpy as np
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return jax.numpy.matmul(jax.device_put(a, there), jax.device_put(b, there))
+        return np.asarray(jax.numpy.matmul(jax.device_put(a, there), jax.device_put(b, there)))
 
     return multiply
 

@@ -38,7 +38,21 @@ class Monitor:
         raise NotImplementedError
 
 
-class NvidiaSmi(Monitor):
+class GpuMonitor(Monitor):
+    """What watches a GPU by a tool of its system or of its vendor.
+
+    Args:
+        device: the GPU; where a tool shows all of them together, there is nothing to find.
+
+    Raises:
+        NoReading: the tool does not list it.
+    """
+
+    def __init__(self, device: Device) -> None:
+        pass
+
+
+class NvidiaSmi(GpuMonitor):
     """nvidia-smi: utilisation, the share of the last sample period in which a kernel ran.
 
     Fields: `nvidia-smi --help-query-gpu`. It averages over up to a second.
@@ -65,7 +79,7 @@ class NvidiaSmi(Monitor):
         return _number(rows[0][0])
 
 
-class AmdKernel(Monitor):
+class AmdKernel(GpuMonitor):
     """A file of the Linux kernel's driver amdgpu: utilisation, without any tool.
 
     https://docs.kernel.org/gpu/amdgpu/thermal.html: gpu_busy_percent.
@@ -88,15 +102,12 @@ class AmdKernel(Monitor):
             return None
 
 
-class Ioreg(Monitor):
+class Ioreg(GpuMonitor):
     """macOS: the accelerators' own statistics in the I/O registry, which needs no administrator's rights."""
 
     source = "ioreg"
     lag = 1.0
     description = "ioreg: utilisation of the GPU by all programs"
-
-    def __init__(self, device: Device) -> None:
-        """Nothing is to be chosen: ioreg shows them all."""
 
     def read(self) -> float:
         """Look once, at the first GPU that tells a utilisation among its PerformanceStatistics."""
@@ -107,7 +118,7 @@ class Ioreg(Monitor):
         return float(found[1])
 
 
-class WindowsCounters(Monitor):
+class WindowsCounters(GpuMonitor):
     """Windows' GPU Engine counters of this process: the 3D, compute and CUDA engines of every GPU.
 
     Asked by their WMI class, whose names are English on every Windows, unlike those that Get-Counter wants.
@@ -123,9 +134,6 @@ class WindowsCounters(Monitor):
         "ForEach-Object {{ \"$($_.UtilizationPercentage) $($_.Name)\" }}); 'end'"
     )
 
-    def __init__(self, device: Device) -> None:
-        """Nothing is to be chosen: the counters are those of every GPU."""
-
     def read(self) -> float:
         """Look once, and add up the engines; each has a line such as "12 pid_1_luid_0x0_0x1_eng_0_engtype_3D"."""
         script = self._SCRIPT.format(pid=os.getpid())
@@ -140,16 +148,19 @@ class WindowsCounters(Monitor):
 # ---------------------------------------------------------------------------- which of them, and their common work
 
 
-def candidates(device: Device) -> list[type[Monitor]]:
+def candidates(device: Device) -> list[type[GpuMonitor]]:
     """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
     if sys.platform == "darwin":
         return [Ioreg]
     maker = f"{device.vendor} {device.name}".lower()
+    tools: list[type[GpuMonitor]] = []
     if re.search("nvidia|geforce|quadro|tesla", maker):
-        by_maker = [NvidiaSmi]
-    else:
-        by_maker = [AmdKernel] if re.search("advanced micro devices|amd|radeon|gfx", maker) else []
-    return [*by_maker, WindowsCounters] if sys.platform == "win32" else by_maker
+        tools.append(NvidiaSmi)
+    elif re.search("advanced micro devices|amd|radeon|gfx", maker):
+        tools.append(AmdKernel)
+    if sys.platform == "win32":
+        tools.append(WindowsCounters)
+    return tools
 
 
 def _output(command: list[str], install: str, patience: float = 1.0) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     import wgpu
 
+    from helpers.devices.device import Multiply
+
 CHOICE = "WGPUPY_WGPU_ADAPTER_NAME"  # wgpu's own variable: a part of the adapter's name or driver
 # Programs that offer the processor as an adapter, by a part of the name that they give themselves.
 SOFTWARE = {"llvmpipe": "llvmpipe", "lavapipe": "llvmpipe", "swiftshader": "SwiftShader", "microsoft basic": "WARP"}
@@ -94,7 +96,7 @@ def name(adapter: wgpu.GPUAdapter) -> str:
     return str(describe(adapter))
 
 
-def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
+def multiplier(adapter: wgpu.GPUAdapter) -> Multiply:
     """Return a function that multiplies two float32 matrices on an adapter, n x n, n a multiple of 4."""
     import numpy as np
 
@@ -110,8 +112,8 @@ def multiplier(adapter: wgpu.GPUAdapter) -> products.Multiply:
 @functools.cache
 def problem(adapter: wgpu.GPUAdapter) -> str:
     """Return how an adapter failed when this process first let it multiply; empty if it computed right."""
-    verdict = products.verdict(lambda: multiplier(adapter))
-    return "" if verdict == products.RIGHT else verdict
+    computes = products.prove(describe(adapter))
+    return "" if computes == products.RIGHT else computes
 
 
 def pick_adapter() -> wgpu.GPUAdapter | None:

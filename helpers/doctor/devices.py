@@ -29,16 +29,16 @@ TOLD_BY_OTHERS = (("opencl", products.CANNOT_COMPILE), ("onnxruntime", products.
 def products_of_devices(facts: Facts) -> Results:
     """Does every listed device compute right; a failure whose cause is told already is not told twice."""
     tried = facts.tried_devices()
-    if right := sum(device.verdict == "right" for device in tried):
+    if right := sum(device.state == "right" for device in tried):
         yield f"small products: {right} of {len(tried)} devices compute right"
-        if not any(device.kind == "gpu" and device.verdict == "right" for device in tried):
+        if not any(device.kind == "gpu" and device.state == "right" for device in tried):
             yield "GPU: none computes here; the lessons run on the processor"
     for device in tried:
         if late(device) or any(device.framework == name and words in device.reason for name, words in TOLD_BY_OTHERS):
             continue
-        if device.verdict == "wrong":
+        if device.state == "wrong":
             yield _finding("devices-wrong", facts, device)
-        elif device.verdict == "failed":
+        elif device.state == "failed":
             failure = next(failure for words, failure in WORDS if re.search(words, device.reason, re.IGNORECASE))
             old_driver = failure == "nvidia-driver-too-old" and any(nvidia.driver_too_old(facts))
             rtx_50 = failure == "devices-no-code" and device.framework == "tensorflow" and any(nvidia.rtx_50(facts))

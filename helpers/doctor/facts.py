@@ -105,7 +105,7 @@ class Facts:
     def tried_devices(self) -> list[Device]:
         """The devices that were let compute."""
         listed = [device for name in FRAMEWORKS if name in self.answers for device in self.answers[name].devices]
-        return [device for device in listed if device.verdict]
+        return [device for device in listed if device.state]
 
     def backend(self) -> str:
         """The framework that Keras will compute with."""
@@ -184,4 +184,4 @@ def torch_build() -> str:
 
 def late(device: Device) -> bool:
     """Return whether a device did not answer in its time: no proof against it."""
-    return device.verdict == "failed" and device.reason.startswith("timed out")
+    return device.state == "failed" and device.reason.startswith("timed out")

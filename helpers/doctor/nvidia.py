@@ -152,7 +152,7 @@ def rtx_50(facts: Facts) -> Results:
     """Is stock TensorFlow to compute on an RTX 50, and was not seen to: it lists it and dies at the first operation."""
     new = [gpu for gpu in gpus(facts) if gpu.capability >= RTX_50]
     computes = [device for device in facts.tried_devices() if (device.framework, device.kind) == ("tensorflow", "gpu")]
-    if any(device.verdict == "right" for device in computes):
+    if any(device.state == "right" for device in computes):
         return
     if new and "tensorflow" in cuda_builds(facts) and facts.version("tensorflow")[:2] <= TENSORFLOW_WITHOUT_RTX_50:
         severity, version = "" if facts.backend() == "tensorflow" else "note", facts.packages["tensorflow"]

@@ -10,73 +10,119 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import functools
 import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
-from helpers.errors import wrap
+from helpers.errors import WorkshopError, wrap
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 GRADE = "ANYGPU_GRADE"
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
 SAME_PROCESS = "ANYGPU_JUDGE_IN_SAME_PROCESS"  # "1" only in tests of answers that neither crash nor run for ever
 
 
+class Verdict(enum.Enum):
+    """What a check says of an answer; the value begins the line that it prints."""
+
+    RIGHT = "right"
+    NOT_YET = "not yet"
+    NOT_DONE = "not done yet"
+    NOT_JUDGED = "not judged"
+
+    def describe(self, account: str) -> str:
+        """Return the line for a learner.
+
+        Args:
+            account: what was tried if the answer is right, the reason otherwise.
+        """
+        return f"{self.value} ({account})" if self is Verdict.RIGHT else f"{self.value}: {account}"
+
+
 class CheckFailed(Exception):
-    """An exercise that is wrong or untouched, while grading."""
+    """Stops the cell of an exercise that is wrong or untouched, while grading."""
 
     def _render_traceback_(self) -> list[str]:
         return str(self).splitlines()
 
 
-class NotYet(Exception):
-    """What was expected, what came, and where."""
+class NotRight(Exception):
+    """A verdict other than right, with its reason; judges raise one of its subclasses."""
+
+    verdict: ClassVar[Verdict]
 
 
-class NotDone(Exception):
-    """The exercise is as it was handed out."""
+class NotYet(NotRight):
+    """The answer is wrong: what was expected, what came, and where."""
+
+    verdict = Verdict.NOT_YET
 
 
-class NotJudged(Exception):
-    """What the judge needs is missing here, so that nothing is known about the answer; why, and how to get it."""
+class NotDone(NotRight):
+    """The exercise is still untouched."""
+
+    verdict = Verdict.NOT_DONE
 
 
-def verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
-    """Make a check of a generator whose every `yield` is one judge's account of what it tried.
+class NotJudged(NotRight):
+    """Nothing is known about the answer, because the judge needs what is missing here: why, and how to get it."""
 
-    The first judge that raises NotYet or NotDone speaks for all.
+    verdict = Verdict.NOT_JUDGED
+
+
+EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged)}
+
+
+def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
+    """Make a check, which prints a verdict, of a generator that yields each judge's account of what it tried.
+
+    The first judge that raises NotRight decides the verdict. While grading, the check raises CheckFailed unless the
+    answer is right.
     """
 
     @functools.wraps(check)
-    def print_verdict(*args: object, **kwargs: object) -> None:
+    def judge_and_print(*args: object, **kwargs: object) -> None:
         try:
-            tried = "; ".join(check(*args, **kwargs))
-        except NotDone as untouched:
-            message = f"not done yet: {untouched}"
-        except NotYet as wrong:
-            message = f"not yet: {wrong}"
-        except NotJudged as missing:
-            message = f"not judged: {missing}"
-        else:
-            print(wrap(f"right ({tried})"))
-            return
-        if os.environ.get(GRADE) == "1" or NBGRADER in os.environ:
+            verdict, account = Verdict.RIGHT, "; ".join(check(*args, **kwargs))
+        except NotRight as refused:
+            verdict, account = refused.verdict, str(refused)
+        message = verdict.describe(account)
+        if verdict is not Verdict.RIGHT and (os.environ.get(GRADE) == "1" or NBGRADER in os.environ):
             raise CheckFailed(message)
         print(wrap(message))
 
-    return print_verdict
+    return judge_and_print
 
 
-def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **arguments: object) -> str:
+class Judge(Protocol):
+    """A function of a module that judges an answer and returns what it tried, for the verdict."""
+
+    __name__: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> str: ...  # noqa: ANN401, D102
+
+
+def judge_in_subprocess(judge: Judge, seconds: float = 60.0, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
 
     Args:
-        judge: a function of a module, which a fresh process can import.
-        seconds: after so long the kernel is taken for endless; starting the process and compiling is part of it.
+        judge: a function of a module that a fresh process can import.
+        seconds: how long the process may run, from its start to the verdict; after that the kernel counts as endless.
         arguments: for the judge, plain data.
+
+    Returns:
+        What the judge tried.
+
+    Raises:
+        NotYet, NotDone: as the judge found; NotYet also if the process ended without a verdict.
     """
     if not isinstance(arguments.get("source", ""), str):
         raise NotDone(f"expected the text of a kernel, came {short(arguments['source'])}.")
@@ -86,36 +132,37 @@ def judge_in_subprocess(judge: Callable[..., str], seconds: float = 60.0, **argu
             outcome, text = _judge_here(**call)
     else:
         outcome, text = _judge_apart(call, seconds)
-    if outcome == "right":
+    verdict = Verdict(outcome)
+    if verdict is Verdict.RIGHT:
         return text
-    raise NotDone(text) if outcome == "not done" else NotYet(text)
+    raise EXCEPTIONS[verdict](text)
 
 
 def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:
-    """Judge in a subprocess, and return the verdict as data; NotYet says how the process ended without one."""
+    """Judge in a subprocess; return the verdict's value and its account.
+
+    Raises:
+        NotYet: the process ended without a verdict; the message says how, and at which launch.
+    """
     from helpers.running import processes
 
-    run = processes.run(_judge_here, seconds=seconds, check=False, arguments=call)
+    run = processes.run("helpers.judge.checks:_judge_here", seconds=seconds, check=False, arguments=call)
     if run.result is None:
-        fate = run.failures[0].partition("; it was in line")[0]
         launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
-        raise NotYet(f"the process that ran your kernel gave no verdict: {fate}. It was at {launch}.")
+        raise NotYet(f"the process that ran your kernel gave no verdict: {run.failures[0]}. It was at {launch}.")
     return run.result
 
 
 def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
-    """Judge in this process, and return the verdict as data; its source travels, so it imports what it uses."""
+    """Judge in this process; return the verdict's value and its account, which are plain data."""
     import importlib
 
-    from helpers import errors
-    from helpers.judge import checks
-
     try:
-        return "right", getattr(importlib.import_module(module), name)(**given)
-    except checks.NotDone as untouched:
-        return "not done", str(untouched)
-    except (checks.NotYet, errors.WorkshopError) as wrong:
-        return "not yet", str(wrong)
+        return Verdict.RIGHT.value, getattr(importlib.import_module(module), name)(**given)
+    except NotRight as refused:
+        return refused.verdict.value, str(refused)
+    except WorkshopError as wrong:
+        return Verdict.NOT_YET.value, str(wrong)
 
 
 # ---------------------------------------------------------------------------------------------- predictions
@@ -131,7 +178,8 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
         most: the largest size that such a number can have, its sign aside; 100 for a percentage of a whole.
     """
     actual, predicted = (
-        f"{_plain(value)} {'' if isinstance(value, str) else unit}".rstrip() for value in (measured, prediction)
+        _format_plainly(value) if isinstance(value, str) else f"{_format_plainly(value)} {unit}".rstrip()
+        for value in (measured, prediction)
     )
     if prediction is None or prediction is ...:
         print(wrap(f"no prediction made; measured: {actual}"))
@@ -141,11 +189,11 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
             print(f"(such a number is never larger than {most:g})")
 
 
-def _plain(value: object) -> str:
-    """A number as people write it, anything else as it is."""
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+def _format_plainly(value: object) -> str:
+    """Return a number as people write it, anything else as its text."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # ---------------------------------------------------------------------------------------------- diagnoses
@@ -161,7 +209,11 @@ def judge_diagnosis(
         every: by letter what was to be diagnosed.
         parts: names of what an entry holds.
         what: names what was to be diagnosed, such as "programs".
-        judge: takes a letter, what stands for it in `every`, and the parts; it raises NotYet.
+        judge: takes a letter, its value in `every`, and the parts; it raises NotYet.
+
+    Raises:
+        NotYet: an entry is missing, malformed or wrong.
+        NotDone: no entry is filled in.
     """
     if not isinstance(diagnosis, Mapping):
         raise NotYet(f"expected a dictionary with the letters {', '.join(every)}, came {type(diagnosis).__name__}.")
@@ -183,7 +235,7 @@ def judge_diagnosis(
 
 
 def is_empty(part: object) -> bool:
-    """Whether part of an answer is as it was handed out: None, `...`, 0 or an empty text."""
+    """Return whether part of an answer is still untouched: None, `...`, 0 or an empty text."""
     if isinstance(part, str):
         return not part.strip()
     return part is None or part is ... or (np.isscalar(part) and part == 0)
@@ -193,9 +245,10 @@ def is_empty(part: object) -> bool:
 
 
 def judge_function(
-    learner: Callable[..., object], reference: Callable[..., object],
+    learner: Callable[..., object],
+    reference: Callable[..., object],
     cases: Callable[[np.random.Generator], Iterable[tuple]],
-) -> str:  # fmt: skip
+) -> str:
     """Judge a Python function against a reference on cases that change with every call.
 
     Args:
@@ -206,34 +259,41 @@ def judge_function(
 
     Returns:
         What was tried, for the verdict.
+
+    Raises:
+        NotYet: an answer is wrong, or the function changed its argument.
+        NotDone: it is untouched.
     """
     asked = list(cases(np.random.default_rng()))
     for arguments in asked:
         expected = reference(*copy.deepcopy(arguments))
         for _ in range(2):  # a function that remembers its last call differs the second time
             given = copy.deepcopy(arguments)
-            actual = answer(learner, *given, who=_call_text(learner, arguments))
+            actual = answer(learner, *given, who=_describe_call(learner, arguments))
             if actual is ...:
-                raise NotDone(f"{_call_text(learner, arguments)} is `...`, as it was handed out.")
+                raise NotDone(f"{_describe_call(learner, arguments)} is `...`, as it was handed out.")
             if actual is None and expected is not None:
-                nothing = f"{_call_text(learner, arguments)} returned None"
-                values = (answer(learner, *copy.deepcopy(case), who=_call_text(learner, case)) for case in asked)
+                nothing = f"{_describe_call(learner, arguments)} returned None"
+                values = (answer(learner, *copy.deepcopy(case), who=_describe_call(learner, case)) for case in asked)
                 if any(value is not None for value in values):
                     raise NotYet(f"{nothing}; expected {short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
-            _compare(expected, actual, f"for {_call_text(learner, arguments)}")
-            if not all(_same(after, before) for after, before in zip(given, arguments, strict=True)):
-                raise NotYet(f"{_call_text(learner, arguments)} changed its own argument; work on a copy.")
+            _compare(expected, actual, f"for {_describe_call(learner, arguments)}")
+            if not all(_is_same(after, before) for after, before in zip(given, arguments, strict=True)):
+                raise NotYet(f"{_describe_call(learner, arguments)} changed its own argument; work on a copy.")
     return f"{len(asked)} cases"
 
 
 def answer(learner: Callable[..., object], *given: object, who: str) -> object:
-    """Return what a learner's function returns, None where it raises NotImplementedError; NotYet says where it stopped.
+    """Call a learner's function and return what it returns; None if it raises NotImplementedError.
 
     Args:
         learner: the learner's function.
         given: its arguments.
         who: begins the message, as in "for 3 images it".
+
+    Raises:
+        NotYet: the function raised another error, which the message names.
     """
     try:
         return learner(*given)
@@ -245,12 +305,18 @@ def answer(learner: Callable[..., object], *given: object, who: str) -> object:
         raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None
 
 
-def _call_text(learner: Callable[..., object], arguments: tuple) -> str:
+def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:
     return f"{getattr(learner, '__name__', 'function')}({', '.join(short(a) for a in arguments)})"
 
 
 def short(value: object) -> str:
-    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut."""
+    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut.
+
+    >>> short([np.float32(0.5), np.int64(2)])
+    '[0.5, 2]'
+    >>> short(np.arange(3))
+    'np.array([0, 1, 2])'
+    """
     if isinstance(value, np.ndarray):
         return f"np.array({short(value.tolist())})"
     if isinstance(value, np.generic):
@@ -264,12 +330,13 @@ def short(value: object) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _same(first: object, second: object) -> bool:
+def _is_same(first: object, second: object) -> bool:
+    """Return whether two values are equal, arrays and sequences element by element."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
-        return np.array_equal(first, second)
+        return np.array_equal(cast("ArrayLike", first), cast("ArrayLike", second))
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(_same, first, second))
-    return first == second
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    return bool(first == second)
 
 
 def _compare(expected: object, actual: object, where: str) -> None:
@@ -279,34 +346,45 @@ def _compare(expected: object, actual: object, where: str) -> None:
             f"{where} expected {expected}, a whole number; came {short(actual)}, a float. `int(...)` makes an int."
         )
     try:
-        right = bool(_is_right(expected, actual, where))
+        right = _is_right(expected, actual, where)
     except (TypeError, ValueError, OverflowError):  # the two cannot even be compared
         right = False
     if not right:
-        raise NotYet(f"{where} expected {short(expected)}, came {short(actual)}{_largest_difference(expected, actual)}")
+        raise NotYet(
+            f"{where} expected {short(expected)}, came {short(actual)}{_describe_difference(expected, actual)}"
+        )
 
 
-def _is_right(expected: object, actual: object, where: str) -> object:
-    """Return what is true if `actual` is `expected`. NotYet names another size; what cannot be compared raises."""
+def _is_right(expected: object, actual: object, where: str) -> bool:
+    """Return whether `actual` is `expected`, fractions to 1e-5 of their size.
+
+    Raises:
+        NotYet: it has another size, which the message names.
+        TypeError, ValueError, OverflowError: the two cannot be compared.
+    """
     if expected is None:
         return actual is None
     if isinstance(expected, bool | np.bool_ | str):
-        return isinstance(actual, bool | np.bool_ | str) and actual == expected
+        return isinstance(actual, bool | np.bool_ | str) and bool(actual == expected)
     if isinstance(expected, list | tuple) and any(isinstance(element, str | None) for element in expected):
         return isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
     if not isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
-        return actual == expected
+        return bool(actual == expected)
     values, wanted = np.asarray(actual), np.asarray(expected)
     same_shape = values.shape == wanted.shape
     if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
-        raise NotYet(f"{where} expected {size_text(wanted)}, came {size_text(values)}: {short(actual)}.")
+        raise NotYet(f"{where} expected {describe_size(wanted)}, came {describe_size(values)}: {short(actual)}.")
     exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
-    return same_shape and np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9)
+    return same_shape and bool(np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9))
 
 
-def _largest_difference(expected: object, actual: object) -> str:
-    """Name the element that differs most, where two arrays are the same as far as a message shows them."""
-    if not isinstance(expected, np.ndarray) or short(expected) != short(actual) or np.shape(actual) != expected.shape:
+def _describe_difference(expected: object, actual: object) -> str:
+    """Name the element that differs most; empty unless two arrays look the same in a message."""
+    if (
+        not isinstance(expected, np.ndarray)
+        or short(expected) != short(actual)
+        or np.shape(cast("ArrayLike", actual)) != expected.shape
+    ):
         return ""
     actual = np.asarray(actual)
     apart = np.abs(actual.astype(float) - expected)  # the first that differs may do so by rounding alone
@@ -314,7 +392,7 @@ def _largest_difference(expected: object, actual: object) -> str:
     return f"; at {list(place)} expected {short(expected[place])}, came {short(actual[place])}"
 
 
-def size_text(values: np.ndarray) -> str:
+def describe_size(values: np.ndarray) -> str:
     """Return in words how many values there are, and in which shape."""
     if values.ndim == 0:
         return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"

@@ -1,12 +1,12 @@
 """Count from a recorded launch what makes a kernel slow on a GPU; the counts are the same on every device (lesson 15).
 
 A GPU runs neighbouring work-items of a group together: 32 on NVIDIA's, Apple's and AMD's RDNA, 64 on AMD's CDNA and
-GCN, 8 to 32 on Intel's. `Trace.requests` says what such a piece asks of memory at once. The rest is arithmetic. What no
-record of addresses can know: what the caches hold already, which registers the compiler uses, when the scheduler lets
-whom run. So a count says what a kernel asks for, and a clock alone what that costs here.
+GCN, 8 to 32 on Intel's. `Trace.requests` says what such a piece asks of memory at once. The rest is arithmetic. No
+record of addresses shows what the caches already hold, which registers the compiler uses, or whom the scheduler lets
+run. A count says what a kernel asks for; only a clock says what that costs here.
 
-Not followed exactly: a `struct` counts whole, whichever of its members is asked for; after its first 128 accesses a
-work-item is not listed (`Trace.unseen` says so).
+Two things are not followed exactly: a `struct` counts as a whole, whichever of its members is asked for; and a
+work-item's accesses after its first 128 are not listed (`Trace.unseen` says so).
 """
 
 from __future__ import annotations
@@ -35,6 +35,20 @@ class Access(NamedTuple):
     lanes: int  # work-items that could have asked, in all requests
     line: int  # bytes of a cache line
 
+    def add(self, other: Access) -> Access:
+        """Return both as one access, to the same memory and with the same lines."""
+        return Access(
+            self.in_local,
+            self.writes or other.writes,
+            self.requests + other.requests,
+            self.needed + other.needed,
+            self.fewest + other.fewest,
+            self.used + other.used,
+            self.asking + other.asking,
+            self.lanes + other.lanes,
+            self.line,
+        )
+
     @property
     def each(self) -> float:
         """Lines, or turns, of one request: the mean. Nsight Compute's `Sectors/Req` counts pieces of 32 bytes so."""
@@ -42,69 +56,77 @@ class Access(NamedTuple):
 
     @property
     def moved(self) -> int:
-        """Bytes of the lines that are needed: lines x bytes of a line. 0 for local memory, which has no lines."""
+        """Bytes of the lines that are needed: lines x bytes of a line; 0 for local memory, which has no lines."""
         return 0 if self.in_local else self.needed * self.line
 
     @property
     def idle(self) -> float:
         """Share of the work-items that only wait while others ask: 1 - asking / lanes, from 0 to 1.
 
-        What Nsight Compute tells as active threads a warp, and AMD's `VALUUtilization` as percent of a wave, both for
-        all instructions; the record knows the accesses alone.
+        Nsight Compute reports it as active threads a warp, AMD's `VALUUtilization` as percent of a wave, both for all
+        instructions; the record knows only the accesses.
         """
         return 1 - self.asking / self.lanes
 
 
-def lines(request: Request, line: int = LINE) -> tuple[int, int]:
+def count_lines(request: Request, line: int = LINE) -> tuple[int, int]:
     """Return how many cache lines a request for global memory needs, and the fewest that hold as many bytes.
 
     Needed: the different values of byte // line. Fewest: bytes asked for / line, rounded up. Arrays begin with a whole
     line. Source: CUDA C++ Best Practices Guide (NVIDIA, 12.6, 2024), "Coalesced Access to Global Memory", which counts
-    the 32 bytes that a miss moves; take `line=32` for that.
+    the 32 bytes that a miss moves; use `line=32` for that.
+
+    Work-item i asks for the float x[2 * i]:
+
+    >>> count_lines(Request("x[2 * i]", "x", 0, 32, False, [(i, 8 * i, 4) for i in range(32)]))
+    (2, 1)
     """
     touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
-    return len(touched), -(-_bytes_asked(request) // line)
+    return len(touched), -(-_sum_bytes(request) // line)
 
 
-def turns(request: Request) -> tuple[int, int]:
+def count_turns(request: Request) -> tuple[int, int]:
     """Return how many turns local memory takes for a request, and the fewest.
 
-    Word k (4 bytes) lies in bank k % BANKS, and a bank hands out one word a turn, to all who want that word. Needed:
+    Word k (4 bytes) is in bank k % BANKS, and a bank hands out one word a turn, to all who want that word. Needed:
     the most different words of one bank. Fewest: different words / BANKS, rounded up. Source: CUDA C++ Best Practices
-    Guide (NVIDIA, 12.6, 2024), "Shared Memory and Memory Banks". Others have other banks, or do not tell.
+    Guide (NVIDIA, 12.6, 2024), "Shared Memory and Memory Banks". Others have other banks, or do not publish theirs.
+
+    Work-item i asks for the float part[32 * i], and all of these are in the same bank:
+
+    >>> count_turns(Request("part[32 * i]", "part", 0, 32, False, [(i, 128 * i, 4) for i in range(32)]))
+    (32, 1)
     """
     words = {word for _, first, wide in request.asked for word in range(first // WORD, -(-(first + wide) // WORD))}
     return max(collections.Counter(word % BANKS for word in words).values()), -(-len(words) // BANKS)
 
 
-def _bytes_asked(request: Request) -> int:
-    """Bytes that a request asks for, each once."""
+def _sum_bytes(request: Request) -> int:
+    """Return the bytes that a request asks for, each counted once."""
     return sum(wide for _, wide in {(first, wide) for _, first, wide in request.asked})
 
 
-def count(recorded: Trace, line: int = LINE, together: int = TOGETHER) -> dict[str, Access]:
-    """Return for each access, by its text in the source, what it needs in all requests of the launch.
+def count_accesses(recorded: Trace, line: int = LINE, together: int = TOGETHER) -> dict[str, Access]:
+    """Return what each access, by its text in the source, needs in all requests of a launch.
 
     Args:
-        recorded: of the launch; local memory must be declared in the kernel.
+        recorded: the record of the launch; local memory must be declared in the kernel.
         line: bytes of a cache line.
         together: work-items that ask at once.
     """
     found: dict[str, Access] = {}
     for request in recorded.requests(together):
         in_local = request.array not in recorded.lengths
-        needed, fewest = turns(request) if in_local else lines(request, line)
+        needed, fewest = count_turns(request) if in_local else count_lines(request, line)
         asking = len({item for item, *_ in request.asked})
-        access = Access(in_local, request.writes, 1, needed, fewest, _bytes_asked(request), asking, request.lanes, line)
-        if before := found.get(request.access):
-            sums = (before[k] + access[k] for k in range(2, len(access) - 1))
-            access = Access(in_local, before.writes or access.writes, *sums, line)
-        found[request.access] = access
+        access = Access(in_local, request.writes, 1, needed, fewest, _sum_bytes(request), asking, request.lanes, line)
+        before = found.get(request.access)
+        found[request.access] = before.add(access) if before else access
     return found
 
 
-def ratio(accesses: dict[str, Access], in_local: bool = False) -> float:
-    """Return lines (or, in local memory, turns) needed / fewest for all accesses together; 1 where there is none."""
+def compare_with_fewest(accesses: dict[str, Access], in_local: bool = False) -> float:
+    """Return lines needed / fewest for all accesses together, or turns in local memory; 1.0 if there is no access."""
     those = [access for access in accesses.values() if access.in_local == in_local]
     needed, fewest = sum(access.needed for access in those), sum(access.fewest for access in those)
     return needed / max(fewest, 1) if those else 1.0

@@ -1,7 +1,7 @@
-"""Judge a learner's kernel: who touches what, then random data, awkward sizes, canaries round every buffer, repeats.
+"""Judge a learner's kernel in OpenCL C: what it touches, then random data, awkward sizes, canaries and repeats.
 
-The verdict itself is `checks.verdict`; lessons 01, 02, 12 and 15 have the kernels. All of it runs in a subprocess
-(`checks.judge_in_subprocess`), for a kernel may crash or never end.
+`checks` prints the verdict; lessons 01, 02, 06, 12 and 15 have the kernels. All of it runs in a subprocess
+(`checks.judge_in_subprocess`), because a kernel may crash or never end.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import numpy as np
 from helpers.devices import opencl
 from helpers.devices.kernel_text import KernelError, without_comments
 from helpers.errors import WorkshopError
-from helpers.judge import mistakes, trace
+from helpers.judge import mistakes, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -32,7 +33,7 @@ FILLS = (0x7FC0BEEF, 0x0DA24260)
 COUNTED = 256  # elements of the launch whose accesses are counted
 WHOLE_GROUPS = ((137, LOCAL_SIZE), (2, LOCAL_SIZE), (1, LOCAL_SIZE))  # elements and work-group of traced launches
 SMALL_GROUPS = ((9, 4), (2, 4), (1, 4), (137, LOCAL_SIZE))  # likewise: messages are easier to follow
-SHORT = 2**16  # so many indices have 16 bits
+SHORT = 2**16  # how many indices have 16 bits
 
 
 def build(source: object, name: str, device: cl.Device | None = None) -> opencl.Kernel:
@@ -48,11 +49,11 @@ def build(source: object, name: str, device: cl.Device | None = None) -> opencl.
     try:
         return opencl.Kernel(source, name, device)
     except KernelError as error:
-        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_about_loops(source)}") from None
+        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source)}") from None
 
 
-def _about_loops(source: str) -> str:
-    """Show C's loop to who wrote Python's, or gave the counter no type, in a kernel that does not compile."""
+def _explain_loops(source: str) -> str:
+    """Return a line with C's loop for a kernel that has Python's, or a counter without a type; empty otherwise."""
     code = without_comments(source)
     counters = re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code)
     untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
@@ -79,9 +80,14 @@ def expect_parameters(kernel: opencl.Kernel, wanted: Sequence[str]) -> list[str]
 
 
 def judge_kernel(
-    kernel: opencl.Kernel, inputs: Sequence[str], reference: Callable[..., np.ndarray], radius: int = 0,
-    sizes: Sequence[int] = SIZES, traced: Sequence[tuple[int, int]] = SMALL_GROUPS, exercise: str = "",
-) -> str:  # fmt: skip
+    kernel: opencl.Kernel,
+    inputs: Sequence[str],
+    reference: Callable[..., np.ndarray],
+    radius: int = 0,
+    sizes: Sequence[int] = SIZES,
+    traced: Sequence[tuple[int, int]] = SMALL_GROUPS,
+    exercise: str = "",
+) -> str:
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
     First small launches are traced: they find loops without end, barriers that not all meet, accesses outside, races.
@@ -101,23 +107,23 @@ def judge_kernel(
         What was tried, for the verdict.
     """
     rng = np.random.default_rng()
-    whole_numbers = np.issubdtype(np.asarray(reference(*_random(inputs, rng, 2))).dtype, np.integer)
+    whole_numbers = np.issubdtype(np.asarray(reference(*_draw_random(inputs, rng, 2))).dtype, np.integer)
     names = expect_parameters(kernel, [*inputs, "int[]" if whole_numbers else "float[]", "int"])
     tried = sorted({*sizes, int(rng.integers(300, 3000)), int(rng.integers(SHORT + 64, SHORT + 4000))})
     unseen: list[str] = []
     try:
         for n, group in traced:
-            unseen += _judge_trace(kernel, _random(inputs, rng, n), reference, n, group)
+            unseen += _judge_trace(kernel, _draw_random(inputs, rng, n), reference, n, group)
         for n in tried:
-            _judge_size(kernel, dict(zip(names, _random(inputs, rng, n), strict=False)), reference, n, radius)
+            _judge_size(kernel, dict(zip(names, _draw_random(inputs, rng, n), strict=False)), reference, n, radius)
     except NotYet as wrong:
-        same = mistakes.as_if(exercise, shows(kernel, inputs)) if exercise else ""
+        same = mistakes.as_if(exercise, fingerprint(kernel, inputs)) if exercise else ""
         raise NotYet(f"{wrong} It is as if {same}." if same else str(wrong)) from None
     followed = "no race seen" if not unseen else f"not followed: {', '.join(dict.fromkeys(unseen))}"
     return f"{len(tried)} sizes from {min(tried)} to {max(tried):,}, {followed}, on {opencl.name(kernel.device)}"
 
 
-def shows(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
+def fingerprint(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
     """Return a short text that is equal for two kernels if all that they show on small launches is equal.
 
     It stands for the values of every array afterwards, what was never written, and each access outside an array, on
@@ -134,7 +140,7 @@ def shows(kernel: opencl.Kernel, inputs: Sequence[str]) -> str:
         given = [(np.float32(1.5) * each).astype(np.float32) for each in numbers]
         arguments = [*given, np.full(n, fill, np.float32), np.int32(n)]
         try:
-            traced = trace.record(kernel, math.ceil(n / 4) * 4, 4, arguments)
+            traced = opencl_recorder.record(kernel, math.ceil(n / 4) * 4, 4, arguments)
         except WorkshopError:
             return ""
         if traced.unseen or traced.races():
@@ -155,7 +161,7 @@ def judge_accesses(kernel: opencl.Kernel) -> str:
         What was counted, for the verdict.
     """
     x, out = np.ones((2, COUNTED), np.float32)
-    traced = trace.record(kernel, COUNTED, LOCAL_SIZE, [x, out, np.int32(COUNTED)])
+    traced = opencl_recorder.record(kernel, COUNTED, LOCAL_SIZE, [x, out, np.int32(COUNTED)])
     actual = sum(touch.array in traced.lengths for touch in traced.touches)
     counted = f"{actual} accesses to global memory for {COUNTED} elements in {COUNTED // LOCAL_SIZE} work-groups"
     if actual > 2 * COUNTED:
@@ -163,8 +169,8 @@ def judge_accesses(kernel: opencl.Kernel) -> str:
     return counted
 
 
-def _random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray]:
-    """Random numbers for parameters of a kernel: n of them for each `float[]`, `int[]`."""
+def _draw_random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray]:
+    """Return n random numbers for each parameter, `float[]` or `int[]`."""
     return [
         rng.normal(size=n).astype(np.float32) if kind == "float[]" else rng.integers(-99, 100, n, np.int32)
         for kind in kinds
@@ -194,8 +200,18 @@ def _judge_trace(kernel: opencl.Kernel, given: list[np.ndarray], reference: Call
     return traced.unseen
 
 
-def expect_writes(traced: trace.Trace, launch: str, kernel: opencl.Kernel | None = None) -> None:
-    """An exercise is not done as long as its kernel writes nothing of what it was given, and does not try to."""
+def expect_writes(traced: Trace, launch: str, kernel: opencl.Kernel | None = None) -> None:
+    """Refuse a recorded launch that writes nothing to the arrays that it was given.
+
+    Args:
+        traced: the record.
+        launch: in words, for the message.
+        kernel: what was launched; its text tells whether it tries to write.
+
+    Raises:
+        NotYet: the kernel's text has an assignment to an output that no work-item reaches.
+        NotDone: it has none, or there is no text to look at.
+    """
     if traced.unseen or any(touch.writes and touch.array in traced.lengths for touch in traced.touches):
         return
     body = without_comments(kernel.source).partition("{")[2] if kernel else ""
@@ -208,23 +224,37 @@ def expect_writes(traced: trace.Trace, launch: str, kernel: opencl.Kernel | None
 
 
 def record(
-    kernel: opencl.Kernel, launch: str, global_size: Sequence[int] | int, local_size: Sequence[int] | int,
-    arguments: Sequence[object],
-) -> trace.Trace:  # fmt: skip
-    """Trace a launch; one that would never end, or whose barriers not all meet, is a verdict."""
+    kernel: opencl.Kernel,
+    launch: str,
+    global_size: Sequence[int] | int,
+    local_size: Sequence[int] | int,
+    arguments: Sequence[np.ndarray | np.generic],
+) -> Trace:
+    """Record a launch, as `opencl_recorder.record` does.
+
+    Args:
+        kernel: the learner's kernel.
+        launch: in words, for the message.
+        global_size: work-items in each dimension.
+        local_size: work-items of a work-group in each dimension.
+        arguments: an array or a NumPy scalar for each parameter.
+
+    Raises:
+        NotYet: it would never end, or not all of a work-group meet the same barriers.
+    """
     try:
-        return trace.record(kernel, global_size, local_size, arguments)
-    except trace.NotTraceable as error:
+        return opencl_recorder.record(kernel, global_size, local_size, arguments)
+    except opencl_recorder.NotTraceable as error:
         raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
 
 
-def refuse_faults(traced: trace.Trace, launch: str, owners: int | None = None) -> None:
+def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None:
     """Refuse a recorded launch that reaches outside an array, races, or reads local memory that nobody wrote.
 
     Args:
         traced: the record.
         launch: in words, for the message.
-        owners: so many work-items, the first ones, have an element of their own, if that is worth a hint.
+        owners: how many work-items, the first ones, have an element of their own; None gives no hint about it.
     """
     for touch in traced.outside:
         if touch.array not in traced.lengths:
@@ -254,22 +284,22 @@ def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: 
             continue
         i = int(np.flatnonzero(~right)[0])
         neighbours = range(max(i - radius, 0), min(i + radius + 1, n))
-        inputs = ", ".join(f"{name}[{k}] = {_number(given[name][k])}" for name in given for k in neighbours)
-        where = f"n = {n}, groups of {LOCAL_SIZE}, element {i} ({inputs}): expected {_number(expected[i])}"
+        inputs = ", ".join(f"{name}[{k}] = {_format_number(given[name][k])}" for name in given for k in neighbours)
+        where = f"n = {n}, groups of {LOCAL_SIZE}, element {i} ({inputs}): expected {_format_number(expected[i])}"
         if unwritten[i]:
             raise NotYet(f"{where}, came nothing: it was never written.")
         if not np.isclose([output[i] for output in outputs], outputs[0][i], equal_nan=True).all():
             same = np.isclose([output[i] for output in outputs[2:]], outputs[0][i], equal_nan=True).all()
             why = "it depends on what the output held before" if same else "it differs from run to run"
-            raise NotYet(f"{where}, came {_number(actual[i])}; {why}.")
+            raise NotYet(f"{where}, came {_format_number(actual[i])}; {why}.")
         hint = " (What lies outside the inputs is nan.)" if np.isnan(actual[i]) else ""
         fraction = re.search(r"(?<![\w.])\d+\s*/\s*\d+(?![\w.])", without_comments(kernel.source))
         if actual[i] == 0 and fraction:
             hint = f" In C `{fraction.group()}` divides whole numbers and drops the fraction; `1.0f / 3` keeps it."
-        raise NotYet(f"{where}, came {_number(actual[i])}.{hint}")
+        raise NotYet(f"{where}, came {_format_number(actual[i])}.{hint}")
 
 
-def _number(value: np.generic) -> str:
+def _format_number(value: np.generic) -> str:
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
@@ -277,7 +307,7 @@ def _number(value: np.generic) -> str:
 
 
 class Guarded:
-    """A buffer on the device that lies between canaries.
+    """A buffer on the device between two rows of canaries, which show a write outside of it.
 
     Args:
         queue: whose device it is for.
@@ -299,7 +329,12 @@ class Guarded:
         self.inside = self._buffer[4 * pad : 4 * (pad + len(values))]  # the buffer for the kernel
 
     def read(self) -> tuple[np.ndarray, int | None]:
-        """Return what it holds now as uint32 of shape (n,), and where a canary died: an index, -1 just before it."""
+        """Return the values and the place of the first canary that changed.
+
+        Returns:
+            The values as uint32 of shape (n,), and the canary's index among them, None if none changed: -1 is the
+            canary just before the first value, n the one just after the last.
+        """
         import pyopencl as cl
 
         cl.enqueue_copy(self._queue, self._whole, self._buffer)
@@ -309,9 +344,15 @@ class Guarded:
 
 
 def run_guarded(
-    kernel: opencl.Kernel, given: Mapping[str, np.ndarray], numbers: Mapping[str, int], length: int,
-    items: int | Sequence[int], group: int | Sequence[int], fill: int, pad: int = 0,
-) -> np.ndarray:  # fmt: skip
+    kernel: opencl.Kernel,
+    given: Mapping[str, np.ndarray],
+    numbers: Mapping[str, int],
+    length: int,
+    items: int | Sequence[int],
+    group: int | Sequence[int],
+    fill: int,
+    pad: int = 0,
+) -> np.ndarray:
     """Run a kernel (inputs, output, numbers) between canaries; refuse it if it writes anything but the output.
 
     Args:
@@ -319,26 +360,30 @@ def run_guarded(
         given: its inputs by name.
         numbers: its last arguments by name, such as n.
         length: the number of elements of the output.
-        items: so many work-items are started (in each dimension), rounded up to whole work-groups.
+        items: work-items in each dimension; they are rounded up to whole work-groups.
         group: work-items of a work-group, likewise.
         fill: the 32 bits that every element of the output holds before.
         pad: more canaries on each side than the usual, if a work-item can reach so far.
 
     Returns:
         The output, its bits as uint32 of shape (length,).
+
+    Raises:
+        NotYet: the kernel could not run, changed an input, or wrote outside of the output.
     """
     import pyopencl as cl
 
     pad = max(pad, 2 * LOCAL_SIZE + (SHORT if max(numbers.values()) > SHORT else 0))
     inputs = {name: Guarded(kernel.queue, values, OUTSIDE, pad) for name, values in given.items()}
     output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
-    groups = np.atleast_1d(group)
-    started = -(-np.atleast_1d(items) // groups) * groups
+    groups = (group,) if isinstance(group, int) else tuple(group)
+    wanted = (items,) if isinstance(items, int) else tuple(items)
+    started = tuple(-(-count // size) * size for count, size in zip(wanted, groups, strict=True))
     launch = describe_launch(numbers, started, groups)
     print(launch, flush=True)  # the last line of a process that ends early
     buffers = [buffer.inside for buffer in (*inputs.values(), output)]
     try:
-        kernel.kernel(kernel.queue, started.tolist(), groups.tolist(), *buffers, *map(np.int32, numbers.values()))
+        kernel.kernel(kernel.queue, started, groups, *buffers, *map(np.int32, numbers.values()))
         held = {name: buffer.read() for name, buffer in {**inputs, "the output": output}.items()}
     except cl.Error as error:
         raise NotYet(f"{launch}: the kernel could not run: {str(error).strip().splitlines()[0]}") from None

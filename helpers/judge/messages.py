@@ -6,17 +6,64 @@ import contextlib
 import io
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from helpers.judge.checks import NotYet
 
 MOST = 100  # messages from one rank to another
-Send, Receive = Callable[[int, np.ndarray], None], Callable[[int], np.ndarray]
+Send: TypeAlias = Callable[[int, np.ndarray], None]
+Receive: TypeAlias = Callable[[int], np.ndarray]
 
 
 class _Waits(BaseException):
     """A rank waits for a message that is not sent yet; no `except Exception` of a program stops it."""
+
+
+@dataclass
+class _Exchange:
+    """The messages of one play."""
+
+    ranks: int
+    who: str  # what a rank is called
+    sent: dict[tuple[int, int], list[np.ndarray]] = field(init=False)  # by (sender, receiver)
+
+    def __post_init__(self) -> None:
+        self.sent = {pair: [] for pair in itertools.permutations(range(self.ranks), 2)}
+
+    def run(self, program: Callable[[int, Send, Receive], object], rank: int) -> object:
+        """Run the program from its start as one rank, which forgets what it sent before.
+
+        Raises:
+            _Waits: it asks for a message that is not sent yet.
+        """
+        inbox = {sender: iter(messages) for (sender, receiver), messages in self.sent.items() if receiver == rank}
+        self.sent.update({(rank, other): [] for other in inbox})
+
+        def send(other: int, message: np.ndarray) -> None:
+            self._expect_other(rank, other)
+            self.sent[rank, other].append(np.array(message))
+            if len(self.sent[rank, other]) > MOST:
+                raise self.refuse(f"{rank} sends more than {MOST} messages to {self.who} {other}")
+
+        def receive(other: int) -> np.ndarray:
+            self._expect_other(rank, other)
+            for message in inbox[other]:
+                return message.copy()
+            raise _Waits
+
+        return program(rank, send, receive)
+
+    def _expect_other(self, rank: int, other: int) -> None:
+        others = [number for number in range(self.ranks) if number != rank]
+        if other not in others:
+            raise self.refuse(f"{rank} wants {self.who} {other!r}; the others are {others}")
+
+    def refuse(self, what: str) -> NotYet:
+        """Return the verdict on a rank; `what` begins with its number."""
+        return NotYet(f"with {self.ranks} {self.who}s: {self.who} {what}")
 
 
 def play(
@@ -38,39 +85,17 @@ def play(
         NotYet: some wait for ever, one sends for ever, or a rank is named that is not there.
     """
     answers: dict[int, object] = {}
-    sent: dict[tuple[int, int], list] = {pair: [] for pair in itertools.permutations(range(ranks), 2)}
-
-    def run(rank: int) -> object:
-        inbox = {sender: iter(messages) for (sender, receiver), messages in sent.items() if receiver == rank}
-        sent.update({(rank, other): [] for other in inbox})
-
-        def expect(other: int) -> None:
-            if other not in inbox:
-                raise NotYet(f"with {ranks} {who}s: {who} {rank} wants {who} {other!r}; the others are {[*inbox]}")
-
-        def send(other: int, message: np.ndarray) -> None:
-            expect(other)
-            sent[rank, other].append(np.array(message))
-            if len(sent[rank, other]) > MOST:
-                raise NotYet(f"with {ranks} {who}s: {who} {rank} sends more than {MOST} messages to {who} {other}")
-
-        def receive(other: int) -> np.ndarray:
-            expect(other)
-            for message in inbox[other]:
-                return message.copy()
-            raise _Waits
-
-        return program(rank, send, receive)
-
+    exchange = _Exchange(ranks, who)
     before = None
     while waiting := sorted(set(range(ranks)) - answers.keys()):
-        now = waiting, {pair: len(messages) for pair, messages in sent.items()}
+        now = waiting, {pair: len(messages) for pair, messages in exchange.sent.items()}
         if now == before:
-            raise NotYet(f"with {ranks} {who}s: {who} {' and '.join(map(str, waiting))} would wait for ever")
+            raise exchange.refuse(f"{' and '.join(map(str, waiting))} would wait for ever")
         before = now
         for rank in waiting:
             printed = io.StringIO()  # shown once, however often the program begins
             with contextlib.suppress(_Waits), contextlib.redirect_stdout(printed):
-                answers[rank] = run(rank)
-            print(printed.getvalue() if rank in answers else "", end="")
-    return [answers[rank] for rank in range(ranks)], sent
+                answers[rank] = exchange.run(program, rank)
+            if rank in answers:
+                print(printed.getvalue(), end="")
+    return [answers[rank] for rank in range(ranks)], exchange.sent

@@ -6,7 +6,8 @@ An entry is a name with one of
     ["old", "new"]                               text of the solution, replaced wherever it occurs;
     [["old", "new"], ["old", "new"]]             several such pairs, one after the other.
 What else is known of it is written with dots: `"never ends".replace = [...]`, `"never ends".own_process = true`.
-A wrong kernel may have a name for the learner, `as_if`, and what it alone `shows`, as `kernel_checks.shows` returns it.
+A wrong kernel may have a name for the learner, `as_if`, and what it alone `shows`, as `kernel_checks.fingerprint`
+returns it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Answer(NamedTuple):
     code: str
     own_process: bool = False  # its kernel may crash or never end, so it is never judged beside anything else
     as_if: str = ""  # what a learner is told whose answer shows the same: it stands after "It is as if"
-    shows: str = ""  # what `kernel_checks.shows` returns for it
+    shows: str = ""  # what `kernel_checks.fingerprint` returns for it
 
 
 def read(notebook: str, folder: Path = FOLDER) -> dict[int, dict[str, object]]:
@@ -67,7 +68,7 @@ def as_if(exercise: str, shown: str) -> str:
 
     Args:
         exercise: such as "01.3".
-        shown: what `kernel_checks.shows` returned for the learner's kernel.
+        shown: what `kernel_checks.fingerprint` returned for the learner's kernel.
     """
     notebook, _, number = exercise.partition(".")
     entries = read(notebook).get(int(number), {}).values()

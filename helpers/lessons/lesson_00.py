@@ -54,7 +54,7 @@ __kernel void multiply_add(__global float *x, const int rounds) {
 """
 
 
-@checks.verdict
+@checks.print_verdict
 def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     """Judge exercise 1 of lesson 00: multiply a matrix until the time is up, return the count, show in the monitor."""
 
@@ -86,7 +86,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_fool(fool: Callable[[], object]) -> Iterator[str]:
     """Judge exercise 2 of lesson 00: no NumPy, no framework, and the monitor shows work all the same."""
     with _watch_call(fool, "fool") as name:
@@ -141,11 +141,11 @@ def _judge_utilization(function: Callable[[], object], name: str, title: str) ->
     """Watch one core while a learner's function runs again and again, and draw it; NotYet if the work does not show."""
     watcher = monitor.ProcessShare(cpus=1)
     samples = _watch_one(watcher, function, 0.7, 1.0)
-    if not samples.verdict().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
+    if not samples.judge_usage().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
         samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide the work
     draw_curves({title: samples}, "percent of one core")
-    if not samples.verdict().used:
-        raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.verdict().sentence}")
+    if not samples.judge_usage().used:
+        raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.judge_usage().sentence}")
     return "Used"
 
 
@@ -244,7 +244,7 @@ def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
             axes.set(xlabel="time (s)", title=title if known else f"{title}: no monitor for this device")
         panels[0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
         drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    words = " ".join(f"{title}: {samples.verdict().sentence}" for title, samples in watched.items())
+    words = " ".join(f"{title}: {samples.judge_usage().sentence}" for title, samples in watched.items())
     show(drawn, f"Utilisation over time, {unit}: before, during and after the work. {words}")
 
 

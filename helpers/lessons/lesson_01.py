@@ -12,16 +12,17 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.errors import wrap
-from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GROUP_COLOURS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
-NEARBY = 3  # so many elements beyond either end are drawn
+GROUP_COLORS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
+NEARBY = 3  # how many elements beyond either end are drawn
 
 # The solutions of exercise 2 of 01 and of exercise 3 of 01b: other cells launch them, whatever the learner wrote.
 ADD = """
@@ -50,7 +51,7 @@ __kernel void chain(__global const float *x, __global float *out, const int n) {
 # ------------------------------------------------------------------------------- checks of 01, Add vectors with OpenCL
 
 
-@checks.verdict
+@checks.print_verdict
 def check_add(source: str) -> Iterator[str]:
     """Lesson 01, exercise 1: `c[i] = a[i] + b[i]` for as many work-items as elements."""
     yield checks.judge_in_subprocess(judge_add, source=source)
@@ -78,7 +79,7 @@ def judge_add(source: str) -> str:
     return f"{len(launches)} launches of as many work-items as elements, on {opencl.name(kernel.device)}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_guard(source: str) -> Iterator[str]:
     """Lesson 01, exercise 2: the same kernel with a guard, for whole work-groups."""
     yield checks.judge_in_subprocess(judge_guard, source=source)
@@ -90,7 +91,7 @@ def judge_guard(source: str) -> str:
     return kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b, exercise="01.2")
 
 
-@checks.verdict
+@checks.print_verdict
 def check_launch(launch: Callable[..., object]) -> Iterator[str]:
     """Lesson 01, exercise 3: the launch of a kernel for any number of elements and any size of groups; none is run."""
     sizes = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (50_000, 64)]
@@ -114,8 +115,8 @@ def check_launch(launch: Callable[..., object]) -> Iterator[str]:
                 given[:2] = buffers[:2]
             for what, actual, expected in (
                 ("first argument", type(queue).__name__, "CommandQueue"),
-                ("work-items", _whole_numbers(items), (-(-n // group) * group,)),
-                ("size of a group", _whole_numbers(local), (group,)),
+                ("work-items", _normalize_sizes(items), (-(-n // group) * group,)),
+                ("size of a group", _normalize_sizes(local), (group,)),
                 ("last argument", f"{type(count).__name__}({count})", f"int32({n})"),
                 ("buffers", tuple(given), buffers),
             ):
@@ -124,15 +125,16 @@ def check_launch(launch: Callable[..., object]) -> Iterator[str]:
     yield f"{len(sizes)} sizes"
 
 
-def _whole_numbers(sizes: object) -> object:
-    """A tuple or list of whole numbers as a tuple; anything else as text, for 12.0 equals 12."""
-    whole = isinstance(sizes, tuple | list) and all(isinstance(size, int | np.integer) for size in sizes)
-    return tuple(sizes) if whole else repr(sizes)
+def _normalize_sizes(sizes: object) -> object:
+    """Return a tuple or list of whole numbers as a tuple, anything else as text, because 12.0 equals 12."""
+    if isinstance(sizes, tuple | list) and all(isinstance(size, int | np.integer) for size in sizes):
+        return tuple(sizes)
+    return repr(sizes)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_smooth(source: str) -> Iterator[str]:
-    """Lesson 01, exercise 4: the mean of three neighbours; the first and the last element stay as they are."""
+    """Lesson 01, exercise 4: the mean of three neighbors; the first and the last element stay unchanged."""
     yield checks.judge_in_subprocess(judge_smooth, source=source)
 
 
@@ -143,7 +145,7 @@ def judge_smooth(source: str) -> str:
 
 
 def smooth(x: np.ndarray) -> np.ndarray:
-    """Return the mean of each element of x and its two neighbours; float32 of shape (n,), its ends as they are."""
+    """Return the mean of each element of x and its two neighbors, the ends unchanged; float32 of shape (n,)."""
     if len(x) == 1:
         return x.copy()
     return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
@@ -152,7 +154,7 @@ def smooth(x: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------ checks of 01b, Find what limits a kernel
 
 
-@checks.verdict
+@checks.print_verdict
 def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
     """Lesson 01b, exercise 1: the seconds of each run, from the call until the device has finished."""
     queue, repeats = SlowQueue(), 4
@@ -172,15 +174,15 @@ def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
 
 
 class SlowQueue:
-    """Stands for a command queue whose work takes a known time, and for the event of each run."""
+    """A stand-in for a command queue whose work takes a known time, and for the event of each run."""
 
     def __init__(self) -> None:
         self.runs: list[tuple[float, float]] = []  # of each run: when it was called, when it will be done
 
     def launch(self) -> SlowQueue:
-        """Come back soon, as a call that queues does; it costs a little, too."""
+        """Queue a run and return its event soon; the call itself costs a little time, too."""
         now = time.perf_counter()
-        begin = max([now, *(end for _, end in self.runs[-1:])])
+        begin = max(now, self.runs[-1][1]) if self.runs else now
         self.runs.append((now, begin + (0.04, 0.12, 0.08)[len(self.runs) % 3]))
         time.sleep(0.01)
         return self
@@ -194,11 +196,14 @@ class SlowQueue:
     wait = finish  # of the event that `launch` returns
 
 
-@checks.verdict
+@checks.print_verdict
 def check_limit(
-    bandwidth: Callable[[Sequence[float], int], float], limit: Callable[[float, float], str], speeds: Sequence[object],
-    measured: Mapping[str, timing.Measurement], elements: int,
-) -> Iterator[str]:  # fmt: skip
+    bandwidth: Callable[[Sequence[float], int], float],
+    limit: Callable[[float, float], str],
+    speeds: Sequence[object],
+    measured: Mapping[str, timing.Measurement],
+    elements: int,
+) -> Iterator[str]:
     """Lesson 01b, exercise 2: GB/s, what limits a kernel, and both speeds of the learner's own device.
 
     Args:
@@ -209,26 +214,28 @@ def check_limit(
         elements: how many elements each of them worked on.
     """
 
-    def timings(rng: np.random.Generator) -> list[tuple]:
+    def draw_timings(rng: np.random.Generator) -> list[tuple]:
         drawn = [rng.uniform(0.001, 0.002, count) * (1 + rng.exponential(1, count)) for count in (3, 15, 31)]
         return [([0.25, 0.5, 1.0, 4.0], 3 * 10**9), *((seconds.tolist(), 12 * 10**6) for seconds in drawn)]
 
-    def shares(rng: np.random.Generator) -> list[tuple]:
+    def draw_speeds(rng: np.random.Generator) -> list[tuple]:
         drawn = [*rng.uniform(0.1, 0.74, 5), 0.746, 0.7499, 0.7501, *rng.uniform(0.76, 1.3, 5)]
         return [(6.0, 8.0), (5.75, 8.0), *((float(share * 400), 400.0) for share in drawn)]
 
-    yield checks.judge_function(bandwidth, lambda seconds, size: size / float(np.median(seconds)) / 1e9, timings)
-    yield checks.judge_function(limit, lambda speed, yard: "memory" if speed >= 0.75 * yard else "not memory", shares)
+    yield checks.judge_function(bandwidth, lambda seconds, size: size / float(np.median(seconds)) / 1e9, draw_timings)
+    yield checks.judge_function(
+        limit, lambda speed, yard: "memory" if speed >= 0.75 * yard else "not memory", draw_speeds
+    )
     for name, actual, label in zip(("add_speed", "copy_speed"), speeds, (KERNEL, COPY), strict=True):
         if actual is None or actual is ...:
             raise NotDone(f"{name} is still {actual}.")
-        expected = speed(measured, label, elements)
+        expected = compute_speed(measured, label, elements)
         if not isinstance(actual, int | float | np.number) or not np.isclose(actual, expected, rtol=1e-4):
             raise NotYet(f"{name} is {actual}; expected {expected:.6g}. How many bytes does each element cost there?")
     yield "both speeds of your device"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_chain(source: str) -> Iterator[str]:
     """Lesson 01b, exercise 3: many steps with a number that is read once and written once."""
     yield checks.judge_in_subprocess(judge_chain, source=source)
@@ -238,12 +245,12 @@ def judge_chain(source: str) -> str:
     """Judge the kernel of exercise 3 for several numbers of steps; called in a subprocess."""
     for steps in (7, 1, 16):
         kernel = kernel_checks.build(f"#define STEPS {steps}\n{source}", "chain")
-        tried = kernel_checks.judge_kernel(kernel, ("float[]",), functools.partial(chain_on_numpy, steps=steps))
+        tried = kernel_checks.judge_kernel(kernel, ("float[]",), functools.partial(compute_chain, steps=steps))
     return f"{tried}; {kernel_checks.judge_accesses(kernel)}"
 
 
-def chain_on_numpy(x: np.ndarray, steps: int) -> np.ndarray:
-    """Return x after so many steps of `0.99 * x + 0.01`; float32."""
+def compute_chain(x: np.ndarray, steps: int) -> np.ndarray:
+    """Return x, float32 of shape (n,), after `steps` steps of `0.99 * x + 0.01`."""
     for _ in range(steps):
         x = np.float32(0.99) * x + np.float32(0.01)
     return x
@@ -252,26 +259,25 @@ def chain_on_numpy(x: np.ndarray, steps: int) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------ the figures
 
 
-def draw_launch(
-    source: str, name: str, items: int, group: int, arguments: Sequence[np.ndarray | np.generic]
-) -> trace.Trace:
+def draw_launch(source: str, name: str, items: int, group: int, arguments: Sequence[np.ndarray | np.generic]) -> Trace:
     """Run a kernel with the recorder, draw which work-item touched which element, and return what was recorded.
 
-    Arrays that are read stand above the work-items, arrays that are written below.
+    Arrays that are only read are above the work-items, arrays that are written below them.
 
     Args:
         source: OpenCL C.
         name: the kernel's name in it.
-        items: so many work-items are started; about 20 are legible.
+        items: how many work-items are started; about 20 are legible.
         group: work-items of a work-group.
         arguments: for each parameter of the kernel an array, or a number of NumPy's such as `np.int32(10)`.
     """
-    recorded = trace.record(opencl.Kernel(source, name), items, group, arguments)
+    recorded = opencl_recorder.record(opencl.Kernel(source, name), items, group, arguments)
     title = f"{items} work-items of the kernel {name}: what each reads and writes"
     touches = recorded.touches
     written = {touch.array for touch in touches if touch.writes}
     above = [array for array in recorded.lengths if array not in written]
-    rows = {array: row for row, array in enumerate([*above, None, *(a for a in recorded.lengths if a in written)])}
+    below = [array for array in recorded.lengths if array in written]
+    rows = {array: row for row, array in enumerate([*above, None, *below])}
     middle = rows[None]
     end = max(items, *recorded.lengths.values()) + NEARBY
     near = [touch for touch in touches if -NEARBY <= touch.index < end]
@@ -282,16 +288,17 @@ def draw_launch(
             row = rows[touch.array]
             aside = 0.22 * max(abs(row - middle) - 1, 0)  # an arrow from a farther array passes the nearer one's number
             ends = [(touch.index - aside, row), (touch.item - aside, middle)]
-            colour = RED if not touch.inside else BLUE if touch.writes else GREY
-            _arrow(axes, *(reversed(ends) if touch.writes else ends), colour)
+            color = RED if not touch.inside else BLUE if touch.writes else GREY
+            _draw_arrow(axes, *(reversed(ends) if touch.writes else ends), color)
             if not touch.inside:
-                _cell(axes, touch.index, row, "white", "×", RED)
+                _draw_cell(axes, touch.index, row, "white", "×", RED)
         for item in range(items):
-            group = GROUP_COLOURS[recorded.group_ids[item, 0] % len(GROUP_COLOURS)]
-            _cell(axes, item, middle, group, f"{recorded.global_ids[item, 0]}", small=f"{recorded.local_ids[item, 0]}")
+            color = GROUP_COLORS[recorded.group_ids[item, 0] % len(GROUP_COLORS)]
+            ids = f"{recorded.global_ids[item, 0]}", f"{recorded.local_ids[item, 0]}"
+            _draw_cell(axes, item, middle, color, ids[0], small=ids[1])
         for array, length in recorded.lengths.items():
             for element in range(length):
-                _cell(axes, element, rows[array], "white", f"{element}")
+                _draw_cell(axes, element, rows[array], "white", f"{element}")
         labels = {row: f"array {array}" if array else "work-items" for array, row in rows.items()}
         axes.set_yticks(list(labels), list(labels.values()))
         axes.set(xlim=(first - 0.8, last + 0.8), ylim=(len(rows) - 0.5, -0.5), xticks=[], title=title)
@@ -310,21 +317,21 @@ def draw_launch(
     return recorded
 
 
-def _cell(axes: Axes, x: float, y: float, colour: str, text: str, edge: str = "black", small: str = "") -> None:
-    """A box around (x, y)."""
+def _draw_cell(axes: Axes, x: float, y: float, color: str, text: str, edge: str = "black", small: str = "") -> None:
+    """Draw a box around (x, y) with a text and, if it has one, a small number."""
     from matplotlib.patches import Rectangle
 
     line = "--" if edge == RED else "-"
-    axes.add_patch(Rectangle((x - 0.4, y - 0.3), 0.8, 0.6, facecolor=colour, edgecolor=edge, lw=1, ls=line, zorder=1))
-    axes.text(x - 0.1 * bool(small), y, text, ha="center", va="center", fontsize=10, color=edge, zorder=4)
+    axes.add_patch(Rectangle((x - 0.4, y - 0.3), 0.8, 0.6, facecolor=color, edgecolor=edge, lw=1, ls=line, zorder=1))
+    axes.text(x - 0.1 if small else x, y, text, ha="center", va="center", fontsize=10, color=edge, zorder=4)
     axes.text(x + 0.26, y + 0.17, small, ha="center", va="center", fontsize=7, color=edge, zorder=4)
 
 
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:
     down = 0.3 if end[1] > start[1] else -0.3
     tip = (end[0], end[1] - down)
-    line = "--" if colour == RED else "-"
-    look = {"arrowstyle": "-|>", "color": colour, "lw": 1.3, "ls": line, "shrinkA": 0, "shrinkB": 0}
+    line = "--" if color == RED else "-"
+    look = {"arrowstyle": "-|>", "color": color, "lw": 1.3, "ls": line, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=tip, xytext=(start[0], start[1] + down), arrowprops=look, zorder=3)
 
 
@@ -334,8 +341,8 @@ NUMPY, KERNEL, COPY = "NumPy, one core", "kernel", "copy by a kernel"  # labels 
 MEMORY_BOUND = 75  # percent of the yardstick: from here on, memory is said to be the limit
 
 
-def speed(measured: Mapping[str, timing.Measurement], label: str, elements: int, seconds: float = 0) -> float:
-    """Return the GB/s (10**9 bytes a second) that were read and written; a copy moves 8 bytes each element, else 12.
+def compute_speed(measured: Mapping[str, timing.Measurement], label: str, elements: int, seconds: float = 0) -> float:
+    """Return the GB/s (10**9 bytes a second) that were read and written: 8 bytes an element for COPY, otherwise 12.
 
     Args:
         measured: runs by label.
@@ -351,17 +358,20 @@ def draw_bandwidth(measured: Mapping[str, timing.Measurement], elements: int, de
     ways = {}
     for label, run in measured.items():
         low, high = run.quartiles
-        ways[label] = tuple(speed(measured, label, elements, seconds) for seconds in (high, run.median, low))
+        slowest, middle, fastest = (
+            compute_speed(measured, label, elements, seconds) for seconds in (high, run.median, low)
+        )
+        ways[label] = slowest, middle, fastest
     line = "the yardstick", ways[COPY][1]
     title = f"How near to the yardstick? {device}"
-    show(*speeds(ways, title, "GB/s read and written", colours={COPY: GREY, NUMPY: ORANGE}, line=line))
+    show(*speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
 
 
 def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:
     """Print what the rule of exercise 2 says of KERNEL beside COPY, if the middle half of the runs says the same."""
-    high, low = (100 * speed(measured, KERNEL, 1, seconds) / speed(measured, COPY, 1)
-                 for seconds in measured[KERNEL].quartiles)  # fmt: skip
-    share = 100 * speed(measured, KERNEL, 1) / speed(measured, COPY, 1)
+    yardstick = compute_speed(measured, COPY, 1) / 100
+    high, low = (compute_speed(measured, KERNEL, 1, seconds) / yardstick for seconds in measured[KERNEL].quartiles)
+    share = compute_speed(measured, KERNEL, 1) / yardstick
     if low < MEMORY_BOUND <= high:
         between = f"{KERNEL}: {low:.0f} to {high:.0f} % of the yardstick in the middle half of the runs"
         print(wrap(f"{between}: no claim. Close other programs, and run the cell before the exercise again."))
@@ -373,7 +383,7 @@ def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:
     print(wrap(f"{message}{limit}."))
 
 
-def who_won(first: timing.Measurement, second: timing.Measurement) -> str:
+def name_faster(first: timing.Measurement, second: timing.Measurement) -> str:
     """Return the label of the one that was clearly faster, or "no claim"."""
     if not timing.is_clear(first, second):
         return "no claim"

@@ -13,8 +13,9 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
-from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 from helpers.measure import timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
 
@@ -69,8 +70,8 @@ __kernel void peak(__global VECTOR *out, float factor) {
 """
 
 
-def tiled_source(tile: int) -> str:
-    """The solution of lesson 02's exercise 2, with tiles of `tile` x `tile` and work-groups of the same size."""
+def write_tiled(tile: int) -> str:
+    """Return the solution of lesson 02's exercise 2, with tiles of `tile` x `tile` and work-groups of the same size."""
     return f"#define T {tile}\n{TILED}"
 
 
@@ -82,19 +83,19 @@ def round_up(number: int, step: int) -> int:
 # ------------------------------------------------------------------------------------------------------- its checks
 
 
-@checks.verdict
+@checks.print_verdict
 def check_multiply(source: str) -> Iterator[str]:
     """Lesson 02, exercise 1: C = A B, each work-item one element, dimension 0 gives the column."""
     yield checks.judge_in_subprocess(judge_multiply, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_tiled(source: str) -> Iterator[str]:
     """Lesson 02, exercise 2: C = A B with tiles in local memory; a group loads each number once."""
     yield checks.judge_in_subprocess(judge_tiled, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
     """Lesson 02, exercise 3: the GB/s that a kernel asks for, from its GFLOP/s and its loads for a multiplication."""
     yield checks.judge_function(
@@ -104,13 +105,13 @@ def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
     )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_block(source: str) -> Iterator[str]:
     """Lesson 02b, exercise 1: C = A B, each work-item a block of 2 x 2 that loads each of its numbers once."""
     yield checks.judge_in_subprocess(judge_block, source=source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Lesson 02b, exercise 2: "faster", "slower", or "no claim" where the gap lies within the spread."""
     series = (
@@ -138,14 +139,14 @@ class Grid:
     group: tuple[int, int]  # work-items of a work-group in both dimensions
     block: int = 1  # rows and columns of C that a work-item computes
 
-    def items(self, m: int, n: int) -> tuple[int, int]:
-        """The work-items for an m x n matrix, in whole work-groups."""
+    def count_items(self, m: int, n: int) -> tuple[int, int]:
+        """Return the work-items in both dimensions for an m x n matrix, in whole work-groups."""
         across, down = (-(-length // self.block) for length in (n, m))
         return round_up(across, self.group[0]), round_up(down, self.group[1])
 
-    def text(self, m: int, n: int, k: int) -> str:
-        """The sizes of a launch, for a message."""
-        return kernel_checks.describe_launch({"m": m, "n": n, "k": k}, self.items(m, n), self.group)
+    def describe_launch(self, m: int, n: int, k: int) -> str:
+        """Return the sizes of a launch in words, for a message."""
+        return kernel_checks.describe_launch({"m": m, "n": n, "k": k}, self.count_items(m, n), self.group)
 
 
 # Rows, columns, inner size: what fits the groups, single numbers, odd ones; the last three need more than 16 bits
@@ -187,7 +188,7 @@ def judge_tiled(source: str) -> str:
     return f"T = 4, 16 and 2, each on {tried}, {loads}; on {opencl.name(kernel.device)}"
 
 
-def _judge_accesses(traced: trace.Trace, most: int, why: str) -> None:
+def _judge_accesses(traced: Trace, most: int, why: str) -> None:
     """Refuse a right kernel of which a work-item asks global memory more often than `most` times."""
     found, item = int(traced.global_accesses.max()), int(traced.global_accesses.argmax())
     if found > most:
@@ -206,18 +207,18 @@ def judge_block(source: str) -> str:
     return f"{texts[0]} in two kinds of work-groups, on {opencl.name(kernel.device)}"
 
 
-def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> trace.Trace:
+def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     """Record a small launch; refuse accesses outside, races, barriers that not all meet, and what writes nothing."""
     kernel_checks.expect_parameters(kernel, ["float[]"] * 3 + ["int"] * 3)
-    (m, n, k), launch = SMALL, grid.text(*SMALL)
+    (m, n, k), launch = SMALL, grid.describe_launch(*SMALL)
     arguments = [*(np.ones(length, np.float32) for length in (m * k, k * n, m * n)), *map(np.int32, SMALL)]
-    traced = kernel_checks.record(kernel, launch, grid.items(m, n), grid.group, arguments)
+    traced = kernel_checks.record(kernel, launch, grid.count_items(m, n), grid.group, arguments)
     kernel_checks.expect_writes(traced, launch, kernel)
     kernel_checks.refuse_faults(traced, launch)
     return traced
 
 
-def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> str:
+def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace) -> str:
     """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried."""
     rng = np.random.default_rng()
     for m, n, k in SIZES:
@@ -229,7 +230,7 @@ def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> st
         if not len(wrong):
             continue
         row, column = wrong[0]
-        where = f"{grid.text(m, n, k)}: row {row}, column {column} of C: expected {expected[row, column]:g}"
+        where = f"{grid.describe_launch(m, n, k)}: row {row}, column {column} of C: expected {expected[row, column]:g}"
         if kernel_checks.find_unwritten(first.view(np.uint32), second.view(np.uint32))[row, column]:
             raise NotYet(f"{where}, came nothing: it was never written.")
         actual = (first if first[row, column] != expected[row, column] else second)[row, column]
@@ -243,7 +244,7 @@ def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: trace.Trace) -> st
 def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: int) -> np.ndarray:
     """Run the kernel, all matrices between canaries; return C, float32 of shape (m, n), which held `fill` before."""
     (m, k), n = a.shape, b.shape[1]
-    items = grid.items(m, n)
+    items = grid.count_items(m, n)
     beyond = max(items) * grid.block - min(m, n)
     pad = (beyond + 2) * max(n, k)  # no work-item without an element of its own can leave it
     given = {parameter.name: each.ravel() for parameter, each in zip(kernel.parameters, (a, b), strict=False)}
@@ -254,7 +255,7 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
-def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str) -> None:
+def draw_rounds(recorded: Trace, size: int, group: tuple[int, int], title: str) -> None:
     """Draw what one work-group of the tiled kernel loads in each round, as the trace recorded it.
 
     Args:
@@ -281,15 +282,17 @@ def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str)
             for touch in touches:
                 is_now = touch.reads and (touch.rounds + 1) // 2 == number
                 if touch.array not in recorded.lengths:  # in local memory
-                    shared += touch.reads and touch.rounds == 2 * number + 1
+                    if touch.reads and touch.rounds == 2 * number + 1:
+                        shared += 1
                 elif is_now or touch.writes:
                     row, column = divmod(touch.index, size)
                     x, y = origin[touch.array.upper()][0] + column, origin[touch.array.upper()][1] + row
-                    colour = {"a": ORANGE, "b": SKY, "c": BLUE}[touch.array]
-                    panel.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="white"))
-                    who = places[touch.item][1] * width + places[touch.item][0]
-                    panel.text(x + 0.5, y + 0.5, who if touch.reads else "", fontsize=8, ha="center", va="center")
-                    loaded += touch.reads
+                    color = {"a": ORANGE, "b": SKY, "c": BLUE}[touch.array]
+                    panel.add_patch(Rectangle((x, y), 1, 1, facecolor=color, edgecolor="white"))
+                    reader = str(places[touch.item][1] * width + places[touch.item][0]) if touch.reads else ""
+                    panel.text(x + 0.5, y + 0.5, reader, fontsize=8, ha="center", va="center")
+                    if touch.reads:
+                        loaded += 1
             caption = f"{loaded} loads, each used {shared / max(loaded, 1):g} times"
             panel.set(xlim=(-0.2, 2.2 * size + 0.2), ylim=(2.2 * size + 0.2, -0.8), aspect="equal")
             panel.axis("off")
@@ -303,8 +306,13 @@ def rounds(recorded: trace.Trace, size: int, group: tuple[int, int], title: str)
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
 
 
-def bandwidth(queue: cl.CommandQueue, floats: int) -> float:
-    """Time and print a kernel that copies so many floats (lesson 01b); return GB/s, for 8 bytes move with each."""
+def measure_bandwidth(queue: cl.CommandQueue, floats: int) -> float:
+    """Time a kernel that copies floats (lesson 01b), print it, and return GB/s.
+
+    Args:
+        queue: of the device.
+        floats: how many are copied; 8 bytes move with each.
+    """
     import pyopencl as cl
 
     floats = min(floats, queue.device.max_mem_alloc_size // 64 * 4)  # four times as much fits into one buffer
@@ -313,19 +321,21 @@ def bandwidth(queue: cl.CommandQueue, floats: int) -> float:
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     there, back = (cl.Buffer(queue.context, flags, hostbuf=ones) for _ in range(2))
     run = timing.measure(
-        lambda: copy(queue, (floats // 4,), None, there, back), label=f"copy of {4 * floats / 2**20:.0f} MiB",
-        device=opencl.name(queue.device), on=queue,
-    )  # fmt: skip
+        lambda: copy(queue, (floats // 4,), None, there, back),
+        label=f"copy of {4 * floats / 2**20:.0f} MiB",
+        device=opencl.name(queue.device),
+        on=queue,
+    )
     print(f"bandwidth: {8 * floats / run.median / 1e9:.3g} GB/s, read and written. {run}")
     return 8 * floats / run.median / 1e9
 
 
-def peak(queue: cl.CommandQueue, items: int = 2**14, steps: int | None = None) -> float:
-    """Time and print a kernel that only computes; return GFLOP/s.
+def measure_peak(queue: cl.CommandQueue, items: int = 2**14, steps: int | None = None) -> float:
+    """Time a kernel that only computes, print it, and return GFLOP/s.
 
     Each of `items` work-items does `steps` multiply-adds in 8 chains side by side, with the device's vectors, all in
-    registers: none waits for memory, nor one chain for another. A GPU does more of them by default, or its time would
-    go into the launch: with 1,000 an H100 reached a quarter of what its data sheet promises.
+    registers: none waits for memory, nor one chain for another. A GPU does more of them by default, because its time
+    would otherwise go into the launch: with 1,000, an H100 reached a quarter of what its data sheet promises.
     """
     import pyopencl as cl
 
@@ -336,9 +346,11 @@ def peak(queue: cl.CommandQueue, items: int = 2**14, steps: int | None = None) -
     )
     out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * width * items)
     run = timing.measure(
-        lambda: kernel(queue, (items,), None, out, np.float32(0.5)), label="multiply-adds",
-        device=opencl.name(queue.device), on=queue,
-    )  # fmt: skip
+        lambda: kernel(queue, (items,), None, out, np.float32(0.5)),
+        label="multiply-adds",
+        device=opencl.name(queue.device),
+        on=queue,
+    )
     found = 2 * 8 * width * steps * items / run.median / 1e9
     print(f"peak: {found:.3g} GFLOP/s. {run}")
     return found
@@ -377,7 +389,7 @@ class MatmulBenchmark:
             print(f"{m} x {k} by {k} x {n}: {'right' if good else 'WRONG'}")
 
     def measure(self, launches: Mapping[str, Launch], repeats: int = 5) -> None:
-        """Time several products of the two matrices, which lie on the device, interleaved; keep and print them."""
+        """Time several products of the two matrices on the device, interleaved; keep and print the runs."""
         jobs = {
             label: lambda launch=launch: launch(*self.buffers, self.size, self.size, self.size)
             for label, launch in launches.items()
@@ -385,7 +397,7 @@ class MatmulBenchmark:
         time.sleep(timing.SETTLE)  # NumPy multiplied before
         self.runs |= timing.measure_interleaved(jobs, self.device, repeats, on=self.queue)
         for label in launches:
-            print(f"{label}: {self.speed(label)} on {self.device}")
+            print(f"{label}: {self.describe_speed(label)} on {self.device}")
 
     def measure_numpy(self, repeats: int = 15) -> None:
         """Time NumPy's product with all its threads and with one, keep the faster under "NumPy", and print it.
@@ -399,13 +411,13 @@ class MatmulBenchmark:
                 return timing.measure(lambda: self.a @ self.b, device=cpu_name(), label="NumPy", repeats=repeats)
 
         self.runs["NumPy"] = min((run(None), run(1)), key=lambda run: run.median)
-        print(f"NumPy: {self.speed('NumPy')} on {cpu_name()}")
+        print(f"NumPy: {self.describe_speed('NumPy')} on {cpu_name()}")
 
     def gflops(self, label: str) -> float:
-        """The speed of what was measured under `label`: 2 size**3 operations, in 10**9 a second."""
+        """Return the speed of what was measured under `label`: 2 size**3 operations, in 10**9 a second."""
         return 2 * self.size**3 / self.runs[label].median / 1e9
 
-    def speed(self, label: str) -> str:
-        """The same in words, with the middle half of the runs."""
+    def describe_speed(self, label: str) -> str:
+        """Return that speed in words, with the middle half of the runs."""
         low, high = (2 * self.size**3 / seconds / 1e9 for seconds in reversed(self.runs[label].quartiles))
         return f"{self.gflops(label):.3g} GFLOP/s (middle half of the runs: {low:.3g} to {high:.3g})"

@@ -23,7 +23,7 @@ CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
 FEWER = 10  # at least as many times fewer points than the given line
 
 
-@checks.verdict
+@checks.print_verdict
 def check_gram(source: str) -> Iterator[str]:
     """Judge exercise 1 of lesson 03: the product of every two columns."""
 
@@ -78,7 +78,7 @@ def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most
     return [(rng.integers(-9, 10, shape).astype(np.float32),) for shape in shapes]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[str]:
     """Judge exercise 2 of lesson 03: the step of the stage `infer` that narrows the range of one index."""
 
@@ -101,7 +101,7 @@ def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[s
     yield checks.judge_function(learner, tile.narrow, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_sums(source: str) -> Iterator[str]:
     """Judge exercise 3 of lesson 03: the sum up to each element, with far fewer points than one statement asks for."""
 

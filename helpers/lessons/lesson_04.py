@@ -36,7 +36,7 @@ def train(
     return w, b, losses
 
 
-@checks.verdict
+@checks.print_verdict
 def check_forward(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     """Judge exercise 1 of lesson 04: the answers of one layer."""
 
@@ -50,7 +50,7 @@ def check_forward(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     yield checks.judge_function(learner, forward, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
     """Judge exercise 2 of lesson 04: gradient steps with one layer; a right answer then trains on real images.
 
@@ -90,7 +90,7 @@ def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> 
 # ------------------------------------------------------------------------------------------------ an honest report
 
 
-@checks.verdict
+@checks.print_verdict
 def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: np.ndarray) -> Iterator[str]:
     """Judge exercise 3 of lesson 04: choose by some images, report by others; a right answer draws the best guesser.
 
@@ -117,7 +117,7 @@ def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: n
 # ---------------------------------------------------------------------------- the exercises of its second sitting
 
 
-@checks.verdict
+@checks.print_verdict
 def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
     """Judge exercise 1 of lesson 04b: train with and without a change from each seed, and report every pair."""
     drawn = np.random.default_rng().uniform(90, 99, (2, 12)).round(2).tolist()
@@ -135,7 +135,7 @@ def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
     yield checks.judge_function(with_fake, right, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> Iterator[str]:
     """Judge exercise 2 of lesson 04b: every started batch costs a step's overhead, every image its arithmetic."""
 
@@ -158,7 +158,7 @@ def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> I
     yield checks.judge_function(learner, right, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_seconds_to(learner: Callable[..., float | None]) -> Iterator[str]:
     """Judge exercise 3 of lesson 04b: the seconds until an accuracy is reached for the first time."""
 

@@ -48,7 +48,7 @@ def shift_right(images: np.ndarray, pixels: int) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------------- its checks
 
 
-@checks.verdict
+@checks.print_verdict
 def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
     """Judge exercise 1 of lesson 05: the sums of a 3 x 3 filter at all its places."""
 
@@ -64,7 +64,7 @@ def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> I
     yield checks.judge_function(learner, convolve, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_unmoved(
     build: Callable[[], keras.Model],
     train: Callable[[keras.Model], Sequence[float]],
@@ -252,7 +252,7 @@ def false_claims(times: Sequence[float], runs: int, rule: Rule) -> float:
     return sum(bool(rule(*rng.choice(times, (2, runs)))) for _ in range(1_000)) / 1_000
 
 
-@checks.verdict
+@checks.print_verdict
 def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
     """Judge exercise 1 of lesson 05b: how often a rule claims a difference between two timings of the same work."""
     times = 1 + np.random.default_rng().standard_exponential(200)
@@ -281,7 +281,7 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
         yield f"draws of {runs}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_decide(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
     """Judge exercise 2 of lesson 05b: what two timings allow you to say, by the rule of the course."""
     yield checks.judge_function(learner, decide, _make_timings)
@@ -317,7 +317,7 @@ def _make_timings(rng: np.random.Generator) -> list[tuple[list[float], list[floa
     ]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Judge exercise 3 of lesson 05b: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
 

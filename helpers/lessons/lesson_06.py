@@ -90,7 +90,7 @@ def make_start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarr
 # ---------------------------------------------------------------------- its exercises
 
 
-@checks.verdict
+@checks.print_verdict
 def check_backend_of(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Judge exercise 1 of lesson 06: the backend with which Keras computes after some lines of a program.
 
@@ -136,7 +136,7 @@ def backend_of(lines: Sequence[str]) -> str:
     return "no Keras"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
     """Judge exercise 2 of lesson 06: an operation that some backends lack, on each backend that is here."""
     if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
@@ -148,11 +148,7 @@ def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
     if "return ...  # your code" in source:
         raise checks.NotDone(f"{learner.__name__} returns `...`, as it was handed out.")
 
-    def judge(source: str, name: str) -> str:
-        from helpers.lessons import lesson_06
-
-        return lesson_06.wrap_problem(source, name)
-
+    judge = "helpers.lessons.lesson_06:wrap_problem"
     given = {"source": source, "name": learner.__name__}
     for backend in ("jax", "torch", "tensorflow"):  # TensorFlow, which starts slowest, comes last
         title = backends.BACKENDS[backend]
@@ -204,7 +200,7 @@ def wrap_problem(source: str, name: str) -> str:
     return "" if shape == (None, 10, 3) else f"{symbolic} has shape {shape}; expected (None, 10, 3)."
 
 
-@checks.verdict
+@checks.print_verdict
 def check_pick_device(learner: Callable[..., object]) -> Iterator[str]:
     """Judge exercise 3 of lesson 06: choose a device, and never in silence."""
     refused, kinds = "RuntimeError raised", ("cuda", "mps", "xpu")

@@ -29,7 +29,7 @@ _ADD, _HALVE, _SQUARE, _RELU = _STEPS
 _CHAINS = ([_ADD, _HALVE], [_HALVE, _ADD, _RELU], [_SQUARE], [_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [])
 
 
-@checks.verdict
+@checks.print_verdict
 def check_write_kernel(learner: Callable[[list[str]], str]) -> Iterator[str]:
     """Judge exercise 1 of lesson 06b: write one OpenCL kernel for a chain of steps."""
     sources: list[str] = []
@@ -58,7 +58,7 @@ def judge_chains(sources: Sequence[str]) -> str:
     return f"{len(_CHAINS)} chains, each read and written once; of the last {tried}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_to_all(
     learner: Callable[..., np.ndarray], found: Mapping[str, Sequence[float]], train: Callable[..., Sequence[float]]
 ) -> Iterator[str]:
@@ -81,7 +81,7 @@ def check_to_all(
     print(make_losses_table({**found, "JAX, with your rule": train(learner)}))
 
 
-@checks.verdict
+@checks.print_verdict
 def check_slope(
     learner: Callable[..., np.ndarray], found: Mapping[str, Sequence[float]], train: Callable[..., Sequence[float]]
 ) -> Iterator[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-@checks.verdict
+@checks.print_verdict
 def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, second: str) -> Iterator[str]:
     """Judge exercise 1 of lesson 07: the square of a on `first`, that of b and the sum of both on `second`."""
     tensorflow, rng = training.import_tensorflow(), np.random.default_rng()
@@ -50,7 +50,7 @@ def _find_place(tensor: tf.Tensor) -> str:
     return tensor.device.rpartition("device:")[2]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
     """Judge exercise 2 of lesson 07: the names of the tensors that are not on the wanted device, sorted."""
 
@@ -92,7 +92,7 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
     yield checks.judge_function(learner, right, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
     """Judge exercise 3 of lesson 07: steps of two models, ordered so that two devices are busy from beginning to end.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Program = Callable[[list[np.ndarray], int, Callable[[np.ndarray], np.ndarray]], object]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_shared_gradient(
     learner: Callable[..., tf.Tensor],
     gradient: Callable[[np.ndarray, np.ndarray], tf.Tensor],
@@ -90,7 +90,7 @@ def _judge_shared(learner: Callable[..., object], places: list[str]) -> None:
         raise checks.NotYet(f"{who} returned {values.round(3).tolist()}; expected {expected.round(3).tolist()}")
 
 
-@checks.verdict
+@checks.print_verdict
 def check_all_reduce(learner: Program) -> Iterator[str]:
     """Judge exercise 2 of lesson 08: one device's program in a ring all-reduce, by its sums and by what is sent.
 
@@ -176,7 +176,7 @@ def _format_exchange(held: list[list[np.ndarray]], sent: list[list[np.ndarray]])
     return "\n".join(lines)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[str]:
     """Judge exercise 1 of lesson 08b: the first plan that fits into the memory of each card."""
 
@@ -194,7 +194,7 @@ def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[
     yield checks.judge_function(learner, right, cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]) -> Iterator[str]:
     """Judge exercise 2 of lesson 08b: what one device adds to relu(x @ a) @ b, with its columns of a and rows of b."""
 
@@ -218,7 +218,7 @@ def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, in
 Order = Callable[[int, int, int], list[tuple[str, int]]]  # what one stage of a pipeline does: ("F", 0), ("B", 0) ...
 
 
-@checks.verdict
+@checks.print_verdict
 def check_order(learner: Order) -> Iterator[str]:
     """Judge exercise 3 of lesson 08b: a pipeline's order that is as fast as possible, and keeps few activations.
 

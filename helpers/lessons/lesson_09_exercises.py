@@ -18,7 +18,7 @@ from helpers.judge.messages import Receive, Send
 # ------------------------------------------------------------------------------------------- the exercises of lesson 09
 
 
-@checks.verdict
+@checks.print_verdict
 def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator[str]:
     """Judge exercise 1 of lesson 09: each process' part of a batch; each image in one part, sizes that differ by 1."""
     cases = [(10, 4), (8, 2), (3, 3), (256, 1), (2, 5), (0, 3), (256, 3), (4001, 7)]
@@ -59,7 +59,7 @@ def _ask_part(share: Callable[[int, int, int], object], images: int, rank: int, 
     return first, end
 
 
-@checks.verdict
+@checks.print_verdict
 def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     """Judge exercise 2 of lesson 09: an all-reduce of messages, which each group of ranks calls twice."""
     rng = np.random.default_rng()
@@ -113,7 +113,7 @@ def serve(weights: np.ndarray, updates: int, send: Send, receive_any: Callable[[
     return weights, by
 
 
-@checks.verdict
+@checks.print_verdict
 def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
     """Judge exercise 3 of lesson 09: a parameter server, whose workers compute from the weights they got last."""
 
@@ -211,7 +211,7 @@ class Disk:
 Checkpoint = tuple[int, list]  # a step, its weights
 
 
-@checks.verdict
+@checks.print_verdict
 def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callable[[Disk], object]) -> Iterator[str]:
     """Judge exercise 1 of lesson 09b: wherever a process dies in `save`, the last checkpoint or the new one is found.
 
@@ -311,7 +311,7 @@ def _judge_newest(newest: Callable[..., object], disk: Disk, expected: Sequence[
     )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_train(learner: Callable[..., object]) -> Iterator[str]:
     """Judge exercise 2 of lesson 09b: a training run that is killed again and again ends as if nothing had happened."""
 
@@ -372,7 +372,7 @@ def _with_deaths(train: Callable[..., Any]) -> Callable[[int, int, list[int]], o
     return train_killed
 
 
-@checks.verdict
+@checks.print_verdict
 def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterator[str]:
     """Judge exercise 3 of lesson 09b: let a step that comes twice count once in a parameter server."""
 

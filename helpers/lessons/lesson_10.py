@@ -267,7 +267,7 @@ def _with_events(shares: Callable[[list[Event]], object]) -> Callable[[list, lis
     return shares_of
 
 
-@checks.verdict
+@checks.print_verdict
 def check_shares(learner: Callable[[list[Event]], dict[str, float]]) -> Iterator[str]:
     """Judge exercise 2 of lesson 10: each provider's percent of the nodes' time, from a profile's events."""
     cuda = "CUDAExecutionProvider"
@@ -294,7 +294,7 @@ def _make_app_pictures(images: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(1 - images.astype("float32") / 255, 0, -1))
 
 
-@checks.verdict
+@checks.print_verdict
 def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     """Judge exercise 1 of lesson 10: an app's pictures, prepared for the network; to the last byte."""
     rng = np.random.default_rng()
@@ -349,7 +349,7 @@ def quantize_with_onnx(values: np.ndarray) -> tuple[float, int, np.ndarray]:
     return float(scale), int(zero), quantized
 
 
-@checks.verdict
+@checks.print_verdict
 def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]]) -> Iterator[str]:
     """Judge exercise 3 of lesson 10: scale, zero point and bytes of an array, against ONNX Runtime's own operator.
 

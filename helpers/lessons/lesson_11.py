@@ -136,7 +136,7 @@ class Device:
         return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
 
 
-@checks.verdict
+@checks.print_verdict
 def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     """Judge exercise 1 of lesson 11: the median of runs that are waited for, without the first."""
 
@@ -215,7 +215,7 @@ PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...]
 )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[str]:
     """Judge exercise 2 of lesson 11: a program that deceives `benchmark`, and a benchmark that none deceives."""
     claimed = checks.answer(benchmark, cheat, Device(0.0, [1.0]), who="with your cheat the benchmark")
@@ -291,7 +291,7 @@ CLAIMS = {
 }
 
 
-@checks.verdict
+@checks.print_verdict
 def check_claims(diagnosis: object) -> Iterator[str]:
     """Judge exercise 3 of lesson 11: which claims mislead, and the number that shows it."""
 

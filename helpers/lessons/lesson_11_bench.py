@@ -58,7 +58,7 @@ __kernel void product(__global const float *a, __global const float8 *b, __globa
 class Work(NamedTuple):
     """One task on one device."""
 
-    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
+    start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronize` waits for
     is_right: Callable[[Any], bool]  # takes what the last start returned
 
 
@@ -93,7 +93,8 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
             print(f"pass {number + 1} of {passes}: {', '.join(FRAMEWORKS[name] for name in installed)}")
             for name in installed:
                 given, variables = {"framework": name, "seconds": seconds}, {backends.VARIABLE: name}
-                done = processes.run(_time_here, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
+                timed = "helpers.lessons.lesson_11_bench:time_tasks"
+                done = processes.run(timed, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
                 for line in filter(None, done.failures):
                     print(f"{FRAMEWORKS[name]}: {line.splitlines()[-1]}")
                 for task, device, values in done.result or ():
@@ -111,13 +112,6 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
     for benchmark in found.values():
         benchmark.update_metadata(shared)
     return pyperf.BenchmarkSuite(list(found.values()))
-
-
-def _time_here(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
-    """Time a framework in this process; the function's source travels, so it imports what it uses."""
-    from helpers.lessons import lesson_11_bench
-
-    return lesson_11_bench.time_tasks(framework, seconds)
 
 
 def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:

@@ -7,6 +7,7 @@ import functools
 import re
 import textwrap
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers import ROOT
 from helpers.devices import frameworks, opencl
-from helpers.judge import checks, kernel_checks, trace
+from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
 from helpers.measure.tables import Table
 from helpers.running import processes
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
+PROGRAMS = ROOT / "helpers" / "lessons" / "programs" / "12.toml"
 NOT_RUN = "not run here: it may crash or hang a GPU"
 
 # ----------------------------------------------------------------------------------------- running what may go wrong
@@ -37,14 +41,17 @@ def launch(
 
     Args:
         source: OpenCL C.
-        items: so many work-items.
-        group: so many of them in a work-group.
+        items: how many work-items.
+        group: how many of them are in a work-group.
         arguments: of the kernel; an array becomes a buffer that holds it.
         early: whether the result is looked at before it can be there.
-        seconds: after so long the kernel counts as endless; None waits for ever.
+        seconds: how long the kernel may run; None waits for ever.
 
     Returns:
         What the last array holds afterwards.
+
+    Raises:
+        TimeoutError: the kernel still runs after that time.
     """
     import pyopencl as cl
 
@@ -59,58 +66,60 @@ def launch(
         passed.append(argument)
     event = kernel(queue, (items,), (group,), *passed)
     queue.flush()
-    left, states = seconds, cl.command_execution_status
-    while seconds and not early and (status := event.command_execution_status) > states.COMPLETE:
-        time.sleep(0.005)
-        left -= 0.005 if status == states.RUNNING else 0.00125
-        if left <= 0:
-            raise TimeoutError(f"the kernel still runs, {seconds:g} s after its start")
+    if seconds and not early:
+        _wait_for_end(event, seconds)
     copied = cl.enqueue_copy(queue, result, buffer, is_blocking=not early)
     snapshot = result.copy()
     copied.wait()
     return snapshot
 
 
-def _launch_here(how: dict) -> object:
-    """Launch in a fresh process; its source travels, so it imports what it uses."""
-    from helpers.lessons import lesson_12
+def _wait_for_end(event: cl.Event, seconds: float) -> None:
+    """Wait until a kernel has ended, at most `seconds`; these pass more slowly until the driver says that it runs."""
+    import pyopencl as cl
 
-    return lesson_12.launch(**how)
+    left, states = seconds, cl.command_execution_status
+    while (status := event.command_execution_status) > states.COMPLETE:
+        time.sleep(0.005)
+        left -= 0.005 if status == states.RUNNING else 0.00125
+        if left <= 0:
+            raise TimeoutError(f"the kernel still runs, {seconds:g} s after its start")
 
 
-def fate(run: processes.Run) -> str:
-    """Return in one line what came of a function that may have crashed: its result or the last word of its failure."""
+def describe_exit(run: processes.Run) -> str:
+    """Return in one line how a function that may have crashed ended: its result or the last line of its failure."""
     if not run.failures[0]:
         return f"no error: {run.result}"
     last = run.failures[0].partition("; it was in")[0].splitlines()[-1]
     return last.removeprefix("TimeoutError: ").removeprefix("pyopencl._cl.")
 
 
-def apart(device: cl.Device, dare_gpu: bool = False) -> Callable[..., str]:
-    """Return a function that runs `launch` in a process of its own and tells its fate; say on which device it will run.
+def make_isolated_launch(device: cl.Device, dare_gpu: bool = False) -> Callable[..., str]:
+    """Return a function that runs `launch` in a process of its own and describes how it ended; print on which device.
 
-    An endless kernel may freeze a GPU that draws the screen, also from another process. So what may crash or hang runs
-    on a CPU if there is one, and nowhere if there is none.
+    An endless kernel may freeze a GPU that draws the screen, even from another process. What may crash or hang
+    therefore runs on a CPU, or not at all if there is none.
 
     Args:
         device: the lesson's device.
         dare_gpu: whether to run there even if it is a GPU.
     """
-    variables, where = _safer(device, dare_gpu)
+    variables, where = _choose_safe_device(device, dare_gpu)
     print(where)
 
     def run(source: str, items: int, group: int, arguments: Sequence[object], early: bool = False) -> str:
         if variables is None:
             return NOT_RUN
-        how = {"source": source, "items": items, "group": group, "arguments": arguments, "early": early}
-        given = {"how": how | {"seconds": ENDLESS}}
-        return fate(processes.run(_launch_here, seconds=90, check=False, variables=variables, arguments=given))
+        given = {"source": source, "items": items, "group": group, "arguments": arguments, "early": early}
+        given["seconds"] = ENDLESS
+        launched = "helpers.lessons.lesson_12:launch"
+        return describe_exit(processes.run(launched, seconds=90, check=False, variables=variables, arguments=given))
 
     return run
 
 
-def attempt(source: str, items: int, group: int, arguments: Sequence[object]) -> str:
-    """Run `launch` here, where nothing crashes or hangs, and return its result or the error in one line."""
+def try_launch(source: str, items: int, group: int, arguments: Sequence[object]) -> str:
+    """Run `launch` in this process, where nothing crashes or hangs; return its result or the error in one line."""
     import pyopencl as cl
 
     try:
@@ -119,9 +128,12 @@ def attempt(source: str, items: int, group: int, arguments: Sequence[object]) ->
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
-def _safer(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, str]:
-    """Return the variables of a process in which a kernel may hang, None where none should run; and that in words."""
+def _choose_safe_device(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, str]:
+    """Choose where a kernel may hang.
 
+    Returns:
+        The variables of the process that runs it, None if it should not run; and a sentence that says where it runs.
+    """
     if dare_gpu or opencl.kind(device) == "cpu":
         return {}, f"What may crash or hang runs on: {opencl.name(device)}"
     for place, candidate in frameworks.opencl_devices().items():
@@ -135,11 +147,12 @@ def _safer(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, st
 # --------------------------------------------------------------------------------------------- barriers in a branch
 
 
-BRANCHES = {  # of the lesson's kernel `turn`: how often a work-item takes them, from its local id and group
-    "if (get_group_id(0) == 0)": lambda me, group: 1 * (group == 0),
-    "if (me < 200)": lambda me, group: 1 * (me < 200),
-    "if (get_local_id(0) < 200)": lambda me, group: 1 * (me < 200),
-    "for (int k = 0; k < 3; k++)": lambda me, group: 0 * me + 3,
+# Branches of the lesson's kernel `turn`: how often a work-item takes them, from its local id and its group.
+BRANCHES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "if (get_group_id(0) == 0)": lambda me, group: (group == 0).astype(int),
+    "if (me < 200)": lambda me, group: (me < 200).astype(int),
+    "if (get_local_id(0) < 200)": lambda me, group: (me < 200).astype(int),
+    "for (int k = 0; k < 3; k++)": lambda me, group: np.full_like(me, 3),
     "for (int k = 0; k < me; k++)": lambda me, group: me,
 }
 
@@ -148,18 +161,18 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     """Run the lesson's kernel `turn` with each branch in a process of its own; return which elements came out wrong.
 
     Args:
-        run: what `apart` returned.
+        run: what `make_isolated_launch` returned.
         source: the kernel, with BRANCH in the branch's place.
         predictions: for each branch what the learner predicted: "legal" or "not legal".
     """
     x = np.arange(512, dtype=np.int32)
     me, group = x % 256, x // 256
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        fates = pool.map(
+        outcomes = pool.map(
             lambda branch: run(source.replace("BRANCH", branch), 512, 256, [x, np.full_like(x, -9)]), BRANCHES
         )
         rows = []
-        for branch, outcome in zip(BRANCHES, fates, strict=True):
+        for branch, outcome in zip(BRANCHES, outcomes, strict=True):
             times = BRANCHES[branch](me, group)
             ends = [(counts.min(), counts.max()) for counts in times.reshape(-1, 256)]
             passes = "; ".join(f"all {low}" if low == high else f"{low} to {high}" for low, high in ends)
@@ -183,20 +196,24 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
 class Program:
     """A broken program to diagnose."""
 
-    source: str
-    items: int
-    group: int
-    arguments: list  # for `launch`; the last array is the result
+    source: str  # OpenCL C with one kernel
+    items: int  # work-items
+    group: int  # work-items of a work-group
+    arguments: list[np.ndarray | np.generic]  # for `launch`; the last array is the result
     given: str  # the arguments in words
     expected: str  # what the result should be
-    cause: str = field(repr=False)  # a learner may display a program
+    cause: str = field(repr=False)  # one of WORDS, and so is the fix; a learner may display a program
     fix: str = field(repr=False)
     question: str = field(repr=False)  # that leads to the cause
-    symptom: str = field(default="wrong", repr=False)  # where no error came
-    early: bool = field(default=False, repr=False)  # the host looks before the kernel has ended
+    symptom: str = field(default="wrong", repr=False)  # if it ends without an error
+    early: bool = field(default=False, repr=False)  # whether the host looks before the kernel has ended
 
-    def symptom_of(self, outcome: str) -> str:
-        """What the program showed, as one of the symptoms in WORDS; `outcome` is its fate."""
+    def name_symptom(self, outcome: str) -> str:
+        """Return what the program showed, as one of the symptoms in WORDS.
+
+        Args:
+            outcome: what `describe_exit` returned for it.
+        """
         if outcome.startswith("no error"):
             return self.symptom
         return "no end" if "still runs" in outcome else "crash"
@@ -209,110 +226,54 @@ WORDS = {  # of a diagnosis
 }
 
 
-def programs() -> dict[str, Program]:
-    """Return the six broken programs, by their letters."""
-    heights = np.r_[np.zeros(10), np.full(6, -77)].astype(np.float32)
-    return {
-        "A": Program(
-            """
-__kernel void tally(__global const int *x, __global int *bins) {
-    int bin = x[get_global_id(0)], old = bins[bin];
-    barrier(CLK_GLOBAL_MEM_FENCE);
-    bins[bin] = old + 1;
-}
-""", 6400, 64, [np.arange(6400, dtype=np.int32) % 4, np.zeros(4, np.int32)],
-            "x = 0 1 2 3 0 1 2 3 ... (6,400 numbers), bins = 0 0 0 0", "[1600 1600 1600 1600]",
-            "race", "2", "How many work-items change one element of bins?",
-        ),
-        "B": Program(
-            """
-__kernel void root(__global const float *x, __global float *out, const int n) {
-    int i = get_global_id(0);
-    if (i <= n) { out[i] = sqrt(x[i]); }
-}
-""", 16, 8, [np.full(16, 9, np.float32), heights, np.int32(10)],
-            "x = 9, 16 times; out = 0, 10 times, then six canaries of -77; n = 10", "10 times 3, then the six canaries",
-            "guard", "1", "Which is the largest i that may write?", symptom="dead canary",
-        ),
-        "C": Program(
-            """
-__kernel void backwards(__global const int *x, __global int *total, const uint n) {
-    for (uint k = n - 1; k >= 0; k--) { total[0] += x[k]; }
-}
-""", 1, 1, [np.ones(8, np.int32), np.zeros(1, np.int32), np.uint32(8)],
-            "x = 1, 8 times; total = 0; n = 8", "[8]",
-            "unsigned", "3", "What is k after 0?",
-        ),
-        "D": Program(
-            """
-__kernel void running_sum(__global const int *x, __global int *out) {
-    __local int part[64];
-    int me = get_local_id(0);
-    part[me] = x[me];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int step = 1; step <= me; step *= 2) {
-        int more = part[me - step];
-        barrier(CLK_LOCAL_MEM_FENCE);
-        part[me] += more;
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    out[me] = part[me];
-}
-""", 64, 64, [np.ones(64, np.int32), np.zeros(64, np.int32)],
-            "x = 1, 64 times; out = 0, 64 times", "[1 2 3 ... 64]",
-            "barrier", "4", "How often does work-item 0 go round the loop, how often 63?",
-        ),
-        "E": Program(
-            """
-__kernel void negative(__global const int *x, __global int *out, const int n) {
-    int i = get_global_id(0);
-    if (i < n) { out[i] = -x[i]; }
-}
-""", 8, 8, [np.arange(8, dtype=np.int64), np.zeros(8, np.int32), np.int32(8)],
-            "x = np.arange(8), of dtype int64; out = 0, 8 times; n = 8", "[0 -1 -2 -3 -4 -5 -6 -7]",
-            "arguments", "5", "How many bytes has one element of x, here and in the kernel?",
-        ),
-        "F": Program(
-            """
-__kernel void newton(__global const float *x, __global float *out) {
-    int i = get_global_id(0);
-    float root = 1;
-    for (int k = 0; k < 1000; k++) { root = (root + x[i] / root) / 2; }
-    out[i] = root;
-}
-""", 100_000, 50, [np.full(100_000, 9, np.float32), np.zeros(100_000, np.float32)],
-            "x = 9, 100,000 times; out = 0, 100,000 times", "[3. 3. 3. ... 3. 3. 3.]",
-            "early", "8", "When does the host look at out, and what has it waited for?", early=True,
-        ),
-    }  # fmt: skip
+def read_programs() -> dict[str, Program]:
+    """Return the broken programs by their letters."""
+    entries = tomllib.loads(PROGRAMS.read_text(encoding="utf-8"))
+    programs = {}
+    for letter, entry in entries.items():
+        arguments = [_make_argument(**argument) for argument in entry.pop("arguments")]
+        programs[letter] = Program(arguments=arguments, **entry)
+    return programs
+
+
+def _make_argument(
+    dtype: str, values: Sequence[float] | None = None, times: int = 1, value: float = 0
+) -> np.ndarray | np.generic:
+    """Return an argument of a kernel as the file of the programs describes it: values in an array, or one value."""
+    if values is None:
+        return np.dtype(dtype).type(value)
+    return np.tile(np.array(values, dtype), times)
 
 
 def show_programs(run: Callable[..., str], prediction: object) -> dict[str, str]:
-    """Run each broken program in a process of its own, several at once; print it with its fate, and return the fates.
+    """Run each broken program in a process of its own, several at once, and print it with its outcome.
 
     Args:
-        run: what `apart` returned.
+        run: what `make_isolated_launch` returned.
         prediction: how many of them raise an error, crash, or never end.
+
+    Returns:
+        The outcome of each by its letter.
     """
-    every = programs()
+    every = read_programs()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        fates = list(pool.map(lambda p: run(p.source, p.items, p.group, p.arguments, p.early), every.values()))
-    for (letter, program), outcome in zip(every.items(), fates, strict=True):
+        outcomes = list(pool.map(lambda p: run(p.source, p.items, p.group, p.arguments, p.early), every.values()))
+    for (letter, program), outcome in zip(every.items(), outcomes, strict=True):
         many = "1 work-item" if program.items == 1 else f"{program.items:,} work-items in groups of {program.group}"
         copy = "enqueue_copy(queue, result, buffer" + (", is_blocking=False)" if program.early else ")")
-        print(f"{letter}: {many}, then {copy}{program.source.rstrip()}")
+        print(f"{letter}: {many}, then {copy}\n{program.source.rstrip()}")
         print(f"given:    {program.given}\nexpected: {program.expected}")
         print(f"actual:   {textwrap.shorten(outcome, 120, placeholder=' ...')}\n")
-    if NOT_RUN not in fates:
-        checks.compare_prediction(prediction, sum("no error" not in outcome for outcome in fates))
-    return dict(zip(every, fates, strict=True))
+    if NOT_RUN not in outcomes:
+        checks.compare_prediction(prediction, sum("no error" not in outcome for outcome in outcomes))
+    return dict(zip(every, outcomes, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------- its checks
 
 
-def add_neighbours(x: np.ndarray) -> np.ndarray:
-    """Return for each element its sum with the one before it in its group of 64; the first of a group stays alone."""
+def add_neighbors(x: np.ndarray) -> np.ndarray:
+    """Return for each element its sum with the one before it in its group of 64; the first of a group is unchanged."""
     before = np.where(np.arange(len(x)) % kernel_checks.LOCAL_SIZE, np.roll(x, 1), 0)
     return (x + before).astype(x.dtype)
 
@@ -323,21 +284,21 @@ def sum_groups(x: np.ndarray) -> np.ndarray:
     return np.repeat(np.add.reduceat(x, starts, dtype=x.dtype), np.diff(np.r_[starts, len(x)]))
 
 
-def _record_two_groups(kernel: opencl.Kernel) -> trace.Trace:
+def _record_two_groups(kernel: opencl.Kernel) -> Trace:
     return kernel_checks.record(kernel, "n = 128", 128, 64, [*np.ones((2, 128), np.int32), np.int32(128)])
 
 
 def judge_pairs(source: str) -> str:
-    """Judge the kernel that adds each element's neighbour through local memory; called in a subprocess."""
+    """Judge the kernel that adds each element's neighbor through local memory; called in a subprocess."""
     kernel = kernel_checks.build(source, "pairs")
-    tried = kernel_checks.judge_kernel(kernel, ("int[]",), add_neighbours, radius=1)
+    tried = kernel_checks.judge_kernel(kernel, ("int[]",), add_neighbors, radius=1)
     for touch in (traced := _record_two_groups(kernel)).touches:
         if touch.array in traced.lengths and touch.index != touch.item:
             raise NotYet(f"the sums are right, but {touch}: take the neighbour's number from local memory, `part`.")
     return tried
 
 
-@checks.verdict
+@checks.print_verdict
 def check_pairs(source: str, handed_out: str) -> Iterator[str]:
     """Exercise 1: the missing barrier, for all of a group.
 
@@ -365,34 +326,36 @@ def judge_group_sums(source: str) -> str:
     return tried
 
 
-@checks.verdict
+@checks.print_verdict
 def check_group_sums(source: str) -> Iterator[str]:
     """Exercise 2: the sum of each work-group, in local memory, without a race."""
     yield checks.judge_in_subprocess(judge_group_sums, source=source)
 
 
-@checks.verdict
-def check_diagnosis(diagnosis: Mapping[str, Sequence], fates: Mapping[str, str]) -> Iterator[str]:
+@checks.print_verdict
+def check_diagnosis(diagnosis: Mapping[str, Sequence], outcomes: Mapping[str, str]) -> Iterator[str]:
     """Exercise 3: of each broken program the symptom that it showed here, the cause and the fix.
 
     Args:
         diagnosis: what the learner says of each program: (symptom, cause, number of the fix).
-        fates: those that `show_programs` returned.
+        outcomes: what `show_programs` returned.
     """
-    judge = functools.partial(_judge_one, fates)
-    yield checks.judge_diagnosis(diagnosis, programs(), tuple(WORDS), "programs", judge)
+    judge = functools.partial(_judge_program, outcomes)
+    yield checks.judge_diagnosis(diagnosis, read_programs(), tuple(WORDS), "programs", judge)
 
 
-def _judge_one(fates: Mapping[str, str], letter: str, program: Program, *parts: object) -> None:
+def _judge_program(outcomes: Mapping[str, str], letter: str, program: Program, *parts: object) -> None:
+    """Raise NotYet unless the symptom, the cause and the fix of one program are right."""
     if any(map(checks.is_empty, parts)):
         raise NotYet(f"{letter}: one of the three is still empty.")
     answers = [str(part).strip().lower().removesuffix(".0") for part in parts]  # "2" and 2.0 are 2
     for (what, words), word in zip(WORDS.items(), answers, strict=True):
         if word not in words:
             raise NotYet(f"{letter}: the {what} {word!r} is not in the list: {', '.join(words)}.")
-    (symptom, cause, fix), shown = answers, program.symptom_of(fates[letter])
-    if symptom != shown and fates[letter] != NOT_RUN:
-        more = " It is true, but a more exact symptom is in the list." * ((symptom, shown) == ("wrong", "dead canary"))
+    (symptom, cause, fix), shown = answers, program.name_symptom(outcomes[letter])
+    if symptom != shown and outcomes[letter] != NOT_RUN:
+        is_true = (symptom, shown) == ("wrong", "dead canary")
+        more = " It is true, but a more exact symptom is in the list." if is_true else ""
         raise NotYet(f"{letter}: {symptom!r} is not what its line `actual` shows.{more}")
     if cause != program.cause:
         raise NotYet(f"{letter}: {cause!r} is not its cause. A question that leads there: {program.question}")

@@ -71,7 +71,7 @@ def judge_cause(
 # --------------------------------------------------------------------------------- exercise 1: prepare the images
 
 
-@checks.verdict
+@checks.print_verdict
 def check_prepare(learner: Callable[..., object]) -> Iterator[str]:
     """Judge exercise 1 of lesson 13: images (28, 28, n) as rows, from 0 to 1, shuffled together with their labels."""
     cases = ((2, 1, False), (1, 1, False), (60, 1, True), (300, 1, False), (784, 1, False), (784, 2, False))
@@ -170,7 +170,7 @@ def _judge_shuffling(order: Sequence[int]) -> None:
 # -------------------------------------------------------------------------- exercise 2: forget, and softmax twice
 
 
-@checks.verdict
+@checks.print_verdict
 def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., object]) -> Iterator[str]:
     """Judge exercise 2 of lesson 13: a step that never forgets a gradient, and a loss with softmax twice."""
 
@@ -311,7 +311,7 @@ SUSPECTS: dict[str, Suspect[Training]] = {
 }
 
 
-@checks.verdict
+@checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
     """Judge exercise 3 of lesson 13: of each training run the cause, and what the experiment for it printed."""
     parts, judge = ("cause", "number"), functools.partial(judge_cause, SUSPECTS)

@@ -127,7 +127,7 @@ MESSAGES = (  # of real programs, shortened, with other paths
 )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_read_message(learner: Callable[..., object]) -> Iterator[str]:
     """Judge exercise 1 of lesson 13b: the last line of a message, and the file that it names last."""
 
@@ -140,7 +140,7 @@ def check_read_message(learner: Callable[..., object]) -> Iterator[str]:
     yield checks.judge_function(learner, read_message, lambda rng: cases)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_commands(commands: Sequence[str]) -> Iterator[str]:
     """Judge exercise 2 of lesson 13b: commands of pip that leave one whole TensorFlow, the one for GPUs."""
     is_list = isinstance(commands, list | tuple)
@@ -190,7 +190,7 @@ def make_installation(letter: str) -> Scratch:
     }[letter.strip().upper()]
 
 
-@checks.verdict
+@checks.print_verdict
 def check_installations(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
     """Judge exercise 3 of lesson 13b: of each installation the cause, and what the experiment for it printed."""
     every = {letter: make_installation(letter) for letter in "ABCDEF"}

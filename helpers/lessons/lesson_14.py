@@ -1,19 +1,21 @@
-"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, and what luck hides."""
+"""Lesson 14, Compute on any GPU with WebGPU: the checks of its exercises, and races that right results hide."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import ROOT
 from helpers.devices import webgpu
-from helpers.judge import checks
-from helpers.lessons import lesson_14_judge as judge
+from helpers.judge import checks, wgsl_checks, wgsl_recorder
+from helpers.judge.trace import Trace
+from helpers.judge.wgsl_recorder import GROUP, Case
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
 PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"
 CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
 SECONDS = 60.0  # for a whole verdict
+MAX_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
 
 
-def drawn_digit() -> Image:
-    """Return the picture of lesson 14b's page with a digit that was drawn by hand; it says that it is a stored one."""
+def load_drawn_digit() -> Image:
+    """Return the stored picture of lesson 14b's page with a digit drawn by hand; its caption says that it is stored."""
     from IPython.display import Image
 
     alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
@@ -58,22 +61,22 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 LEFT_OUT = {"none": "0u", "those of the last three rounds": "4u", "those of all six rounds": "99u"}
 
 
-def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
-    """Leave out barriers of exercise 3's kernel; return a table: the sums that were right, and the record's first race.
+def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
+    """Leave out barriers of exercise 3's kernel; return how many sums were right, and the record's first race.
 
     Args:
         device: runs the kernels.
-        prediction: how many sums are right without any barrier in the rounds; printed beside what came.
+        prediction: how many sums are right without any barrier in the rounds; it is printed beside the count.
         groups: workgroups, each with 64 ones to add.
     """
-    rows, ones = [], np.ones(groups * judge.GROUP, np.float32)
+    rows, ones = [], np.ones(groups * GROUP, np.float32)
     arrays = [ones, np.zeros(groups, np.float32), np.array([ones.size], np.uint32)]
-    small = judge.Case("n = 64", {0: ones[:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
+    small = Case("n = 64", {0: ones[:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
     for words, last in LEFT_OUT.items():
         source = SUMS.replace("LAST", last)
-        right = int((webgpu.run(device, source, arrays, output=1, workgroups=groups) == judge.GROUP).sum())
+        right = int((webgpu.run(device, source, arrays, output=1, workgroups=groups) == GROUP).sum())
         with contextlib.redirect_stdout(io.StringIO()):  # it names each launch
-            races = judge.record(device, source, small, dry=False)[0].races()
+            races = wgsl_recorder.record(device, source, small, dry=False)[0].races()
         first = races[0].replace("work-items", "invocations").partition(", and")[0] if races else "no race"
         rows.append((words, f"{right:,} of {groups:,}", first))
     checks.compare_prediction(prediction, right, f"of {groups:,} right without a barrier in any round", most=groups)
@@ -85,64 +88,94 @@ def without_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1
 
 def judge_products(source: str) -> str:
     """Judge `c[i] = a[i] * b[i]` for one workgroup and buffers of 64, so without a guard; bindings: a, b, c."""
-    a, b = np.random.default_rng().standard_normal((2, judge.GROUP), dtype=np.float32)
+    a, b = np.random.default_rng().standard_normal((2, GROUP), dtype=np.float32)
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage"}
-    return judge.judge_kernel(source, wanted, [judge.Case(f"n = {judge.GROUP}", {0: a, 1: b}, 2, a * b, 1, beyond=0)])
+    return wgsl_checks.judge_kernel(source, wanted, [Case(f"n = {GROUP}", {0: a, 1: b}, 2, a * b, 1, beyond=0)])
 
 
 def judge_saxpy(source: str) -> str:
     """Judge `out[i] = alpha * x[i] + y[i]`; bindings: x, y, out, uniform {n: u32, alpha: f32}."""
     rng = np.random.default_rng()
 
-    def case(n: int) -> judge.Case:
+    def make_case(n: int) -> Case:
         x, y = rng.standard_normal((2, n), dtype=np.float32)
         alpha = np.float32(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
         values = np.array([n, alpha.view(np.uint32)], np.uint32)
-        arrays = {0: judge.pad(x), 1: judge.pad(y), 3: values}
-        return judge.Case(f"n = {n}", arrays, 2, alpha * x + y, math.ceil(n / judge.GROUP))
+        arrays = {0: wgsl_checks.pad(x), 1: wgsl_checks.pad(y), 3: values}
+        return Case(f"n = {n}", arrays, 2, alpha * x + y, math.ceil(n / GROUP))
 
     wanted = {0: "read-only-storage", 1: "read-only-storage", 2: "storage", 3: "uniform"}
     sizes = (5, 130, 1, 63, 64, 65, 257, int(rng.integers(300, 3000)), 70_001)
-    return judge.judge_kernel(source, wanted, [case(n) for n in sizes])
+    return wgsl_checks.judge_kernel(source, wanted, [make_case(n) for n in sizes])
 
 
 def judge_sums(source: str) -> str:
     """Judge the sums of workgroups; bindings: x, partial (one for each workgroup), uniform n: u32."""
     rng = np.random.default_rng()
 
-    def case(n: int) -> judge.Case:
+    def make_case(n: int) -> Case:
         x = rng.uniform(0.5, 1.5, n).astype(np.float32)
-        expected = np.add.reduceat(x.astype(float), range(0, n, judge.GROUP)).astype(np.float32)
-        arrays = {0: judge.pad(x), 2: np.array([n], np.uint32)}
-        return judge.Case(f"n = {n}", arrays, 1, expected, expected.size)
+        expected = np.add.reduceat(x.astype(float), range(0, n, GROUP)).astype(np.float32)
+        arrays = {0: wgsl_checks.pad(x), 2: np.array([n], np.uint32)}
+        return Case(f"n = {n}", arrays, 1, expected, expected.size)
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
     sizes = (130, 64, 33, 5, 1, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001)
-    return judge.judge_kernel(source, wanted, [case(n) for n in sizes], judge.expect_shared)
+    return wgsl_checks.judge_kernel(source, wanted, [make_case(n) for n in sizes], _expect_shared)
 
 
-@checks.verdict
+def _expect_shared(traced: Trace, case: Case) -> None:
+    """Refuse sums of which one invocation made most alone."""
+    near = [touch for touch in traced.touches if touch.array not in traced.lengths]
+    writers, taken = collections.defaultdict(set), collections.defaultdict(set)
+    for touch in near:
+        if touch.writes:
+            writers[touch.item // GROUP, touch.array, touch.index].add(touch.item)
+    for touch in near:
+        if touch.reads and writers[touch.item // GROUP, touch.array, touch.index] - {touch.item}:
+            taken[touch.item].add((touch.array, touch.index))
+    most = max(map(len, taken.values()), default=0)
+    if case.expected.size > 1 and not 0 < most <= MAX_TAKEN:
+        raise checks.NotYet(
+            f"the sums are right, but one invocation takes {most} numbers of others from workgroup memory. Add in "
+            "rounds: 32 invocations add at once, then 16, 8, 4, 2 and 1."
+        )
+
+
+@checks.print_verdict
 def check_products(source: str) -> Iterator[str]:
     """Lesson 14, exercise 1: the line that multiplies."""
     yield run_judge(judge_products, source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_saxpy(source: str) -> Iterator[str]:
     """Lesson 14, exercise 2: saxpy with its guard."""
     yield run_judge(judge_saxpy, source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_sums(source: str) -> Iterator[str]:
     """Lesson 14, exercise 3: the sum of each workgroup, in rounds."""
     yield run_judge(judge_sums, source)
 
 
-def run_judge(of_source: Callable[[str], str], source: object) -> str:
-    """Let a judge run in a subprocess; without an adapter nothing is judged."""
+def run_judge(judge: checks.Judge, source: object) -> str:
+    """Let a judge run in a subprocess.
+
+    Args:
+        judge: takes the source.
+        source: the learner's WGSL.
+
+    Returns:
+        What the judge tried.
+
+    Raises:
+        NotJudged: there is no adapter.
+        NotDone, NotYet: as the judge found.
+    """
     if webgpu.pick_adapter() is None:
         raise checks.NotJudged(webgpu.missing())
     if isinstance(source, str) and not source.strip():
         raise checks.NotDone("there is no kernel yet.")
-    return checks.judge_in_subprocess(of_source, SECONDS, source=source)
+    return checks.judge_in_subprocess(judge, SECONDS, source=source)

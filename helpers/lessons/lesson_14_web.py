@@ -1,9 +1,9 @@
 """Lesson 14b, Draw a digit that your kernel reads: jobs for the page, the judging of its answers, and a network.
 
-The page is helpers/web: gpu.js computes, digit.js draws, widget.js receives a job and sends an answer. The kernel gets
-that answer only when it is free: under *Run All* that is after the last cell. So nothing here waits. The page says
-hello, Python (free by then) says go, the page computes alone on the machine, and a callback judges its answer. Where
-no page can answer, the output says so, and nothing else.
+The page is helpers/web: gpu.js computes, digit.js draws, widget.js receives a job and sends an answer. Python gets
+that answer only when no cell runs; under *Run All* that is after the last one. Nothing here may therefore wait. The
+page says hello, Python says go as soon as it is free, the page computes alone on the machine, and a callback judges its
+answer. If no page can answer, the output says only that.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 from helpers import ROOT
 from helpers.devices import webgpu
 from helpers.devices.host import cpu_name
-from helpers.judge import checks
+from helpers.judge import checks, wgsl_checks
+from helpers.judge.checks import Verdict
+from helpers.judge.wgsl_recorder import GROUP, Case
 from helpers.lessons import lesson_14
-from helpers.lessons import lesson_14_judge as judge
 from helpers.measure import timing
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ own_kernels: dict[str, str] = {}  # the learner's WGSL that a check called right
 _numbers = itertools.count()
 
 
-def kernel(name: str) -> str:
+def read_kernel(name: str) -> str:
     """Return the workshop's own WGSL: `add`, `dense` or `product`."""
     return (WEB / f"{name}.wgsl").read_text(encoding="utf-8")
 
@@ -68,9 +69,9 @@ class Page:
     """A job for the page, and what has come back so far. Display it to see the page's side.
 
     Args:
-        task: what widget.js shall do: `compute`, `network` or `draw`.
+        task: what widget.js does: `compute`, `network` or `draw`.
         values: for that task.
-        judge: looks at the answer and says what it is worth.
+        judge: takes the answer and returns the verdict on it, in words.
     """
 
     task: str
@@ -85,7 +86,7 @@ class Page:
         self.widget.on_msg(self._hear)
 
     def _hear(self, widget: object, content: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
-        """Take a message of the page. It runs on the kernel's main thread, when no cell does."""
+        """Receive a message of the page. This runs on the kernel's main thread, while no cell does."""
         if content.get("hello"):
             self.widget.go = True
             return
@@ -126,7 +127,7 @@ def _widget_class() -> type:
 # ---------------------------------------------------------------------------------------------- one kernel
 
 
-def compute(
+def compute_in_page(
     javascript: str, wgsl: str, inputs: Sequence[np.ndarray], groups: int, judge: Callable[[np.ndarray], str]
 ) -> Page:
     """Let the page run a kernel with the notebook's own JavaScript.
@@ -136,7 +137,7 @@ def compute(
         wgsl: the inputs are bound in their order, the output after them, as large as the first input.
         inputs: arrays of elements of 4 bytes.
         groups: of the kernel, in x.
-        judge: gets the output, in shape and dtype as the first input; says what it is worth.
+        judge: takes the output, which has the shape and the dtype of the first input, and returns a verdict in words.
     """
     like = inputs[0]
     values = {
@@ -164,40 +165,40 @@ class Network:
     images: np.ndarray  # uint8 (m, 784)
     labels: np.ndarray  # (m,): what they show
 
-    def layers(self) -> list[tuple[np.ndarray, np.ndarray, int]]:
-        """Return (weights, bias, 1 if ReLU follows else 0) of each layer."""
+    def list_layers(self) -> list[tuple[np.ndarray, np.ndarray, int]]:
+        """Return (weights, bias, 1 if ReLU follows, otherwise 0) of each layer."""
         last = len(self.weights) // 2 - 1
         pairs = zip(self.weights[::2], self.weights[1::2], strict=True)
         return [(matrix, bias, int(number < last)) for number, (matrix, bias) in enumerate(pairs)]
 
-    def probabilities(self) -> np.ndarray:
-        """Return what it says of each image, (m, 10), computed by NumPy."""
+    def compute_probabilities(self) -> np.ndarray:
+        """Return the probability of each digit for each image, float32 of shape (m, 10), computed by NumPy."""
         values = self.images.astype(np.float32) / 255
-        for matrix, bias, relu in self.layers():
+        for matrix, bias, relu in self.list_layers():
             values = values @ matrix + bias
             values = np.maximum(values, 0) if relu else values
         powers = np.exp(values - values.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)
 
-    def job(self) -> dict[str, Any]:
-        """Return it as the page takes it, with the kernel that shall compute it."""
+    def describe_job(self) -> dict[str, Any]:
+        """Return the network as the page takes it, with the kernel that computes it there."""
         layers = [
             {
-                "in": w.shape[0],
-                "out": w.shape[1],
-                "weights": w.astype("<f4").tobytes(),
-                "bias": b.astype("<f4").tobytes(),
+                "in": weights.shape[0],
+                "out": weights.shape[1],
+                "weights": weights.astype("<f4").tobytes(),
+                "bias": bias.astype("<f4").tobytes(),
             }
-            for w, b, _ in self.layers()
+            for weights, bias, _ in self.list_layers()
         ]
-        return {"layers": layers, "wgsl": kernel("dense"), "own": own_kernels.get("dense", "")}
+        return {"layers": layers, "wgsl": read_kernel("dense"), "own": own_kernels.get("dense", "")}
 
 
-def trained_network(dataset: Dataset, images: int) -> Network:
+def load_network(dataset: Dataset, images: int) -> Network:
     """Return the taster's network, which was trained on MNIST (helpers/commands/taster.py), and print its sizes.
 
     Args:
-        dataset: whose test images it shall read.
+        dataset: whose test images it reads.
         images: how many of them.
     """
     with np.load(WEB / "digits.npz") as kept:
@@ -208,14 +209,14 @@ def trained_network(dataset: Dataset, images: int) -> Network:
     return Network(weights, dataset.x_test[:images].reshape(-1, 784), dataset.y_test[:images])
 
 
-def read_here(network: Network, device: wgpu.GPUDevice) -> None:
+def read_in_python(network: Network, device: wgpu.GPUDevice) -> None:
     """Read the test images on Python's adapter, by the learner's kernels where they are right; print how many are."""
     values = network.images.astype(np.float32) / 255
     m = len(values)
-    for matrix, bias, relu in network.layers():
+    for matrix, bias, relu in network.list_layers():
         k, n = matrix.shape
         arrays = [values, matrix, bias, np.zeros((m, n), np.float32), np.array([m, n, k, relu], np.uint32)]
-        source = own_kernels.get("dense", kernel("dense"))
+        source = own_kernels.get("dense", read_kernel("dense"))
         values = webgpu.run(device, source, arrays, output=3, workgroups=-(-m * n // 64))
     digits = values.argmax(1)
     if "largest" in own_kernels:
@@ -223,7 +224,7 @@ def read_here(network: Network, device: wgpu.GPUDevice) -> None:
         digits = webgpu.run(device, own_kernels["largest"], arrays, output=1, workgroups=-(-m // 64))
     for what, instead in {"dense": "the workshop's", "largest": "NumPy's"}.items():
         print(f"{what + ':':9}{'yours' if what in own_kernels else instead}")
-    same = int((digits == network.probabilities().argmax(1)).sum())
+    same = int((digits == network.compute_probabilities().argmax(1)).sum())
     print(f"the same digit as NumPy: {same:,} of {m:,} images; right: {(digits == network.labels).mean():.1%}")
 
 
@@ -236,9 +237,9 @@ def compare_speed(network: Network, adapter: wgpu.GPUAdapter, device: wgpu.GPUDe
         device: of this adapter.
         repeats: of each; the slow ones are few.
     """
-    values, (matrix, bias, relu) = network.images.astype(np.float32) / 255, network.layers()[0]
+    values, (matrix, bias, relu) = network.images.astype(np.float32) / 255, network.list_layers()[0]
     (m, k), n = values.shape, bias.size
-    made = webgpu.Kernel(device, own_kernels.get("dense", kernel("dense")))
+    made = webgpu.Kernel(device, own_kernels.get("dense", read_kernel("dense")))
     arrays = [values, matrix, bias, np.zeros((m, n), np.float32), np.array([m, n, k, relu], np.uint32)]
     group = made.bind({number: webgpu.buffer(device, array) for number, array in enumerate(arrays)})
 
@@ -262,24 +263,26 @@ def read_in_page(network: Network) -> Page:
     """Let the page read the test images by the learner's dense kernel where it is right; judge by NumPy."""
 
     def look(answer: Answer) -> str:
-        actual, expected = np.frombuffer(answer.arrays[0], np.float32).reshape(-1, 10), network.probabilities()
+        actual, expected = np.frombuffer(answer.arrays[0], np.float32).reshape(-1, 10), network.compute_probabilities()
         away = float(np.abs(actual - expected).max())
         equal, m = int((actual.argmax(1) == expected.argmax(1)).sum()), len(actual)
         whose = "your kernel" if answer.facts["own"] else "the workshop's kernel"
-        whose += f" (yours was refused by the page: {answer.facts['refused']})" if answer.facts["refused"] else ""
+        if answer.facts["refused"]:
+            whose += f" (yours was refused by the page: {answer.facts['refused']})"
+        verdict = Verdict.RIGHT if away < 1e-4 and equal == m else Verdict.NOT_YET
         return (
-            f"{'right' if away < 1e-4 and equal == m else 'not yet'}: {whose} on {answer.device} says the same digit "
+            f"{verdict.value}: {whose} on {answer.device} says the same digit "
             f"as NumPy for {equal:,} of {m:,} images, largest difference of a probability {away:.1e}. "
             f"{m / answer.facts['seconds']:,.0f} images a second"
         )
 
     values = {"images": network.images.tobytes(), "batch": min(250, len(network.images))}
-    return Page("network", network.job() | values, look)
+    return Page("network", network.describe_job() | values, look)
 
 
 def draw_digits(network: Network) -> Page:
     """Let the learner draw, and the page read it with this network."""
-    return Page("draw", network.job(), lambda answer: "")
+    return Page("draw", network.describe_job(), lambda answer: "")
 
 
 # ---------------------------------------------------------------------------------------------- exercises
@@ -289,50 +292,55 @@ def judge_dense(source: str) -> str:
     """Judge a dense layer; bindings: inputs, weights, bias, outputs, uniform vec4<u32>(m, n, k, relu)."""
     rng = np.random.default_rng()
 
-    def case(m: int, n: int, k: int, relu: int) -> judge.Case:
+    def make_case(m: int, n: int, k: int, relu: int) -> Case:
         inputs, weights = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
         bias = rng.standard_normal(n, dtype=np.float32)
         expected = inputs.astype(float) @ weights + bias
         expected = (np.maximum(expected, 0) if relu else expected).ravel().astype(np.float32)
         sizes = {4: np.array([m, n, k, relu], np.uint32)}
-        arrays = {0: judge.pad(inputs), 1: judge.pad(weights), 2: judge.pad(bias)}
+        arrays = {0: wgsl_checks.pad(inputs), 1: wgsl_checks.pad(weights), 2: wgsl_checks.pad(bias)}
         words = f"m, n, k, relu = {m}, {n}, {k}, {relu}"
-        return judge.Case(words, arrays | sizes, 3, expected, math.ceil(m * n / judge.GROUP))
+        return Case(words, arrays | sizes, 3, expected, math.ceil(m * n / GROUP))
 
     shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
     wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
-    return judge.judge_kernel(source, wanted, [case(*shape, relu) for shape in shapes for relu in (0, 1)])
+    return wgsl_checks.judge_kernel(source, wanted, [make_case(*shape, relu) for shape in shapes for relu in (0, 1)])
 
 
 def judge_largest(source: str) -> str:
     """Judge the place of the largest of ten outputs; bindings: outputs, digits, uniform m: u32."""
     rng = np.random.default_rng()
 
-    def case(m: int) -> judge.Case:
+    def make_case(m: int) -> Case:
         outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
-        arrays = {0: judge.pad(outputs), 2: np.array([m], np.uint32)}
-        return judge.Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / judge.GROUP))
+        arrays = {0: wgsl_checks.pad(outputs), 2: np.array([m], np.uint32)}
+        return Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / GROUP))
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-    return judge.judge_kernel(source, wanted, [case(m) for m in (5, 130, 1, 64, 65, int(rng.integers(300, 3000)))])
+    return wgsl_checks.judge_kernel(
+        source, wanted, [make_case(m) for m in (5, 130, 1, 64, 65, int(rng.integers(300, 3000)))]
+    )
 
 
-@checks.verdict
+@checks.print_verdict
 def check_dense(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 1: a dense layer with ReLU in WGSL. A right one computes in the page."""
-    yield _judge_for_the_page("dense", judge_dense, source)
+    yield _judge_for_page("dense", judge_dense, source)
 
 
-@checks.verdict
+@checks.print_verdict
 def check_largest(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 2: the place of the largest of ten outputs, for each image."""
-    yield _judge_for_the_page("largest", judge_largest, source)
+    yield _judge_for_page("largest", judge_largest, source)
 
 
-def _judge_for_the_page(name: str, judge_it: Callable[[str], str], source: str) -> str:
-    """Return the verdict's account of a right kernel, which the page then computes with; one of before gives way."""
+def _judge_for_page(name: str, judge: checks.Judge, source: str) -> str:
+    """Judge a kernel, let the page compute with it if it is right, and return what was tried.
+
+    A kernel that was right before is forgotten.
+    """
     own_kernels.pop(name, None)
-    right = lesson_14.run_judge(judge_it, source)
+    tried = lesson_14.run_judge(judge, source)
     own_kernels[name] = source
-    return right
+    return tried

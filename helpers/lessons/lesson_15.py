@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.judge import checks, counters, kernel_checks, trace
+from helpers.judge import checks, counters, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.kernel_checks import FILLS
+from helpers.judge.trace import Trace
 from helpers.measure import tables, timing
 from helpers.measure.plots import BLUE, GREY, figure, show
 
@@ -75,7 +76,7 @@ SUM_SPREAD = SUM.replace("STEPS", "int step = 1; step < 256; step *= 2").replace
 SUM_PACKED = SUM.replace("STEPS", "int step = 128; step > 0; step /= 2").replace("WHO", "me < step")
 
 
-def tiled_source(width: int) -> str:
+def write_tiled(width: int) -> str:
     """Return the transposition through tiles whose rows are `width` floats long."""
     return TILED.replace("WIDTH", str(width))
 
@@ -86,18 +87,18 @@ def tiled_source(width: int) -> str:
 def count_lines(first: int, stride: int) -> int:
     """Record 32 work-items that read x[first + stride * i], and return how many lines of 128 bytes they need."""
     x, y = np.zeros(first + 31 * stride + 1, np.float32), np.zeros(32, np.float32)
-    recorded = trace.record(_kernel(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
-    return counters.count(recorded)["x[first + stride * i]"].needed
+    recorded = opencl_recorder.record(_build(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
+    return counters.count_accesses(recorded)["x[first + stride * i]"].needed
 
 
 @functools.cache
-def _kernel(source: str) -> opencl.Kernel:
+def _build(source: str) -> opencl.Kernel:
     return opencl.Kernel(source, source.partition("void ")[2].partition("(")[0])
 
 
-@checks.verdict
+@checks.print_verdict
 def check_lines(learner: Callable[[int, int], int]) -> Iterator[str]:
-    """Exercise 1: the lines that 32 neighbours need; the reference is the count of a launch on the device."""
+    """Exercise 1: the lines that 32 neighbors need; the reference is the count of a launch on the device."""
     yield checks.judge_function(
         learner,
         count_lines,
@@ -109,7 +110,7 @@ def check_lines(learner: Callable[[int, int], int]) -> Iterator[str]:
     yield f"each beside the count of a launch on {opencl.name(opencl.pick_device())}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Iterator[str]:
     """Exercise 2: particles in memory so that the kernel that needs two of eight numbers needs the fewest lines.
 
@@ -120,14 +121,18 @@ def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Ite
     rng = np.random.default_rng()
     given = [rng.permutation(8 * n).astype(np.float32).reshape(n, 8) for n in (256, 32, 1_024)]
     arranged = [_call_arrange(arrange, particles) for particles in given]
-    as_handed_out = np.array_equal(arranged[0][: given[0].size], given[0].reshape(-1))
-    if as_handed_out and isinstance(source, str) and source.split() == DRIFT.split():
+    is_untouched = np.array_equal(arranged[0][: given[0].size], given[0].reshape(-1))
+    if is_untouched and isinstance(source, str) and source.split() == DRIFT.split():
         raise NotDone("both are as they were handed out: a structure for each particle.")
     yield checks.judge_in_subprocess(judge_drift, source=source, given=given, arranged=arranged)
 
 
 def _call_arrange(arrange: Callable[[np.ndarray], np.ndarray], particles: np.ndarray) -> np.ndarray:
-    """What the learner's function makes of particles, of shape (n, 8), as it would lie in a buffer."""
+    """Return what the learner's function makes of particles, of shape (n, 8), as a buffer would hold it.
+
+    Raises:
+        NotYet: it is no contiguous array of float32, or a number is missing.
+    """
     who = f"arrange() of {len(particles)} particles"
     data = checks.answer(arrange, particles.copy(), who=who)
     if not isinstance(data, np.ndarray) or data.dtype != np.float32:
@@ -151,7 +156,7 @@ def judge_drift(source: str, given: Sequence[np.ndarray], arranged: Sequence[np.
     return f"{len(launches)} sizes, {_judge_lines(recorded, 2 * len(given[0]), len(given[0]))}"
 
 
-@checks.verdict
+@checks.print_verdict
 def check_transpose(source: str) -> Iterator[str]:
     """Exercise 3: the transposition with the fewest lines in both directions, and without a bank conflict."""
     yield checks.judge_in_subprocess(judge_transpose, source=source)
@@ -165,16 +170,17 @@ def judge_transpose(source: str) -> str:
         launches.append((x, x.reshape(n, n).T.reshape(-1), n, (n, n // 4)))
     recorded = _judge_launches(kernel_checks.build(source, "transpose"), (32, 8), launches)
     lines = _judge_lines(recorded, 64 * 64, 64 * 64)
-    for text, access in counters.count(recorded).items():
+    for text, access in counters.count_accesses(recorded).items():
         if access.in_local and access.needed > access.fewest:
+            taken = _format_count(access.each, "turn")
             raise NotYet(
-                f"the result is right, and the lines are the fewest. But `{text}` takes {_number(access.each, 'turn')} "
-                f"in local memory, where {access.fewest / access.requests:.3g} would do: a bank conflict."
+                f"the result is right, and the lines are the fewest. But `{text}` takes {taken} in local memory, "
+                f"where {access.fewest / access.requests:.3g} would do: a bank conflict."
             )
     return f"{len(launches)} sizes, {lines}, no bank conflict"
 
 
-def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: list[tuple]) -> trace.Trace:
+def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: list[tuple]) -> Trace:
     """Judge launches of (input, expected output, n, work-items), and return the record of the first.
 
     A kernel is refused if it reaches outside, races, or cannot be counted. Each launch runs twice between canaries, on
@@ -186,16 +192,18 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
         if math.prod(items) <= MAX_RECORDED_ITEMS:
             launch = kernel_checks.describe_launch({"n": n}, items, group)
             given = [x, np.zeros_like(expected), np.int32(n)]
-            records.append(traced := kernel_checks.record(kernel, launch, items, group, given))
+            traced = kernel_checks.record(kernel, launch, items, group, given)
+            records.append(traced)
             kernel_checks.expect_writes(traced, launch, kernel)
-            for unseen in traced.unseen:
+            if traced.unseen:
                 raise NotYet(
-                    f"{launch}: not counted: {unseen}. Write the array's name and its index there, not a macro or a "
-                    "call, and let each work-item do its share."
+                    f"{launch}: not counted: {traced.unseen[0]}. Write the array's name and its index there, not a "
+                    "macro or a call, and let each work-item do its share."
                 )
             kernel_checks.refuse_faults(traced, launch)
-        given, numbers, length = {name: x}, {"n": n}, len(expected)
-        runs = [kernel_checks.run_guarded(kernel, given, numbers, length, items, group, fill) for fill in FILLS]
+        runs = [
+            kernel_checks.run_guarded(kernel, {name: x}, {"n": n}, len(expected), items, group, fill) for fill in FILLS
+        ]
         unwritten = kernel_checks.find_unwritten(*runs)
         for values in (bits.view(np.float32) for bits in runs):
             for i in np.flatnonzero(values != expected)[:1]:
@@ -204,9 +212,15 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
     return records[0]
 
 
-def _judge_lines(recorded: trace.Trace, reads: int, writes: int) -> str:
-    """Refuse a right kernel that needs more lines than MOST allows for so many floats to read, and to write."""
-    accesses = {text: access for text, access in counters.count(recorded).items() if not access.in_local}
+def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
+    """Refuse a right kernel that needs more lines than MOST allows; return what was counted.
+
+    Args:
+        recorded: of the launch.
+        reads: how many floats it has to read.
+        writes: how many floats it has to write.
+    """
+    accesses = {text: access for text, access in counters.count_accesses(recorded).items() if not access.in_local}
     totals = []
     for what, floats in (("reads", reads), ("writes", writes)):
         those = {text: access for text, access in accesses.items() if access.writes == (what == "writes")}
@@ -215,20 +229,20 @@ def _judge_lines(recorded: trace.Trace, reads: int, writes: int) -> str:
             text, worst = max(those.items(), key=lambda pair: pair[1].each)
             raise NotYet(
                 f"the result is right, but all {what} together need {needed} lines; {fewest} would do. Look at "
-                f"`{text}`: 32 neighbours need {_number(worst.each, 'line')} each time, {worst.requests} times."
+                f"`{text}`: 32 neighbours need {_format_count(worst.each, 'line')} each time, {worst.requests} times."
             )
         totals.append(f"{needed} lines for all {what}")
     return ", ".join(totals)
 
 
-def _number(count: float, of: str) -> str:
-    return f"{count:.3g} {of}{'s' * (count != 1)}"
+def _format_count(count: float, unit: str) -> str:
+    return f"{count:.3g} {unit}" if count == 1 else f"{count:.3g} {unit}s"
 
 
 # ------------------------------------------------------------------------------------------------------- its figures
 
 
-def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
+def draw_lines(recorded: Mapping[str, Trace], title: str) -> None:
     """Draw which work-item needs which cache line, at the first request of each launch.
 
     Args:
@@ -241,12 +255,12 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
             request = traced.requests()[0]
             items, first, _ = zip(*request.asked, strict=True)
             touched = [place // counters.LINE for place in first]
-            needed, _ = counters.lines(request)
+            needed, _ = counters.count_lines(request)
             for line in set(touched):
                 panel.axhspan(line - 0.42, line + 0.42, color=GREY, alpha=0.25, lw=0)
             panel.plot(items, touched, "s", color=BLUE, ms=3.2)
             used = 4 * len(set(first)) / (counters.LINE * needed)
-            caption = f"{_number(needed, 'line')}, {100 * used:.3g} % used"
+            caption = f"{_format_count(needed, 'line')}, {100 * used:.3g} % used"
             panel.set_title(f"{name}\n{caption}", fontsize=10)
             panel.set(xlim=(-1, 32), ylim=(32, -1), xticks=(0, 31), yticks=(0, 7, 15, 23, 31))
             panel.grid(visible=False)
@@ -256,12 +270,12 @@ def draw_lines(recorded: Mapping[str, trace.Trace], title: str) -> None:
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
-def table(recorded: trace.Trace) -> tables.Table:
+def tabulate_accesses(recorded: Trace) -> tables.Table:
     """Return what the counters say of each access of a launch."""
     rows = []
-    for text, access in counters.count(recorded).items():
+    for text, access in counters.count_accesses(recorded).items():
         used = "" if access.in_local else f"{100 * access.used / access.moved:.3g} %"
-        need = _number(access.each, "turn" if access.in_local else "line")
+        need = _format_count(access.each, "turn" if access.in_local else "line")
         rows.append((text, need, f"{access.fewest / access.requests:.3g}", used, f"{100 * access.idle:.3g} %"))
     return tables.Table(rows, ("access", "32 neighbours need", "fewest", "used of the lines", "idle work-items"))
 
@@ -278,63 +292,69 @@ class Case(NamedTuple):
     arguments: Callable[[object, object, int], tuple]  # from the buffers of x and y, and the rows
     expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
 
-    def sizes(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the work-items in each dimension, and those of a work-group, for so many rows of x."""
+    def choose_sizes(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the work-items in each dimension, and those of a work-group, for an x with this many rows."""
         items = self.items(rows)
         return items, tuple(map(min, items, self.group))
 
 
-def _strided_read(stride: int) -> Case:
+def _make_strided(stride: int) -> Case:
     return Case(
-        STRIDED, lambda n: (n * n // 32,), (128,), lambda x, y, n: (x, y, np.int32(0), np.int32(stride)),
+        STRIDED,
+        lambda n: (n * n // 32,),
+        (128,),
+        lambda x, y, n: (x, y, np.int32(0), np.int32(stride)),
         lambda x: x.reshape(-1)[: x.size // 32 * stride : stride],
-    )  # fmt: skip
+    )
 
 
-def _drift(source: str, rows: Callable[[np.ndarray], np.ndarray]) -> Case:
+def _make_drift(source: str, rows: Callable[[np.ndarray], np.ndarray]) -> Case:
     return Case(
-        source, lambda n: (n * n // 8,), (128,), lambda x, y, n: (x, y, np.int32(n * n // 8)),
+        source,
+        lambda n: (n * n // 8,),
+        (128,),
+        lambda x, y, n: (x, y, np.int32(n * n // 8)),
         lambda x: rows(x)[0] + rows(x)[3] / 2,
-    )  # fmt: skip
+    )
 
 
-def _transpose(source: str, each: int) -> Case:
+def _make_transpose(source: str, each: int) -> Case:
     return Case(
         source, lambda n: (n, n // each), (32, 8), lambda x, y, n: (x, y, np.int32(n)), lambda x: x.T.reshape(-1)
     )
 
 
-def _sum(source: str) -> Case:
+def _make_sum(source: str) -> Case:
     return Case(source, lambda n: (n * n,), (256,), lambda x, y, n: (x, y), lambda x: x.reshape(-1, 256).sum(1))
 
 
 CASES = {
-    **{f"stride {stride}": _strided_read(stride) for stride in (1, 2, 4, 8, 16, 32)},
-    "structures": _drift(DRIFT, lambda x: x.reshape(-1, 8).T),
-    "arrays": _drift(DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
-    "naive": _transpose(NAIVE, 1),
-    "tile": _transpose(tiled_source(32), 4),
-    "padded tile": _transpose(tiled_source(33), 4),
-    "sum, spread": _sum(SUM_SPREAD),
-    "sum, packed": _sum(SUM_PACKED),
+    **{f"stride {stride}": _make_strided(stride) for stride in (1, 2, 4, 8, 16, 32)},
+    "structures": _make_drift(DRIFT, lambda x: x.reshape(-1, 8).T),
+    "arrays": _make_drift(DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
+    "naive": _make_transpose(NAIVE, 1),
+    "tile": _make_transpose(write_tiled(32), 4),
+    "padded tile": _make_transpose(write_tiled(33), 4),
+    "sum, spread": _make_sum(SUM_SPREAD),
+    "sum, packed": _make_sum(SUM_PACKED),
 }
 
 
-def record(name: str) -> trace.Trace:
+def record_case(name: str) -> Trace:
     """Record one of CASES on 32 x 32 floats."""
     case, x = CASES[name], np.ones(1024, np.float32)
-    return trace.record(_kernel(case.source), *case.sizes(32), case.arguments(x, np.zeros_like(x), 32))
+    return opencl_recorder.record(_build(case.source), *case.choose_sizes(32), case.arguments(x, np.zeros_like(x), 32))
 
 
-def rows_for(device: cl.Device) -> int:
-    """Return how many rows the clock needs (`lab`): more than the caches of a GPU hold, and its launch hides."""
+def choose_rows(device: cl.Device) -> int:
+    """Return how many rows the clock needs under `lab`: more than a GPU's caches hold, and than its launch hides."""
     if opencl.kind(device) != "gpu":
         return 2_048
     shares_memory = device.host_unified_memory or device.max_mem_alloc_size < 4 * 8_192**2
     return 4_096 if shares_memory else 8_192
 
 
-def measure(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str, timing.Measurement]:
+def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str, timing.Measurement]:
     """Compare each kernel's result with NumPy's, then time those that are right, in turn.
 
     Args:
@@ -352,8 +372,8 @@ def measure(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str
         case = CASES[name]
         kernel = opencl.build(queue.context, case.source).all_kernels()[0]
         given = case.arguments(held, out, rows)
-        ways[name] = functools.partial(kernel, queue, *case.sizes(rows), *given)
-        cl.enqueue_fill_buffer(queue, out, np.float32(np.nan), 0, x.nbytes)
+        ways[name] = functools.partial(kernel, queue, *case.choose_sizes(rows), *given)
+        cl.enqueue_fill_buffer(queue, out, np.full(1, np.nan, np.float32), 0, x.nbytes)
         ways[name]()
         expected = case.expected(x)
         actual = np.empty(len(expected), np.float32)
@@ -377,17 +397,17 @@ STEPS = {
 
 def read_counter(name: str, counter: str) -> float:
     """Return what a counter says of one of CASES: lines or turns against the fewest, or who idles at the addition."""
-    accesses = counters.count(record(name))
+    accesses = counters.count_accesses(record_case(name))
     if counter == "idle":
         return accesses["part[me + step]"].idle
-    return counters.ratio(accesses, in_local=counter == "turns")
+    return counters.compare_with_fewest(accesses, in_local=counter == "turns")
 
 
-def compare(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object]) -> tables.Table:
+def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object]) -> tables.Table:
     """Return for each step what a counter and the clock say, and whether they agree.
 
     Args:
-        runs: what `measure` returned.
+        runs: what `measure_kernels` returned.
         predictions: for each step the learner's word, "faster" or "same".
     """
     rows = []

@@ -1,11 +1,11 @@
-"""Every figure of the lessons, in one style: labelled axes, units, colour-blind-safe, one message each."""
+"""Every figure of the lessons, in one style: labeled axes, units, color-blind-safe, one message each."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, overload
 
 from helpers.measure.timing import duration
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from helpers.measure.timing import Measurement
+    from helpers.measure.timing import Measurement, Span
 
 
-# The palette of Okabe and Ito, made to be told apart with any kind of colour vision (jfly.uni-koeln.de/color).
+# The palette of Okabe and Ito, made to be told apart with any kind of color vision (jfly.uni-koeln.de/color).
 BLUE, ORANGE, GREEN, RED, SKY, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#777777"
-STYLE = {
+STYLE: dict[Any, Any] = {  # matplotlib's own type for it names some 340 settings
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
@@ -32,16 +32,34 @@ STYLE = {
 }
 
 
-@contextmanager
-def figure(width: float, height: float, title: str = "", **subplots: object) -> Iterator[tuple[Figure, Axes]]:
-    """Yield a figure in the workshop's style, and its axes.
+@overload
+def figure(width: float, height: float, title: str = "") -> AbstractContextManager[tuple[Figure, Axes]]: ...
+@overload
+def figure(
+    width: float,
+    height: float,
+    title: str = "",
+    *,
+    nrows: int = 1,
+    ncols: int = 1,
+    sharex: bool = False,
+    sharey: bool = False,
+    squeeze: bool = True,
+) -> AbstractContextManager[tuple[Figure, np.ndarray]]: ...
+def figure(width: float, height: float, title: str = "", **subplots: Any) -> AbstractContextManager[tuple[Figure, Any]]:
+    """Yield a figure in the workshop's style, and its axes, or an array of them where rows or columns are named.
 
     Args:
         width: in inches.
         height: in inches.
         title: the message over all of the axes, in as many lines as it needs.
-        subplots: what matplotlib's `Figure.subplots` takes.
+        subplots: rows and columns, as matplotlib's `Figure.subplots` takes them.
     """
+    return _open_figure(width, height, title, subplots)
+
+
+@contextmanager
+def _open_figure(width: float, height: float, title: str, subplots: Mapping[str, Any]) -> Generator[tuple[Figure, Any]]:
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -87,7 +105,7 @@ def speeds(
     title: str,
     xlabel: str,
     *,
-    colours: Mapping[str, str] | None = None,
+    colors: Mapping[str, str] | None = None,
     notes: Mapping[str, str] | None = None,
     line: tuple[str, float] | None = None,
 ) -> tuple[Figure, str]:
@@ -97,14 +115,14 @@ def speeds(
         ways: for each way the lower quartile, the median and the upper quartile.
         title: the message of the figure, with the device.
         xlabel: what is drawn, with its unit.
-        colours: for each way; blue where there is none.
+        colors: for each way; blue where there is none.
         notes: for each way what stands behind its number.
         line: a value to compare with, drawn as a dashed line, and its name before it.
 
     Returns:
         The figure, and its alternative text.
     """
-    colours, notes, words = colours or {}, notes or {}, []
+    colors, notes, words = colors or {}, notes or {}, []
     values = [value for quartiles in ways.values() for value in quartiles] + ([line[1]] if line else [])
 
     def number(value: float) -> str:  # three significant digits: 0.238, 26.8, 1,200
@@ -113,11 +131,17 @@ def speeds(
     height = 1.4 + sum(0.2 + 0.2 * len(name.splitlines()) for name in ways)
     with figure(7.5, height, title) as (drawn, axes):
         for place, (name, (low, middle, high)) in enumerate(ways.items()):
-            axes.barh(place, middle, height=0.65, color=colours.get(name, BLUE))
+            axes.barh(place, middle, height=0.65, color=colors.get(name, BLUE))
             axes.plot([low, high], [place, place], color="black", lw=1.5, marker="|", ms=8)
-            axes.annotate(number(middle) + notes.get(name, ""), (max(high, middle), place), xytext=(7, 0),
-                          textcoords="offset points", va="center", fontsize=9,
-                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+            axes.annotate(
+                number(middle) + notes.get(name, ""),
+                (max(high, middle), place),
+                xytext=(7, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
             words.append(f"{' '.join(name.split())}: {number(middle)}{notes.get(name, '')}")
         if line:
             axes.axvline(line[1], color="black", ls="--", lw=1)
@@ -142,11 +166,11 @@ def time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], t
     looks = ((ORANGE, "o", "-"), (BLUE, "s", "-"), (SKY, "^", "--"), (GREEN, "D", "--"))
     words = []
     with figure(7.5, 4.2) as (drawn, axes):
-        for (label, points), (colour, marker, line) in zip(series.items(), looks, strict=False):
+        for (label, points), (color, marker, line) in zip(series.items(), looks, strict=False):
             sizes = [size for size, _ in points]
-            axes.plot(sizes, [m.median for _, m in points], color=colour, marker=marker, ls=line, ms=5, label=label)
+            axes.plot(sizes, [m.median for _, m in points], color=color, marker=marker, ls=line, ms=5, label=label)
             low, high = zip(*(m.quartiles for _, m in points), strict=True)
-            axes.fill_between(sizes, low, high, color=colour, alpha=0.2, lw=0)
+            axes.fill_between(sizes, low, high, color=color, alpha=0.2, lw=0)
             words += [f"{label}, {size}: {duration(m.median)}" for size, m in (points[0], points[-1])]
         axes.set(xlabel=xlabel, ylabel="time of one run", title=title, xscale="log", yscale="log")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
@@ -157,7 +181,7 @@ def time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], t
     show(drawn, f"{about} {'; '.join(words)}.")
 
 
-def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title: str) -> None:
+def timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
     """Draw what each device did when, one panel a run below the other, all on the same scale.
 
     Args:
@@ -167,7 +191,7 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
     """
     from matplotlib.patches import Patch
 
-    kinds = sorted({what for spans in runs.values() for _, what, _, _ in spans})  # the same colours in each figure
+    kinds = sorted({what for spans in runs.values() for _, what, _, _ in spans})  # the same colors in each figure
     looks = dict(zip(kinds, ((BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PINK, "xx")), strict=False))
     devices = sorted({device for spans in runs.values() for device, *_ in spans})
     words, lengths = [], []
@@ -180,20 +204,32 @@ def timeline(runs: Mapping[str, Sequence[tuple[str, str, float, float]]], title:
             busy: dict[str, float] = {}
             for device, what, begin, until in spans:
                 busy[device] = busy.get(device, 0) + (until - begin) / length
-                colour, hatch = looks[what]
+                color, hatch = looks[what]
                 panel.barh(
-                    devices.index(device), 1e3 * (until - begin), left=1e3 * (begin - origin), height=0.7,
-                    color=colour, hatch=hatch, edgecolor="white", lw=0.8,
-                )  # fmt: skip
+                    devices.index(device),
+                    1e3 * (until - begin),
+                    left=1e3 * (begin - origin),
+                    height=0.7,
+                    color=color,
+                    hatch=hatch,
+                    edgecolor="white",
+                    lw=0.8,
+                )
             for device, share in sorted(busy.items()):
                 words.append(f"{name}, {device}: busy {share:.0%}")
-                panel.annotate(f"busy {share:.0%}", (1e3 * length, devices.index(device)), xytext=(6, 0),
-                               fontsize=9, textcoords="offset points", va="center")  # fmt: skip
+                panel.annotate(
+                    f"busy {share:.0%}",
+                    (1e3 * length, devices.index(device)),
+                    xytext=(6, 0),
+                    fontsize=9,
+                    textcoords="offset points",
+                    va="center",
+                )
             panel.set_title(f"{name}: {1e3 * length:.3g} ms", fontsize=10)
             panel.set(yticks=range(len(devices)), yticklabels=devices, ylim=(len(devices) - 0.5, -0.5))
             panel.grid(axis="y", visible=False)
         axes[-1, 0].set(xlabel="time since the first piece of work (ms)")
         axes[-1, 0].set_xlim(0, 1.16e3 * max(lengths))
-        handles = [Patch(fc=colour, hatch=hatch, ec="white", label=what) for what, (colour, hatch) in looks.items()]
+        handles = [Patch(fc=color, hatch=hatch, ec="white", label=what) for what, (color, hatch) in looks.items()]
         drawn.legend(handles=handles, loc="outside lower center", ncols=len(kinds))
     show(drawn, f"{title}. {'; '.join(words)}.")

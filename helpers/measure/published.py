@@ -31,6 +31,9 @@ def figures(article: str | None = None) -> list[Figure]:
         article: one of `A` to `E`; all of them by default.
     """
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
-        rows = [Figure(**row) for row in csv.DictReader(file)]
-    figures = [row._replace(year=int(row.year), value=float(row.value)) for row in rows]
+        rows = list(csv.DictReader(file))
+    figures = []
+    for row in rows:
+        year, value = int(row.pop("year")), float(row.pop("value"))
+        figures.append(Figure(year=year, value=value, **row))
     return [figure for figure in figures if article in (None, figure.article)]

@@ -36,9 +36,9 @@ class Table:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Texts side by side, each under its heading; a single one stands as it is."""
+    """Texts side by side, each under its heading; a single one is shown unchanged."""
 
-    texts: Sequence[str]  # what stands in the columns
+    texts: Sequence[str]  # one for each column
     headings: Sequence[str]  # one for each column
 
     def __str__(self) -> str:
@@ -47,18 +47,17 @@ class SideBySide:
         if len(self.texts) == 1:
             return self.texts[0]
         width = max(20, (TEXT_WIDTH - 3 * (len(self.texts) - 1)) // len(self.texts))
-        options = {"replace_whitespace": False, "drop_whitespace": False, "tabsize": 4}
         columns = [[heading, "-" * width] for heading in self.headings]
         for lines, text in zip(columns, self.texts, strict=True):
             for line in text.split("\n"):
-                lines += textwrap.wrap(line, width, **options) or [""]
+                lines += textwrap.wrap(line, width, replace_whitespace=False, drop_whitespace=False, tabsize=4) or [""]
         rows = itertools.zip_longest(*columns, fillvalue="")
         return "\n".join(" | ".join(line.ljust(width) for line in row).rstrip() for row in rows)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        # No colours of our own: the notebook's theme, light or dark, gives them.
+        # No colors of our own: the notebook's theme, light or dark, gives them.
         style = "white-space: pre-wrap; overflow-wrap: anywhere; text-align: left; margin: 0"
         columns = [f'<pre style="{style}">{html.escape(text)}</pre>' for text in self.texts]
         if len(columns) == 1:

@@ -9,17 +9,18 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
 from helpers.errors import wrap
 
 Label = TypeVar("Label", bound=Hashable)
+Span = tuple[str, str, float, float]  # a device, what it did, and the seconds at which it began and ended
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
 # whoever is timed meanwhile shares the cores with them.
 SETTLE = 0.2
@@ -58,15 +59,26 @@ class Measurement:
     __repr__ = __str__
 
 
+class Queue(Protocol):
+    """What hands work to a device, and can wait for all of it: a command queue of OpenCL."""
+
+    def finish(self) -> object:
+        """Wait until the device has done all that was handed to it."""
+
+
 def duration(seconds: float) -> str:
-    """Return `seconds` with three significant digits in the unit that fits it: ns, µs, ms or s."""
+    """Return `seconds` with three significant digits in the unit that fits it: ns, µs, ms or s.
+
+    >>> duration(0.0123456), duration(90), duration(2.5e-7)
+    ('12.3 ms', '90 s', '250 ns')
+    """
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if abs(seconds) >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def synchronise(result: object, on: object = None) -> None:
+def synchronize(result: object, on: Queue | None = None) -> None:
     """Wait until the device has finished what `result` and `on` stand for.
 
     A call that hands work to a device returns before the work is done; a clock that is stopped then measures nothing.
@@ -76,9 +88,9 @@ def synchronise(result: object, on: object = None) -> None:
             tuple or dict of them. Anything else needs no waiting.
         on: an OpenCL command queue to finish, or None.
     """
-    if hasattr(on, "finish"):
+    if on is not None:
         on.finish()
-    if type(result).__module__.startswith("pyopencl") and hasattr(result, "wait"):
+    if "pyopencl" in sys.modules and isinstance(result, sys.modules["pyopencl"].Event):
         result.wait()
     if "jax" in sys.modules:
         sys.modules["jax"].block_until_ready(result)
@@ -102,7 +114,7 @@ def _wait_for_device(name: str) -> None:
     """
     tf = sys.modules.get("tensorflow")
     if tf is None:
-        synchronise(None)
+        synchronize(None)
         return
     with tf.device(name):
         tf.raw_ops.SyncDevice()  # of which tf.test.experimental.sync_devices calls one on every device
@@ -113,7 +125,7 @@ def measure(
     *,
     device: str,
     label: str = "",
-    on: object = None,
+    on: Queue | None = None,
     repeats: int = 15,
     warmup: int = 2,
 ) -> Measurement:
@@ -140,7 +152,7 @@ def measure_interleaved(
     repeats: int = 5,
     warmup: int = 1,
     *,
-    on: object = None,
+    on: Queue | None = None,
     wait: bool = True,
     rest: float = 0.0,
     seconds: float = math.inf,
@@ -166,7 +178,7 @@ def measure_interleaved(
             begin = time.perf_counter()
             result = way()
             if wait:
-                synchronise(result, on)
+                synchronize(result, on)
             noted[label].append(time.perf_counter() - begin)
         if turn >= warmup + 4 and time.perf_counter() - start > seconds:
             break
@@ -201,11 +213,10 @@ class Record:
     """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record."""
 
     def __init__(self) -> None:
-        # For each piece of work its device, what it was, and the seconds at which it began and ended.
-        self.spans: list[tuple[str, str, float, float]] = []
+        self.spans: list[Span] = []
 
     @contextmanager
-    def __call__(self, device: str, what: str) -> Iterator[None]:
+    def __call__(self, device: str, what: str) -> Generator[None]:
         """Note the block as one piece of work, and wait at its end until this device, no other, has finished it.
 
         Args:
@@ -217,10 +228,10 @@ class Record:
         _wait_for_device(device)
         self.spans.append((device, what, begin, time.perf_counter()))
 
-    def measure_interleaved(
+    def measure_spans(
         self, ways: Mapping[str, Callable[[], object]], devices: Mapping[str, str], repeats: int = 5
-    ) -> tuple[dict[str, Measurement], dict[str, list[tuple[str, str, float, float]]]]:
-        """Time several ways as the function of that name does, and keep of each the pieces of its middle run.
+    ) -> tuple[dict[str, Measurement], dict[str, list[Span]]]:
+        """Time several ways as `measure_interleaved` does, and keep of each the pieces of work of its middle run.
 
         Args:
             ways: for each way a function without arguments that notes its pieces of work in this record.
@@ -230,7 +241,7 @@ class Record:
         Returns:
             For each way what was measured, and the spans of the run whose time is the median. The record is empty then.
         """
-        runs: dict[str, list[list[tuple[str, str, float, float]]]] = {name: [] for name in ways}
+        runs: dict[str, list[list[Span]]] = {name: [] for name in ways}
 
         def noting(name: str) -> object:
             self.spans = []
@@ -263,7 +274,17 @@ def is_clear(first: Measurement, second: Measurement) -> bool:
 
 
 def decide(before: Sequence[float], after: Sequence[float]) -> str:
-    """Return "faster", "slower" or "no claim" for the second of two timings, by the rule of the course."""
+    """Return "faster", "slower" or "no claim" for the second of two timings, by the rule of the course.
+
+    >>> decide([2.0, 2.1, 2.2], [1.0, 1.0, 1.1])
+    'faster'
+    >>> decide([2.0, 2.1, 2.2], [1.9, 2.0, 2.1])  # the gap is smaller than the spreads
+    'no claim'
+
+    Args:
+        before: seconds of each run of what is compared with.
+        after: seconds of each run of what may be faster.
+    """
     first, second = (Measurement("", "", tuple(seconds)) for seconds in (before, after))
     if not is_clear(first, second):
         return "no claim"

@@ -1,4 +1,4 @@
-"""Run a function that the lesson shows in one or several fresh processes of this computer, and commands that may hang.
+"""Run a function in one or several fresh processes of this computer, and commands that may hang.
 
 A framework that has started cannot be started differently: another Keras backend, other devices or a second worker need
 processes of their own. A lesson shows their script as a function and runs it here:
@@ -16,6 +16,10 @@ the given arguments and, if it has parameters of these names, with `process` (it
 free "127.0.0.1:PORT" for each process). What it returns comes back, and must be plain data: an object
 of a framework would import that framework here.
 
+A function that no lesson shows needs no source: its name travels, and the process imports it.
+
+    processes.run("helpers.devices.frameworks:answer", arguments={"framework": "jax"})
+
 Nothing outlives a run. At its end, however it comes, the processes are killed with all that they started. They stay in
 the caller's process group, so what Jupyter does to a kernel (interrupt, restart, kill) reaches all of them. If the
 caller alone is killed, Linux ends them, and on every system they end when the pipe from the caller breaks; what they
@@ -25,6 +29,7 @@ had started themselves is left to the group's end.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import re
@@ -35,12 +40,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from helpers import ROOT
-from helpers.errors import WorkshopError
+from helpers.errors import WorkshopError, show_one_line
 from helpers.measure.tables import SideBySide
 from helpers.running.worker import PlainUnpickler, Script, not_plain
 
@@ -113,8 +118,16 @@ def run_command(
     Raises:
         OSError: the program cannot be started.
     """
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=env, cwd=folder, encoding="utf-8", errors="replace", **pipes) as process:
+    with subprocess.Popen(
+        command,
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
         _running.add(process)
         status, out, err = None, "", ""
         try:
@@ -167,17 +180,17 @@ class Run:
         return SideBySide(texts, [f"process {number}" for number in range(len(texts))])
 
 
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def _as_shown(text: str) -> str:
-    """A text as a terminal would leave it: without colours, of a progress line the last state."""
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLOURS.sub("", text).split("\n")]
+    """Return a text as a terminal would leave it: without colors, of a progress line the last state."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLORS.sub("", text).split("\n")]
     return "\n".join(lines).rstrip("\n")
 
 
 def run(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | str,
     processes: int = 1,
     seconds: float = 120.0,
     variables: Mapping[str, str | None] | None = None,
@@ -189,7 +202,8 @@ def run(
     """Call a function in fresh Python processes and bring back what it returned and printed.
 
     Args:
-        function: written with `def`; it imports what it uses, and may have parameters `process` and `addresses`.
+        function: written with `def`; it imports what it uses, and may have parameters `process` and `addresses`. Or
+            the name of one that the processes import, such as "helpers.judge.checks:judge".
         processes: how many; each runs the same function.
         seconds: for all of it; when they are over, the processes are killed.
         variables: environment variables to set, or to remove (None), for the processes.
@@ -206,37 +220,30 @@ def run(
         WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
         KeyboardInterrupt: as pressed; the processes are killed then.
     """
-    import tempfile
-    from concurrent.futures import ThreadPoolExecutor, wait
-
-    start, stop, script = time.perf_counter(), threading.Event(), _script(function)
     # Another environment gets the helpers, and none of the packages of this one.
-    changes = ({"PYTHONPATH": str(ROOT)} if python else {}) | dict(variables or {})
+    changes: dict[str, str | None] = {"PYTHONPATH": str(ROOT)} if python else {}
+    changes |= variables or {}
+    script = _name_script(function) if isinstance(function, str) else _read_script(function)
+    job = _Job(script, processes, seconds, changes, check, python or sys.executable, arguments or {}, private_network)
+    return _finish_despite_interrupts(job.run)
 
-    def work() -> Run:
-        workers: list[_Worker] = []
-        with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as folder:
-            own = environment(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder) | changes)
-            try:
-                _write_job(Path(folder), script, processes, seconds, arguments or {})
-                for number in range(processes):
-                    words = [str(number), "private"] if private_network else [str(number)]
-                    workers.append(_Worker(words, Path(folder), script, python or sys.executable, own))
-                _wait(workers, start, seconds, check, stop)
-            finally:
-                _end(workers)
-        if check and any(worker.failure for worker in workers):
-            raise _error(workers, script.name, seconds)
-        outputs = [str(worker.stdout) for worker in workers], [str(worker.stderr) for worker in workers]
-        failures = [worker.failure for worker in workers]
-        return Run([worker.result for worker in workers], *outputs, failures, time.perf_counter() - start)
 
-    made = None
-    with ThreadPoolExecutor(1) as pool:  # no Ctrl-C stops its thread halfway through starting or ending the processes
+def _finish_despite_interrupts(work: Callable[[threading.Event], Run]) -> Run:
+    """Call `work` in a thread, which no Ctrl-C stops halfway through starting or ending the processes.
+
+    Args:
+        work: gets an event. At Ctrl-C the event is set, `work` has to return soon, and KeyboardInterrupt is raised.
+    """
+    from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+    stop = threading.Event()
+    made: Future[Run] | None = None
+    with ThreadPoolExecutor(1) as pool:
         try:
-            made = pool.submit(work)
+            made = pool.submit(work, stop)
             while not made.done():
                 wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
+            return made.result()
         except KeyboardInterrupt as error:
             # Pressed again, at whatever line, it still waits for the clean-up. The pool's own wait is no help: a join
             # that is interrupted takes its thread for dead, and Python ends beside it: cpython issue 90882.
@@ -247,13 +254,74 @@ def run(
                     break
                 except KeyboardInterrupt:
                     continue
-            line = "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
-            error._render_traceback_ = lambda: [line]  # what a notebook shows instead of a traceback
+            show_one_line(
+                error, "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
+            )
             raise
-    return made.result()
 
 
-def _script(function: Callable[..., Any]) -> Script:
+@dataclass(frozen=True)
+class _Job:
+    """What one call of `run` asks for."""
+
+    script: Script
+    processes: int
+    seconds: float
+    changes: Mapping[str, str | None]  # of the environment variables
+    check: bool
+    python: str
+    arguments: Mapping[str, Any]
+    private_network: bool
+
+    def run(self, stop: threading.Event) -> Run:
+        """Start the processes, wait for them, and end them, however the waiting comes to its end."""
+        import tempfile
+
+        start, workers = time.perf_counter(), []
+        with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as folder:
+            own = environment({**dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder), **self.changes})
+            try:
+                self._write(Path(folder))
+                for number in range(self.processes):
+                    words = [str(number), "private"] if self.private_network else [str(number)]
+                    workers.append(_Worker(words, Path(folder), self.script, self.python, own))
+                _wait(workers, start, self.seconds, self.check, stop)
+            finally:
+                _end(workers)
+        if self.check and any(worker.failure for worker in workers):
+            raise _error(workers, self.script.name, self.seconds)
+        return Run(
+            [worker.result for worker in workers],
+            [str(worker.stdout) for worker in workers],
+            [str(worker.stderr) for worker in workers],
+            [worker.failure for worker in workers],
+            time.perf_counter() - start,
+        )
+
+    def _write(self, folder: Path) -> None:
+        """Write what every process reads: (script, addresses, seconds) and the arguments."""
+        with (folder / "job").open("wb") as file:
+            pickle.dump((astuple(self.script), _free_addresses(self.processes), self.seconds), file)
+            try:
+                pickle.dump(dict(self.arguments), file, protocol=5)
+            except Exception as error:
+                raise WorkshopError(
+                    f"The arguments of {self.script.name} cannot be sent to another process.",
+                    str(error),
+                    "Pass numbers, text, lists and NumPy arrays, and build the rest inside the function.",
+                ) from None
+
+
+def _name_script(place: str) -> Script:
+    """Return the function that "module:function" names, for a process that imports it."""
+    module, colon, name = place.partition(":")
+    if not colon:
+        raise ValueError(f'{place!r} names no function; write "module:function"')
+    return Script(name, "", module)
+
+
+def _read_script(function: Callable[..., Any]) -> Script:
+    """Return a function with its source, dedented."""
     import inspect
     import textwrap
 
@@ -272,20 +340,6 @@ def _script(function: Callable[..., Any]) -> Script:
     return Script(name, source)
 
 
-def _write_job(folder: Path, script: Script, processes: int, seconds: float, arguments: Mapping[str, Any]) -> None:
-    """Write what every process reads: (script, addresses, seconds) and the arguments."""
-    with (folder / "job").open("wb") as file:
-        pickle.dump((script.name, script.source, _free_addresses(processes), seconds), file)
-        try:
-            pickle.dump(dict(arguments), file, protocol=5)
-        except Exception as error:
-            raise WorkshopError(
-                f"The arguments of {script.name} cannot be sent to another process.",
-                str(error),
-                "Pass numbers, text, lists and NumPy arrays, and build the rest inside the function.",
-            ) from None
-
-
 def _free_addresses(number: int) -> list[str]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
@@ -297,8 +351,9 @@ def _free_addresses(number: int) -> list[str]:
 class _Output(threading.Thread):
     """Reads what a process writes, and keeps of very much the beginning and the end."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes] | None) -> None:
         super().__init__(daemon=True)
+        assert isinstance(stream, io.BufferedReader)  # a pipe's end
         self.stream, self.kept, self.left_out = stream, bytearray(), 0
         self.start()
 
@@ -329,13 +384,15 @@ class _Worker:
         self.over = False  # it has answered or ended
         self.late = False  # the time was over before it did
         command = [python, "-P", "-u", "-m", "helpers.running.worker", str(folder), *words]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipe = subprocess.PIPE
         try:
-            self.process = subprocess.Popen(command, env=variables, **pipes)
+            self.process = subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe)
         except (OSError, ValueError, TypeError) as error:  # no such program, a variable that is no text
             advice = f'Look whether {python} is there. Variables are text: {{"NAME": "1"}}.'
             raise WorkshopError(f"Process {number} could not be started.", str(error), advice) from None
         _running.add(self.process)
+        assert self.process.stdin  # a pipe, as the other two
+        self.stdin = self.process.stdin
         self.stdout, self.stderr = _Output(self.process.stdout), _Output(self.process.stderr)
 
     def look(self) -> None:
@@ -349,10 +406,10 @@ class _Worker:
             except Exception as error:
                 self.failure = not_plain(f"what {self.script.name} returned", error)
         elif status is not None:
-            self.over, self.failure = True, f"the process {_fate(status)}{self.place()}"
+            self.over, self.failure = True, f"the process {_describe_exit(status)}{self.find_line()}"
 
-    def place(self) -> str:
-        """The line of the function in which faulthandler saw it; empty if it did not."""
+    def find_line(self) -> str:
+        """Return in which line of the function faulthandler saw it; empty if it did not, or no source has travelled."""
         dump = self.stack.read_text(errors="replace") if self.stack.exists() else ""
         found = re.search(rf'File "{re.escape(self.script.file)}", line (\d+)', dump)
         return f"; it was in {self.script.line(int(found.group(1)))}" if found else ""
@@ -373,10 +430,11 @@ def _wait(workers: list[_Worker], start: float, seconds: float, check: bool, sto
         if os.name != "nt":
             worker.process.send_signal(signal.SIGUSR1)  # faulthandler says where it is, even inside compiled code
     patience = time.perf_counter() + 0.5
-    while time.perf_counter() < patience and not all(worker.place() for worker in late):
+    readable = [worker for worker in late if worker.script.source]
+    while time.perf_counter() < patience and not all(worker.find_line() for worker in readable):
         time.sleep(0.01)
     for worker in late:
-        worker.failure = f"it had not ended after {seconds:g} s{worker.place()}"
+        worker.failure = f"it had not ended after {seconds:g} s{worker.find_line()}"
 
 
 def _end(workers: list[_Worker]) -> None:
@@ -385,14 +443,15 @@ def _end(workers: list[_Worker]) -> None:
         kill_tree(worker.process)
         _running.discard(worker.process)
     for worker in workers:
-        worker.process.stdin.close()
+        worker.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold a dead process for a while
             worker.process.wait(5)
         worker.stdout.join(1)  # a daemon that it left behind may hold the pipes
         worker.stderr.join(1)
 
 
-def _fate(status: int) -> str:
+def _describe_exit(status: int) -> str:
+    """Say how a process ended by its exit status, negative for a signal, as in "was ended by SIGKILL"."""
     if status >= 0:
         return f"ended with status {status} before the function returned"
     name = {int(known): known.name for known in signal.Signals}.get(-status, f"signal {-status}")
@@ -405,7 +464,7 @@ def _fate(status: int) -> str:
 
 
 def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
-    """Put the failures into words: all that are late, or else the first."""
+    """Put the failures into words: all that are late, otherwise the first."""
     late = [worker for worker in workers if worker.late]
     shown = late or [worker for worker in workers if worker.failure][:1]
     what = f"{name} did not end within {seconds:g} s" if late else f"{name} failed"
@@ -419,7 +478,7 @@ def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
         why += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
     advice = "Find out what it waits for, or give processes.run more seconds."
     if not late:
-        advice = "Mend that, and run the cell again."
+        advice = "Fix that, and run the cell again."
         if len(workers) > 1:
             advice += " With check=False the other processes go on, and you see what each of them says."
     return WorkshopError(f"{what}.", "\n      ".join(why), advice)  # indented under "Why:  "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def caught_stderr() -> Iterator[list[str]]:
+def caught_stderr() -> Generator[list[str]]:
     """Keep native log lines out of the notebook, and hand them over when the block ends.
 
     TensorFlow (at import and at the first operation) and PoCL (after a build that failed) write lines to file

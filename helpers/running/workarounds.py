@@ -6,6 +6,8 @@ import ctypes
 import faulthandler
 import os
 import sys
+from types import ModuleType
+from typing import Any, cast
 
 from helpers.errors import WorkshopError
 
@@ -46,6 +48,12 @@ def quiet_vulkan() -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", os.devnull)
 
 
+def refuse_imports(*names: str) -> None:
+    """Let imports of these modules fail in this process, as if they were not installed."""
+    modules = cast(dict[str, ModuleType | None], sys.modules)  # None stands for a module that must not be found
+    modules.update(dict.fromkeys(names))
+
+
 def leave_out_iri_grammar() -> None:
     """Let what reads notebooks start a second earlier, JupyterLab's server among it.
 
@@ -54,7 +62,8 @@ def leave_out_iri_grammar() -> None:
     JupyterLab's settings and events have one. To go when jsonschema imports it at the first such question:
     https://github.com/python-jsonschema/jsonschema/blob/v4.25.1/jsonschema/_format.py
     """
-    sys.modules.setdefault("rfc3987_syntax", None)
+    if "rfc3987_syntax" not in sys.modules:
+        refuse_imports("rfc3987_syntax")
 
 
 def give_signals_a_stack() -> None:
@@ -83,7 +92,7 @@ def switch_autotuning_off() -> None:
     if begin.__name__ == "without_autotuning":
         return
 
-    def without_autotuning(self: tf.data.Options) -> None:
+    def without_autotuning(self: Any) -> None:  # noqa: ANN401 (TensorFlow has no types)
         begin(self)
         self.autotune.enabled = False
 
@@ -134,5 +143,5 @@ def refuse_old_jax() -> None:
         raise WorkshopError(
             f"JAX {jax.__version__} cannot join processes as this course does.",
             "A newer one can; for a Mac with an Intel processor there is none.",
-            "Train in one process, or take another computer.",
+            "Train in one process, or use another computer.",
         )

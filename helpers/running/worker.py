@@ -6,6 +6,7 @@ python -m helpers.running.worker FOLDER NUMBER [private]
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import signal
@@ -21,10 +22,11 @@ from helpers.errors import WorkshopError
 
 @dataclass(frozen=True)
 class Script:
-    """A function as it travels."""
+    """A function as it travels: its source, or the name of the module that has it."""
 
     name: str
     source: str
+    module: str = ""  # from which the fresh process imports it; no source travels then
 
     @property
     def file(self) -> str:
@@ -36,12 +38,15 @@ class Script:
         return f"line {number} of {self.name}: {self.source.splitlines()[number - 1].strip()}"
 
     def define(self) -> Callable[..., Any]:
-        """Define the function in a module of its own; tracebacks and TensorFlow's AutoGraph find its source."""
+        """Import the function, or define it in a module of its own; tracebacks and AutoGraph find its source."""
         import __future__
 
+        import importlib
         import linecache
         from types import ModuleType
 
+        if self.module:
+            return getattr(importlib.import_module(self.module), self.name)
         linecache.cache[self.file] = (len(self.source), None, self.source.splitlines(keepends=True), self.file)
         # Annotations stay text: they may use names that only the caller has.
         code = compile(self.source, self.file, "exec", __future__.annotations.compiler_flag, dont_inherit=True)
@@ -98,20 +103,19 @@ def _end_with_the_caller() -> threading.Thread:
 
 
 def _failure(error: BaseException, script: Script) -> str:
-    """The lines of the function in which it happened, where else, and the exception as Python shows it."""
+    """Say in which lines of the function it happened, where else, and show the exception as Python does."""
     import traceback
 
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if frame.filename == script.file]
-    lines = [script.line(frame.lineno) for frame in ours[-2:]]
-    if ours and frames[-1] is not ours[-1]:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    lines = [script.line(frame.lineno) for frame in frames if frame.filename == script.file and frame.lineno][-2:]
+    if frames and frames[-1].filename != script.file:
         folders = frames[-1].filename.replace("\\", "/").split("/")
         lines.append(f"in {'/'.join(folders[-3:])}, line {frames[-1].lineno}, {frames[-1].name}")
     if isinstance(error, WorkshopError):
         lines.append(str(error))
     else:
         text = [line[:300] for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-        lines += text[:5] + ["..."] * (len(text) > 5)
+        lines += text if len(text) <= 5 else [*text[:5], "..."]
     if type(error) is NameError:
         lines.append("A fresh process has nothing of this notebook: import inside the function, or pass arguments.")
     return "\n".join(lines)
@@ -148,15 +152,17 @@ def _main(folder: Path, number: int) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)  # as Python starts; a notebook's are others
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     with (folder / "job").open("rb") as job, (folder / f"stack-{number}").open("wb") as stack:
-        name, source, addresses, seconds = pickle.load(job)
+        script, addresses, seconds = pickle.load(job)
+        script = Script(*script)
         faulthandler.enable(stack)
         faulthandler.dump_traceback_later(min(seconds + 10, 1e6), exit=True, file=stack)  # should all else fail
         if hasattr(faulthandler, "register"):
             faulthandler.register(signal.SIGUSR1, stack)
-        sys.argv = [name]
-        answer = _answer(Script(name, source), {"process": number, "addresses": addresses}, job)
+        sys.argv = [script.name]
+        answer = _answer(script, {"process": number, "addresses": addresses}, job)
         new = folder / f"new-{number}"
         new.write_bytes(answer)
         new.replace(folder / f"answer-{number}")

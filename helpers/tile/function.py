@@ -167,7 +167,7 @@ def measure_interleaved(
     for label, function in functions.items():
         if isinstance(function, Function):
             launch, *_ = function._prepare(arrays)
-            ways[label] = lambda launch=launch, queue=function._queue: timing.synchronise(launch(), queue)
+            ways[label] = lambda launch=launch, queue=function._queue: timing.synchronize(launch(), queue)
             names[label] = opencl.name(function.device)
         else:
             ways[label] = lambda function=function: function(*arrays)

@@ -11,8 +11,7 @@ import os
 import random
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,13 +23,12 @@ from helpers.errors import WorkshopError
 from helpers.running import workarounds
 from helpers.running.quiet import caught_stderr
 from helpers.training import backends
+from helpers.training.progress_line import Progress
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
     import keras
-
-REDRAW = 0.5  # seconds between two looks at a training that runs
 
 
 def start() -> str:
@@ -76,11 +74,11 @@ def start() -> str:
         workarounds.switch_autotuning_off()
     device = devices.in_this_process(name)
     with caught_stderr():
-        proof = devices.verdict(device)
-    if proof != products.RIGHT:
+        computes = products.prove(device)
+    if computes != products.RIGHT:
         raise WorkshopError(
             f"{device} does not compute right.",
-            f"A small product of matrices, compared with NumPy's: {proof}.",
+            f"A small product of matrices, compared with NumPy's: {computes}.",
             f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
         )
     return str(device)
@@ -127,7 +125,7 @@ def _hide_gpus_that_fail(tensorflow: ModuleType) -> None:
 
 
 @contextmanager
-def before_start() -> Iterator[None]:
+def before_start() -> Generator[None]:
     """Let a lesson configure TensorFlow's devices, and say what to do where TensorFlow has started already.
 
     Raises:
@@ -189,7 +187,7 @@ def steps_at_once(wanted: int = 16) -> int:
 
 
 @contextmanager
-def interruptible(model: keras.Model) -> Iterator[None]:
+def interruptible(model: keras.Model) -> Generator[None]:
     """Let Ctrl-C, or the square in Jupyter, end a training after its step; what was learned until then is kept.
 
     A second interrupt stops at once.
@@ -209,7 +207,7 @@ def interruptible(model: keras.Model) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def progress(title: str, budget: float = math.inf, others: str = "unseen images") -> keras.callbacks.Callback:
+def progress(title: str, budget: float = math.inf, others: str = "unseen images") -> Progress:
     """Return a callback for `fit` that shows one line for the training while it runs, and keeps a budget of time.
 
     The line is drawn anew in its place, so that the stored lesson keeps its last state alone. After each epoch another
@@ -227,89 +225,10 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
     """
     import keras
 
-    class Progress(keras.callbacks.Callback):
-        def on_train_begin(self, logs: dict | None = None) -> None:
-            self.began = self.drawn = time.perf_counter()
-            self.seconds = self.epochs = self.epoch_seconds = 0.0
-            self.after_first, self.out_of_time = None, False
-            self.line = _Line(f"{title}: gets ready")
+    class KerasProgress(Progress, keras.callbacks.Callback):
+        pass
 
-        def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-            self.epoch = epoch
-
-        def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-            steps = self.params["steps"]  # None where the data come from a generator
-            self._measure(self.epoch + min((batch + 1) / steps, 1) if steps else self.epoch)
-            if self.seconds > budget and self.epochs < self.params["epochs"]:
-                self._stop()
-            elif self.began + self.seconds - self.drawn > REDRAW:
-                self.drawn = self.began + self.seconds
-                self._show(f", step {batch + 1}{f' of {steps}' if steps else ''}")
-
-        def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-            if not self.model.stop_training:
-                self._measure(epoch + 1)
-                self._show(_results(logs, others))
-                if self.epochs < self.params["epochs"] and self.seconds + self.epoch_seconds > budget:
-                    self._stop()
-
-        def on_train_end(self, logs: dict | None = None) -> None:
-            self.seconds = time.perf_counter() - self.began
-            of, kept, took = self.params["epochs"], "", f"{self.seconds:.1f} s"
-            epochs = f"{of} epoch{'s' * (of != 1)}"
-            if self.out_of_time:
-                done = f"{self.epochs:.3g} of {epochs} in {took}: one takes {self.epoch_seconds:.3g} s here"
-            elif self.epochs < of:
-                done = f"stopped by you after {self.epochs:.3g} of {epochs} and {took}"
-                kept = " | what was learned until then is kept"
-            else:
-                done = f"{epochs} in {took}"
-            self.line.end(f"{title}: {done}{_results(logs, others)}{kept}")
-
-        def _measure(self, epochs: float) -> None:
-            self.epochs, self.seconds = epochs, time.perf_counter() - self.began
-            since, already = self.after_first or (0.0, 0.0)
-            if epochs > already:
-                self.epoch_seconds = (self.seconds - since) / (epochs - already)
-                self.after_first = self.after_first or (self.seconds, epochs)  # the first step compiles, too
-
-        def _stop(self) -> None:
-            self.model.stop_training = self.out_of_time = True
-
-        def _show(self, where: str) -> None:
-            of = self.params["epochs"]
-            left = min(self.epoch_seconds * (of - self.epochs), budget - self.seconds)
-            self.line.show(f"{title}: epoch {self.epoch + 1} of {of}{where} | {max(left, 0):.0f} s left")
-
-    return Progress()
-
-
-def _results(logs: dict | None, others: str) -> str:
-    names = {"accuracy": "training images", "val_accuracy": others}
-    return "".join(f" | {words} {100 * logs[name]:.2f} %" for name, words in names.items() if logs and name in logs)
-
-
-class _Line:
-    """One line of output that is replaced in its place in a notebook; elsewhere its end alone is printed."""
-
-    def __init__(self, text: str) -> None:
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        self.handle = None
-        if hasattr(shell, "kernel"):
-            from IPython.display import display
-
-            self.handle = display({"text/plain": text}, raw=True, display_id=True)
-
-    def show(self, text: str) -> None:
-        """Replace what the line says."""
-        if self.handle:
-            self.handle.update({"text/plain": text}, raw=True)
-
-    def end(self, text: str) -> None:
-        """Replace what the line says for the last time."""
-        self.show(text)
-        if not self.handle:
-            print(text, flush=True)
+    return KerasProgress(title, budget, others)
 
 
 def shortened(epochs: float, of: int, images: int, total: int) -> str:

@@ -87,12 +87,12 @@ def load_mnist() -> Dataset:
 
 
 def _verify(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays if they are MNIST's own, else say in a _RefusedError which is not."""
+    """Return the arrays if they are MNIST's own, otherwise say in a _RefusedError which is not."""
     for name, (shape, checksum) in EXPECTED.items():
         array = arrays[name]
         if array.dtype != np.uint8 or array.shape != shape:
             raise _RefusedError(f"{name} is {array.dtype} of shape {array.shape}, not uint8 of shape {shape}")
-        if hashlib.sha256(np.ascontiguousarray(array)).hexdigest() != checksum:
+        if hashlib.sha256(np.ascontiguousarray(array).data).hexdigest() != checksum:
             raise _RefusedError(f"{name} has the right shape, but its checksum is not MNIST's")
     return arrays
 
@@ -190,7 +190,14 @@ def _from_mirror(mirror: str, folder: Path) -> dict[str, np.ndarray]:
             arrays[name] = np.frombuffer(bytearray(gzip.decompress(raw)), np.uint8)[4 + 4 * len(shape) :].reshape(shape)
         except Exception as error:  # gzip and zlib raise several kinds
             raise _RefusedError(f"{file} is damaged ({type(error).__name__})") from error
-    np.savez_compressed(npz, **_verify(arrays))
+    _verify(arrays)
+    np.savez_compressed(
+        npz,
+        x_train=arrays["x_train"],
+        y_train=arrays["y_train"],
+        x_test=arrays["x_test"],
+        y_test=arrays["y_test"],
+    )
     return arrays
 
 
@@ -205,7 +212,8 @@ def _fetch(url: str, file: Path) -> Path:
     bar = tqdm(desc=_host(url), total=1, unit="B", unit_scale=True, file=sys.stdout, leave=False, delay=0.5)
     downloader = pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=bar, headers={"Accept-Encoding": "identity"})
     try:
-        return Path(pooch.retrieve(url, None, file.name, file.parent, downloader=downloader))
+        # pooch's class and its Protocol for downloaders call their parameters differently, hence the ignored complaint.
+        return Path(pooch.retrieve(url, None, file.name, file.parent, downloader=downloader))  # ty: ignore[invalid-argument-type]
     except OSError as error:  # those of requests too; their texts are long, their names say what happened
         status = getattr(getattr(error, "response", None), "status_code", "")
         raise _RefusedError(f"no download ({type(error).__name__} {status}".rstrip() + ")") from error

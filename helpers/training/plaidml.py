@@ -72,4 +72,4 @@ def put_names_back() -> None:
 
     for name in collections.abc.__all__:  # Python 3.10 dropped them
         setattr(collections, name, getattr(collections.abc, name))
-    inspect.getargspec = lambda function: inspect.getfullargspec(function)[:4]  # Python 3.11 did
+    vars(inspect)["getargspec"] = lambda function: inspect.getfullargspec(function)[:4]  # Python 3.11 did

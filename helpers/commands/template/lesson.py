@@ -9,7 +9,7 @@ import numpy as np
 from helpers.judge import checks
 
 
-@checks.verdict
+@checks.print_verdict
 def check_squares(squares: Callable[[list[float]], float]) -> Iterator[str]:
     """Lesson NN, exercise 1: the sum of the squares of some numbers."""
 

@@ -1,8 +1,8 @@
-"""Rewrite OpenCL C so that it records what each work-item touches; Clang's own parser finds the accesses (`trace`).
+"""Rewrite OpenCL C so that it records what each work-item touches, for `opencl_recorder`.
 
 libclang (TensorFlow depends on it too) reads the kernel with its types, so an access is known by the memory that it
 goes to, however it is written: `x[i]`, `*(x + i)`, through a pointer that was handed on, or a variable in local memory.
-Before it stands the `recorder`. What is not reached is listed as unseen.
+The code that writes the record (`opencl_log`) is put before the kernel. What is not reached is listed as unseen.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from helpers.judge.recorder import ARRAY_INTS, ARRAYS, ATOMIC, BARRIERS, DRY_BARRIERS, READ, RECORDER, SITE, WRITE
+from helpers.judge.opencl_log import ARRAY_INTS, ARRAYS, BARRIERS, DRY_BARRIERS, RECORDER
+from helpers.judge.trace import ATOMIC, READ, SITE, WRITE
 
 if TYPE_CHECKING:
     from clang.cindex import Cursor, Type
 
 # Functions whose pointer is followed: which argument it is, what they do there, and to how many elements.
-POINTERS = {
-    **{f"{prefix}_{name}": (0, READ | WRITE | ATOMIC, 1) for prefix in ("atomic", "atom") for name in
-       ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "and", "or", "xor")},
-    **{f"vload{width}": (1, READ, width) for width in (2, 3, 4, 8, 16)},
-    **{f"vstore{width}": (2, WRITE, width) for width in (2, 3, 4, 8, 16)},
-}  # fmt: skip
+POINTERS: dict[str, tuple[int, int, int]] = {}
+for _name in ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "and", "or", "xor"):
+    POINTERS[f"atomic_{_name}"] = POINTERS[f"atom_{_name}"] = (0, READ | WRITE | ATOMIC, 1)
+for _width in (2, 3, 4, 8, 16):
+    POINTERS[f"vload{_width}"] = (1, READ, _width)
+    POINTERS[f"vstore{_width}"] = (2, WRITE, _width)
 WAITS = ("barrier", "work_group_barrier")
+LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 
 
 # ------------------------------------------------------------------------------------------------ reading OpenCL C
@@ -86,7 +88,7 @@ def instrument(source: str, name: str, dry: bool) -> Instrumented:
     Args:
         source: OpenCL C that compiles.
         name: the kernel.
-        dry: let nobody wait at a barrier.
+        dry: whether barriers are recorded without waiting at them.
     """
     from clang import cindex
 
@@ -121,22 +123,20 @@ class Rewriting:
 
     def read(self, unit: Cursor, name: str) -> None:
         """Walk through all functions of the source; the arrays are those of the kernel `name`."""
-        from clang.cindex import CursorKind
-
         own = [cursor for cursor in unit.get_children() if cursor.extent.start.offset >= self.offset]
-        self._macros = [self._range(cursor) for cursor in own if cursor.kind == CursorKind.MACRO_INSTANTIATION]
-        functions = [cursor for cursor in own if cursor.kind == CursorKind.FUNCTION_DECL and cursor.is_definition()]
+        self._macros = [self._find_range(cursor) for cursor in own if cursor.kind.name == "MACRO_INSTANTIATION"]
+        functions = [cursor for cursor in own if cursor.kind.name == "FUNCTION_DECL" and cursor.is_definition()]
         self._functions = {cursor.spelling for cursor in functions}
         for function in functions:
-            body = next(child for child in function.get_children() if child.kind == CursorKind.COMPOUND_STMT)
+            body = next(child for child in function.get_children() if child.kind.name == "COMPOUND_STMT")
             self._add_parameter(function)
             if function.spelling == name:
-                self._start(function, body)
+                self._insert_start(function, body)
             for statement in body.get_children():
                 self._visit(statement, [body, function], function.spelling == name)
 
     def assemble(self) -> str:
-        """The source with all that is inserted."""
+        """Return the source with all that is inserted."""
         parts, done = [], 0
         in_order = sorted(self._inserted, key=lambda insertion: insertion[0])  # stable: of one place, as they came
         for position, text in in_order:
@@ -144,23 +144,22 @@ class Rewriting:
             done = position
         return b"".join([*parts, self.source[done:]]).decode()
 
-    def _range(self, cursor: Cursor) -> tuple[int, int]:
+    def _find_range(self, cursor: Cursor) -> tuple[int, int]:
         return cursor.extent.start.offset - self.offset, cursor.extent.end.offset - self.offset
 
-    def _text(self, cursor: Cursor) -> str:
-        start, end = self._range(cursor)
+    def _read_text(self, cursor: Cursor) -> str:
+        start, end = self._find_range(cursor)
         return self.source[start:end].decode()
 
     def _insert(self, position: int, text: str) -> None:
         self._inserted.append((position, text))
 
-    def _miss(self, cursor: Cursor) -> None:
-        self.unseen.append(
-            f"line {cursor.extent.start.line - TYPES.count(NEWLINE)}: `{' '.join(self._text(cursor).split())}`"
-        )
+    def _note_unseen(self, cursor: Cursor) -> None:
+        line = cursor.extent.start.line - TYPES.count(NEWLINE)
+        self.unseen.append(f"line {line}: `{' '.join(self._read_text(cursor).split())}`")
 
     def _in_macro(self, cursor: Cursor) -> bool:
-        start, end = self._range(cursor)
+        start, end = self._find_range(cursor)
         return any(first <= start and end <= last for first, last in self._macros)
 
     def _add_parameter(self, function: Cursor) -> None:
@@ -170,11 +169,11 @@ class Rewriting:
             self.source = self.source[:opening] + b" " * len(empty[1]) + self.source[opening + len(empty[1]) :]
         self._insert(opening, "__global int *trace_log" + ("" if empty else ", "))
 
-    def _start(self, function: Cursor, body: Cursor) -> None:
+    def _insert_start(self, function: Cursor, body: Cursor) -> None:
         given = [
             argument
             for argument in function.get_arguments()
-            if _memory(argument.type.get_pointee()) in (GLOBAL, CONSTANT)
+            if _find_memory(argument.type.get_pointee()) in (GLOBAL, CONSTANT)
         ]
         self.arrays, self.given = [argument.spelling for argument in given], len(given)
         recorded = "".join(
@@ -182,43 +181,40 @@ class Rewriting:
             f"[{ARRAYS + ARRAY_INTS * number + 2}], sizeof(*{argument.spelling}));"
             for number, argument in enumerate(given)
         )
-        self._insert(self._range(body)[0] + 1, f" trace_start(trace_log);{recorded}")
+        self._insert(self._find_range(body)[0] + 1, f" trace_start(trace_log);{recorded}")
 
     def _visit(self, cursor: Cursor, above: list[Cursor], in_kernel: bool) -> None:
-        """Rewrite what an expression or a statement does itself, then what stands in it; `above`, innermost first."""
-        from clang.cindex import CursorKind as Kind
-
-        if cursor.kind == Kind.CXX_UNARY_EXPR:  # sizeof touches nothing
+        """Rewrite an expression or a statement, then those inside of it; `above` is what is around, innermost first."""
+        kind = cursor.kind.name
+        if kind == "CXX_UNARY_EXPR":  # sizeof touches nothing
             return
         children = list(cursor.get_children())
-        if cursor.kind == Kind.VAR_DECL and _memory(cursor.type) == LOCAL and in_kernel:
-            self._declare(cursor, above[0])
-        elif cursor.kind in (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT):
-            self._guard_loop(cursor, children[0] if cursor.kind == Kind.DO_STMT else children[-1])
-        elif cursor.kind == Kind.CALL_EXPR:
-            self._call(cursor, children)
-        elif cursor.kind.is_expression() and _memory(cursor.type) and not _is_array_type(cursor.type):
-            self._access(cursor, children, above)
+        if kind == "VAR_DECL" and _find_memory(cursor.type) == LOCAL and in_kernel:
+            self._record_declaration(cursor, above[0])
+        elif kind in LOOPS:
+            self._guard_loop(cursor, children[0] if kind == "DO_STMT" else children[-1])
+        elif kind == "CALL_EXPR":
+            self._rewrite_call(cursor, children)
+        elif cursor.kind.is_expression() and _find_memory(cursor.type) and not _is_array_type(cursor.type):
+            self._rewrite_access(cursor, children, above)
         for child in children:
             self._visit(child, [cursor, *above], in_kernel)
 
-    def _declare(self, variable: Cursor, statement: Cursor) -> None:
+    def _record_declaration(self, variable: Cursor, statement: Cursor) -> None:
         element, innermost = variable.type, variable.spelling
         while _is_array_type(element):
             element, innermost = element.element_type, f"{innermost}[0]"
         number, name = len(self.arrays), variable.spelling
         self.arrays.append(name)
         recorded = f"trace_array(trace_log, {number}, (ulong)&{name}, sizeof({name}), sizeof({innermost}));"
-        self._insert(self._range(statement)[1], f" {recorded}")
+        self._insert(self._find_range(statement)[1], f" {recorded}")
 
     def _guard_loop(self, loop: Cursor, body: Cursor) -> None:
-        from clang.cindex import CursorKind
-
         stop = "if (trace_step(trace_log, __LINE__)) { break; }"
-        start, end = self._range(body)
+        start, end = self._find_range(body)
         if self._in_macro(body):
-            self._miss(loop)
-        elif body.kind == CursorKind.COMPOUND_STMT:
+            self._note_unseen(loop)
+        elif body.kind.name == "COMPOUND_STMT":
             self._insert(start + 1, f" {stop}")
         else:
             line = self.source[:start].count(b"\n") + 1
@@ -227,108 +223,103 @@ class Rewriting:
             ended = self.source[:end].rstrip().endswith((b";", b"}"))
             self._insert(end if ended else self.source.index(b";", end) + 1, " }")
 
-    def _call(self, call: Cursor, children: list[Cursor]) -> None:
+    def _rewrite_call(self, call: Cursor, children: list[Cursor]) -> None:
         arguments = children[1:]
         if call.spelling in WAITS:
             self.has_barriers = True
         elif call.spelling in self._functions and not self._in_macro(call):
-            opening = self.source.index(b"(", self._range(call)[0]) + 1
+            opening = self.source.index(b"(", self._find_range(call)[0]) + 1
             self._insert(opening, "trace_log, " if arguments else "trace_log")
         elif call.spelling in POINTERS and not self._in_macro(call):
             number, what, count = POINTERS[call.spelling]
-            memory = _memory(arguments[number].type.get_pointee())
+            memory = _find_memory(arguments[number].type.get_pointee())
             if not memory:  # a work-item's own array
                 return
             is_local = memory == LOCAL
             index = "0"
             if count > 1:  # vload4(offset, p) reads the elements of p from 4 * offset on
-                index = f"{count} * (long)({self._text(arguments[number - 1])})"
+                index = f"{count} * (long)({self._read_text(arguments[number - 1])})"
                 self._wrap(arguments[number - 1], "0 * (", ")")
-            recorded = self._at(call, is_local, self._text(arguments[number]), what, index, count)
+            recorded = self._call_recorder(call, is_local, self._read_text(arguments[number]), what, index, count)
             self._wrap(arguments[number], "(", f") + {recorded}")
         elif call.spelling in self._functions or self._takes_shared(call, arguments):
-            self._miss(call)
+            self._note_unseen(call)
 
     def _takes_shared(self, call: Cursor, arguments: list[Cursor]) -> bool:
-        """Whether it is a function of OpenCL, not known here, that is given a pointer to shared memory."""
+        """Return whether a function of OpenCL that is not known here is given a pointer to shared memory."""
         if call.spelling in ("prefetch", "printf"):
             return False
         pointers = [argument.type.get_pointee() for argument in arguments if argument.type.kind.name == "POINTER"]
-        return any(_memory(pointer) in (GLOBAL, LOCAL) for pointer in pointers)
+        return any(_find_memory(pointer) in (GLOBAL, LOCAL) for pointer in pointers)
 
     def _wrap(self, cursor: Cursor, before: str, after: str) -> None:
-        start, end = self._range(cursor)
+        start, end = self._find_range(cursor)
         self._insert(start, before)
         self._insert(end, after)
 
-    def _at(self, access: Cursor, is_local: bool, pointer: str, what: int, index: str, count: int = 1) -> str:
+    def _call_recorder(
+        self, access: Cursor, is_local: bool, pointer: str, what: int, index: str, count: int = 1
+    ) -> str:
         where = f"{int(is_local)}, {what + SITE * len(self.sites)}, (ulong)({pointer}), sizeof(*({pointer}))"
-        self.sites.append(" ".join(self._text(access).split()))
+        self.sites.append(" ".join(self._read_text(access).split()))
         return f"trace_index(trace_log, {where}, {index}, {count})"
 
-    def _access(self, cursor: Cursor, children: list[Cursor], above: list[Cursor]) -> None:
-        from clang.cindex import CursorKind as Kind
-
-        kind, text = cursor.kind, self._text(cursor)
-        is_pointer = kind == Kind.UNARY_OPERATOR  # what lives in memory and has a unary operator has a `*`
-        is_arrow = kind == Kind.MEMBER_REF_EXPR and children and children[0].type.kind.name == "POINTER"
-        is_local = kind == Kind.DECL_REF_EXPR and _memory(cursor.type) == LOCAL
-        if not (kind == Kind.ARRAY_SUBSCRIPT_EXPR or is_pointer or is_arrow or is_local) or not self._is_watched(
-            cursor
-        ):
+    def _rewrite_access(self, cursor: Cursor, children: list[Cursor], above: list[Cursor]) -> None:
+        kind, text = cursor.kind.name, self._read_text(cursor)
+        is_pointer = kind == "UNARY_OPERATOR"  # what lives in memory and has a unary operator has a `*`
+        is_arrow = kind == "MEMBER_REF_EXPR" and children and children[0].type.kind.name == "POINTER"
+        is_local = kind == "DECL_REF_EXPR" and _find_memory(cursor.type) == LOCAL
+        is_access = kind == "ARRAY_SUBSCRIPT_EXPR" or is_pointer or is_arrow or is_local
+        if not is_access or not self._is_watched(cursor):
             return
-        what = self._what(cursor, above)
+        what = self._classify_access(cursor, above)
         if what is None:
             return
         base = cursor if is_local else children[0]
-        pointer = f"&{text}" if is_local else self._text(base)
-        backwards = kind == Kind.ARRAY_SUBSCRIPT_EXPR and base.type.kind.name not in ("POINTER", "CONSTANTARRAY")
+        pointer = f"&{text}" if is_local else self._read_text(base)
+        backwards = kind == "ARRAY_SUBSCRIPT_EXPR" and base.type.kind.name not in ("POINTER", "CONSTANTARRAY")
         if self._in_macro(cursor) or backwards or (not is_local and self._has_effects(pointer)):
-            self._miss(cursor)
+            self._note_unseen(cursor)
             return
-        in_local = _memory(cursor.type) == LOCAL
-        if kind == Kind.ARRAY_SUBSCRIPT_EXPR:
-            before, after = self._at(cursor, in_local, pointer, what, "@").split("@")
-            self._insert(self.source.index(b"[", self._range(base)[1]) + 1, before)
-            self._insert(self._range(cursor)[1] - 1, after)
+        in_local = _find_memory(cursor.type) == LOCAL
+        if kind == "ARRAY_SUBSCRIPT_EXPR":
+            before, after = self._call_recorder(cursor, in_local, pointer, what, "@").split("@")
+            self._insert(self.source.index(b"[", self._find_range(base)[1]) + 1, before)
+            self._insert(self._find_range(cursor)[1] - 1, after)
         elif is_local:
-            self._wrap(cursor, "(*(&", f" + {self._at(cursor, in_local, pointer, what, '0')}))")
+            self._wrap(cursor, "(*(&", f" + {self._call_recorder(cursor, in_local, pointer, what, '0')}))")
         else:
-            self._wrap(base, "(", f" + {self._at(cursor, in_local, pointer, what, '0')})")
+            self._wrap(base, "(", f" + {self._call_recorder(cursor, in_local, pointer, what, '0')})")
 
     def _has_effects(self, text: str) -> bool:
-        """Whether to evaluate an expression twice could change something twice, or record it twice."""
+        """Return whether evaluating an expression twice could change something twice, or record it twice."""
         called = set(re.findall(r"(\w+)\s*\(", text))
         return bool(re.search(r"\+\+|--|[^=!<>]=[^=]", text) or called & self._functions)
 
     def _is_watched(self, cursor: Cursor) -> bool:
-        """Whether it is not an array of constants that the program declares for itself."""
-        from clang.cindex import CursorKind
-
-        if _memory(cursor.type) != CONSTANT:
+        """Return whether an access is recorded: not if it goes to constants that the program declares itself."""
+        if _find_memory(cursor.type) != CONSTANT:
             return True
-        roots = (inner for inner in cursor.walk_preorder() if inner.kind == CursorKind.DECL_REF_EXPR)
+        roots = (inner for inner in cursor.walk_preorder() if inner.kind.name == "DECL_REF_EXPR")
         root = next(roots, None)
-        return root is not None and root.referenced.kind == CursorKind.PARM_DECL and root.spelling in self.arrays
+        return root is not None and root.referenced.kind.name == "PARM_DECL" and root.spelling in self.arrays
 
-    def _what(self, cursor: Cursor, above: list[Cursor]) -> int | None:
-        """READ, WRITE or both; None if only the address is taken."""
-        from clang.cindex import CursorKind as Kind
-
+    def _classify_access(self, cursor: Cursor, above: list[Cursor]) -> int | None:
+        """Return READ, WRITE or both; None if only the address is taken."""
         inner = cursor
         for outer in above:
-            same = self._range(outer)[0] == self._range(inner)[0]
-            if outer.kind in (Kind.PAREN_EXPR, Kind.MEMBER_REF_EXPR) or (
-                outer.kind == Kind.UNEXPOSED_EXPR and _memory(outer.type)
+            same = self._find_range(outer)[0] == self._find_range(inner)[0]
+            if outer.kind.name in ("PAREN_EXPR", "MEMBER_REF_EXPR") or (
+                outer.kind.name == "UNEXPOSED_EXPR" and _find_memory(outer.type)
             ):
                 inner = outer
                 continue
-            if outer.kind == Kind.COMPOUND_ASSIGNMENT_OPERATOR and same:
+            if outer.kind.name == "COMPOUND_ASSIGNMENT_OPERATOR" and same:
                 return READ | WRITE
-            if outer.kind == Kind.BINARY_OPERATOR and same and self._is_assignment(inner):
+            if outer.kind.name == "BINARY_OPERATOR" and same and self._is_assignment(inner):
                 return WRITE
-            if outer.kind == Kind.UNARY_OPERATOR:
-                operator = self._text(outer)
+            if outer.kind.name == "UNARY_OPERATOR":
+                operator = self._read_text(outer)
                 if operator.startswith("&"):
                     return None
                 if operator.startswith(("++", "--")) or operator.endswith(("++", "--")):
@@ -337,15 +328,13 @@ class Rewriting:
         return READ
 
     def _is_assignment(self, left: Cursor) -> bool:
-        after = self.source[self._range(left)[1] :].lstrip()
+        after = self.source[self._find_range(left)[1] :].lstrip()
         return after.startswith(b"=") and not after.startswith(b"==")
 
 
-def _memory(kind: Type) -> int:
-    """GLOBAL, LOCAL or CONSTANT for a type that lives there, 0 for any other."""
-    from clang.cindex import TypeKind
-
-    if kind.kind == TypeKind.INVALID:  # Clang has no answer for it, and would crash
+def _find_memory(kind: Type) -> int:
+    """Return GLOBAL, LOCAL or CONSTANT for a type in that memory, 0 for any other."""
+    if kind.kind.name == "INVALID":  # Clang has no answer for it, and would crash
         return 0
     space = kind.get_address_space()
     return space if space in (GLOBAL, LOCAL, CONSTANT) else 0

@@ -1,13 +1,14 @@
-"""The recorder that `instrument` puts before a kernel, in OpenCL C, and the layout of the log that it writes.
+"""What an OpenCL kernel writes while it is recorded: the layout of its log, and the OpenCL C that writes it.
 
-Lesson 14's record of WGSL takes the same bits.
+`opencl_rewriter` puts this code before the learner's kernel, and `opencl_recorder` reads the log.
 """
 
 from __future__ import annotations
 
+from helpers.judge.trace import ARRAY, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, MAX_ARRAYS, MORE
+
 MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
 MAX_SITES = 8  # barriers of one work-item that are listed
-MAX_ARRAYS = 16
 MAX_STEPS = 1 << 15  # rounds of loops of one work-item: under 2 s, when Windows resets a GPU, and llvmpipe's own 65,535
 # The ints of one work-item: counts, its first barriers (lines and numbers), its ids in three dimensions, its arrays
 # (address in two ints, bytes, bytes of an element), then its touches (array and kind, index in two ints, barriers met
@@ -17,15 +18,10 @@ SITES = len(COUNTS)
 IDS = SITES + MAX_SITES
 ARRAYS, ARRAY_INTS = IDS + 9, 4
 HEADER = ARRAYS + ARRAY_INTS * MAX_ARRAYS
-TOUCH = 4
+TOUCH = 4  # the first int of a touch has the bits of `trace`
 ROW = HEADER + TOUCH * MAX_TOUCHES
 SPARE = 128  # bytes behind a given array, for accesses that lie outside: the longest vector
-# The first int of a touch: these bits, ARRAY times the array's number, and SITE times that of the place in the source
-# where it is asked for. MORE: a vector's element after its first.
-READ, WRITE, ATOMIC, INSIDE, MORE, ARRAY = 1, 2, 4, 8, 16, 32
-SITE = ARRAY * MAX_ARRAYS
-BARRIER_LINE = 1 << 16  # a barrier is listed as its line, and so many times its number among all in the source
-LOCAL_FENCE, GLOBAL_FENCE = 1, 1 << 16  # what a barrier adds to `fences`
+BARRIER_LINE = 1 << 16  # a barrier is listed as its line plus BARRIER_LINE times its number among all in the source
 
 RECORDER = f"""
 __global int *trace_row(__global int *log) {{
