@@ -122,7 +122,7 @@ def _run(name: str, rest: list[str]) -> int:
     commands.check(name, _call())
     installed.prepare()
     if name in USE_KERAS:
-        backends.check()
+        backends.validate()
     module = commands.load(name)
     packages = f"--accel and --with add packages: {_call()} --help" if "workshop.py" in _call() else None
     parser = _Parser(prog=_call(name), description=commands.COMMANDS[name], epilog=packages, allow_abbrev=False)

@@ -45,7 +45,7 @@ def run(backend):
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS])
 def record(request):
     """What the parts saw on each backend."""
-    if not devices.installed(request.param):
+    if not devices.is_installed(request.param):
         pytest.skip(f"{request.param} is not installed here")
     return run(request.param)
 
@@ -113,7 +113,7 @@ def graphs():
 
 def loaded():
     """Processor time of lesson 00's load, and the kind of device that it keeps busy."""
-    device = devices.in_this_process(os.environ["KERAS_BACKEND"])
+    device = devices.find_default_device(os.environ["KERAS_BACKEND"])
     work = lesson_00.make_work(device)
     before = time.process_time()
     returned = [work() for _ in range(5)]  # a slice is sized by the clock, and a busy machine leaves it little

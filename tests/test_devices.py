@@ -122,7 +122,7 @@ def test_a_device_that_ends_the_process_or_hangs_has_failed_and_those_behind_are
     fates(**fate)
     answer = ask("torch", timeout=int(re.findall(r"\d+", word)[0]) if "within" in word else 60)
     assert answer.state == "ok" and [device.state for device in answer.devices] == states
-    reason = next(device.reason for device in answer.devices if not device.usable)
+    reason = next(device.reason for device in answer.devices if not device.is_usable)
     assert word in reason and reason.startswith("timed out") == ("within" in word)
     assert ("not tried" in str(table([answer]))) == ("" in states)
     assert pick([answer]).identifier == picked
@@ -134,7 +134,7 @@ def proof_of(prepare):
 
 def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():
     """For real: ONNX Runtime takes a provider that it does not have, says so in a warning, and goes on without it."""
-    assert proof_of(lambda: products.by_onnxruntime("CUDAExecutionProvider")).startswith("failed: ")
+    assert proof_of(lambda: products.prepare_onnxruntime("CUDAExecutionProvider")).startswith("failed: ")
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,19 @@ def test_a_card_comes_before_the_processors_gpu_and_the_larger_card_before_the_s
 @pytest.mark.parametrize(
     ("name", "inside"),
     [
-        ("AMD Radeon(TM) Graphics", True), ("AMD Radeon 890M Graphics", True), ("AMD Radeon Vega 8 Graphics", True),
-        ("Intel(R) Iris(R) Xe Graphics", True), ("Intel(R) Arc(TM) 140V GPU", True), ("Intel Graphics", True),
-        ("AMD Radeon RX 7600", False), ("AMD Radeon RX Vega 64", False), ("Intel(R) Arc(TM) A770 Graphics", False),
-        ("Intel Arc B580", False), ("NVIDIA GeForce RTX 3060", False),
+        ("AMD Radeon(TM) Graphics", True),
+        ("AMD Radeon 890M Graphics", True),
+        ("AMD Radeon Vega 8 Graphics", True),
+        ("Intel(R) Iris(R) Xe Graphics", True),
+        ("Intel(R) Arc(TM) 140V GPU", True),
+        ("Intel Graphics", True),
+        ("AMD Radeon RX 7600", False),
+        ("AMD Radeon RX Vega 64", False),
+        ("Intel(R) Arc(TM) A770 Graphics", False),
+        ("Intel Arc B580", False),
+        ("NVIDIA GeForce RTX 3060", False),
     ],
-)  # fmt: skip
+)
 def test_a_gpu_inside_a_processor_is_known_by_its_name(name, inside):
     assert looks_integrated(name) is inside
 
@@ -230,7 +237,7 @@ def test_torch_and_jax_gpus_keep_the_names_that_the_frameworks_use(gpu_machine):
     ("chosen", "device"), [("", "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu")]
 )
 def test_a_framework_that_has_started_names_the_gpu_that_it_takes(chosen, device):
-    code = "from helpers import devices; print(devices.in_this_process('torch').identifier)"
+    code = "from helpers import devices; print(devices.find_default_device('torch').identifier)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES / "fake_gpu_frameworks"), str(ROOT)])}
     environment["KERAS_TORCH_DEVICE"] = chosen
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=environment)
@@ -250,7 +257,7 @@ def test_tensorflow_names_a_gpu_whose_capability_it_cannot_read(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config, python=inner))
     monkeypatch.setitem(sys.modules, "tensorflow.python", inner)
-    assert frameworks._tensorflow_details("the GPU", 1) == told
+    assert frameworks._read_tensorflow_details("the GPU", 1) == told
 
 
 # ---- frameworks that do not answer
@@ -345,7 +352,7 @@ def test_kinds_are_taken_in_their_order_and_one_that_is_wanted_alone():
 def test_what_is_not_installed_is_told_with_the_command_that_brings_it(monkeypatch, asked, command, installed_by):
     monkeypatch.setattr(devices.Host, "here", lambda: host.Host("Linux", "x86_64", (3, 12), installed_by, False))
     wanted = f"python3 workshop.py {command}"  # conda's own way knows no such choice
-    assert devices.not_installed(*asked).endswith(wanted)
+    assert devices.explain_missing(*asked).endswith(wanted)
 
 
 def test_of_a_macs_two_gpus_the_card_is_taken():

@@ -34,7 +34,7 @@ def test_the_load_of_a_backend_is_real_work(record):  # noqa: F811
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", [name for name in devices.FRAMEWORKS if name not in BACKENDS])
 def test_the_load_is_real_work_that_is_done_when_it_returns(framework):
-    if not devices.installed(framework):
+    if not devices.is_installed(framework):
         pytest.skip(f"{framework} is not installed here")
     done = subprocess.run([sys.executable, "-c", WORK, framework], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr

@@ -83,7 +83,7 @@ def test_a_training_that_is_over_leaves_no_graph_with_its_weights_in_tensorflow(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not devices.installed("jax"), reason="needs JAX")
+@pytest.mark.skipif(not devices.is_installed("jax"), reason="needs JAX")
 def test_another_backend_trains_in_a_process_of_its_own():
     """Under `preview` the notebook leaves it out."""
     images = np.zeros((8, 28, 28, 1), np.uint8)

@@ -17,15 +17,15 @@ from helpers.training import plaidml
 
 @pytest.mark.parametrize("here", [True, False])
 def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, capsys, here):
-    monkeypatch.setattr(devices, "installed", lambda module: here)
+    monkeypatch.setattr(devices, "is_installed", lambda module: here)
     monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
     assert lesson_06.is_backend_installed("torch") is here
-    assert lesson_06.explain_missing_backend("torch") == (None if here else devices.not_installed("torch"))
+    assert lesson_06.explain_missing_backend("torch") == (None if here else devices.explain_missing("torch"))
     assert capsys.readouterr().out == ""  # the cell says what it skips
 
 
 def test_an_old_torch_counts_as_missing(monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda module: True)
+    monkeypatch.setattr(devices, "is_installed", lambda module: True)
     monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.2.2")
     assert lesson_06.explain_missing_backend("torch") == "PyTorch 2.2.2 is too old for this lesson, which needs 2.6"
     assert lesson_06.explain_missing_backend("jax") is None
@@ -97,7 +97,7 @@ def test_a_backend_that_keras_does_not_know_is_told_in_a_line():
     ],
 )
 def test_the_rules_of_the_exercise_are_those_of_real_processes(lines):
-    if not devices.installed("tensorflow"):  # not imported: pytest crashed after that
+    if not devices.is_installed("tensorflow"):  # not imported: pytest crashed after that
         pytest.skip("TensorFlow is not installed here")
     program = "\n".join(
         line if line.startswith("import") else f'os.environ["KERAS_BACKEND"] = "{line[4:]}"' for line in lines
@@ -140,11 +140,11 @@ def test_where_tinygrad_or_opencl_is_missing_the_lesson_says_so(monkeypatch):
         raise WorkshopError("There is no OpenCL device here.")
 
     monkeypatch.setattr(opencl, "pick_device", refuse)
-    monkeypatch.setattr(devices, "installed", lambda name: True)
+    monkeypatch.setattr(devices, "is_installed", lambda name: True)
     reason = lesson_06b.explain_missing_tinygrad()
     assert reason is not None and reason.startswith("this needs an OpenCL device. There is no OpenCL device")
-    monkeypatch.setattr(devices, "installed", lambda name: False)
-    assert lesson_06b.explain_missing_tinygrad() == devices.not_installed("tinygrad")
+    monkeypatch.setattr(devices, "is_installed", lambda name: False)
+    assert lesson_06b.explain_missing_tinygrad() == devices.explain_missing("tinygrad")
 
 
 def test_the_dense_layers_kernel_is_found_among_what_tinygrad_prints(kernel):

@@ -21,7 +21,7 @@ from helpers.running import private_network, processes, worker
 from helpers.training import data
 
 NOTEBOOKS = [ROOT / "notebooks" / name for name in ("09-train-across-machines.ipynb", "09b-lose-a-worker.ipynb")]
-needs_jax = pytest.mark.skipif(os.name == "nt" or not devices.installed("jax"), reason="needs JAX and POSIX signals")
+needs_jax = pytest.mark.skipif(os.name == "nt" or not devices.is_installed("jax"), reason="needs JAX and POSIX signals")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_who_does_not_know_the_key_is_not_answered():
 
 
 def test_a_missing_framework_is_refused_at_once(monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda name: False)
+    monkeypatch.setattr(devices, "is_installed", lambda name: False)
     with pytest.raises(WorkshopError, match="JAX is not installed"):
         lesson.require_jax()
 

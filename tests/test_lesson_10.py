@@ -14,8 +14,8 @@ from helpers.running import processes
 
 def without(monkeypatch, *names):
     """Let these modules look as if they were not installed."""
-    real = devices.installed
-    monkeypatch.setattr(devices, "installed", lambda module: module not in names and real(module))
+    real = devices.is_installed
+    monkeypatch.setattr(devices, "is_installed", lambda module: module not in names and real(module))
 
 
 # ---------------------------------------------------------------------------------------------- who writes the file
@@ -34,7 +34,7 @@ def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, m
     """The backends are not started: which one would be, is the question."""
     started, hidden = [], []
     config = types.SimpleNamespace(set_visible_devices=lambda visible, kind: hidden.append((visible, kind)))
-    monkeypatch.setattr(devices, "installed", lambda module: module not in missing)
+    monkeypatch.setattr(devices, "is_installed", lambda module: module not in missing)
     monkeypatch.setattr(training, "start", lambda: started.append(os.environ.get("KERAS_BACKEND", "tensorflow")))
     monkeypatch.setattr(training, "import_tensorflow", lambda: types.SimpleNamespace(config=config))
     monkeypatch.setenv("KERAS_BACKEND", named or "")
@@ -54,7 +54,7 @@ def test_nobody_can_write_the_file(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "torch"])
 def test_the_network_that_is_trained_is_the_one_that_is_exported(backend, tmp_path):
-    if not devices.installed(backend):
+    if not devices.is_installed(backend):
         pytest.skip(f"{backend} is not installed here")
     given = {"file": str(tmp_path / "cnn.onnx")}
     assert processes.run(export, variables={"KERAS_BACKEND": backend}, arguments=given).result < 1e-5

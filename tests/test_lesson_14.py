@@ -18,7 +18,7 @@ CASE = wgsl_recorder.Case(
 def device():
     found = webgpu.pick_adapter()
     if found is None:
-        pytest.skip(webgpu.missing())
+        pytest.skip(webgpu.explain_missing())
     return webgpu.request_device(found)
 
 

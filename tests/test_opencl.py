@@ -69,7 +69,7 @@ def test_pyopencl_ctx_is_honoured():
         printed = python(PICK, PYOPENCL_CTX=str(number)).stdout
         only = platform.get_devices()[0]
         assert opencl.name(only) in printed
-        assert printed.startswith("No OpenCL device here can compile") == bool(opencl.problem(only))
+        assert printed.startswith("No OpenCL device here can compile") == bool(opencl.find_problem(only))
 
 
 def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_started(device, monkeypatch):
@@ -84,20 +84,20 @@ def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_
     )
     monkeypatch.setenv(opencl.PROOFS, "")  # so that it is put back at the end
     monkeypatch.delenv(opencl.PROOFS)
-    opencl.problem.cache_clear()
-    assert "SIGABRT" in opencl.problem(device)
-    opencl.problem.cache_clear()  # as in a process that was started by this one
-    assert "SIGABRT" in opencl.problem(device) and asked == ["opencl"]
-    opencl.problem.cache_clear()
+    opencl.find_problem.cache_clear()
+    assert "SIGABRT" in opencl.find_problem(device)
+    opencl.find_problem.cache_clear()  # as in a process that was started by this one
+    assert "SIGABRT" in opencl.find_problem(device) and asked == ["opencl"]
+    opencl.find_problem.cache_clear()
 
 
 def test_a_device_multiplies_once_for_this_process_and_those_that_it_starts(device, monkeypatch):
     monkeypatch.setenv(opencl.PROOFS, "{}")
-    opencl.problem.cache_clear()
-    assert opencl.problem(device) == ""
-    opencl.problem.cache_clear()  # as in a process that was started by this one
+    opencl.find_problem.cache_clear()
+    assert opencl.find_problem(device) == ""
+    opencl.find_problem.cache_clear()  # as in a process that was started by this one
     monkeypatch.setattr(opencl.products, "prove", lambda device: pytest.fail("it was let multiply again"))
-    assert opencl.problem(device) == ""
+    assert opencl.find_problem(device) == ""
 
 
 def test_a_build_error_shows_the_line_and_what_is_wrong(device, capfd):
@@ -123,18 +123,18 @@ LOGS = {  # as these compilers write them
 
 @pytest.mark.parametrize("compiler", LOGS)
 def test_the_logs_of_all_compilers_are_read(compiler):
-    _, why, _ = opencl.readable_log(ADD, LOGS[compiler])
+    _, why, _ = opencl.explain_log(ADD, LOGS[compiler])
     assert why.splitlines()[0] == "line 4: use of undeclared identifier 'd'"
     assert "c[i] = a[i] + b[i];" in why.splitlines()[1]
     assert why.splitlines()[2].index("^") == 4 + 18
 
 
 def test_a_complaint_about_an_empty_source_is_shown():
-    assert opencl.readable_log("", "<kernel>:1:1: error: no kernel")[1].startswith("line 1: no kernel")
+    assert opencl.explain_log("", "<kernel>:1:1: error: no kernel")[1].startswith("line 1: no kernel")
 
 
 def test_a_compiler_that_fails_as_a_whole_says_so():
-    what, why, _ = opencl.readable_log(ADD, "clBuildProgram failed\n\nerror: unknown target CPU 'generic'\nDevice x")
+    what, why, _ = opencl.explain_log(ADD, "clBuildProgram failed\n\nerror: unknown target CPU 'generic'\nDevice x")
     assert what == "The compiler of this device failed."
     assert why == "error: unknown target CPU 'generic'"
 
@@ -153,8 +153,11 @@ def test_a_kernel_knows_its_parameters_and_runs(device):
     __kernel void other(__global int *z) { z[0] = 1; }"""
     kernel = opencl.Kernel(source, "k", device)
     assert [(parameter.name, parameter.is_array, parameter.width) for parameter in kernel.parameters] == [
-        ("x", True, 4), ("y", True, 16), ("n", False, 1), ("out", True, 1)
-    ]  # fmt: skip
+        ("x", True, 4),
+        ("y", True, 16),
+        ("n", False, 1),
+        ("out", True, 1),
+    ]
     assert kernel.parameters[0].text == "__global const float3 *x"
     out = np.zeros(4, np.float32)
     buffers = [cl.Buffer(kernel.context, cl.mem_flags.READ_WRITE, size=64) for _ in range(3)]

@@ -120,9 +120,15 @@ def test_each_process_has_its_number_and_all_the_addresses():
 def test_plain_data_comes_back_as_it_went():
     plain = [None, True, 2**80, 1.5, 2 - 1j, "é", b"\0", (1, [2]), {"a": {1, 2}, 3: ()}, bytearray(b"x")]
     arrays = [
-        np.arange(6, dtype=np.int8).reshape(2, 3).T, np.zeros((0, 2), ">f4"), np.array("ü"), np.array(1 + 2j),
-        np.array([(1, 2.0)], [("n", "i4"), ("x", "f2")]), np.float16(2), np.datetime64("2020-01-01"), np.bool_(True),
-    ]  # fmt: skip
+        np.arange(6, dtype=np.int8).reshape(2, 3).T,
+        np.zeros((0, 2), ">f4"),
+        np.array("ü"),
+        np.array(1 + 2j),
+        np.array([(1, 2.0)], [("n", "i4"), ("x", "f2")]),
+        np.float16(2),
+        np.datetime64("2020-01-01"),
+        np.bool_(True),
+    ]
     result = run(echo, arguments={"value": [plain, arrays, np.dtype("f4")]}).result
     assert result[0] == plain and [*map(type, result[0])] == [*map(type, plain)]
     for actual, expected in zip(result[1], arrays, strict=True):

@@ -26,7 +26,7 @@ def test_what_cannot_be_compared_is_refused_before_the_download(monkeypatch):
         race.run(argparse.Namespace(epochs=1))
 
 
-needs_jax = pytest.mark.skipif(not devices.installed("jax"), reason="needs JAX")
+needs_jax = pytest.mark.skipif(not devices.is_installed("jax"), reason="needs JAX")
 
 
 @pytest.mark.slow

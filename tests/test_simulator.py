@@ -55,7 +55,9 @@ def pick():
     """Run in a process: the devices in the order of preference, whether each compiles, and the one that is picked."""
     from helpers.devices import opencl
 
-    found = [(opencl.name(device), opencl.kind(device), opencl.problem(device)) for device in opencl._candidates()]
+    found = [
+        (opencl.name(device), opencl.kind(device), opencl.find_problem(device)) for device in opencl._list_candidates()
+    ]
     return found, opencl.name(opencl.pick_device())
 
 

@@ -169,8 +169,15 @@ def any_case(rng):
     inputs = [(access, tuple(size() for _ in access)) for access in accesses]
     aggregate = rng.choice("+++*><=")
     tiles = [None, None, (1, 1), (2, 4), (3, 8), (4, 16), (5, 32), (3, 1), (1, 2)]
-    return Case(output, [size() for _ in output], aggregate, rng.choice("*+") if two else "", inputs, constraints,
-                rng.choice(tiles))  # fmt: skip
+    return Case(
+        output,
+        [size() for _ in output],
+        aggregate,
+        rng.choice("*+") if two else "",
+        inputs,
+        constraints,
+        rng.choice(tiles),
+    )
 
 
 def bounded(case):
@@ -316,36 +323,53 @@ OPERATIONS = {  # Tile, the shapes of the inputs, NumPy; m, k, n are random size
     "matrix product": (MATMUL, lambda m, k, n: [(m, k), (k, n)], lambda a, b: a @ b),
     "sums, largest, smallest": (
         "function (A[M, L]) -> (S, G, T) { S[j: L] = +(A[i, j]); G[i: M] = >(A[i, j]); T[] = <(A[i, j]); }",
-        lambda m, k, n: [(m, k)], lambda a: (a.sum(0), a.max(1), a.min())),
+        lambda m, k, n: [(m, k)],
+        lambda a: (a.sum(0), a.max(1), a.min()),
+    ),
     "pooling": (
         "function (I[N, X, Y, C]) -> (O) {"
         " O[n, x, y, c: N, X / 2, Y / 3, C] = >(I[n, 2 * x + a, 3 * y + b, c]), a < 2, b < 3; }",
         lambda m, k, n: [(2, 2 * m + 1, 3 * k + 2, n)],
-        lambda i: i[:, :-1, :-2].reshape(2, i.shape[1] // 2, 2, i.shape[2] // 3, 3, -1).max((2, 4))),
+        lambda i: i[:, :-1, :-2].reshape(2, i.shape[1] // 2, 2, i.shape[2] // 3, 3, -1).max((2, 4)),
+    ),
     "padded convolution": (PADDED, lambda m, k, n: [(2, m, k, 3), (5, 3, 3, n)], convolve),
     "largest of three rows": (
         "function (A[M, N]) -> (O) { O[i, j: M, N] = >(A[i + d - 1, j]), d < 3; }",
         lambda m, k, n: [(m, n)],
-        lambda a: np.max([np.pad(a, ((2 - d, d), (0, 0)), constant_values=-np.inf)[1:-1] for d in range(3)], axis=0)),
+        lambda a: np.max([np.pad(a, ((2 - d, d), (0, 0)), constant_values=-np.inf)[1:-1] for d in range(3)], axis=0),
+    ),
     "softmax": (
-        SOFTMAX, lambda m, k, n: [(m, n)],
-        lambda x: np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)),
+        SOFTMAX,
+        lambda m, k, n: [(m, n)],
+        lambda x: np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True),
+    ),
     "signs, brackets and sizes that are broadcast": (
         "function (A[M, N], B[N], C[], D[M, U]) -> (O, P, Q, R) { O = -(A - (B + C)) * (A - B - D) / (M + D * D);"
         " P = (A < B) + (A > D) * 2 - (A <= B) * (A >= C); Q = (A == A) != (B < C) ? min(A, B) : abs(D - N);"
         " R = (A ? 0 : 7.5) - (A > B ? -A : C > D ? B : 2); }",
         lambda m, k, n: [(m, n), (n,), (), (m, 1)],
         lambda a, b, c, d: (
-            -(a - (b + c)) * (a - b - d) / (len(a) + d * d), (a < b) + (a > d) * 2.0 - (a <= b) * (a >= c),
-            np.where(b < c, abs(d - len(b)), np.minimum(a, b)), np.where(a != 0, 0, 7.5)
-            - np.where(a > b, -a, np.where(c > d, b, 2)))),
+            -(a - (b + c)) * (a - b - d) / (len(a) + d * d),
+            (a < b) + (a > d) * 2.0 - (a <= b) * (a >= c),
+            np.where(b < c, abs(d - len(b)), np.minimum(a, b)),
+            np.where(a != 0, 0, 7.5) - np.where(a > b, -a, np.where(c > d, b, 2)),
+        ),
+    ),
     "functions": (
         "function (X) -> (R, E, L, S, T, A, P) { R = max(X, 0.0); E = exp(X); A = abs(X); L = log(A + 1.0);"
         " S = sqrt(A); T = tanh(X) + sin(X) - cos(X); P = pow(A + 0.5, min(X, 1)); }",
         lambda m, k, n: [(m, k, n)],
-        lambda x: (np.maximum(x, 0), np.exp(x), np.log(abs(x) + 1), np.sqrt(abs(x)), np.tanh(x) + np.sin(x) - np.cos(x),
-                   abs(x), (abs(x) + 0.5) ** np.minimum(x, 1))),
-}  # fmt: skip
+        lambda x: (
+            np.maximum(x, 0),
+            np.exp(x),
+            np.log(abs(x) + 1),
+            np.sqrt(abs(x)),
+            np.tanh(x) + np.sin(x) - np.cos(x),
+            abs(x),
+            (abs(x) + 0.5) ** np.minimum(x, 1),
+        ),
+    ),
+}
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 33])
 
 
@@ -406,11 +430,13 @@ SMALL = {  # what Tile means where NumPy has no word for it: Tile, its inputs, i
     "the largest of nothing": ("(I[N]) -> (O) { O[i: N + 2] = >(I[i - 1]); }", [[-3.0, -2]], [[0, -3, -2, 0]]),
     "no point at all": (
         "(I[N]) -> (O, P) { O[i: N] = >(I[i + k]), k < 0; P[i: N] = *(I[i]), k < 1, 5 < 3; }",
-        [[-3.0, -2]], [[0, 0], [0, 0]]),
+        [[-3.0, -2]],
+        [[0, 0], [0, 0]],
+    ),
     "an index of a constraint alone": ("(I[N]) -> (O) { O[i: N] = +(I[i]), k < 3; }", [[1.0, 5]], [[3, 15]]),
     "a single value": ("(X) -> (Y) { Y = X + 1; }", [2.0], [3]),
     "no input": ("() -> (Y) { Y = 2.5 * 2; }", [], [5]),
-}  # fmt: skip
+}
 
 
 def test_small_examples():
@@ -450,10 +476,11 @@ def test_every_stage_can_be_read():
 def test_functions_and_numpy_are_measured_on_the_same_arrays_and_named_with_their_device():
     ways = {"ours": tile.Function(MATMUL, device=DEVICE), "NumPy": np.matmul}
     arrays = tensors([(16, 16), (16, 16)])
-    measured = tile.measure_interleaved(ways, *arrays, repeats=3)
+    measured = tile.measure_functions(ways, *arrays, repeats=3)
     assert [(run.label, run.device, len(run.seconds)) for run in measured.values()] == [
-        ("ours", opencl.name(DEVICE), 3), ("NumPy", cpu_name(), 3)
-    ]  # fmt: skip
+        ("ours", opencl.name(DEVICE), 3),
+        ("NumPy", cpu_name(), 3),
+    ]
     assert ways["ours"].measure(*arrays, repeats=3).label == "C[i, j: M, N] = +(A[i, k] * B[k, j])"
 
 
@@ -465,10 +492,16 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "character": ("function (I[N]) -> (O) {\n\tO = I ^$ 2; }", None, "Tile has no character '$'."),
     "no sign": ("function (I[N]) -> (O) { O[i: N] = ^(I[i]); }", None, "For a sum, write = +(...);"),
     "division as in Python": (
-        "function (I[N]) -> (O) { O[i: N // 2] = +(I[i]);\n^}", None, "What stands behind `//` is a comment"),
+        "function (I[N]) -> (O) { O[i: N // 2] = +(I[i]);\n^}",
+        None,
+        "Text after `//` is a comment",
+    ),
     "factor on the left": ("function (I[N]) -> (O) { ^O[2 * i: N] = +(I[i]); }", [(4,)], "the index i has a factor"),
     "constraint by an index": (
-        "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }", None, "For k <= i write i - k < N;"),
+        "function (I[N]) -> (O) { O[i: N] = +(I[k]), k < ^i; }",
+        None,
+        "For k <= i write i - k < N;",
+    ),
     "power": ("function (I[N]) -> (O) { O = I *^* 2; }", None, "write A * A"),
     "added to": ("function (I[N]) -> (O) { O[i: N] ^+= I[i]; }", None, "For a sum, write = +(...);"),
     "mean at once": ("function (I[N]) -> (O) { O[] = +(I[i]) ^/ N; }", None, "as in O = S / N;"),
@@ -505,7 +538,7 @@ ERRORS = {  # what is wrong: Tile, with the place marked by ^ in front of it, sh
     "too far": ("function (I[N]) -> (O) { ^O[i: N] = +(I[i - 5 * 600000000]); }", [(4,)], "32 bits can count"),
     "few inputs": (MATMUL.replace("B[", "^B[", 1), [(2, 3)], "the input B[L, N] is missing: expected 2, came 1."),
     "many inputs": (MATMUL.replace("(", "^(", 1), [(2, 3)] * 3, "expected 2 inputs, came 3."),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", ERRORS)

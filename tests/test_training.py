@@ -91,14 +91,6 @@ def test_after_an_error_in_a_training_ctrl_c_works_as_ever(record):  # noqa: F81
     assert record["budgeted"]["after an error"] == "KeyboardInterrupt"
 
 
-def test_a_training_that_was_not_the_whole_says_by_how_much():
-    assert training.shortened(12, of=12, images=60_000, total=60_000) == ""
-    assert training.shortened(10, of=10, images=1_500, total=1_500) == ""
-    words = training.shortened(2.25, of=10, images=3_200, total=60_000)
-    assert words == " (not the whole training: 2.25 of 10 epochs, 3,200 of 60,000 images)"
-    assert "12 of 12 epochs, 3,200 of" in training.shortened(12, of=12, images=3_200, total=60_000)
-
-
 # ---------------------------------------------------------------------------------------------- in a real kernel
 
 TRAIN = """
@@ -137,7 +129,7 @@ def lesson(tmp_path_factory):
     """A lesson that trains, is interrupted while it trains, and goes on; after it ran."""
     notebook, failures = sample_lesson.of(TRAIN, ENDLESS, EVALUATE), []
     path = os.pathsep.join([str(HERE.parent), str(HERE)])
-    backend = "tensorflow" if devices.installed("tensorflow") else "jax"
+    backend = "tensorflow" if devices.is_installed("tensorflow") else "jax"
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path}
     with execute._kernel(notebook, tmp_path_factory.mktemp("lesson"), environment, 300) as (client, _):
         client.execute_cell(notebook.cells[0], 0)
@@ -198,12 +190,12 @@ def failed_start(backend, code=START, path=""):
 
 
 def test_a_backend_that_is_not_installed_is_told_with_those_that_are():
-    missing = [name for name in backends.BACKENDS if not devices.installed(name)]
+    missing = [name for name in backends.BACKENDS if not devices.is_installed(name)]
     if not missing:
         pytest.skip("every backend is installed here")
     what, why, following = failed_start(missing[0])
     assert missing[0] in what
-    assert all((name in why) == devices.installed(name) for name in backends.BACKENDS) and "doctor" in following
+    assert all((name in why) == devices.is_installed(name) for name in backends.BACKENDS) and "doctor" in following
 
 
 @pytest.mark.parametrize("how", ["training.start()", "training.import_tensorflow()"])
@@ -229,7 +221,7 @@ def test_a_device_that_computes_wrongly_is_told():
 
 
 def test_a_lesson_that_needs_tensorflow_says_so_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda framework: framework != "tensorflow")
+    monkeypatch.setattr(devices, "is_installed", lambda framework: framework != "tensorflow")
     with pytest.raises(WorkshopError) as refused:
         training.import_tensorflow()
     assert "lab --accel cpu" in refused.value.next

@@ -56,7 +56,7 @@ def listed(monkeypatch):
 def device():
     found = webgpu.pick_adapter()
     if found is None:
-        pytest.skip(webgpu.missing())
+        pytest.skip(webgpu.explain_missing())
     return webgpu.request_device(found)
 
 
@@ -90,7 +90,7 @@ def test_the_variable_of_wgpu_chooses_and_a_wrong_one_is_named(listed, monkeypat
     assert webgpu.adapters() == [LLVMPIPE]
     monkeypatch.setenv(webgpu.CHOICE, "Radeon")
     assert webgpu.pick_adapter() is None
-    assert "called 'Radeon'" in webgpu.missing() and webgpu.CHOICE in webgpu.missing()
+    assert "called 'Radeon'" in webgpu.explain_missing() and webgpu.CHOICE in webgpu.explain_missing()
 
 
 def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
@@ -100,7 +100,7 @@ def test_an_adapter_that_computes_wrongly_is_passed_over(listed, monkeypatch):
     monkeypatch.setattr(webgpu, "run", lambda chosen, source, given, **how: given[0] @ given[1] + (chosen is broken))
     assert webgpu.pick_adapter() is right
     listed(broken)
-    assert webgpu.pick_adapter() is None and "4,096 of 4,096" in webgpu.missing()
+    assert webgpu.pick_adapter() is None and "4,096 of 4,096" in webgpu.explain_missing()
 
 
 def test_no_adapter_is_one_line_with_what_to_do(listed, capsys):
@@ -113,7 +113,7 @@ def test_no_adapter_is_one_line_with_what_to_do(listed, capsys):
 def test_no_package_is_one_line_too(monkeypatch):
     monkeypatch.setitem(sys.modules, "wgpu", None)
     assert webgpu.pick_adapter() is None
-    assert webgpu.missing().endswith("to have it: python3 workshop.py lab")
+    assert webgpu.explain_missing().endswith("to have it: python3 workshop.py lab")
     assert devices.ask("webgpu").state in ("ok", "not installed")  # its own process imports for itself
 
 
@@ -163,7 +163,7 @@ def test_bindings_are_read_from_the_source():
     @group(1) @binding(2) var<storage> other: array<f32>;
     var<workgroup> near: array<f32, 64>;
     """
-    assert webgpu.bindings(source) == {3: "uniform", 1: "storage", 0: "read-only-storage"}
+    assert webgpu.read_bindings(source) == {3: "uniform", 1: "storage", 0: "read-only-storage"}
 
 
 # ---- devices

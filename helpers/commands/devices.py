@@ -19,4 +19,4 @@ def run(args: argparse.Namespace) -> int:
     print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)
     answers = devices.find(timeout=args.timeout)
     print(devices.table(answers))
-    return 0 if any(device.usable for answer in answers for device in answer.devices) else 1
+    return 0 if any(device.is_usable for answer in answers for device in answer.devices) else 1

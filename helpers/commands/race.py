@@ -25,7 +25,7 @@ COLUMNS = ("backend, network", "way", "s an epoch", "middle half", "accuracy", "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
-    there = [name for name in backends.BACKENDS if devices.installed(name)]
+    there = [name for name in backends.BACKENDS if devices.is_installed(name)]
     parser.add_argument("--backend", action="append", choices=there, help="repeat it for several")
     parser.add_argument("--network", action="append", choices=WAYS, help="both by default")
     parser.add_argument(
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.epochs < 2:
         raise WorkshopError("There is nothing to compare.", "The first epoch compiles.", "Ask for --epochs 2 or more.")
     data.load_mnist()  # a download happens before anything is measured, and a wrong ANYGPU_MNIST stops it all
-    backends_asked = args.backend or [name for name in ("tensorflow", "jax") if devices.installed(name)]
+    backends_asked = args.backend or [name for name in ("tensorflow", "jax") if devices.is_installed(name)]
     results: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for backend, network in itertools.product(backends_asked, args.network or WAYS):
         for seed, way in itertools.product(range(args.rounds), WAYS[network]):
@@ -125,6 +125,6 @@ def train(network: str, way: str, seed: int, epochs: int, images: int | None) ->
         "seconds": [end - start for start, end in itertools.pairwise(ends)],
         "accuracy": float(history.history["val_accuracy"][-1]),
         "trained_on": f"{epochs} epochs of {len(x_train):,} images, {mnist.name}",
-        "device": str(devices.in_this_process(keras.backend.backend())),
+        "device": str(devices.find_default_device(keras.backend.backend())),
         "parameters": model.count_params(),
     }

@@ -30,14 +30,14 @@ __all__ = [
     "Answer",
     "Device",
     "ask",
+    "explain_missing",
     "find",
-    "in_this_process",
-    "installed",
-    "not_installed",
+    "find_default_device",
+    "is_installed",
     "pick",
     "table",
 ]
-SHORT = 36  # characters of a reason in the table; the whole one stands below it
+SHORT = 36  # characters of a reason in the table; the whole one is below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
 _LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
@@ -64,12 +64,12 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
 
     Args:
         framework: one of FRAMEWORKS.
-        timeout: after so many seconds the process and all that it started are killed.
+        timeout: seconds after which the process and all that it started are killed.
 
     Whatever goes wrong in the framework is in the answer.
     """
     known = FRAMEWORKS[framework]
-    if not installed(known.module):
+    if not is_installed(known.module):
         return Answer(framework, "not installed", message=known.install)
     done = processes.run(
         "helpers.devices.frameworks:answer", seconds=timeout, check=False, arguments={"framework": framework}
@@ -78,13 +78,13 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
     late = bool(done.failures[0]) and done.seconds > timeout
     ended = f"no answer within {timeout:.3g} s" if late else done.failures[0]
     words = [line for line in done.stderr[0].splitlines() if re.search(r"\w{3}", line)]  # no bare punctuation
-    ended += f"; its last words: {_without_prefix(words[-1])[:300]}" if words else ""
+    ended += f"; its last words: {_strip_prefix(words[-1])[:300]}" if words else ""
     if "error" in found:
         return Answer(framework, "failed", message=found["error"])
     if not found:  # the process ended, or was ended, before it could answer
         return Answer(framework, "timed out" if late else "failed", message=ended)
     hints = [line for line in done.stderr[0].splitlines() if _HINTS.search(line)]
-    message = found["message"] or (_without_prefix(hints[-1]) if hints else "")
+    message = found["message"] or (_strip_prefix(hints[-1]) if hints else "")
     devices = [Device(**device) for device in found["devices"]]
     if len(tried) < len(devices):  # it ended while the next of them computed; those after that one were not tried
         tried.append(f"failed: {'timed out, ' if late else ''}{ended}")
@@ -122,7 +122,7 @@ def find(frameworks: Iterable[str] | None = None, timeout: float = 60.0) -> list
             raise
 
 
-def in_this_process(framework: str) -> Device:
+def find_default_device(framework: str) -> Device:
     """Return the device that a framework takes by default, without a subprocess: for one that has started.
 
     Args:
@@ -135,7 +135,7 @@ def in_this_process(framework: str) -> Device:
     return next((device for device in found if device.kind != "cpu"), found[0])
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Look for a module without importing it. An empty folder that an uninstaller left behind does not count.
 
     Args:
@@ -144,7 +144,7 @@ def installed(module: str) -> bool:
     return has_module(FRAMEWORKS[module].module if module in FRAMEWORKS else module)
 
 
-def not_installed(module: str, title: str = "") -> str:
+def explain_missing(module: str, title: str = "") -> str:
     """Return in one line that a package is not installed here, and the command that brings it.
 
     Args:
@@ -158,7 +158,7 @@ def not_installed(module: str, title: str = "") -> str:
     return f"{title} is not installed here; to have it: {get}"
 
 
-def _without_prefix(line: str) -> str:
+def _strip_prefix(line: str) -> str:
     """A line of a framework's log without its letter, time and place in the source."""
     return _LOG_PREFIX.sub("", line).strip()
 
@@ -167,7 +167,7 @@ def _without_prefix(line: str) -> str:
 
 
 def table(answers: Iterable[Answer]) -> Table:
-    """Return one row for each device, and one for each framework that has none and why; long reasons stand below."""
+    """Return one row for each device, and one for each framework that has none and why; long reasons follow below."""
     rows: list[tuple[str, ...]] = []
     below: list[str] = []
     for answer in answers:
@@ -186,7 +186,8 @@ def table(answers: Iterable[Answer]) -> Table:
             state = "note" if answer.devices else "no device" if answer.state == "ok" else answer.state
             ended = answer.state in ("failed", "timed out")
             rows.append((title, state, "", "", "" if ended else answer.message, "", ""))
-            below += [f"{title}, {state}: {answer.message.rstrip('.')}."] * ended
+            if ended:
+                below.append(f"{title}, {state}: {answer.message.rstrip('.')}.")
     return Table(rows, ("Framework", "Device", "Kind", "Computes", "Name", "Memory", "Units"), below)
 
 
@@ -205,7 +206,7 @@ def pick(answers: Iterable[Answer], kind: str | None = None) -> Device:
     """
     answers = list(answers)
     found = [device for answer in answers for device in answer.devices]
-    if usable := [device for device in found if device.usable and kind in (None, device.kind)]:
+    if usable := [device for device in found if device.is_usable and kind in (None, device.kind)]:
         # Not every framework tells the memory of its GPUs, so it decides within one framework alone.
         first = min(usable, key=lambda device: preference(device)[:-1])
         return min((device for device in usable if device.framework == first.framework), key=preference)

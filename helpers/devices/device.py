@@ -61,8 +61,8 @@ class Device:
         return self.computes.partition(": ")[2]
 
     @property
-    def usable(self) -> bool:
-        """Whether nothing speaks against it: it computes right, or was not tried."""
+    def is_usable(self) -> bool:
+        """Whether it computes right, or has not been tried."""
         return self.state not in ("wrong", "failed")
 
     @property
@@ -83,7 +83,7 @@ class Device:
 
 
 def looks_integrated(name: str) -> bool:
-    """Return whether a GPU with this name is a part of a processor: all that some frameworks tell is the name."""
+    """Return whether a GPU with this name is a part of a processor; some frameworks know nothing but the name."""
     return bool(_INSIDE.fullmatch(name))
 
 

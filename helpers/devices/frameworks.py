@@ -83,13 +83,13 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
         version=re.split(r"\s{2,}|, ", version)[0],  # without the list of build options: "OpenCL 3.0 PoCL 3.1"
         memory_bytes=None if layer else _read_or_none(lambda: int(device.global_mem_size)),
         compute_units=_read_or_none(lambda: int(device.max_compute_units)),
-        pci=_opencl_pci(device) if kind == "gpu" else "",
+        pci=_read_opencl_pci(device) if kind == "gpu" else "",
         integrated=kind == "gpu" and bool(_read_or_none(lambda: device.host_unified_memory)),
-        prepare=partial(products.by_opencl, device),
+        prepare=partial(products.prepare_opencl, device),
     )
 
 
-def _opencl_pci(device: cl.Device) -> str:
+def _read_opencl_pci(device: cl.Device) -> str:
     """The PCI address by NVIDIA's extension (cl_nv_device_attribute_query) or by AMD's topology; empty without one."""
     bus, slot = _read_or_none(lambda: device.pci_bus_id_nv), _read_or_none(lambda: device.pci_slot_id_nv) or 0
     domain = _read_or_none(lambda: device.pci_domain_id_nv) or 0
@@ -138,7 +138,7 @@ def _ask_tensorflow() -> Answered:
     numbers = {device: number for number, device in enumerate(tf.config.list_physical_devices())}
     for device in tf.config.get_visible_devices():  # a lesson may have hidden some
         kind = {"CPU": "cpu", "GPU": "gpu", "XPU": "gpu"}.get(device.device_type, "accelerator")
-        details = _tensorflow_details(device, numbers[device]) if kind != "cpu" else {}
+        details = _read_tensorflow_details(device, numbers[device]) if kind != "cpu" else {}
         name = cpu_name() if kind == "cpu" else tidy(details.get("device_name") or f"unnamed {device.device_type}")
         made_by = vendor if kind == "gpu" else ""
         if kind == "gpu" and sys.platform == "darwin":
@@ -152,13 +152,13 @@ def _ask_tensorflow() -> Answered:
                 kind,
                 vendor=made_by,
                 integrated=looks_integrated(name),
-                prepare=partial(products.by_tensorflow, identifier),
+                prepare=partial(products.prepare_tensorflow, identifier),
             )
         )
     return tf.__version__, devices, ""
 
 
-def _tensorflow_details(device: tf.config.PhysicalDevice, number: int) -> dict[str, Any]:
+def _read_tensorflow_details(device: tf.config.PhysicalDevice, number: int) -> dict[str, Any]:
     """Return what TensorFlow knows of a device; the public question fails on "compute capability 12.0a" (2.21)."""
     import tensorflow as tf
 
@@ -192,19 +192,19 @@ def _ask_jax() -> Answered:
                 name,
                 kind,
                 vendor=made_by,
-                memory_bytes=None if kind == "cpu" else _read_or_none(partial(_jax_memory, device)),
+                memory_bytes=None if kind == "cpu" else _read_or_none(partial(_read_jax_memory, device)),
                 integrated=looks_integrated(name),
-                prepare=partial(products.by_jax, device),
+                prepare=partial(products.prepare_jax, device),
             )
         )
     if devices and devices[0].kind != "cpu":
         for device in _read_or_none(lambda: jax.local_devices(backend="cpu")) or []:
-            prepare = partial(products.by_jax, device)
+            prepare = partial(products.prepare_jax, device)
             devices.append(Device("jax", f"cpu:{device.id}", cpu_name(), "cpu", prepare=prepare))
     return jax.__version__, devices, ""
 
 
-def _jax_memory(device: jax.Device) -> int:
+def _read_jax_memory(device: jax.Device) -> int:
     """Read how many bytes JAX may use on a device."""
     return int(device.memory_stats()["bytes_limit"])
 
@@ -215,16 +215,16 @@ def _ask_torch() -> Answered:
     devices = [Device("torch", "cpu", cpu_name(), "cpu")]
     if torch.cuda.is_available():
         vendor = "AMD" if torch.version.hip else "NVIDIA"
-        devices += [_torch_gpu(torch.cuda, "cuda", n, vendor) for n in range(torch.cuda.device_count())]
+        devices += [_describe_torch_gpu(torch.cuda, "cuda", n, vendor) for n in range(torch.cuda.device_count())]
     if hasattr(torch, "xpu") and torch.xpu.is_available():
-        devices += [_torch_gpu(torch.xpu, "xpu", n, "Intel") for n in range(torch.xpu.device_count())]
+        devices += [_describe_torch_gpu(torch.xpu, "xpu", n, "Intel") for n in range(torch.xpu.device_count())]
     if torch.backends.mps.is_available():
         devices.append(Device("torch", "mps", f"{cpu_name()} GPU", "gpu", vendor="Apple"))
-    devices = [replace(device, prepare=partial(products.by_torch, device.identifier)) for device in devices]
+    devices = [replace(device, prepare=partial(products.prepare_torch, device.identifier)) for device in devices]
     return torch.__version__, devices, ""
 
 
-def _torch_gpu(family: ModuleType, label: str, number: int, vendor: str) -> Device:
+def _describe_torch_gpu(family: ModuleType, label: str, number: int, vendor: str) -> Device:
     known = family.get_device_properties(number)
     units = getattr(known, "multi_processor_count", None) or getattr(known, "gpu_eu_count", None)
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
@@ -254,7 +254,7 @@ def _ask_onnxruntime() -> Answered:
     for name in ort.get_available_providers():
         if name in PROVIDERS:  # Azure's, which is in every package, is no device here
             hardware, kind = PROVIDERS[name]
-            called, prepare = cpu_name() if kind == "cpu" else hardware, partial(products.by_onnxruntime, name)
+            called, prepare = cpu_name() if kind == "cpu" else hardware, partial(products.prepare_onnxruntime, name)
             devices.append(Device("onnxruntime", name, called, kind, prepare=prepare))
     return ort.__version__, devices, ""
 
@@ -265,7 +265,7 @@ def _ask_webgpu() -> Answered:
     from helpers.devices import webgpu
 
     devices = [webgpu.describe(adapter, str(number)) for number, adapter in enumerate(webgpu.adapters())]
-    return wgpu.__version__, devices, "" if devices else webgpu.missing()
+    return wgpu.__version__, devices, "" if devices else webgpu.explain_missing()
 
 
 class Framework(NamedTuple):
@@ -312,7 +312,7 @@ def answer(framework: str) -> None:
     try:
         version, devices, message = FRAMEWORKS[framework].ask()
     except Exception as error:
-        tell({"error": f"{type(error).__name__}: {products.in_one_line(error)}"})
+        tell({"error": f"{type(error).__name__}: {products.take_first_line(error)}"})
         return
     described = [asdict(replace(device, prepare=None)) for device in devices]
     tell({"version": str(version), "devices": described, "message": message})

@@ -61,12 +61,12 @@ class Host:
             platform.system(),
             machine,
             sys.version_info[:2],
-            _installed_by(),
+            _find_installer(),
             nvidia,
-            _distribution(root),
+            _find_distribution(root),
             "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower(),
-            _in_container(root),
-            _hosted(),
+            _is_in_container(root),
+            _find_hosting(),
         )
 
 
@@ -78,26 +78,26 @@ def text_of(file: Path) -> str:
         return ""
 
 
-def _distribution(root: Path) -> str:
+def _find_distribution(root: Path) -> str:
     """The family of this Linux, by ID and ID_LIKE of os-release(5)."""
     names = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text_of(root / "etc/os-release"), re.MULTILINE)).split()
     return next((FAMILIES[name] for name in names if name in FAMILIES), "")
 
 
-def _in_container(root: Path) -> bool:
+def _is_in_container(root: Path) -> bool:
     """Docker leaves /.dockerenv, Podman /run/.containerenv; Kubernetes sets a variable in each pod."""
     files = (root / ".dockerenv", root / "run/.containerenv")
     return any(file.exists() for file in files) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def _hosted() -> str:
+def _find_hosting() -> str:
     """Kaggle is built upon Colab's image, so it is asked for first."""
     if "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
         return "kaggle"
     return "colab" if "COLAB_RELEASE_TAG" in os.environ else ""
 
 
-def _installed_by() -> str:
+def _find_installer() -> str:
     if "BINDER_LAUNCH_HOST" in os.environ or "BINDER_REPO_URL" in os.environ:
         return "binder"
     if Path(sys.prefix, "conda-meta").is_dir():
@@ -172,7 +172,7 @@ def cgroup_room() -> list[int]:
     https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
     rooms = []
-    for folder in _cgroups():
+    for folder in _find_cgroups():
         try:
             most, now = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -185,7 +185,7 @@ def cgroup_room() -> list[int]:
 def usable_cpus() -> float:
     """Return how many CPUs this process may use: its affinity, or a container's quota if that is less."""
     cpus = [float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)]
-    for folder in _cgroups():
+    for folder in _find_cgroups():
         try:
             quota, period = map(int, (folder / "cpu.max").read_text().split())
         except (OSError, ValueError):  # no such file, or "max 100000": no limit
@@ -194,7 +194,7 @@ def usable_cpus() -> float:
     return min(cpus)
 
 
-def _cgroups() -> Iterator[Path]:
+def _find_cgroups() -> Iterator[Path]:
     """Each cgroup that limits this process, its own and those above it; of version 2, which has one tree for all."""
     try:
         own = re.search(r"^0::/(.*)$", OWN_CGROUPS.read_text(), re.MULTILINE)
@@ -213,33 +213,39 @@ def _cgroups() -> Iterator[Path]:
 def cpu_name() -> str:
     """Return the processor's name as people know it; "unknown processor" where the system has none."""
     try:
-        raw = {"Linux": _cpu_linux, "Darwin": _cpu_macos, "Windows": _cpu_windows}[platform.system()]()
+        raw = {"Linux": _read_cpu_linux, "Darwin": _read_cpu_macos, "Windows": _read_cpu_windows}[platform.system()]()
     except (KeyError, OSError, subprocess.SubprocessError):
         raw = ""
     return tidy(raw) or tidy(platform.processor()) or platform.machine() or "unknown processor"
 
 
 def tidy(name: str) -> str:
-    """Return a processor's name without trademarks, clock and number of cores."""
+    """Return a processor's name without trademarks, clock and number of cores.
+
+    >>> tidy("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz")
+    'Intel Core i7-8550U'
+    >>> tidy("AMD EPYC 9554 64-Core Processor")
+    'AMD EPYC 9554'
+    """
     name = re.sub(r"\((?:R|TM|C)\)|®|™", "", name, flags=re.I)
     name = re.sub(r"(?: CPU)? @ .*$| \d+-Core Processor\b| Processor$", "", name)
     return " ".join(name.split())
 
 
-def _cpu_linux() -> str:
+def _read_cpu_linux() -> str:
     named = re.search(
         r"^(?:model name|cpu model|Model)\s*:\s*(\S.*)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.M
     )
     # ARM's /proc/cpuinfo has numbers alone; lscpu knows what they stand for, and writes "-" where it does not.
-    named = named or re.search(r"^Model name:\s*([^\s-].*)$", _output("lscpu"), re.M)
+    named = named or re.search(r"^Model name:\s*([^\s-].*)$", _run_tool("lscpu"), re.M)
     return named[1] if named else ""
 
 
-def _cpu_macos() -> str:
-    return _output("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string")
+def _read_cpu_macos() -> str:
+    return _run_tool("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string")
 
 
-def _cpu_windows() -> str:
+def _read_cpu_windows() -> str:
     assert sys.platform == "win32"  # where type checkers know winreg
     import winreg
 
@@ -247,7 +253,7 @@ def _cpu_windows() -> str:
         return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
 
 
-def _output(*command: str) -> str:
+def _run_tool(*command: str) -> str:
     english = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=english)
     return done.stdout

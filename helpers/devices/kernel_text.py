@@ -12,15 +12,29 @@ class KernelError(WorkshopError):
 
 
 def without_comments(source: str) -> str:
-    """Return WGSL or OpenCL C with its comments blanked out; every line stays where it is."""
+    """Return WGSL or OpenCL C with its comments blanked out; every line stays where it is.
+
+    >>> without_comments("x = 1; // one")
+    'x = 1;       '
+    """
     return re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: re.sub(r"[^\n]", " ", found[0]), source, flags=re.DOTALL)
 
 
 def closing_bracket(text: str, opening: int) -> int:
-    """Return the position of the bracket that closes the one at `opening`."""
+    """Return the position of the bracket that closes the one at `opening`.
+
+    >>> closing_bracket("f(a[(1)], b); }", 1)
+    11
+
+    Raises:
+        KernelError: none does.
+    """
     depth = 0
     for position in range(opening, len(text)):
-        depth += (text[position] in "([{") - (text[position] in ")]}")
+        if text[position] in "([{":
+            depth += 1
+        elif text[position] in ")]}":
+            depth -= 1
         if depth == 0:
             return position
     raise KernelError(f"A bracket {text[opening]!r} of the kernel is never closed.", next="Add the missing bracket.")

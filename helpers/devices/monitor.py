@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from helpers.devices import Device
 from helpers.devices.host import usable_cpus
-from helpers.devices.vendor_tools import Monitor, NoReading, TooSlow, candidates
+from helpers.devices.vendor_tools import Monitor, NoReading, TooSlow, list_candidates
 
 INTERVAL = 0.1  # seconds between two looks of `watch`; tools that answer more slowly set their own pace
 ENOUGH = 3  # samples of each phase that a judgment needs
@@ -75,7 +75,7 @@ def find(device: Device) -> Monitor:
     if device.kind == "cpu":
         return ProcessShare()
     refused: list[str] = []
-    for candidate in candidates(device):
+    for candidate in list_candidates(device):
         try:
             monitor = candidate(device)
             known = monitor.read() is not None

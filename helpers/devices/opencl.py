@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROOFS = "ANYGPU_OPENCL_PROOFS"  # a variable: what each OpenCL device that was tried computes, as JSON
 
 
-def _ask_the_doctor() -> str:
+def _advise_doctor() -> str:
     return f"In a terminal, in the workshop's folder: {command(Host.here(), 'doctor')}"
 
 
@@ -47,23 +47,21 @@ def pick_device() -> cl.Device:
     # Intel's compiler talks when nothing is wrong, also to a lesson that calls cl.Program(...).build() itself.
     warnings.simplefilter("ignore", cl.CompilerWarning)
     refused = []
-    for device in _candidates():
-        if not problem(device):
+    for device in _list_candidates():
+        if not find_problem(device):
             return device
-        refused.append(f"{name(device)}: {problem(device)}")
+        refused.append(f"{name(device)}: {find_problem(device)}")
     if refused:
-        raise WorkshopError(
-            "No OpenCL device here can compile and run a kernel.", "; ".join(refused), _ask_the_doctor()
-        )
+        raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), _advise_doctor())
     raise WorkshopError(
         "There is no OpenCL device here.",
         "OpenCL needs a driver (an ICD) for a GPU, or PoCL, which makes the CPU a device.",
-        _ask_the_doctor(),
+        _advise_doctor(),
     )
 
 
 @functools.cache
-def problem(device: cl.Device) -> str:
+def find_problem(device: cl.Device) -> str:
     """Return how a device failed when it was first let multiply; empty if it computed right.
 
     It multiplies once: the processes that this one starts inherit what came of it.
@@ -84,7 +82,7 @@ def _identify(device: cl.Device) -> str:
     return f"{place} {name(device)}"
 
 
-def _candidates() -> list[cl.Device]:
+def _list_candidates() -> list[cl.Device]:
     """Every device, best kind first; those of PYOPENCL_CTX alone if it is set."""
     import pyopencl as cl
 
@@ -94,7 +92,7 @@ def _candidates() -> list[cl.Device]:
         except (cl.Error, RuntimeError, ValueError, IndexError) as error:
             raise WorkshopError(
                 f"PYOPENCL_CTX={os.environ['PYOPENCL_CTX']} names no device here.",
-                _last_line(error),
+                _take_last_line(error),
                 f"Unset PYOPENCL_CTX, or see the numbers: {command(Host.here(), 'devices')}",
             ) from None
     return sorted(
@@ -112,7 +110,7 @@ def kind(device: cl.Device) -> str:
     return frameworks.describe_opencl(device).kind
 
 
-def _last_line(error: Exception) -> str:
+def _take_last_line(error: Exception) -> str:
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
@@ -130,10 +128,10 @@ def build(context: cl.Context, source: str) -> cl.Program:
     try:
         return products.build_quietly(context, source)
     except cl.RuntimeError as error:
-        raise KernelError(*readable_log(source, str(error))) from None
+        raise KernelError(*explain_log(source, str(error))) from None
 
 
-def readable_log(source: str, log: str) -> tuple[str, str, str]:
+def explain_log(source: str, log: str) -> tuple[str, str, str]:
     """Turn a compiler's log into what, why and next, with the lines of the source that it complains about.
 
     Args:
@@ -148,9 +146,9 @@ def readable_log(source: str, log: str) -> tuple[str, str, str]:
             complaints.append(f"line {number}: {match[3]}\n    {lines[number - 1]}\n    {' ' * (column - 1)}^")
     if complaints:
         what = "The kernel does not compile."
-        return what, "\n".join(complaints), "Mend the first line that is named; the later ones often follow from it."
+        return what, "\n".join(complaints), "Fix the first line that is named; the later ones often follow from it."
     errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
-    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _ask_the_doctor()
+    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _advise_doctor()
 
 
 # ---------------------------------------------------------------------------------------------- a learner's kernel
@@ -170,7 +168,7 @@ class Kernel:
     """A learner's kernel: parsed once and built once, for everybody who runs, judges or traces it.
 
     Args:
-        source: OpenCL C; other kernels and functions may stand in it too.
+        source: OpenCL C; it may hold other kernels and functions, too.
         name: the kernel's name.
         device: where it runs; the lessons' device if None.
 
@@ -186,7 +184,7 @@ class Kernel:
         self.context = cl.Context([self.device])  # Intel's driver forgets a context that only its queue still holds
         self.queue = cl.CommandQueue(self.context)
         self.program = build(self.context, source)
-        self.parameters = _parameters(_find_parameters(source, name))
+        self.parameters = _read_parameters(_find_parameters(source, name))
         self.kernel = cl.Kernel(self.program, name)
 
 
@@ -207,12 +205,12 @@ def _find_parameters(source: str, name: str) -> str:
     return plain[start.end() : closing_bracket(plain, start.end() - 1)]
 
 
-def _parameters(listed: str) -> list[Parameter]:
+def _read_parameters(listed: str) -> list[Parameter]:
     texts = [text for part in listed.split(",") if (text := " ".join(part.split()))]
     shared = re.compile(r"\b(__)?(global|constant)\b")
-    return [Parameter(t, re.findall(r"\w+", t)[-1], bool(shared.search(t)), _vector_width(t)) for t in texts]
+    return [Parameter(t, re.findall(r"\w+", t)[-1], bool(shared.search(t)), _read_vector_width(t)) for t in texts]
 
 
-def _vector_width(text: str) -> int:
+def _read_vector_width(text: str) -> int:
     found = re.search(r"\b(?:u?(?:char|short|int|long)|half|float|double)(2|3|4|8|16)\b", text)
     return 4 if found and found[1] == "3" else int(found[1]) if found else 1

@@ -79,7 +79,7 @@ def prove(device: Device) -> str:
     except Refused as error:
         return f"failed: {error}"
     except Exception as error:
-        return f"failed: {type(error).__name__}: {in_one_line(error)}"
+        return f"failed: {type(error).__name__}: {take_first_line(error)}"
     for (what, tolerance, (a, b)), actual in zip(pairs, products, strict=True):
         expected = a @ b
         if actual.shape != expected.shape:
@@ -92,7 +92,7 @@ def prove(device: Device) -> str:
     return RIGHT
 
 
-def in_one_line(error: Exception | str) -> str:
+def take_first_line(error: Exception | str) -> str:
     """Return the first line of what an error says."""
     return (str(error).strip() or "no reason given").splitlines()[0]
 
@@ -119,13 +119,13 @@ def build_quietly(context: cl.Context, source: str) -> cl.Program:
     return program
 
 
-def compiler_says(error: Exception) -> str:
+def find_reason(error: Exception) -> str:
     """Return the line with the reason from what a compiler of OpenCL says."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line.startswith("error")), lines[0])
 
 
-def by_opencl(device: cl.Device) -> Multiply:
+def prepare_opencl(device: cl.Device) -> Multiply:
     """Multiply on a device of OpenCL, with a kernel of our own.
 
     Raises:
@@ -138,7 +138,7 @@ def by_opencl(device: cl.Device) -> Multiply:
     try:
         kernel = cl.Kernel(build_quietly(context, OPENCL), "product")
     except cl.Error as error:
-        raise Refused(f"it {CANNOT_COMPILE}: {compiler_says(error)}") from None
+        raise Refused(f"it {CANNOT_COMPILE}: {find_reason(error)}") from None
     queue = cl.CommandQueue(context)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
 
@@ -153,7 +153,7 @@ def by_opencl(device: cl.Device) -> Multiply:
     return multiply
 
 
-def by_tensorflow(identifier: str) -> Multiply:
+def prepare_tensorflow(identifier: str) -> Multiply:
     """Multiply on a device of TensorFlow, such as "/GPU:0"; TensorFlow would go on silently on the processor."""
     import tensorflow as tf
 
@@ -167,7 +167,7 @@ def by_tensorflow(identifier: str) -> Multiply:
     return multiply
 
 
-def by_jax(there: jax.Device) -> Multiply:
+def prepare_jax(there: jax.Device) -> Multiply:
     """Multiply on a device of JAX."""
     import jax
     import numpy as np
@@ -178,7 +178,7 @@ def by_jax(there: jax.Device) -> Multiply:
     return multiply
 
 
-def by_torch(identifier: str) -> Multiply:
+def prepare_torch(identifier: str) -> Multiply:
     """Multiply on a device of PyTorch, such as "cuda:0"."""
     import torch
 
@@ -189,14 +189,14 @@ def by_torch(identifier: str) -> Multiply:
     return multiply
 
 
-def by_onnxruntime(provider: str) -> Multiply:
+def prepare_onnxruntime(provider: str) -> Multiply:
     """Multiply with a provider of ONNX Runtime, such as "CUDAExecutionProvider".
 
     Raises:
         Refused: the provider cannot be loaded, or leaves the product to the processor; ONNX Runtime says so only in
             its log and goes on.
     """
-    session = onnx_session(provider)
+    session = open_onnx_session(provider)
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return session.run(None, {"a": a, "b": b})[0]
@@ -204,7 +204,7 @@ def by_onnxruntime(provider: str) -> Multiply:
     return multiply
 
 
-def onnx_session(provider: str) -> Any:  # noqa: ANN401 (its type is ONNX Runtime's)
+def open_onnx_session(provider: str) -> Any:  # noqa: ANN401 (its type is ONNX Runtime's)
     """Return a session of ONNX Runtime that multiplies `a` and `b`, both float32, with one provider alone.
 
     Args:

@@ -64,11 +64,11 @@ class NvidiaSmi(GpuMonitor):
     def __init__(self, device: Device) -> None:
         rows = [row for row in self._query("index,pci.bus_id,name") if len(row) == 3 and row[0].isdigit()]
         gpus = [_Gpu(int(index), name, pci) for index, pci, name in rows]
-        self._index, self.description = _choose(device, gpus, self.source)
+        self._index, self.description = _choose_gpu(device, gpus, self.source)
 
     def _query(self, names: str, *more: str) -> list[list[str]]:
         asked = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", *more]
-        text = _output(asked, "it comes with NVIDIA's driver")
+        text = _run_tool(asked, "it comes with NVIDIA's driver")
         return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
 
     def read(self) -> float | None:
@@ -76,7 +76,7 @@ class NvidiaSmi(GpuMonitor):
         rows = self._query("utilization.gpu", f"--id={self._index}")
         if len(rows) != 1 or len(rows[0]) != 1:
             raise NoReading("nvidia-smi answered something that is not one value")
-        return _number(rows[0][0])
+        return _read_number(rows[0][0])
 
 
 class AmdKernel(GpuMonitor):
@@ -91,13 +91,13 @@ class AmdKernel(GpuMonitor):
     def __init__(self, device: Device, root: Path = Path("/")) -> None:
         files = sorted((root / "sys/bus/pci/devices").glob("*/gpu_busy_percent"))
         gpus = [_Gpu(number, "", file.parent.name) for number, file in enumerate(files)]
-        index, self.description = _choose(device, gpus, self.source)
+        index, self.description = _choose_gpu(device, gpus, self.source)
         self._file = files[index]
 
     def read(self) -> float | None:
         """Look once; a card that sleeps refuses to be read."""
         try:
-            return _number(self._file.read_text(encoding="ascii"))
+            return _read_number(self._file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             return None
 
@@ -111,7 +111,7 @@ class Ioreg(GpuMonitor):
 
     def read(self) -> float:
         """Look once, at the first GPU that tells a utilisation among its PerformanceStatistics."""
-        text = _output(["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], "it comes with macOS")
+        text = _run_tool(["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], "it comes with macOS")
         found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
         if not found:
             raise NoReading("ioreg shows no accelerator with a utilisation")
@@ -138,7 +138,7 @@ class WindowsCounters(GpuMonitor):
         """Look once, and add up the engines; each has a line such as "12 pid_1_luid_0x0_0x1_eng_0_engtype_3D"."""
         script = self._SCRIPT.format(pid=os.getpid())
         asked = ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
-        text = _output(asked, "it comes with Windows", patience=2)
+        text = _run_tool(asked, "it comes with Windows", patience=2)
         if not re.search(r"^end\s*$", text, re.M):
             raise NoReading("the GPU Engine counters did not answer")
         engines = re.findall(r"^\s*(\d+)\s+pid_\d+_.*engtype_(?:3D|Compute|Cuda)", text, re.M | re.I)
@@ -148,7 +148,7 @@ class WindowsCounters(GpuMonitor):
 # ---------------------------------------------------------------------------- which of them, and their common work
 
 
-def candidates(device: Device) -> list[type[GpuMonitor]]:
+def list_candidates(device: Device) -> list[type[GpuMonitor]]:
     """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
     if sys.platform == "darwin":
         return [Ioreg]
@@ -163,7 +163,7 @@ def candidates(device: Device) -> list[type[GpuMonitor]]:
     return tools
 
 
-def _output(command: list[str], install: str, patience: float = 1.0) -> str:
+def _run_tool(command: list[str], install: str, patience: float = 1.0) -> str:
     """Run a vendor's tool, for `patience` times TIMEOUT.
 
     Raises:
@@ -180,7 +180,7 @@ def _output(command: list[str], install: str, patience: float = 1.0) -> str:
     return answer.stdout
 
 
-def _number(text: str) -> float | None:
+def _read_number(text: str) -> float | None:
     """The number in "42" or "42.5"; None for "[N/A]", "[Not Supported]" and the like."""
     return float(text) if re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", text) else None
 
@@ -193,7 +193,7 @@ class _Gpu(NamedTuple):
     pci: str
 
 
-def _choose(device: Device, gpus: Sequence[_Gpu], source: str) -> tuple[int, str]:
+def _choose_gpu(device: Device, gpus: Sequence[_Gpu], source: str) -> tuple[int, str]:
     """Find the device among the tool's GPUs: by its PCI address, else by its name.
 
     Args:

@@ -55,18 +55,18 @@ def adapters() -> list[wgpu.GPUAdapter]:
         ]
     return sorted(
         modern or ([] if wanted else found),
-        key=lambda adapter: ORDER.index(_type(adapter) if _type(adapter) in ORDER else "Unknown"),
+        key=lambda adapter: ORDER.index(_read_type(adapter) if _read_type(adapter) in ORDER else "Unknown"),
     )
 
 
-def _type(adapter: wgpu.GPUAdapter) -> str:
+def _read_type(adapter: wgpu.GPUAdapter) -> str:
     return adapter.info["adapter_type"]
 
 
 def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
     """Describe an adapter in the words of the workshop.
 
-    A program that computes on the processor, such as llvmpipe, has the processor's name and stands in the version:
+    A program that computes on the processor, such as llvmpipe, has the processor's name, and its own in the version:
     "llvmpipe through Vulkan".
 
     Args:
@@ -76,7 +76,7 @@ def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
     info = adapter.info
     words = f"{info['device']} {info['description']}".lower()
     software = next((name for part, name in SOFTWARE.items() if part in words), "")
-    software = software or ("a software adapter" if _type(adapter) == "CPU" else "")
+    software = software or ("a software adapter" if _read_type(adapter) == "CPU" else "")
     backend = BACKEND_TITLES.get(info["backend_type"], info["backend_type"])
     through = f"{software} through {backend}" if software else backend
     return Device(
@@ -86,8 +86,8 @@ def describe(adapter: wgpu.GPUAdapter, identifier: str = "") -> Device:
         "cpu" if software else "gpu",
         vendor="" if software else VENDORS.get(info.get("vendor_id"), info["vendor"]),
         version=f"{through}, {info['description']}" if info["description"] else through,
-        integrated=_type(adapter) == "IntegratedGPU",
-        prepare=functools.partial(multiplier, adapter),
+        integrated=_read_type(adapter) == "IntegratedGPU",
+        prepare=functools.partial(prepare_product, adapter),
     )
 
 
@@ -96,7 +96,7 @@ def name(adapter: wgpu.GPUAdapter) -> str:
     return str(describe(adapter))
 
 
-def multiplier(adapter: wgpu.GPUAdapter) -> Multiply:
+def prepare_product(adapter: wgpu.GPUAdapter) -> Multiply:
     """Return a function that multiplies two float32 matrices on an adapter, n x n, n a multiple of 4."""
     import numpy as np
 
@@ -104,13 +104,14 @@ def multiplier(adapter: wgpu.GPUAdapter) -> Multiply:
 
     def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         matrices = [a, b, np.full_like(a, np.nan), np.full(4, len(a), np.uint32)]
-        return run(device, source, matrices, output=2, workgroups=[-(-len(a) // 32)] * 2)
+        groups = -(-len(a) // 32)
+        return run(device, source, matrices, output=2, workgroups=(groups, groups))
 
     return multiply
 
 
 @functools.cache
-def problem(adapter: wgpu.GPUAdapter) -> str:
+def find_problem(adapter: wgpu.GPUAdapter) -> str:
     """Return how an adapter failed when this process first let it multiply; empty if it computed right."""
     computes = products.prove(describe(adapter))
     return "" if computes == products.RIGHT else computes
@@ -125,10 +126,10 @@ def pick_adapter() -> wgpu.GPUAdapter | None:
         found = adapters()
     except ImportError:
         return None
-    return next((adapter for adapter in found if not problem(adapter)), None)
+    return next((adapter for adapter in found if not find_problem(adapter)), None)
 
 
-def missing() -> str:
+def explain_missing() -> str:
     """Return one line: why there is no adapter here, and how to get one."""
     try:
         found = adapters()
@@ -139,14 +140,14 @@ def missing() -> str:
     if not found:
         return f"no WebGPU adapter here; how to get one: {command(Host.here(), 'doctor')}"
     return "; ".join(
-        f"{name(adapter)} does not compute right: {problem(adapter)}" for adapter in found if problem(adapter)
+        f"{name(adapter)} does not compute right: {find_problem(adapter)}" for adapter in found if find_problem(adapter)
     )
 
 
 def ready(adapter: wgpu.GPUAdapter | None) -> bool:
     """Return whether there is an adapter; where there is none, print why the cell is skipped, and what to install."""
     if adapter is None:
-        print(f"skipped: {missing()}")
+        print(f"skipped: {explain_missing()}")
     return adapter is not None
 
 
@@ -158,7 +159,7 @@ def request_device(adapter: wgpu.GPUAdapter) -> wgpu.GPUDevice:
 # ---------------------------------------------------------------------------------------------- a kernel
 
 
-def bindings(source: str) -> dict[int, str]:
+def read_bindings(source: str) -> dict[int, str]:
     """Return how a kernel binds the buffers of group 0: {number: "uniform", "storage" or "read-only-storage"}."""
     found = {}
     for attributes, space in re.findall(r"((?:@\w+\s*\([^)]*\)\s*)+)var\s*<([^>]*)>", without_comments(source)):
@@ -184,7 +185,7 @@ class Kernel:
     def __init__(self, device: wgpu.GPUDevice, source: str) -> None:
         import wgpu
 
-        self.device, self.source, self.bindings = device, source, bindings(source)
+        self.device, self.source, self.bindings = device, source, read_bindings(source)
         try:
             module = device.create_shader_module(code=source)
             entries = [
@@ -197,7 +198,7 @@ class Kernel:
                 compute={"module": module, "entry_point": "main"},
             )
         except wgpu.GPUError as error:
-            raise KernelError(*readable(source, str(error))) from None
+            raise KernelError(*explain_error(source, str(error))) from None
 
     def bind(self, buffers: Mapping[int, wgpu.GPUBuffer]) -> wgpu.GPUBindGroup:
         """Bind buffers to the numbers that the kernel declares; those that it does not declare are left out."""
@@ -275,13 +276,13 @@ def run(
         kernel.submit(kernel.bind(dict(enumerate(buffers))), workgroups)
         return read(device, buffers[output], arrays[output])
     except wgpu.GPUError as error:
-        raise KernelError(*readable(source, str(error))) from None
+        raise KernelError(*explain_error(source, str(error))) from None
     finally:
         for used in buffers:
             used.destroy()
 
 
-def readable(source: str, message: str) -> tuple[str, str, str]:
+def explain_error(source: str, message: str) -> tuple[str, str, str]:
     """Turn WebGPU's message into what, why and next, with the line of the source that it complains about.
 
     Args:
@@ -299,4 +300,4 @@ def readable(source: str, message: str) -> tuple[str, str, str]:
     why = notes[-1] if notes else reason
     line = source.splitlines()[min(number, len(source.splitlines())) - 1]
     shown = f"line {number}, column {column}: {why}\n    {line}\n    {' ' * (column - 1)}^"
-    return "The kernel does not compile.", shown, "Mend the place that is named."
+    return "The kernel does not compile.", shown, "Fix the place that is named."

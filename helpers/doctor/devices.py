@@ -75,7 +75,7 @@ def webgpu(facts: Facts) -> Results:
     if not answer.devices:
         reason = answer.message.partition("; how to get one")[0]  # that way leads here, to the doctor
         yield found("webgpu-no-adapter", facts.host, message=reason or "no driver has any")
-    if right := sorted({str(device) for device in answer.devices if device.usable}):
+    if right := sorted({str(device) for device in answer.devices if device.is_usable}):
         yield f"WebGPU: {', '.join(right)}"
 
 

@@ -19,7 +19,7 @@ def drivers(facts: Facts) -> Results:
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state in ("not installed", "timed out"):
         return  # told as a missing package, or with all else that did not answer
-    here = sorted({str(device) for device in answer.devices if device.usable})
+    here = sorted({str(device) for device in answer.devices if device.is_usable})
     refused = [device for device in answer.devices if products.CANNOT_COMPILE in device.computes]
     if refused and not here and not any(late(device) for device in answer.devices):
         yield found("opencl-cannot-compile", host, message=_refusals(refused))

@@ -319,7 +319,7 @@ def _make_product(device: Device) -> Callable[[], object]:
         matrix = torch.tensor(ones, device=place)
         return lambda: (matrix @ matrix)[0, 0].item()
     if device.framework == "onnxruntime":
-        session = products.onnx_session(place)
+        session = products.open_onnx_session(place)
         return lambda: session.run(None, {"a": ones, "b": ones})
     from helpers.devices import webgpu
 

@@ -25,8 +25,8 @@ from helpers.training import backends
 
 def explain_missing_backend(module: str) -> str | None:
     """Return why a backend of Keras cannot be used here, and how to get it; None if it can be used."""
-    if not devices.installed(module):
-        return devices.not_installed(module)
+    if not devices.is_installed(module):
+        return devices.explain_missing(module)
     if module == "torch":
         version = importlib.metadata.version(module)
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < (2, 6):  # torch.accelerator came with it

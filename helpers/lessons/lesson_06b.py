@@ -147,8 +147,8 @@ def make_tinygrad_variables() -> dict[str, str | None]:
 
 def explain_missing_tinygrad() -> str | None:
     """Return why tinygrad cannot run here, and what helps; None if it can."""
-    if not devices.installed("tinygrad"):
-        return devices.not_installed("tinygrad")
+    if not devices.is_installed("tinygrad"):
+        return devices.explain_missing("tinygrad")
     return explain_missing_opencl()
 
 

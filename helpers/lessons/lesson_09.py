@@ -73,8 +73,8 @@ def require_jax() -> None:
             "What carries its messages there, Gloo, is made for Linux and macOS.",
             "Read this lesson, or do it in WSL2: docs/platforms.md",
         )
-    if not devices.installed("jax"):
-        raise WorkshopError(devices.not_installed("jax"), "The lesson trains with Keras on JAX, in two processes.")
+    if not devices.is_installed("jax"):
+        raise WorkshopError(devices.explain_missing("jax"), "The lesson trains with Keras on JAX, in two processes.")
     workarounds.refuse_old_jax()
 
 
@@ -306,7 +306,7 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     from helpers import devices
     from helpers.running import private_network
 
-    if not devices.installed("tensorflow"):
+    if not devices.is_installed("tensorflow"):
         print("Skipped: TensorFlow is not installed here.")
         return
     private = private_network.available()

@@ -61,9 +61,9 @@ def start_keras() -> str:
     Raises:
         WorkshopError: no backend here can write the file, or the backend does not start.
     """
-    backends.check()
+    backends.validate()
     named = os.environ.get(backends.VARIABLE) or "tensorflow"
-    able = [name for name, tool in EXPORTERS.items() if devices.installed(name) and devices.installed(tool)]
+    able = [name for name, tool in EXPORTERS.items() if devices.is_installed(name) and devices.is_installed(tool)]
     if not able:
         raise WorkshopError(
             "No ONNX file can be written here.",
@@ -125,7 +125,7 @@ def find_missing_provider(available: Sequence[str]) -> str:
 
 def explain_missing_openvino() -> str | None:
     """Return that OpenVINO is not installed, and how to get it; None if it is installed."""
-    return None if devices.installed("openvino") else devices.not_installed("openvino", "OpenVINO")
+    return None if devices.is_installed("openvino") else devices.explain_missing("openvino", "OpenVINO")
 
 
 def make_openvino_runner(file: str) -> Runner:

@@ -81,9 +81,9 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
 
     if frameworks is None:
         own = os.environ.get(backends.VARIABLE)
-        with_keras = sorted(filter(devices.installed, backends.BACKENDS), key=lambda name: name != own)
+        with_keras = sorted(filter(devices.is_installed, backends.BACKENDS), key=lambda name: name != own)
         frameworks = ["opencl", *with_keras[: workload.pick(preview=1, lab=3, full=3)]]
-    installed = [name for name in frameworks if devices.installed("pyopencl" if name == "opencl" else name)]
+    installed = [name for name in frameworks if devices.is_installed("pyopencl" if name == "opencl" else name)]
     passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()

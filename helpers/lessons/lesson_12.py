@@ -138,7 +138,7 @@ def _choose_safe_device(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, st
         return {}, f"What may crash or hang runs on: {opencl.name(device)}"
     for place, candidate in frameworks.opencl_devices().items():
         apple = candidate.platform.name == "Apple"  # its processor allows work-groups of one work-item
-        if opencl.kind(candidate) == "cpu" and not apple and not opencl.problem(candidate):
+        if opencl.kind(candidate) == "cpu" and not apple and not opencl.find_problem(candidate):
             where = f"What may crash or hang runs on: {opencl.name(candidate)}, because your device is a GPU"
             return {"PYOPENCL_CTX": place}, where
     return None, "What may crash or hang is not run: your only device is a GPU, and dare_gpu is False."

@@ -175,7 +175,7 @@ def run_judge(judge: checks.Judge, source: object) -> str:
         NotDone, NotYet: as the judge found.
     """
     if webgpu.pick_adapter() is None:
-        raise checks.NotJudged(webgpu.missing())
+        raise checks.NotJudged(webgpu.explain_missing())
     if isinstance(source, str) and not source.strip():
         raise checks.NotDone("there is no kernel yet.")
     return checks.judge_in_subprocess(judge, SECONDS, source=source)

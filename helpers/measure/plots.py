@@ -116,7 +116,7 @@ def speeds(
         title: the message of the figure, with the device.
         xlabel: what is drawn, with its unit.
         colors: for each way; blue where there is none.
-        notes: for each way what stands behind its number.
+        notes: for each way a text after its number.
         line: a value to compare with, drawn as a dashed line, and its name before it.
 
     Returns:

@@ -22,7 +22,7 @@ from helpers.errors import wrap
 Label = TypeVar("Label", bound=Hashable)
 Span = tuple[str, str, float, float]  # a device, what it did, and the seconds at which it began and ended
 # Seconds to wait after a matrix product of NumPy: the threads of OpenBLAS look out for more work for about 0.1 s, and
-# whoever is timed meanwhile shares the cores with them.
+# what is timed meanwhile shares the cores with them.
 SETTLE = 0.2
 ENOUGH = 13  # runs from which on a gap larger than the spread is seldom chance; see `min_spreads`
 
@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def synchronize(result: object, on: Queue | None = None) -> None:
-    """Wait until the device has finished what `result` and `on` stand for.
+    """Wait until the device has finished the work that `result` and `on` belong to.
 
     A call that hands work to a device returns before the work is done; a clock that is stopped then measures nothing.
 
@@ -133,7 +133,7 @@ def measure(
 
     Args:
         function: what to time; called without arguments.
-        device: the name of the device that does the work; it stands beside every number.
+        device: the name of the device that does the work; it is printed beside every number.
         label: what is timed, for people; the function's own name if empty.
         on: the OpenCL command queue that `function` uses, if it uses one.
         repeats: runs that count; at least 3, because a spread needs them.

@@ -47,9 +47,9 @@ from typing import IO, Any
 from helpers import ROOT
 from helpers.errors import WorkshopError, show_one_line
 from helpers.measure.tables import SideBySide
-from helpers.running.worker import PlainUnpickler, Script, not_plain
+from helpers.running.worker import PlainUnpickler, Script, explain_not_plain
 
-KEPT_BYTES = 100_000  # of each stream: so much from the beginning, and so much from the end
+KEPT_BYTES = 100_000  # of each stream are kept from its beginning, and as many from its end
 SHOWN_LINES = 8  # of each stream in a message
 
 
@@ -176,14 +176,14 @@ class Run:
     def _side_by_side(self) -> SideBySide:
         texts = []
         for printed, why in zip(self.stdout, self.failures, strict=True):
-            texts.append("\n".join(filter(None, [_as_shown(printed), why and f"[failed] {why}"])))
+            texts.append("\n".join(filter(None, [_render_as_shown(printed), why and f"[failed] {why}"])))
         return SideBySide(texts, [f"process {number}" for number in range(len(texts))])
 
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def _as_shown(text: str) -> str:
+def _render_as_shown(text: str) -> str:
     """Return a text as a terminal would leave it: without colors, of a progress line the last state."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLORS.sub("", text).split("\n")]
     return "\n".join(lines).rstrip("\n")
@@ -289,7 +289,7 @@ class _Job:
             finally:
                 _end(workers)
         if self.check and any(worker.failure for worker in workers):
-            raise _error(workers, self.script.name, self.seconds)
+            raise _make_error(workers, self.script.name, self.seconds)
         return Run(
             [worker.result for worker in workers],
             [str(worker.stdout) for worker in workers],
@@ -349,7 +349,7 @@ def _free_addresses(number: int) -> list[str]:
 
 
 class _Output(threading.Thread):
-    """Reads what a process writes, and keeps of very much the beginning and the end."""
+    """Reads what a process writes; of a long output it keeps the beginning and the end."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         super().__init__(daemon=True)
@@ -404,7 +404,7 @@ class _Worker:
                 with self.answer.open("rb") as file:
                     self.result, self.failure = PlainUnpickler(file).load()
             except Exception as error:
-                self.failure = not_plain(f"what {self.script.name} returned", error)
+                self.failure = explain_not_plain(f"what {self.script.name} returned", error)
         elif status is not None:
             self.over, self.failure = True, f"the process {_describe_exit(status)}{self.find_line()}"
 
@@ -451,7 +451,11 @@ def _end(workers: list[_Worker]) -> None:
 
 
 def _describe_exit(status: int) -> str:
-    """Say how a process ended by its exit status, negative for a signal, as in "was ended by SIGKILL"."""
+    """Say how a process ended, by its exit status, which is negative for a signal.
+
+    >>> _describe_exit(3)
+    'ended with status 3 before the function returned'
+    """
     if status >= 0:
         return f"ended with status {status} before the function returned"
     name = {int(known): known.name for known in signal.Signals}.get(-status, f"signal {-status}")
@@ -463,7 +467,7 @@ def _describe_exit(status: int) -> str:
     return f"was ended by {name}{why.get(name, '')}"
 
 
-def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
+def _make_error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
     """Put the failures into words: all that are late, otherwise the first."""
     late = [worker for worker in workers if worker.late]
     shown = late or [worker for worker in workers if worker.failure][:1]
@@ -474,7 +478,7 @@ def _error(workers: list[_Worker], name: str, seconds: float) -> WorkshopError:
     for worker in shown[:SHOWN_LINES]:
         why += (f"process {worker.number}: {worker.failure}" if len(shown) > 1 else worker.failure).splitlines()
     for title, text in (("It printed last:", shown[0].stdout), ("Libraries wrote last:", shown[0].stderr)):
-        lines = [line[:300] for line in _as_shown(str(text)).splitlines() if line.strip()]
+        lines = [line[:300] for line in _render_as_shown(str(text)).splitlines() if line.strip()]
         why += [title, *("  " + line for line in lines[-SHOWN_LINES:])] if lines else []
     advice = "Find out what it waits for, or give processes.run more seconds."
     if not late:

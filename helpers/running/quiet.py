@@ -14,7 +14,7 @@ def caught_stderr() -> Generator[list[str]]:
     """Keep native log lines out of the notebook, and hand them over when the block ends.
 
     TensorFlow (at import and at the first operation) and PoCL (after a build that failed) write lines to file
-    descriptor 2 that no environment variable silences. Nothing is hidden from whoever needs it: the list that the block
+    descriptor 2 that no environment variable silences. Nothing is lost: the list that the block
     receives holds the lines afterwards, so that a failure can show them.
 
     Yields:

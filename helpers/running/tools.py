@@ -33,7 +33,7 @@ def ask_tool(command: list[str], seconds: float | None = None) -> ToolOutput:
 
     Args:
         command: its name and its arguments.
-        seconds: after so long it is killed; TOOL_SECONDS if None.
+        seconds: the time after which it is killed; TOOL_SECONDS if None.
     """
     program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(TOOL_FOLDERS))
     if not program:

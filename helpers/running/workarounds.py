@@ -50,7 +50,7 @@ def quiet_vulkan() -> None:
 
 def refuse_imports(*names: str) -> None:
     """Let imports of these modules fail in this process, as if they were not installed."""
-    modules = cast(dict[str, ModuleType | None], sys.modules)  # None stands for a module that must not be found
+    modules = cast(dict[str, ModuleType | None], sys.modules)  # None means that a module must not be found
     modules.update(dict.fromkeys(names))
 
 
@@ -130,10 +130,10 @@ def forget_trained_networks() -> None:
 
 
 def refuse_old_jax() -> None:
-    """Refuse a JAX whose processes cannot be told when a silent one counts as lost.
+    """Refuse a JAX that has no setting for when a silent process counts as lost.
 
     Raises:
-        WorkshopError: it is such a one, as the last that a Mac with an Intel processor can have.
+        WorkshopError: it has none, as the last version for Macs with an Intel processor.
     """
     import inspect
 

@@ -55,7 +55,7 @@ class Script:
         return getattr(module, self.name)
 
 
-def not_plain(what: str, error: Exception) -> str:
+def explain_not_plain(what: str, error: Exception) -> str:
     """Say for a learner that an argument or a result is no plain data, and what is."""
     return f'{what} is not plain data: {error}\nPlain data are such as float(x), or numpy.asarray(x, "float32").'
 
@@ -102,7 +102,7 @@ def _end_with_the_caller() -> threading.Thread:
     return thread
 
 
-def _failure(error: BaseException, script: Script) -> str:
+def _describe_failure(error: BaseException, script: Script) -> str:
     """Say in which lines of the function it happened, where else, and show the exception as Python does."""
     import traceback
 
@@ -121,24 +121,24 @@ def _failure(error: BaseException, script: Script) -> str:
     return "\n".join(lines)
 
 
-def _answer(script: Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
+def _pack_answer(script: Script, given: dict[str, Any], job: IO[bytes]) -> bytes:
     """Call the function, and pack (what it returned, why it failed)."""
     import inspect
 
     try:
         arguments = PlainUnpickler(job).load()
     except Exception as error:
-        return pickle.dumps((None, not_plain(f"an argument of {script.name}", error)))
+        return pickle.dumps((None, explain_not_plain(f"an argument of {script.name}", error)))
     try:
         function = script.define()
         wanted = inspect.signature(function).parameters
         result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
     except BaseException as error:
-        return pickle.dumps((None, _failure(error, script)))
+        return pickle.dumps((None, _describe_failure(error, script)))
     try:
         return pickle.dumps((result, ""), protocol=5)
     except Exception as error:
-        return pickle.dumps((None, not_plain(f"what {script.name} returned", error)))
+        return pickle.dumps((None, explain_not_plain(f"what {script.name} returned", error)))
 
 
 def _main(folder: Path, number: int) -> None:
@@ -162,7 +162,7 @@ def _main(folder: Path, number: int) -> None:
         if hasattr(faulthandler, "register"):
             faulthandler.register(signal.SIGUSR1, stack)
         sys.argv = [script.name]
-        answer = _answer(script, {"process": number, "addresses": addresses}, job)
+        answer = _pack_answer(script, {"process": number, "addresses": addresses}, job)
         new = folder / f"new-{number}"
         new.write_bytes(answer)
         new.replace(folder / f"answer-{number}")

@@ -20,14 +20,28 @@ and on the left an index has no factor that would need a division, as `O[2 * i: 
 """
 
 from helpers.tile.blocks import Block, Tiles, choose_tile, default_tile
-from helpers.tile.function import Function, Stages, measure_interleaved
+from helpers.tile.function import Function, Stages, measure_functions
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten
 from helpers.tile.ranges import Ranges, infer, narrow
 from helpers.tile.syntax import Program, TileError, parse
 
 __all__ = [
-    "Block", "Code", "Flat", "Function", "Program", "Ranges", "Stages", "TileError", "Tiles",
-    "choose_tile", "default_tile", "emit", "flatten", "infer", "measure_interleaved", "narrow",
+    "Block",
+    "Code",
+    "Flat",
+    "Function",
+    "Program",
+    "Ranges",
+    "Stages",
+    "TileError",
+    "Tiles",
+    "choose_tile",
+    "default_tile",
+    "emit",
+    "flatten",
+    "infer",
+    "measure_functions",
+    "narrow",
     "parse",
-]  # fmt: skip
+]

@@ -81,13 +81,13 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
     blocks = []
     for number, nest in enumerate(flat.parts, 1):
         strip = (columns if tile else 4 * columns) if cpu and tile != (1, 1) else 1
-        chosen = _block(nest, number, rows, columns, fit=tile is None)
-        blocks.append(chosen if isinstance(chosen, Block) else _strip(nest, strip, chosen))
+        chosen = _choose_block(nest, number, rows, columns, fit=tile is None)
+        blocks.append(chosen if isinstance(chosen, Block) else _choose_strip(nest, strip, chosen))
     return Tiles(opencl.name(device), tuple(blocks), (1, 1) if cpu else (8, 8))  # a GPU wants many side by side
 
 
 def default_tile(device: cl.Device) -> tuple[int, int]:
-    """Rows and columns whose sums fill a good half of the device's registers; what is loaded needs the rest.
+    """Return rows and columns whose sums fill a good half of the device's registers; what is loaded needs the rest.
 
     A CPU whose vectors hold 16 floats (AVX-512) has 32 vector registers: 8 rows of 2 vectors are 16 of them. One whose
     vectors hold 8 or 4 (AVX, SSE, NEON) has 16 or more: 6 rows of 2 vectors are 12. A GPU's work-item has registers for
@@ -99,13 +99,13 @@ def default_tile(device: cl.Device) -> tuple[int, int]:
     return (8 if width == 16 else 6), 2 * width
 
 
-def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block | str:
-    """The best block with panels, or why there is none."""
+def _choose_block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block | str:
+    """Return the best block with panels, or why there is none."""
     if not nest.statement.aggregate:
         return "element-wise"
     if (rows, columns) == (1, 1):
         return "as asked"
-    if nest.statement.aggregate in "*><" and not nest.full:
+    if nest.statement.aggregate in "*><" and not nest.is_full:
         return "its points are too irregular"
 
     def preference(candidate: tuple[Place, Place, str, str]) -> tuple:
@@ -114,7 +114,7 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
         filled = min(nest.outputs[row], rows) / (2 if nest.has_guard(row) else 1)
         return nest.output.offset.terms[column] == 1, filled, -abs(other.offset.terms.get(row, 0))
 
-    best = max(_candidates(nest), key=preference, default=None)
+    best = max(_find_candidates(nest), key=preference, default=None)
     if not best:
         return "no value serves several elements"
     place, _, row, column = best
@@ -132,8 +132,8 @@ def _block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -> Block
     return Block(text, column, columns, row, rows, panels)
 
 
-def _candidates(nest: Nest) -> Iterator[tuple[Place, Place, str, str]]:
-    """Every input that could be copied into panels, the other one, the output index of the rows and of the columns."""
+def _find_candidates(nest: Nest) -> Iterator[tuple[Place, Place, str, str]]:
+    """Yield every input that could be copied into panels, the other one, and the output indices of rows and columns."""
     if len(nest.inputs) < 2 or not nest.loops:
         return
     several = [name for name, size in nest.outputs.items() if size > 1]
@@ -146,8 +146,8 @@ def _candidates(nest: Nest) -> Iterator[tuple[Place, Place, str, str]]:
                         yield mine, other, row, column
 
 
-def _strip(nest: Nest, columns: int, why: str) -> Block:
-    """A strip of neighbours, where they are neighbours in the inputs too, or else one element."""
+def _choose_strip(nest: Nest, columns: int, why: str) -> Block:
+    """Return a strip of neighbors, where they are neighbors in the inputs too, otherwise one element."""
     column, size = list(nest.outputs.items())[-1]
     factors = {place.offset.terms.get(column, 0) for place in nest.inputs}
     regular = nest.statement.aggregate and factors in ({1}, {0, 1}) and not nest.has_guard(column)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +63,6 @@ class Function:
         self.program = parse(source)
         self.tile = tile
         self._device = device
-        self._queue: cl.CommandQueue | None = None
         self._stages: dict[Key, Stages] = {}
         self._built: dict[Key, list[cl.Kernel]] = {}
 
@@ -71,6 +71,20 @@ class Function:
         """The device that runs it."""
         self._device = self._device or opencl.pick_device()
         return self._device
+
+    @cached_property
+    def _context(self) -> cl.Context:
+        """What holds the device's memory; kept, for Intel's driver forgets one that only its queue holds."""
+        import pyopencl as cl
+
+        return cl.Context([self.device])
+
+    @cached_property
+    def _queue(self) -> cl.CommandQueue:
+        """What hands the kernels to the device."""
+        import pyopencl as cl
+
+        return cl.CommandQueue(self._context)
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """Run on arrays of float32, in the order of the inputs.
@@ -93,7 +107,10 @@ class Function:
 
     def stages(self, *shapes: Sequence[int] | np.ndarray) -> Stages:
         """Return what every stage made of these shapes (or of arrays of these shapes); nothing is run."""
-        arrays = [s if hasattr(s, "dtype") else np.broadcast_to(np.float32(), s) for s in shapes]
+        arrays = []
+        for shape in shapes:
+            is_array = isinstance(shape, np.ndarray | np.generic)
+            arrays.append(np.asarray(shape) if is_array else np.broadcast_to(np.float32(), shape))
         return self._compile(self._key(arrays))
 
     def source(self, *shapes: Sequence[int] | np.ndarray) -> str:
@@ -103,7 +120,7 @@ class Function:
     def measure(self, *arrays: np.ndarray, repeats: int = 15, label: str = "") -> timing.Measurement:
         """Time the kernels on these arrays, which are copied to the device once, before the clock starts."""
         label = label or "; ".join(statement.text.rstrip(";") for statement in self.program.statements)
-        return measure_interleaved({label: self}, *arrays, repeats=repeats)[label]
+        return measure_functions({label: self}, *arrays, repeats=repeats)[label]
 
     def _key(self, arrays: Sequence[np.ndarray]) -> Key:
         """The shape of each array, or a TileError that names what is missing or of another type."""
@@ -111,8 +128,8 @@ class Function:
         for node, array in zip(self.program.inputs, arrays, strict=True):
             actual = str(getattr(array, "dtype", type(array).__name__))
             if actual != "float32":
-                raise self.program.error(node, f"{node} takes an array of float32, came {actual}.",
-                                         "Convert it, for example by `.astype(np.float32)`.")  # fmt: skip
+                what = f"{node} takes an array of float32, came {actual}."
+                raise self.program.error(node, what, "Convert it, for example by `.astype(np.float32)`.")
         return tuple(array.shape for array in arrays)
 
     def _compile(self, key: Key) -> Stages:
@@ -130,9 +147,6 @@ class Function:
 
         key = self._key(arrays)
         code = self._compile(key).code
-        if self._queue is None:
-            self._context = cl.Context([self.device])  # kept: Intel's driver forgets one that only its queue holds
-            self._queue = cl.CommandQueue(self._context)
         if key not in self._built:
             program = opencl.build(self._context, str(code))
             self._built[key] = [cl.Kernel(program, kernel.name) for kernel in code.kernels]
@@ -149,7 +163,7 @@ class Function:
         return launch, buffers, code
 
 
-def measure_interleaved(
+def measure_functions(
     functions: Mapping[str, Function | Callable], *arrays: np.ndarray, repeats: int = 15, rest: float = 0.0
 ) -> dict[str, timing.Measurement]:
     """Time several functions on the same arrays as `timing.measure_interleaved` does.

@@ -69,16 +69,16 @@ def emit(flat: Flat, tiles: Tiles) -> Code:
         whole = size if block.panels else size - size % block.columns
         if block.panels:
             arrays[block.panels.tensor] = block.panels.array
-            kernels.append(_panels(f"{name}_panels", nest, block))
-        kernels.append(_statement(name, nest, block, range(whole), tiles.group))
+            kernels.append(_emit_panels(f"{name}_panels", nest, block, block.panels))
+        kernels.append(_emit_statement(name, nest, block, range(whole), tiles.group))
         if whole < size:
-            kernels.append(_statement(f"{name}_edge", nest, Block("", block.column), range(whole, size), (1, 1)))
+            kernels.append(_emit_statement(f"{name}_edge", nest, Block("", block.column), range(whole, size), (1, 1)))
     text = "".join(kernel.source for kernel in kernels)
     helpers = tuple(STORE.format(width) for width in dict.fromkeys(re.findall(r"\bstore(\d+)\(", text)))
     return Code(helpers, tuple(kernels), arrays)
 
 
-def spelling(name: str) -> str:
+def spell(name: str) -> str:
     """Return a name as OpenCL C has it.
 
     A name of the source that is longer than two letters gets a _ at its end: so it is none of the words of C or OpenCL,
@@ -94,7 +94,9 @@ class _Lines(list):
 
     def close(self) -> None:
         """Close all that is open."""
-        self.extend("}" * (sum(line.endswith("{") for line in self) - self.count("}")))
+        opened = sum(line.endswith("{") for line in self)
+        for _ in range(opened - self.count("}")):
+            self.append("}")
 
     def rows(self, block: Block) -> None:
         """Open a loop over the rows of a block."""
@@ -104,32 +106,37 @@ class _Lines(list):
         """Ask the guards that depend on known names alone, as far out as that can be."""
         ready = [guard for guard in pending if guard.expression.terms.keys() <= known]
         if ready:
-            self.append(f"if ({' && '.join(guard.text(spelling) for guard in ready)}) {{")
+            self.append(f"if ({' && '.join(guard.text(spell) for guard in ready)}) {{")
         pending[:] = [guard for guard in pending if guard not in ready]
 
     def kernel(self, name: str, about: str, reads: Sequence[Place], writes: Place, sizes: Sequence) -> Kernel:
         """Return the kernel with these lines; the sizes are, for each dimension, of all items and of a group."""
         self.close()
         tensors = dict.fromkeys(place.tensor for place in reads)
-        parameters = [f"__global const float *{spelling(tensor)}" for tensor in tensors]
-        parameters.append(f"__global float *{spelling(writes.tensor)}")
+        parameters = [f"__global const float *{spell(tensor)}" for tensor in tensors]
+        parameters.append(f"__global float *{spell(writes.tensor)}")
         text, depth = f"{about}\n__kernel void {name}({', '.join(parameters)}) {{\n", 1
         for line in [*self, "}"]:
-            depth -= line == "}"
+            if line == "}":
+                depth -= 1
             text += "    " * depth + line + "\n"
-            depth += line.endswith("{")
+            if line.endswith("{"):
+                depth += 1
         whole = tuple(math.ceil(count / group) * group for count, group in sizes)
         return Kernel(name, text, (*tensors, writes.tensor), whole, tuple(group for _, group in sizes))
 
 
-def _panels(name: str, nest: Nest, block: Block) -> Kernel:
-    """Copy a tensor so that the columns of a block lie side by side, and fill up the last panel with zeros."""
-    place = next(place for place in nest.inputs if place.at == block.panels.at)
+def _emit_panels(name: str, nest: Nest, block: Block, panels: Place) -> Kernel:
+    """Write the kernel that copies a tensor into panels, in which the columns of a block lie side by side.
+
+    It fills the last panel up with zeros.
+    """
+    place = next(place for place in nest.inputs if place.at == panels.at)
     along, columns = place.indices.index(Affine({block.column: 1})), block.columns
     size, stride = place.array.shape[along], place.array.strides[along]
     rest = place.array.size // size
     start = f"{size} * rest" if stride == 1 else f"{stride * size} * (rest / {stride}) + rest % {stride}"
-    step = f"{stride} * " * (stride > 1)
+    step = f"{stride} * " if stride > 1 else ""
     lines = _Lines(
         [
             "const int rest = get_global_id(0);  // the place in all other dimensions",
@@ -137,41 +144,44 @@ def _panels(name: str, nest: Nest, block: Block) -> Kernel:
             f"if (rest >= {rest}) return;",
             f"for (int column = 0; column < {columns}; column++) {{",
             f"const int from = {columns} * panel + column;",
-            f"{spelling(block.panels.tensor)}[{columns} * ({rest} * panel + rest) + column]"
-            f" = from < {size} ? {spelling(place.tensor)}[{start} + {step}from] : 0;",
+            f"{spell(panels.tensor)}[{columns} * ({rest} * panel + rest) + column]"
+            f" = from < {size} ? {spell(place.tensor)}[{start} + {step}from] : 0;",
         ]
     )
     about = f"// {place.tensor} in panels of {columns} values of {block.column}, which lie side by side."
-    return lines.kernel(name, about, [place], block.panels, [(rest, GROUP), (block.panels.array.shape[0], 1)])
+    return lines.kernel(name, about, [place], panels, [(rest, GROUP), (panels.array.shape[0], 1)])
 
 
-def _statement(name: str, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> Kernel:
-    """One work-item computes a block; all of them the given columns of the output."""
+def _emit_statement(name: str, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> Kernel:
+    """Write the kernel of a statement: one work-item computes a block, all of them the given columns of the output."""
     panels = {block.panels.at: block.panels} if block.panels else {}
     inputs = [panels.get(place.at, place) for place in nest.inputs]
     lines = _Lines()
-    sizes = _find_place(lines, nest, block, columns, group)
+    sizes = _emit_place(lines, nest, block, columns, group)
     if nest.statement.aggregate:
-        _store(lines, nest, block, _combine(lines, nest, block, inputs))
+        _emit_store(lines, nest, block, _emit_loops(lines, nest, block, inputs))
     else:
-        value = _render(nest.statement.value, {place.at: _read(place) for place in inputs})
-        lines.append(f"{_read(nest.output)} = {value};")
+        value = _render(nest.statement.value, {place.at: _spell_place(place) for place in inputs})
+        lines.append(f"{_spell_place(nest.output)} = {value};")
     rows = f"{block.rows} ({block.row}) x " if block.row else ""
     what = f"{rows}{block.columns} ({block.column}) elements" if block.row or block.columns > 1 else "one element"
     about = f"// {nest.statement.text}\n// One work-item computes {what} of {nest.output.tensor}."
     return lines.kernel(name, about, inputs, nest.output, sizes)
 
 
-def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> list:
+def _emit_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: tuple[int, int]) -> list:
     """Write which elements a work-item computes; return, for each dimension, how many items and how many of a group."""
-    column, limits, fitting = spelling(block.column), [], 1 << (len(columns) - 1).bit_length()
+    column, limits, fitting = spell(block.column), [], 1 << (len(columns) - 1).bit_length()
     sizes = [(math.ceil(len(columns) / block.columns), 1 if block.columns > 1 else min(GROUP, fitting))]
     if block.row:
         sizes = [(math.ceil(nest.outputs[block.row] / block.rows), group[0]), (sizes[0][0], group[1])]
         lines.append(f"const int first = {block.rows} * get_global_id(0);")
         limits = [f"first >= {nest.outputs[block.row]}"]
-    start = f"{columns.start} + " * bool(columns.start) + f"{block.columns} * " * (block.columns > 1)
-    lines.append(f"const int {column} = {start}get_global_id({len(sizes) - 1});")
+    item = f"get_global_id({len(sizes) - 1})"
+    item = f"{block.columns} * {item}" if block.columns > 1 else item
+    lines.append(
+        f"const int {column} = {columns.start} + {item};" if columns.start else f"const int {column} = {item};"
+    )
     limits = [*limits, f"{column} >= {columns.stop}"]
     uneven = [limit for limit, (items, grouped) in zip(limits, sizes, strict=True) if items % grouped]
     if uneven:
@@ -182,30 +192,32 @@ def _find_place(lines: _Lines, nest: Nest, block: Block, columns: range, group: 
         lines.append(f"const int others = {number};")
         number = "others"
     for name, size in reversed(others.items()):
-        value = number + f" / {passed}" * (passed > 1)
+        value = f"{number} / {passed}" if passed > 1 else number
         passed *= size
-        lines.append(f"const int {spelling(name)} = {value}{f' % {size}' * (passed < total)};")
+        if passed < total:
+            value += f" % {size}"
+        lines.append(f"const int {spell(name)} = {value};")
     return [*sizes, (total, 1)]
 
 
-def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:
+def _emit_loops(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -> list[str]:
     """Write the loops that combine values, and return what they make of the elements."""
     statement = nest.statement
     word, start, step = COMBINE[statement.aggregate]
-    vector = "float" + str(block.width) * (block.width > 1)
-    names = _declare(lines, block, vector, word, start)
-    found = statement.aggregate in "*><" and not nest.full
+    vector = f"float{block.width}" if block.width > 1 else "float"
+    names = _emit_declaration(lines, block, vector, word, start)
+    found = statement.aggregate in "*><" and not nest.is_full
     if found:
         lines.append("int found = 0;  // whether a valid point reaches this place")
     pending, known = [*nest.guards], {*nest.outputs} - {block.row}
     lines.guards(pending, known)
     for loop, r in nest.loops.items():
-        lines.append(f"for (int {spelling(loop)} = {r.start}; {spelling(loop)} < {r.stop}; {spelling(loop)}++) {{")
+        lines.append(f"for (int {spell(loop)} = {r.start}; {spell(loop)} < {r.stop}; {spell(loop)}++) {{")
         known.add(loop)
         lines.guards(pending, known)
-    reads = [{place.at: _read(place, block, n) for place in inputs} for n in range(len(names))]
+    reads = [{place.at: _spell_place(place, block, n) for place in inputs} for n in range(len(names))]
     if block.row:
-        reads = _load(lines, nest, block, reads, inputs, vector)
+        reads = _emit_load(lines, nest, block, reads, inputs, vector)
         lines.guards(pending, known | {block.row})
     for name, texts in zip(names, reads, strict=True):
         lines.append(step.format(name, _render(statement.value, texts)))
@@ -216,10 +228,10 @@ def _combine(lines: _Lines, nest: Nest, block: Block, inputs: Sequence[Place]) -
     return [f"found ? {name} : {zero}" if found else name for name in names]
 
 
-def _declare(lines: _Lines, block: Block, vector: str, word: str, start: str) -> list[str]:
+def _emit_declaration(lines: _Lines, block: Block, vector: str, word: str, start: str) -> list[str]:
     """Declare a variable for each vector of a block, or one for each row too, and return how they are read."""
     count = block.columns // block.width
-    names = [word + str(n) * (count > 1) for n in range(count)]
+    names = [f"{word}{n}" for n in range(count)] if count > 1 else [word]
     if not block.row:
         lines.append(f"{vector} {', '.join(f'{name} = {start}' for name in names)};")
         return names
@@ -230,51 +242,53 @@ def _declare(lines: _Lines, block: Block, vector: str, word: str, start: str) ->
     return [f"{name}[slot]" for name in names]
 
 
-def _load(
+def _emit_load(
     lines: _Lines, nest: Nest, block: Block, reads: list[dict[int, str]], inputs: Sequence[Place], vector: str
 ) -> list[dict[int, str]]:
     """Load what serves every row, then open the rows and load what serves every column; return what is then read."""
-    once = next(place for place in inputs if place is not block.panels)
+    panels = block.panels
+    assert panels  # as a block with rows has them
+    once = next(place for place in inputs if place is not panels)
     # What is the same in every turn of the loops is a pointer: the compiler then keeps one address for each row.
     fixed = Affine({name: n for name, n in once.offset.terms.items() if name in nest.outputs})
-    address, inner = fixed.text(spelling), (once.offset - fixed).text(spelling)
-    row, last = spelling(block.row), nest.outputs[block.row] - 1
-    lines.extend(f"const {vector} column{n} = {texts[block.panels.at]};" for n, texts in enumerate(reads))
+    address, inner = fixed.text(spell), (once.offset - fixed).text(spell)
+    row, last = spell(block.row), nest.outputs[block.row] - 1
+    lines.extend(f"const {vector} column{n} = {texts[panels.at]};" for n, texts in enumerate(reads))
     lines.rows(block)
     lines.append(f"const int {row} = min(first + slot, {last});  // beyond the edge the last one again")
-    value = f"({spelling(once.tensor)} + {address})[{inner}]"
-    return [{once.at: value, block.panels.at: f"column{n}"} for n in range(len(reads))]
+    value = f"({spell(once.tensor)} + {address})[{inner}]"
+    return [{once.at: value, panels.at: f"column{n}"} for n in range(len(reads))]
 
 
-def _read(place: Place, block: Block | None = None, n: int = 0) -> str:
-    """The element at a place, or the block's vector number `n` where the place runs along its columns."""
-    tensor, offset = spelling(place.tensor), place.offset
+def _spell_place(place: Place, block: Block | None = None, n: int = 0) -> str:
+    """Return the element at a place, or the block's vector number `n` where the place runs along its columns."""
+    tensor, offset = spell(place.tensor), place.offset
     if not block or block.width == 1 or block.column not in offset.terms:
-        return f"{tensor}[{offset.text(spelling)}]"
-    return f"vload{block.width}(0, {tensor} + {(offset + Affine({}, n * block.width)).text(spelling)})"
+        return f"{tensor}[{offset.text(spell)}]"
+    return f"vload{block.width}(0, {tensor} + {(offset + Affine({}, n * block.width)).text(spell)})"
 
 
-def _store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> None:
+def _emit_store(lines: _Lines, nest: Nest, block: Block, values: Sequence[str]) -> None:
     """Write the elements to the output."""
     offset, width, size = nest.output.offset, block.width, nest.outputs[block.column]
     stride = offset.terms.get(block.column, 0)
     if block.row:
         lines.rows(block)
         lines.append(f"if (first + slot < {nest.outputs[block.row]}) {{")
-        lines.append(f"const int {spelling(block.row)} = first + slot;")
+        lines.append(f"const int {spell(block.row)} = first + slot;")
     for n, value in enumerate(values):
-        to = f"{spelling(nest.output.tensor)} + {(offset + Affine({}, n * width * stride)).text(spelling)}"
+        to = f"{spell(nest.output.tensor)} + {(offset + Affine({}, n * width * stride)).text(spell)}"
         if width == 1:
-            lines.append(f"{_read(nest.output)} = {value};")
+            lines.append(f"{_spell_place(nest.output)} = {value};")
         elif stride == 1 and (not block.row or size % block.columns == 0):
             lines.append(f"vstore{width}({value}, 0, {to});")
         else:
-            left = Affine({block.column: -1}, size - n * width).text(spelling)
+            left = Affine({block.column: -1}, size - n * width).text(spell)
             lines.append(f"store{width}({value}, {to}, {left}, {stride});")
 
 
 def _render(node: Node, reads: Mapping[int, str]) -> str:
-    """An expression in C, with what is read for each access."""
+    """Return an expression in C, with what is read for each access."""
     if node.at in reads:
         return reads[node.at]
     if node.kind == "number":

@@ -16,18 +16,19 @@ class Guard:
     expression: Affine
     is_zero: bool = False
 
-    def text(self, spelling: Callable[[str], str] = str) -> str:
+    def text(self, spell: Callable[[str], str] = str) -> str:
         """Return it as a condition of C, without minus signs where that can be."""
-        plus, minus = (
-            Affine({name: sign * n for name, n in self.expression.terms.items() if sign * n > 0},
-                   max(sign * self.expression.constant, 0))
-            for sign in (1, -1)
-        )  # fmt: skip
+        plus, minus = _take_positive_part(self.expression), _take_positive_part(self.expression * -1)
         if not self.is_zero and not plus.terms:
-            return f"{minus.text(spelling)} <= {plus.text(spelling)}"
-        return f"{plus.text(spelling)} {'==' if self.is_zero else '>='} {minus.text(spelling)}"
+            return f"{minus.text(spell)} <= {plus.text(spell)}"
+        return f"{plus.text(spell)} {'==' if self.is_zero else '>='} {minus.text(spell)}"
 
     __str__ = text
+
+
+def _take_positive_part(e: Affine) -> Affine:
+    """Return the terms and the constant that are above 0."""
+    return Affine({name: n for name, n in e.terms.items() if n > 0}, max(e.constant, 0))
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Nest:
     inputs: tuple[Place, ...]
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether it is sure that every element has a valid point."""
         return not self.guards and all(self.loops.values())
 
@@ -80,12 +81,12 @@ def flatten(program: Program, ranges: Ranges) -> Flat:
         TileError: an assignment `=(...)` with more than one value for an element, a factor on the left that would need
             a division, or offsets beyond 32 bits.
     """
-    return Flat(ranges.arrays, tuple(_nest(program, domain) for domain in ranges.domains))
+    return Flat(ranges.arrays, tuple(_make_nest(program, domain) for domain in ranges.domains))
 
 
-def _nest(program: Program, domain: Domain) -> Nest:
-    """Work-items run over the elements of the output; the indices that remain become loops."""
-    outputs, solved, guards = _coordinates(program, domain)
+def _make_nest(program: Program, domain: Domain) -> Nest:
+    """Return the loops of a statement: work-items run over the output; the indices that remain become loops."""
+    outputs, solved, guards = _choose_coordinates(program, domain)
     output = replace(domain.output, indices=tuple(Affine({name: 1}) for name in outputs))
     inputs = [replace(place, indices=tuple(e.replace(solved) for e in place.indices)) for place in domain.inputs]
     rest = domain.limits[len(outputs) :]  # those of the output hold for every work-item
@@ -95,7 +96,10 @@ def _nest(program: Program, domain: Domain) -> Nest:
     for e, size in rest:
         e = e.replace(solved)
         low, high = e.bounds(known)
-        guards += [Guard(e)] * (low < 0) + [Guard(Affine({}, size - 1) - e)] * (high >= size)
+        if low < 0:
+            guards.append(Guard(e))
+        if high >= size:
+            guards.append(Guard(Affine({}, size - 1) - e))
     guards = [guard for number, guard in enumerate(guards) if guard not in guards[:number]]
     statement = domain.statement
     for e in [place.offset for place in (output, *inputs)] + [guard.expression for guard in guards]:
@@ -108,7 +112,7 @@ def _nest(program: Program, domain: Domain) -> Nest:
     return Nest(statement, outputs or {"_item": 1}, solved, loops, tuple(guards), output, tuple(inputs))
 
 
-def _coordinates(program: Program, domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
+def _choose_coordinates(program: Program, domain: Domain) -> tuple[dict[str, int], dict[str, Affine], list[Guard]]:
     """Express indices by the coordinates of the output element.
 
     An index alone is itself the coordinate. `O[x + k: N]` makes a coordinate out0 = x + k, so x = out0 - k needs no
@@ -143,5 +147,8 @@ def _check_counts(program: Program, statement: Statement, e: Affine, known: Mapp
     for name, factor in e.terms.items():
         largest += abs(factor) * max(abs(known[name].start), abs(known[name].stop))
     if largest > LARGEST:
-        raise program.error(statement.output, f"`{e}` can reach {largest:,}, more than 32 bits can count.",
-                            "Work on parts of the tensors, or bound the indices with constraints.")  # fmt: skip
+        raise program.error(
+            statement.output,
+            f"`{e}` can reach {largest:,}, more than 32 bits can count.",
+            "Work on parts of the tensors, or bound the indices with constraints.",
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -52,12 +52,15 @@ class Affine:
             low, high = low + min(ends), high + max(ends)
         return math.ceil(low), math.floor(high)
 
-    def text(self, spelling: Callable[[str], str] = str) -> str:
-        """Return it as an expression of C, each name as `spelling` writes it."""
+    def text(self, spell: Callable[[str], str] = str) -> str:
+        """Return it as an expression of C, each name as `spell` writes it."""
         words = ""
         for name, factor in sorted([*self.terms.items(), ("", self.constant)], key=lambda term: term[1] < 0):
-            factors = [str(abs(factor))] * (abs(factor) != 1 or not name) + [spelling(name)] * bool(name)
-            words += f" {'-' if factor < 0 else '+'} {' * '.join(factors)}" if factor else ""
+            if not factor:
+                continue
+            size = abs(factor)
+            term = spell(name) if name and size == 1 else f"{size} * {spell(name)}" if name else str(size)
+            words += f" - {term}" if factor < 0 else f" + {term}"
         return words[3:] if words.startswith(" + ") else words.replace(" - ", "-", 1) or "0"
 
     __str__ = text
@@ -90,7 +93,7 @@ class Place:
     tensor: str
     array: Array
     indices: tuple[Affine, ...]  # one for each dimension
-    at: int  # where the access stands in the source
+    at: int  # the position of the access in the source
 
     @cached_property
     def offset(self) -> Affine:
@@ -157,7 +160,8 @@ def infer(program: Program, shapes: Sequence[tuple[int, ...]]) -> Ranges:
         _bind(program, node, tuple(shape), found.sizes)
         _add(program, found, node, Array(tuple(shape)))
     for statement in program.statements:
-        domain = _points(program, statement, found) if statement.aggregate else _elements(program, statement, found)
+        find = _find_points if statement.aggregate else _find_elements
+        domain = find(program, statement, found)
         found = replace(found, domains=(*found.domains, domain))
     return found
 
@@ -179,8 +183,8 @@ def _bind(program: Program, node: Node, shape: tuple[int, ...], sizes: dict[str,
     for letter, size in zip(map(str, node.parts), shape, strict=False):
         if sizes.setdefault(letter, size) != size:
             first = next(other for other in program.inputs if letter in map(str, other.parts))
-            raise program.error(node, f"{letter} is {sizes[letter]} in {first} and {size} in {node}.",
-                                f"Give arrays that agree in {letter}.")  # fmt: skip
+            what = f"{letter} is {sizes[letter]} in {first} and {size} in {node}."
+            raise program.error(node, what, f"Give arrays that agree in {letter}.")
     if 0 in shape:
         raise program.error(node, f"{node} is empty: its shape is {shape}.", "Every size must be 1 or more.")
 
@@ -188,33 +192,19 @@ def _bind(program: Program, node: Node, shape: tuple[int, ...], sizes: dict[str,
 def _add(program: Program, found: Ranges, node: Node, array: Array) -> Array:
     """Note the array of a tensor, unless it is too large."""
     if array.size > LARGEST:
-        raise program.error(node, f"{node.text} has {array.size:,} elements, more than offsets of 32 bits can count.",
-                            f"At most {LARGEST:,} elements; work on parts of it.")  # fmt: skip
+        what = f"{node.text} has {array.size:,} elements, more than offsets of 32 bits can count."
+        raise program.error(node, what, f"At most {LARGEST:,} elements; work on parts of it.")
     found.arrays[node.text] = array
     return array
 
 
-def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
-    """The points of a contraction."""
-    output, inputs = statement.output, statement.value.all("access")
-    if len(output.parts) != len(statement.sizes):
-        counts = f"{len(output.parts)} indices and {len(statement.sizes)} sizes"
-        raise program.error(output, f"{output} has {counts}.", "Write as many sizes after the colon: O[i, j: M, N].")
-    shape = tuple(affine(program, size, found.sizes).constant for size in statement.sizes)
-    for size, node in zip(shape, statement.sizes, strict=True):
-        if size < 1:
-            given = ", ".join(
-                f"{letter} = {found.sizes[letter]}" for letter in sorted({name.text for name in node.all("name")})
-            )
-            what = f"the size {node} of {statement.name} is {size}{given and f' for {given}'}."
-            raise program.error(node, what, "Every size must be 1 or more.")
+def _find_points(program: Program, statement: Statement, found: Ranges) -> Domain:
+    """Return the points of a contraction."""
+    output, inputs = statement.output, statement.value.find_all("access")
+    shape = _find_output_shape(program, statement, found.sizes)
     arrays = {node.at: found.arrays[node.text] for node in inputs}
     for node in inputs:
-        rank = len(arrays[node.at].shape)
-        if len(node.parts) != rank:
-            indices = "1 index" if len(node.parts) == 1 else f"{len(node.parts)} indices"
-            dimensions = "1 dimension" if rank == 1 else f"{rank} dimensions"
-            raise program.error(node, f"{node} has {indices}, {node.text} has {dimensions}.")
+        _check_rank(program, node, len(arrays[node.at].shape))
     arrays[output.at] = _add(program, found, output, Array(shape))
     places, limits = [], []
     for node in (output, *inputs):
@@ -222,16 +212,52 @@ def _points(program: Program, statement: Statement, found: Ranges) -> Domain:
         places.append(Place(node.text, arrays[node.at], indices, node.at))
         limits += zip(indices, arrays[node.at].shape, strict=True)
     for index, size in statement.constraints:
-        limits.append((affine(program, index, found.sizes), affine(program, size, found.sizes).constant))
+        limits.append((affine(program, index, found.sizes), _evaluate_size(program, size, found.sizes)))
     ranges = bound(limits)
     for node in (output, *inputs, *(index for index, _ in statement.constraints)):
-        for name in node.all("name"):
-            if name.text not in found.sizes and name.text not in ranges:
-                raise program.error(name, f"the index {name} cannot be bounded.",
-                                    f"Nothing says how far {name} goes. Is it a mistake for another index? Or add "
-                                    f"a constraint such as {name} < 10: each element then counts once for every {name}."
-                                    )  # fmt: skip
+        _check_bounded(program, node, {*found.sizes, *ranges})
     return Domain(statement, places[0], tuple(places[1:]), tuple(limits), tighten(limits, ranges))
+
+
+def _find_output_shape(program: Program, statement: Statement, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a contraction's output; refuse a size that is missing or not positive."""
+    output = statement.output
+    if len(output.parts) != len(statement.sizes):
+        counts = f"{len(output.parts)} indices and {len(statement.sizes)} sizes"
+        raise program.error(output, f"{output} has {counts}.", "Write as many sizes after the colon: O[i, j: M, N].")
+    shape = tuple(_evaluate_size(program, size, sizes) for size in statement.sizes)
+    for size, node in zip(shape, statement.sizes, strict=True):
+        if size < 1:
+            letters = sorted({name.text for name in node.find_all("name")})
+            given = ", ".join(f"{letter} = {sizes[letter]}" for letter in letters)
+            what = f"the size {node} of {statement.name} is {size}{given and f' for {given}'}."
+            raise program.error(node, what, "Every size must be 1 or more.")
+    return shape
+
+
+def _check_rank(program: Program, node: Node, rank: int) -> None:
+    """Refuse an access that has more or fewer indices than its tensor has dimensions."""
+    if len(node.parts) != rank:
+        indices = "1 index" if len(node.parts) == 1 else f"{len(node.parts)} indices"
+        dimensions = "1 dimension" if rank == 1 else f"{rank} dimensions"
+        raise program.error(node, f"{node} has {indices}, {node.text} has {dimensions}.")
+
+
+def _check_bounded(program: Program, node: Node, known: Container[str]) -> None:
+    """Refuse an index of which nothing says how far it goes."""
+    for name in node.find_all("name"):
+        if name.text not in known:
+            raise program.error(
+                name,
+                f"the index {name} cannot be bounded.",
+                f"Nothing says how far {name} goes. Is it a mistake for another index? Or add "
+                f"a constraint such as {name} < 10: each element then counts once for every {name}.",
+            )
+
+
+def _evaluate_size(program: Program, size: Node, sizes: Mapping[str, int]) -> int:
+    """Return the value of an expression of sizes."""
+    return int(affine(program, size, sizes).constant)
 
 
 def affine(program: Program, node: Node, sizes: Mapping[str, int]) -> Affine:
@@ -303,7 +329,7 @@ def tighten(limits: Sequence[Limit], bounds: Mapping[str, range]) -> dict[str, r
     return ranges
 
 
-def narrow(name: str, terms: Mapping[str, int], size: int, ranges: Mapping[str, range]) -> range:
+def narrow(name: str, terms: Mapping[str, int | Fraction], size: int, ranges: Mapping[str, range]) -> range:
     """Return which values the limit 0 <= sum of factors times indices < size leaves to one of its indices.
 
     The least and the most that the others can add decide. Lesson 03, exercise 2, builds it for
@@ -321,13 +347,13 @@ def narrow(name: str, terms: Mapping[str, int], size: int, ranges: Mapping[str, 
     return range(-(-least // abs(factor)), most // abs(factor) + 1)
 
 
-def _elements(program: Program, statement: Statement, found: Ranges) -> Domain:
-    """The points of an element-wise statement: sizes are aligned at the right, and 1 fits every size.
+def _find_elements(program: Program, statement: Statement, found: Ranges) -> Domain:
+    """Return the points of an element-wise statement: sizes are aligned at the right, and 1 fits every size.
 
     Where all tensors are as large as the result, or a single value, each is one long row, whatever its shape.
     """
     shape: tuple[int, ...] = ()
-    inputs = [name for name in statement.value.all("name") if name.text in found.arrays]
+    inputs = [name for name in statement.value.find_all("name") if name.text in found.arrays]
     arrays = {node.at: found.arrays[node.text] for node in inputs}
     for node in inputs:
         try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helpers.errors import WorkshopError
 
@@ -40,12 +40,15 @@ class Node:
 
     kind: str  # `number`, `name`, `operator` or `call`, or `access` for a tensor and its indices, such as `B[k, j]`
     text: str  # the number, the name, the sign, or what is called or accessed
-    at: int  # where it stands in the source
+    at: int  # its position in the source
     parts: tuple[Node, ...] = ()  # what the sign or the function works on, or the indices
 
-    def all(self, kind: str) -> list[Node]:
+    def find_all(self, kind: str) -> list[Node]:
         """Return every node of a kind in it."""
-        return [self] * (self.kind == kind) + [node for part in self.parts for node in part.all(kind)]
+        found: list[Node] = [self] if self.kind == kind else []
+        for part in self.parts:
+            found += part.find_all(kind)
+        return found
 
     def fill(self, sizes: Mapping[str, int]) -> Node:
         """Return it with numbers in the place of sizes."""
@@ -54,7 +57,7 @@ class Node:
         return replace(self, parts=tuple(part.fill(sizes) for part in self.parts))
 
     def show(self, known: Mapping[int, object]) -> str:
-        """Return it as text; what stands where `known` has an entry is shown as that."""
+        """Return it as text; a position that `known` has is shown as what is there."""
         if self.at in known:
             return str(known[self.at])
         parts = [part.show(known) for part in self.parts]
@@ -86,10 +89,10 @@ class Statement:
         return self.output.text
 
     def expressions(self) -> Iterator[tuple[Node, str]]:
-        """Every expression and where it stands: as `element`, `index` or `size`."""
+        """Yield every expression and what it is used as: `element`, `index` or `size`."""
         if not self.aggregate:
             yield self.value, "element"
-        for access in (self.output, *self.value.all("access")):
+        for access in (self.output, *self.value.find_all("access")):
             yield from ((index, "index") for index in access.parts)
         for index, size in self.constraints:
             yield from ((index, "index"), (size, "size"))
@@ -123,7 +126,7 @@ class Program:
     __repr__ = __str__
 
     def error(self, node: Node | None, what: str, next: str = "") -> TileError:
-        """Return the error to raise for the place where a node stands; None is the bracket before the inputs."""
+        """Return the error to raise for the position of a node; None is the bracket before the inputs."""
         return TileError(self.source, node.at if node else self.source.index("("), what, next)
 
 
@@ -167,14 +170,14 @@ FLOAT.1: /([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+/
 PLAIN = "Indices and sizes are made of whole numbers, names, brackets and + - * / alone."
 SUM = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...);"
 TWO = "A contraction takes one tensor, or two with * or + between them."
-COMMENT = "What stands behind `//` is a comment; to divide, write `/`, which in a size rounds down."
+COMMENT = "Text after `//` is a comment; to divide, write `/`, which in a size rounds down."
 HABITS = {  # of other languages, with ^ before the word that does not fit: what Tile writes instead; the first one wins
     r"//\s*[\dA-Z(][^\n]*[\]);][^\n]*\s*\^|\^[ \t]*//\s*[\dA-Z(]": COMMENT,  # it swallowed the end of the statement
     r"\*\s*\^\*|\^\^": "For a square, write A * A.",
-    r"\]\s*\^\[": "All indices stand in one pair of brackets: A[i, j].",
+    r"\]\s*\^\[": "Write all indices in one pair of brackets: A[i, j].",
     r"\]\s*\^\+\s*=": SUM,
-    r"\b[A-Z]\w*\s*\^\(": "Indices stand in square brackets, as in A[i, j].",
-    r"\)\s*\^[-+*/]": "A contraction stands alone: give it a name, and go on in the next statement, as in O = S / N;",
+    r"\b[A-Z]\w*\s*\^\(": "Write indices in square brackets, as in A[i, j].",
+    r"\)\s*\^[-+*/]": "A contraction is a statement of its own: name it, and go on in the next, as in O = S / N;",
     r"\b\d+\s*\^[a-z]": "To multiply, write *, as in 2 * x.",
     r"\w\s*=\s*\^[+*<>=]": "A contraction names the indices and sizes of its output: O[i: N] = +(...);",
     r"(=\s*[+*<>=]\s*\(|\]\s*[+*])\s*\^([.\d]|[a-z]+\()": "Numbers and functions belong in a statement of their own.",
@@ -208,26 +211,30 @@ def parse(source: str) -> Program:
     try:
         tree = _parser().parse(source)
     except UnexpectedInput as error:
-        raise _misfit(source, error) from None
-    inputs, outputs, *statements = tree.children
-    names, made = tuple(map(str, outputs.children)), tuple(_statement(source, statement) for statement in statements)
-    program = Program(source, _nodes(inputs), names, made)
-    _check(program, _nodes(outputs))
+        raise _explain_misfit(source, error) from None
+    inputs, outputs, *statements = _list_children(tree)
+    made = tuple(_make_statement(source, statement) for statement in statements)
+    program = Program(source, _make_nodes(inputs), tuple(map(str, outputs.children)), made)
+    _check_names(program)
+    _check_outputs(program, _make_nodes(outputs))
     return program
 
 
-def _misfit(source: str, error: UnexpectedInput) -> TileError:
-    """The error for a word with which the grammar cannot go on."""
-    from lark import UnexpectedCharacters
+def _explain_misfit(source: str, error: UnexpectedInput) -> TileError:
+    """Return the error for a word with which the grammar cannot go on."""
+    from lark import UnexpectedToken
 
-    if isinstance(error, UnexpectedCharacters):
-        at, hint, what = error.pos_in_stream, "", f"Tile has no character {source[error.pos_in_stream]!r}."
+    if not isinstance(error, UnexpectedToken):
+        at = error.pos_in_stream or 0
+        hint, what = "", f"Tile has no character {source[at]!r}."
     else:
         word = error.token
-        at = word.start_pos if word else word.end_pos or 0  # the end stands where the last word ends
-        allowed = _next_words(source[:at])
-        what = f"expected {_in_words(allowed)}, came {f'`{word}`' if word else 'the end of the source'}."
-        fitting = (hint for words, hint in HINTS.items() if _next_words(f"function () -> () {{ {words}") == allowed)
+        at = (word.start_pos if word else word.end_pos) or 0  # the end is where the last word ends
+        allowed = _find_next_words(source[:at])
+        what = f"expected {_list_words(allowed)}, came {f'`{word}`' if word else 'the end of the source'}."
+        fitting = (
+            hint for words, hint in HINTS.items() if _find_next_words(f"function () -> () {{ {words}") == allowed
+        )
         hint = next(fitting, "")
         if word in COMPARISONS and "/" in allowed and not hint:
             hint = "Put brackets around the first comparison." if "?" in allowed else PLAIN
@@ -235,7 +242,7 @@ def _misfit(source: str, error: UnexpectedInput) -> TileError:
     return TileError(source, at, what, next((say for habit, say in HABITS.items() if re.search(habit, marked)), hint))
 
 
-def _next_words(beginning: str) -> set[str]:
+def _find_next_words(beginning: str) -> set[str]:
     """With which words the grammar could go on. (Lark's error has fewer: it has applied rules before it gave up.)"""
     parser = _parser().parse_interactive(beginning)
     parser.exhaust_lexer()
@@ -244,7 +251,7 @@ def _next_words(beginning: str) -> set[str]:
     return {signs.get(name, name) for name in parser.accepts()}
 
 
-def _in_words(allowed: set[str]) -> str:
+def _list_words(allowed: set[str]) -> str:
     """Say with which words the grammar could go on; where an expression may end, only with what it may end."""
     words = []
     if "/" in allowed:
@@ -258,35 +265,43 @@ def _in_words(allowed: set[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _node(tree: Tree | Token) -> Node:
-    """An expression, or one word, without Lark."""
-    if not hasattr(tree, "children"):
-        return Node("number" if tree.type in ("INT", "FLOAT") else "name", str(tree), tree.start_pos)
-    first, *rest = tree.children
+def _list_children(tree: Tree) -> list[Any]:
+    """Return the parts of a tree; which of them are words and which are trees, the grammar alone says."""
+    return tree.children
+
+
+def _make_node(tree: Tree | Token) -> Node:
+    """Return an expression, or one word, without Lark."""
+    from lark import Token
+
+    if isinstance(tree, Token):
+        return Node("number" if tree.type in ("INT", "FLOAT") else "name", str(tree), tree.start_pos or 0)
+    first, *rest = _list_children(tree)
     if tree.data == "operator":  # every other child is a sign; the second one of `? :` says nothing new
-        first, rest = tree.children[1], tree.children[::2]
+        _, first, *_ = _list_children(tree)
+        rest = tree.children[::2]
     kind = "operator" if tree.data == "negative" else str(tree.data)
-    return Node(kind, str(first), first.start_pos, tuple(map(_node, rest)))
+    return Node(kind, str(first), first.start_pos, tuple(map(_make_node, rest)))
 
 
-def _statement(source: str, tree: Tree) -> Statement:
-    """A statement without Lark."""
+def _make_statement(source: str, tree: Tree) -> Statement:
+    """Return a statement without Lark."""
     text = re.sub(r"//[^\n]*", "", source[tree.meta.start_pos : tree.meta.end_pos])
     text = " ".join(text.split())  # on one line
     if tree.data == "elementwise":
-        name, value = map(_node, tree.children)
+        name, value = map(_make_node, _list_children(tree))
         return Statement(name, value, text)
-    name, indices, sizes, aggregate, combined, *constraints = tree.children
-    output = Node("access", str(name), name.start_pos, _nodes(indices))
-    limits = tuple((_node(index), _node(size)) for index, size in (each.children for each in constraints))
-    return Statement(output, _node(combined), text, str(aggregate.children[0]), _nodes(sizes), limits)
+    name, indices, sizes, aggregate, combined, *constraints = _list_children(tree)
+    output = Node("access", str(name), name.start_pos, _make_nodes(indices))
+    limits = tuple((_make_node(index), _make_node(size)) for index, size in (each.children for each in constraints))
+    return Statement(output, _make_node(combined), text, str(aggregate.children[0]), _make_nodes(sizes), limits)
 
 
-def _nodes(tree: Tree) -> tuple[Node, ...]:
-    return tuple(map(_node, tree.children))
+def _make_nodes(tree: Tree) -> tuple[Node, ...]:
+    return tuple(map(_make_node, _list_children(tree)))
 
 
-def _check(program: Program, outputs: Sequence[Node]) -> None:
+def _check_names(program: Program) -> None:
     """Refuse names that are unknown or given twice, and what the grammar cannot know of numbers and functions.
 
     A name has to be made before it is used, so the statements are read in their order.
@@ -301,13 +316,17 @@ def _check(program: Program, outputs: Sequence[Node]) -> None:
         if statement.name in tensors | sizes:
             hint = "A tensor is made once and never changed: choose a new name."
             raise program.error(statement.output, f"the name {statement.name} is assigned twice.", hint)
-        for access in statement.value.all("access"):
+        for access in statement.value.find_all("access"):
             if access.text not in tensors:
-                raise program.error(access, f"unknown tensor {access.text}.", _listing("Tensors so far", tensors))
+                raise program.error(access, f"unknown tensor {access.text}.", _list_names("Tensors so far", tensors))
         for expression, place in statement.expressions():
             known = tensors | sizes if place == "element" else sizes
             _check_expression(program, expression, place, known)
         tensors.add(statement.name)
+
+
+def _check_outputs(program: Program, outputs: Sequence[Node]) -> None:
+    """Refuse an output that no statement makes, or that is listed twice."""
     for number, word in enumerate(outputs):
         if word.text not in [statement.name for statement in program.statements]:
             hint = f"Add a statement that makes it: {word.text} = ...;"
@@ -318,20 +337,20 @@ def _check(program: Program, outputs: Sequence[Node]) -> None:
 
 def _check_expression(program: Program, expression: Node, place: str, known: set[str]) -> None:
     """Refuse what is wrong in an expression; its place is `element`, `index` or `size`."""
-    for name in expression.all("name"):
+    for name in expression.find_all("name"):
         what = "a tensor or a size" if place == "element" else "a size"
         if name.text[0].isupper() and name.text not in known:
-            raise program.error(name, f"unknown name {name.text}: expected {what}.", _listing("Known here", known))
+            raise program.error(name, f"unknown name {name.text}: expected {what}.", _list_names("Known here", known))
         if name.text[0].islower() and place != "index":
             hint = "Indices (small letters) live in the brackets and constraints of one contraction."
             if place == "size":
                 hint = "A size is a number or a capital letter. For k <= i write i - k < N; for k < i, i - k - 1 < N."
             raise program.error(name, f"the index {name.text} means nothing here: expected {what}.", hint)
-    for number in expression.all("number"):
+    for number in expression.find_all("number"):
         if float(number.text) > (LARGEST_FLOAT if place == "element" else LARGEST):
             what = f"{number.text} is too large for {'float32' if place == 'element' else 'int32'}."
             raise program.error(number, what)
-    for call in expression.all("call"):
+    for call in expression.find_all("call"):
         if call.text not in FUNCTIONS:
             raise program.error(call, f"Tile has no function {call.text}.", f"It has {', '.join(FUNCTIONS)}.")
         if len(call.parts) != FUNCTIONS[call.text]:
@@ -339,6 +358,6 @@ def _check_expression(program: Program, expression: Node, place: str, known: set
             raise program.error(call, what)
 
 
-def _listing(what: str, names: Iterable[str]) -> str:
+def _list_names(what: str, names: Iterable[str]) -> str:
     """Names as a hint: `Known here: K, M, N.`."""
     return f"{what}: {', '.join(sorted(names)) or 'none'}."

@@ -44,10 +44,37 @@ def start() -> str:
         WorkshopError: the backend is unknown, not installed, does not start, or its device does not compute right.
     """
     name = os.environ[backends.VARIABLE] = os.environ.get(backends.VARIABLE) or "tensorflow"
-    backends.check(name)
+    _check_backend(name)
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
+
+    def import_keras() -> None:
+        import keras
+
+        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
+
+    workarounds.give_signals_a_stack()
+    _start_quietly(import_keras, f"Keras does not start with {backends.BACKENDS[name]}.")
+    if name == "tensorflow":
+        sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
+        workarounds.switch_autotuning_off()
+    device = devices.find_default_device(name)
+    with caught_stderr():
+        computes = products.prove(device)
+    if computes != products.RIGHT:
+        raise WorkshopError(
+            f"{device} does not compute right.",
+            f"A small product of matrices, compared with NumPy's: {computes}.",
+            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
+        )
+    return str(device)
+
+
+def _check_backend(name: str) -> None:
+    """Refuse a backend that cannot train or is not installed, or another one than Keras already runs with."""
+    backends.validate(name)
     title = backends.BACKENDS[name]
-    if not devices.installed(name):
-        there = ", ".join(backend for backend in backends.BACKENDS if devices.installed(backend)) or "none of them"
+    if not devices.is_installed(name):
+        there = ", ".join(backend for backend in backends.BACKENDS if devices.is_installed(backend)) or "none of them"
         raise WorkshopError(
             f"{backends.VARIABLE} is {name}, and {title} is not installed here.",
             f"Installed are: {there}.",
@@ -60,28 +87,6 @@ def start() -> str:
             "Keras takes its backend when it is imported, and keeps it until the kernel ends.",
             "Restart the kernel.",
         )
-    logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)  # a GPU without its plug-in: the doctor's task
-
-    def import_keras() -> None:
-        import keras
-
-        keras.ops.convert_to_numpy(keras.ops.ones(1) + 1)
-
-    workarounds.give_signals_a_stack()
-    _quietly(import_keras, f"Keras does not start with {title}.")
-    if name == "tensorflow":
-        sys.modules["tensorflow"].get_logger().setLevel(logging.ERROR)  # it warns of functions traced again and again
-        workarounds.switch_autotuning_off()
-    device = devices.in_this_process(name)
-    with caught_stderr():
-        computes = products.prove(device)
-    if computes != products.RIGHT:
-        raise WorkshopError(
-            f"{device} does not compute right.",
-            f"A small product of matrices, compared with NumPy's: {computes}.",
-            f"The doctor tries the same, and says what helps:\n    {command(Host.here(), 'doctor')}",
-        )
-    return str(device)
 
 
 def import_tensorflow() -> ModuleType:
@@ -92,7 +97,7 @@ def import_tensorflow() -> ModuleType:
     Raises:
         WorkshopError: it is not installed, or its import fails.
     """
-    if not devices.installed("tensorflow"):
+    if not devices.is_installed("tensorflow"):
         raise WorkshopError(
             "This lesson needs TensorFlow, and it is not installed here.",
             "Not every family of accelerators comes with it; the default one, for every processor, does.",
@@ -104,7 +109,7 @@ def import_tensorflow() -> ModuleType:
         import tensorflow  # noqa: F401
 
     workarounds.give_signals_a_stack()
-    _quietly(import_it, "TensorFlow cannot be imported.")
+    _start_quietly(import_it, "TensorFlow cannot be imported.")
     tensorflow = sys.modules["tensorflow"]
     _hide_gpus_that_fail(tensorflow)
     return tensorflow
@@ -118,7 +123,7 @@ def _hide_gpus_that_fail(tensorflow: ModuleType) -> None:
     gpus = tensorflow.config.list_physical_devices("GPU")
     if not gpus:
         return
-    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.usable]
+    failed = [device.identifier for device in devices.ask("tensorflow").devices if not device.is_usable]
     good = [gpu for gpu in gpus if gpu.name.replace("/physical_device:", "/") not in failed]
     if good != gpus:
         tensorflow.config.set_visible_devices(good, "GPU")
@@ -141,7 +146,7 @@ def before_start() -> Generator[None]:
         ) from error
 
 
-def _quietly(start_it: Callable[[], None], what: str) -> None:
+def _start_quietly(start_it: Callable[[], None], what: str) -> None:
     """Call a function without the log lines of compiled code; if it fails, show the last of them and raise `what`."""
     lines: list[str] = []
     try:
@@ -231,8 +236,15 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
     return KerasProgress(title, budget, others)
 
 
-def shortened(epochs: float, of: int, images: int, total: int) -> str:
+def describe_shortfall(epochs: float, of: int, images: int, total: int) -> str:
     """Say in brackets how far a training falls short of the whole one; empty if it does not.
+
+    >>> describe_shortfall(2.5, of=12, images=10_000, total=60_000)
+    ' (not the whole training: 2.5 of 12 epochs, 10,000 of 60,000 images)'
+    >>> describe_shortfall(12, of=12, images=3_200, total=60_000)
+    ' (not the whole training: 12 of 12 epochs, 3,200 of 60,000 images)'
+    >>> describe_shortfall(12, of=12, images=60_000, total=60_000)
+    ''
 
     Args:
         epochs: how often the images were shown; `progress` knows it.

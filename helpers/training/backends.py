@@ -12,7 +12,7 @@ BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 OTHERS = {"numpy": "it cannot train", "openvino": "it can run models, but not train them"}
 
 
-def check(name: str | None = None) -> None:
+def validate(name: str | None = None) -> None:
     """Refuse a backend that no lesson can train with.
 
     Args:

@@ -1,4 +1,4 @@
-"""The articles' two networks, which lessons 04 and 05 build by hand, for whoever needs one later."""
+"""The articles' two networks, which lessons 04 and 05 build by hand, for lessons that need one later."""
 
 from __future__ import annotations
 
