@@ -37,7 +37,6 @@ GROUPS = {
         "new-lesson": "begin a lesson from a template",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
         "lock": "compile the lock files from pyproject.toml",
-        "race": "time the lessons' training against the articles' code",
     },
 }
 if not (ROOT / "tests").is_dir():  # a student's copy of the course: `classroom` leaves out what these need
