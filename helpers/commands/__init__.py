@@ -34,7 +34,6 @@ GROUPS = {
         "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
         "format": "bring code, notebooks and the course's address in pages into the workshop's form",
         "store": "execute lessons anew and store their outputs in notebooks/",
-        "new-lesson": "begin a lesson from a template",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
         "lock": "compile the lock files from pyproject.toml",
     },
@@ -72,4 +71,4 @@ def check(name: str, call: str) -> None:
 
 def load(name: str) -> ModuleType:
     """Return the module of the command called `name`, one of COMMANDS."""
-    return importlib.import_module(f"helpers.commands.{name.replace('-', '_')}")
+    return importlib.import_module(f"helpers.commands.{name}")
