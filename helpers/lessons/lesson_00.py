@@ -108,10 +108,11 @@ class _Counted(np.ndarray):
 
     products = 0
 
-    def dot(self, *factors: Any, **options: Any) -> Any:  # noqa: ANN401 (as NumPy's own)
+    # NumPy's own signatures of these three have Any.
+    def dot(self, *factors: Any, **options: Any) -> Any:  # noqa: ANN401
         return np.matmul(self, *factors, **options)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (as NumPy's own)
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         if func is np.dot:
             return np.matmul(*args, **kwargs)
         return super().__array_function__(func, types, args, kwargs)

@@ -1,7 +1,4 @@
-"""Serve lessons 09, Train on several machines, and 09b, Lose a worker: messages, training, deaths of processes.
-
-Their checks are in `lesson_09_exercises`.
-"""
+"""Serve lessons 09, Train on several machines, and 09b, Lose a worker; `lesson_09_exercises` has their checks."""
 
 from __future__ import annotations
 
@@ -87,7 +84,12 @@ def make_thread_variables(count: int) -> dict[str, str]:
     return dict.fromkeys(names, str(count))
 
 
-def run(function: Callable[..., object], processes: int = 1, seconds: float = SECONDS, **options: Any) -> Run:  # noqa: ANN401
+def run(
+    function: Callable[..., object],
+    processes: int = 1,
+    seconds: float = SECONDS,
+    **options: Any,  # noqa: ANN401 (those of `processes.run`)
+) -> Run:
     """Call a function in new processes, as `helpers.running.processes.run` does, with a time limit for this run.
 
     Their NumPy has one thread unless `variables` say otherwise, and they share a key, which `Peers` asks for.
@@ -118,10 +120,8 @@ class Peers:
 
         self.rank, self.size = process, len(addresses)
         key = os.environ["ANYGPU_KEY"].encode()  # a caller that does not know it gets no answer
-        places = []
-        for address in addresses:
-            host, _, port = address.rpartition(":")
-            places.append((host, int(port)))
+        split = [address.rpartition(":") for address in addresses]
+        places = [(host, int(port)) for host, _, port in split]
         self._connections: dict[int, Connection] = {}
         with Listener(places[process], backlog=self.size, authkey=key) as listener:
             for other in range(process):
@@ -319,7 +319,7 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     print(*run(function, processes, private_network=private).stdout, sep="", end="")
 
 
-def import_tensorflow() -> Any:  # noqa: ANN401
+def import_tensorflow() -> Any:  # noqa: ANN401 (it has no types)
     """Import TensorFlow without Keras, JAX and SciPy, which a server does not use: half of the time, 190 MB less."""
     # With one thread for its operations, as on one core, a worker that waited for another has waited forever.
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
@@ -362,7 +362,7 @@ def die() -> None:
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def read_survivor_result(run: Run) -> Any:  # noqa: ANN401
+def read_survivor_result(run: Run) -> Any:  # noqa: ANN401 (plain data)
     """Return what process 0 returned in a run in which another process was killed.
 
     Raises:
