@@ -15,6 +15,8 @@ from helpers.devices import opencl
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import CheckFailed
 
+pytestmark = pytest.mark.usefixtures("one_context")
+
 
 def double_of(rng):
     return [(1,), (int(rng.integers(2, 99)),)]

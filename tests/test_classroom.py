@@ -68,8 +68,9 @@ def test_nothing_in_the_bundle_holds_a_solution_and_every_link_of_a_student_lead
     with zipfile.ZipFile(bundle / "students.zip") as packed:
         packed_files = {name for name in packed.namelist() if not name.endswith("/")}
     assert packed_files == {path.relative_to(bundle).as_posix() for path in students.rglob("*") if path.is_file()}
-    apart = {"tests", "teaching", "teaching.md", "mistakes", "answers", "__pycache__"}
+    apart = {"tests", "teaching", "teaching.md", "__pycache__"}
     assert not [path for path in students.rglob("*") if path.name in apart]
+    assert not [*students.rglob("lesson_*.toml")]
     solutions = [
         exercise.solution.strip() for path in LESSONS for exercise in lesson_files.exercises(lesson_files.read(path))
     ]

@@ -7,6 +7,8 @@ from helpers.devices import opencl
 from helpers.judge import counters, opencl_recorder
 from helpers.lessons import lesson_15
 
+pytestmark = pytest.mark.usefixtures("one_context")
+
 
 def counted(source, name, items, group, arguments, **sizes):
     return counters.count_accesses(

@@ -1,17 +1,15 @@
-"""The suite's own rules: lessons' cells without noise; what a quick run leaves out, and when it runs a lesson again."""
+"""The suite's own rules, tried on small lessons: what nbval minds here, how answers are tried, what is left out."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 
-import import_graph
 import pytest
 import sample_lesson
 
 from helpers import ROOT
-from helpers.commands import lesson_files, test
+from helpers.commands import test
 
 # Half of what pytest takes to start is plug-ins that no test here uses, and one grammar.
 PYTEST = """import sys
@@ -19,95 +17,138 @@ from helpers.running import workarounds
 workarounds.leave_out_iri_grammar()
 import pytest
 sys.exit(pytest.main(sys.argv[1:]))"""
-WITHOUT = ("-p", "no:hypothesispytest", "-p", "no:pytest_httpserver", "-p", "no:anyio")
+WITHOUT = ("-p", "no:hypothesispytest", "-p", "no:pytest_httpserver", "-p", "no:anyio", "-p", "no:cacheprovider")
+# A plug-in that makes the notebooks of a folder the course's lessons.
+LESSONS_HERE = """from pathlib import Path
+from helpers.commands import lesson_files
+from helpers.judge import mistakes
+lesson_files.FOLDER = mistakes.FOLDER = Path(__file__).parent"""
 
-
-def run_pytest(folder, *arguments, project=ROOT):
-    """Run pytest over a folder with a project's conftest; return (status, what it printed)."""
-    command = [sys.executable, "-c", PYTEST, *WITHOUT, "-rA", *["-p", "conftest"] * (folder != project), *arguments]
-    environment = os.environ | {"PYTHONPATH": str(project)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
-    return done.returncode, done.stdout
-
-
-def test_a_cell_that_writes_to_standard_error_or_does_not_raise_as_it_should_fails(tmp_path):
-    notebook = sample_lesson.of("import sys", "print('noise', file=sys.stderr)", "1 / 0", "print('quiet')", "1")
-    for number in (2, 3):
-        notebook.cells[number].metadata["tags"] = ["raises-exception"]
-    sample_lesson.save(tmp_path, notebook)
-    status, output = run_pytest(tmp_path, "-p", "no:cacheprovider", *test.LESSONS)
-    assert status == 1
-    passed = [line.rpartition("::")[2] for line in output.splitlines() if line.startswith("PASSED")]
-    assert passed == ["Cell 0", "Cell 2", "Cell 4"]
-    assert "wrote to standard error" in output and "noise" in output
-    assert "tagged raises-exception, and it raised nothing" in output
-
-
-LESSONS = {"01-add-numbers": "errors", "02b-time-numbers": "measure.timing"}  # and what each imports
-
+NOISY = ("import sys", "print('noise', file=sys.stderr)", "1 / 0", "print('quiet')", "1")  # cells 2 and 3 should raise
+TRACES = "kept = 2; spare = 3; import os; os.environ['LEFT'] = 'behind'"
+NO_TRACES = """import os
+assert kept == 1 and "spare" not in globals()
+assert not {"LEFT", "ANYGPU_GRADE", "ANYGPU_JUDGE_IN_SAME_PROCESS"} & set(os.environ)"""
+ANSWERS = {
+    "lesson_01.toml": f"""
+[01.1.mistakes]
+"adds two, and leaves traces" = ["return n + 1", "return n + 2\\n{TRACES}"]
+"adds nothing" = ["n + 1", "n + 0"]
+[01.2.mistakes]
+"right for 1 only" = ["1 + n", "2 * n"]
+[01.2.right]
+"a lambda" = "after = lambda n: n - (-1)"
+""",
+    "lesson_02.toml": """
+[02.1.mistakes]
+"adds two" = ["n + 1", "n + 2"]
+""",
+    "lesson_03.toml": """
+[03.1.mistakes]
+"ends the kernel" = ["return n + 1", "import os; os._exit(9)"]
+""",
+}
+TESTS = """import pytest
 
 @pytest.fixture
-def project(tmp_path):
-    """A copy of the project with two lessons of two cells and two tests of the answers to each."""
-    for name in ("helpers", "requirements", "data/results"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "pyproject.toml", "tests/import_graph.py", "tests/browser.py"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    tests = "".join(f"@lessons\ndef test_{name}(lesson): pass\n" for name in ("one", "another"))
-    tests = f"import pytest\nlessons = pytest.mark.parametrize('lesson', {[*LESSONS]})\n{tests}"
-    (tmp_path / "tests/test_exercises.py").write_text(tests, encoding="utf-8")
-    (tmp_path / "notebooks").mkdir()
-    for name, module in LESSONS.items():
-        sample_lesson.save(tmp_path / "notebooks", sample_lesson.of(f"import helpers.{module}", "1"), name)
-    return tmp_path
-
+def chromium(): pass
 
 @pytest.mark.slow
-def test_a_quick_run_repeats_a_lesson_only_after_a_change_that_reaches_it(project):
-    def output(*arguments):
-        return run_pytest(project, *test.LESSONS, *arguments, project=project)[1]
+def test_slow(): pass
 
-    def chosen(*arguments):
-        """Return which cells and which answers would run, by the numbers of their lessons."""
-        listed = output("--collect-only", "-q", *arguments)
-        numbers = (re.findall(rf"^{part}(\d\d[a-z]?)-", listed, re.MULTILINE) for part in ("notebooks.", r"tests.*\["))
-        return [sorted(set(found)) for found in numbers]
+def test_page(chromium): pass
 
-    side_by_side = "--numprocesses=2", "--dist=loadscope"
-    whole = str(project / "notebooks"), str(project / "tests")
-    assert "8 passed" in output(*whole, *side_by_side)
-    for name in ("measure/timing", "lessons/lesson_05"):
-        with (project / "helpers" / f"{name}.py").open("a", encoding="utf-8") as file:
-            file.write("# changed\n")
-    assert chosen(*whole) == [["02b"], ["02b"]]
-    assert chosen(str(project / "tests/test_exercises.py")) == [[], ["01", "02b"]]  # named
-    sample_lesson.save(project / "notebooks", sample_lesson.of("import helpers.errors", "1 / 0"))
-    assert "1 failed, 7 passed" in output(*whole)
-    assert chosen(*whole) == [["01"], []]
+def test_quick(): pass
+"""
 
 
-def test_what_a_lesson_reaches_includes_what_is_started_by_name_and_its_own_mistakes_alone():
-    lesson = lesson_files.find(["03"])[0]
-    names = {path.relative_to(ROOT).as_posix() for path in import_graph.reached(lesson)}
-    assert {"helpers/tile/syntax.py", "helpers/running/worker.py", "helpers/lessons/mistakes/03.toml"} <= names
-    assert not {"helpers/lessons/lesson_04.py", "helpers/lessons/mistakes/04.toml", "helpers/web/pad.js"} & names
+def run_pytest(folder, *arguments):
+    """Run pytest over a folder with the project's conftest; return what it printed."""
+    command = [sys.executable, "-c", PYTEST, *WITHOUT, "-rA", "-p", "conftest", "-p", "lessons_here", *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600).stdout
 
 
-@pytest.mark.slow
-def test_what_asks_for_chromium_is_the_browsers_suite(tmp_path):
-    source = "import pytest\n@pytest.fixture\ndef chromium(): pass\ndef test_other(): pass\n"
-    (tmp_path / "test_it.py").write_text(source + "def test_the_page_opens(chromium): pass\n", encoding="utf-8")
-    assert "1 deselected" in run_pytest(tmp_path, "--all", "-m", "browser")[1]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with small lessons, their prepared answers, and a file of tests."""
+    folder = tmp_path_factory.mktemp("suite")
+    for name, text in {**ANSWERS, "lessons_here.py": LESSONS_HERE, "test_it.py": TESTS}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    cells = sample_lesson.cells()
+    cells[1:1] = [sample_lesson.code("kept = 1")]
+    cells.append(sample_lesson.code(NO_TRACES))
+    sample_lesson.save(folder, sample_lesson.notebook(cells))
+    cells = sample_lesson.cells()
+    next(cell for cell in cells if cell.source == sample_lesson.HELPER).source = "def judge(_): print('right')"
+    sample_lesson.save(folder, sample_lesson.notebook(cells), "02-accept-everything")
+    sample_lesson.save(folder, name="03-end-kernels")
+    noisy = sample_lesson.of(*NOISY)
+    for number in (2, 3):
+        noisy.cells[number].metadata["tags"] = ["raises-exception"]
+    sample_lesson.save(folder, noisy, "04-make-noise")
+    return folder
 
 
-@pytest.mark.slow
-def test_what_is_tested_of_one_lesson_stays_on_one_worker_and_slow_tests_are_left_out_and_counted(tmp_path):
-    ids = [f"{lesson}-{number}" for number in range(4) for lesson in ("01-add-numbers", "01b-time-numbers")]
-    source = f"import pytest\n@pytest.mark.parametrize('x', {ids})\ndef test_it(x): pass\n"
-    source += "@pytest.mark.slow\ndef test_slow(): pass\n"
-    (tmp_path / "test_it.py").write_text(source, encoding="utf-8")
-    _, output = run_pytest(tmp_path, "-v", "--numprocesses=2", "--dist=loadscope")
-    ran = set(re.findall(r"\[(gw\d)\].* PASSED .*\[(\d\d[a-z]?)-", output))
-    assert len(ran) == 2 and len(dict(ran)) == 2  # two lessons, a worker for each
-    assert "Left out: 1 slow tests." in output and "8 passed" in output and "skipped" not in output
+@pytest.fixture(scope="module")
+def ran(folder):
+    """What came of one run with --all: (the outcome of each test by its id, all that was printed)."""
+    output = run_pytest(folder, *test.LESSONS, "--all", "-m", "not browser")
+    lines = re.findall(r"^(PASSED|FAILED) (\S+\.ipynb::.*?)(?: - .*)?$", output, re.MULTILINE)
+    return {name: outcome for outcome, name in lines}, output
+
+
+def test_a_cell_that_writes_to_standard_error_fails(ran):
+    outcomes, output = ran
+    assert outcomes["04-make-noise.ipynb::Cell 1"] == "FAILED"
+    assert "wrote to standard error" in output and "noise" in output
+
+
+def test_a_cell_that_does_not_raise_as_it_should_fails(ran):
+    outcomes, output = ran
+    assert outcomes["04-make-noise.ipynb::Cell 3"] == "FAILED"
+    assert "tagged raises-exception, and it raised nothing" in output
+    passed = [name for name, outcome in outcomes.items() if "noise" in name and outcome == "PASSED"]
+    assert passed == [f"04-make-noise.ipynb::Cell {number}" for number in (0, 2, 4)]
+
+
+def test_each_answer_is_a_test_of_its_own_before_its_exercise_and_leaves_no_trace(ran):
+    names = [name.partition("::")[2] for name, outcome in ran[0].items() if name.startswith("01-add-numbers")]
+    assert [name for name in names if name.startswith("exercise")] == [
+        "exercise 1: untouched",
+        "exercise 1: adds two, and leaves traces",
+        "exercise 1: adds nothing",
+        "exercise 1: adds two, and leaves traces, not graded",
+        "exercise 1: the solution",
+        "exercise 2: untouched",
+        "exercise 2: right for 1 only",
+        "exercise 2: a lambda",
+        "exercise 2: the solution",
+    ]
+    assert {outcome for name, outcome in ran[0].items() if name.startswith("01-add-numbers")} == {"PASSED"}
+
+
+def test_a_check_that_accepts_everything_is_found(ran):
+    outcomes, output = ran
+    assert outcomes["02-accept-everything.ipynb::exercise 1: adds two"] == "FAILED"
+    assert outcomes["02-accept-everything.ipynb::exercise 1: untouched"] == "FAILED"
+    assert outcomes["02-accept-everything.ipynb::exercise 1: the solution"] == "PASSED"
+    assert "The check calls this wrong answer right." in output
+    assert "The exercise as it is handed out: Expected one verdict that begins with 'not done yet'" in output
+
+
+def test_an_answer_that_ends_the_kernel_is_found_at_once(ran):
+    outcomes, output = ran
+    assert outcomes["03-end-kernels.ipynb::exercise 1: untouched"] == "PASSED"
+    assert outcomes["03-end-kernels.ipynb::exercise 1: ends the kernel"] == "FAILED"
+    assert "The kernel ended." in output
+
+
+def test_a_quick_run_leaves_out_slow_tests_and_pages_in_a_browser(folder):
+    output = run_pytest(folder, "--collect-only", "-q")
+    assert "test_it.py::test_quick" in output and "2 deselected" in output
+
+
+def test_what_asks_for_chromium_is_the_browsers_suite(folder):
+    output = run_pytest(folder, "--collect-only", "-q", "--all", "-m", "browser")
+    assert "test_it.py::test_page" in output and "2 deselected" in output

@@ -24,6 +24,8 @@ from helpers.devices import opencl
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 
+pytestmark = pytest.mark.usefixtures("one_context")
+
 DEVICE = opencl.pick_device()
 # Pages can be forbidden to kernels where they run in our own process.
 IS_FENCED = sys.platform == "linux" and "PoCL" in DEVICE.platform.version and opencl.kind(DEVICE) == "cpu"

@@ -7,6 +7,8 @@ from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import opencl_log, opencl_recorder, opencl_rewriter
 
+pytestmark = pytest.mark.usefixtures("one_context")
+
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c) {
     int i = get_global_id(0);  // not a[i], and not "c[99]"

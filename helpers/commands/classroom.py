@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 BUNDLE = BUILD / "classroom"
 STUDENTS, COURSE = "students", "course"
-# What a student needs. Neither the teacher's pages nor what holds solutions: tests, known mistakes, right answers.
+# What a student needs. Neither the teacher's pages nor what holds solutions: tests and prepared answers.
 PARTS = (
     *("LICENSE", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
     *("requirements", "helpers", "data", "docs"),
 )
 LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md")
-LEFT_OUT += ("mistakes", "answers")
+LEFT_OUT += ("lesson_*.toml",)
 # A link to another page: its words, the file. No code of a lesson looks like it.
 LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
 

@@ -1,4 +1,4 @@
-"""Run the tests: the helpers' own, the lessons through nbval, the checks of the checks."""
+"""Run the tests: the helpers' own, and the lessons through nbval with the answers to their exercises."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import re
+from collections.abc import Sequence
 
 from helpers import ROOT
 from helpers.commands import lesson_files, uv
@@ -21,9 +22,9 @@ LESSONS = (
     "--nbval-kernel-startup-timeout=300",
 )
 NO_LESSONS = f"--ignore-glob={ROOT / 'tests'}/*.ipynb"  # notebooks that tests read
-# conftest.py says what stays together, and what begins first.
+# A file's tests stay together, for a lesson's cells share a kernel; conftest.py says which files begin.
 # A test that ends its process ends the run: pytest-xdist would try it again in each new process, and may hang.
-SIDE_BY_SIDE = ("--dist=loadscope", "--max-worker-restart=0")
+SIDE_BY_SIDE = ("--dist=loadfile", "--no-loadscope-reorder", "--max-worker-restart=0")
 MEMORY = 2 * 2**30  # bytes that a worker may need, with the frameworks of a lesson's kernel
 
 
@@ -32,35 +33,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="everything: every prepared answer, each lesson in a browser, lessons that no change has reached",
+        help="everything: each lesson with every prepared answer, real installs, frameworks, and a browser",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run pytest over the tests and the lessons, or over what was named, and return its status.
+    """Run pytest over the quick tests, over everything with `--all`, or over what was named, and return its status.
 
-    A lesson's number, such as 04 or 01b, names its cells, its exercises, its module and its rules.
-    Without `--all` conftest.py leaves out the slow tests, and lessons that no change has reached since they passed.
+    A lesson's number, such as 04 or 01b, names its cells, the answers to its exercises, its module and its rules.
     """
     uv.need("pytest", "nbval", "xdist")
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")
-    lessons, rest = [], []
-    for before, word in itertools.pairwise(["", *args.rest]):
-        one_digit = re.fullmatch(r"\db?", word) and not before.startswith("-")  # the 0 of `-n 0` is no lesson
-        (lessons if one_digit or re.fullmatch(lesson_files.NUMBER, word) else rest).append(word)
+    lessons, rest = _split(args.rest)
+    arguments = [*LESSONS, NO_LESSONS]
+    if args.all:
+        arguments.append("--all")
+    is_named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
+    if not is_named:
+        arguments += [f"--numprocesses={count_workers()}", *SIDE_BY_SIDE, str(ROOT / "tests")]
+        if args.all or lessons:
+            arguments.append(str(lesson_files.FOLDER))
+    arguments += rest
     if lessons:
         numbers = map(lesson_files.number, lesson_files.find(lessons))
-        rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
-    named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
-    everything = (
-        [] if named else [f"--numprocesses={workers()}", *SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
-    )
-    return int(pytest.main([*LESSONS, NO_LESSONS, *["--all"] * args.all, *everything, *rest]))
+        arguments += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
+    status = int(pytest.main(arguments))
+    if not (args.all or lessons or is_named):
+        print("Left out: the lessons, and tests marked slow. Everything: python3 workshop.py test --all")
+    return status
 
 
-def workers() -> int:
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (the numbers of lessons among some arguments, the other arguments)."""
+    lessons, rest = [], []
+    for before, word in itertools.pairwise(["", *words]):
+        is_one_digit = re.fullmatch(r"\db?", word) and not before.startswith("-")  # the 0 of `-n 0` is no lesson
+        if is_one_digit or re.fullmatch(lesson_files.NUMBER, word):
+            lessons.append(word)
+        else:
+            rest.append(word)
+    return lessons, rest
+
+
+def count_workers() -> int:
     """Return how many tests to run at once: one more than processors, since many wait; more than four crowd a GPU."""
     import psutil
 

@@ -1,1 +1,1 @@
-"""Is the learner's answer right, and who touched what."""
+"""Judge a learner's answer, and record what a kernel touches."""

@@ -1,9 +1,9 @@
-"""Judge exercises: random data, awkward sizes, canaries around output buffers, any order of work-items, repeats.
+"""Print the verdict on an exercise; judge functions, diagnoses and predictions. Kernels have checks of their own.
 
-Every check prints a verdict: "right", "not yet: ..." or "not done yet". It never raises for a learner. With
-ANYGPU_GRADE=1 (tests, `run --grade`), and while nbgrader grades or validates, a wrong and an untouched exercise raise
-`CheckFailed` instead, because nbgrader gives full points to a cell that merely prints "wrong", and none to one that
-writes to standard error, which no check ever does.
+Every check prints one `Verdict` and its account, and never raises for a learner. With ANYGPU_GRADE=1 (tests,
+`run --grade`), and while nbgrader grades or validates, a wrong and an untouched exercise raise `CheckFailed` instead,
+because nbgrader gives full points to a cell that merely prints "wrong", and none to one that writes to standard error,
+which no check ever does.
 """
 
 from __future__ import annotations
@@ -312,8 +312,8 @@ def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:
 def short(value: object) -> str:
     """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut.
 
-    >>> short([np.float32(0.5), np.int64(2)])
-    '[0.5, 2]'
+    >>> short([np.float32(0.5), np.int64(3)])
+    '[0.5, 3]'
     >>> short(np.arange(3))
     'np.array([0, 1, 2])'
     """

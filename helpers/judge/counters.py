@@ -76,10 +76,12 @@ def count_lines(request: Request, line: int = LINE) -> tuple[int, int]:
     line. Source: CUDA C++ Best Practices Guide (NVIDIA, 12.6, 2024), "Coalesced Access to Global Memory", which counts
     the 32 bytes that a miss moves; use `line=32` for that.
 
-    Work-item i asks for the float x[2 * i]:
-
-    >>> count_lines(Request("x[2 * i]", "x", 0, 32, False, [(i, 8 * i, 4) for i in range(32)]))
-    (2, 1)
+    >>> side_by_side = [(item, 4 * item, 4) for item in range(32)]
+    >>> count_lines(Request("x[i]", "x", 0, 32, False, side_by_side))
+    (1, 1)
+    >>> a_line_apart = [(item, 128 * item, 4) for item in range(32)]
+    >>> count_lines(Request("x[32 * i]", "x", 0, 32, False, a_line_apart))
+    (32, 1)
     """
     touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
     return len(touched), -(-_sum_bytes(request) // line)

@@ -117,7 +117,7 @@ def judge_kernel(
         for n in tried:
             _judge_size(kernel, dict(zip(names, _draw_random(inputs, rng, n), strict=False)), reference, n, radius)
     except NotYet as wrong:
-        same = mistakes.as_if(exercise, fingerprint(kernel, inputs)) if exercise else ""
+        same = mistakes.name_mistake(exercise, fingerprint(kernel, inputs)) if exercise else ""
         raise NotYet(f"{wrong} It is as if {same}." if same else str(wrong)) from None
     followed = "no race seen" if not unseen else f"not followed: {', '.join(dict.fromkeys(unseen))}"
     return f"{len(tried)} sizes from {min(tried)} to {max(tried):,}, {followed}, on {opencl.name(kernel.device)}"

@@ -1,7 +1,7 @@
-"""Prepared answers to exercises, kept as data: known mistakes, and right answers that differ from the solution.
+"""Prepared answers to exercises, kept as data: known mistakes, and right answers unlike the solution.
 
-A file NN.toml holds those of lesson NN and its second sitting, under [notebook.exercise], such as [01.1] or [01b.2].
-An entry is a name with one of
+A file lesson_NN.toml holds those of lesson NN and its second session, under [notebook.exercise.mistakes] and
+[notebook.exercise.right], such as [01.1.mistakes] or [01b.2.right]. An entry is a name with one of
     "..."                                        the whole code;
     ["old", "new"]                               text of the solution, replaced wherever it occurs;
     [["old", "new"], ["old", "new"]]             several such pairs, one after the other.
@@ -16,12 +16,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from helpers import ROOT
 from helpers.errors import WorkshopError
 
-FOLDER = ROOT / "helpers" / "lessons" / "mistakes"
+FOLDER = ROOT / "helpers" / "lessons"
+
+Entries = Mapping[str, Any]  # by name; `prepare` checks what they hold
 
 
 class Answer(NamedTuple):
@@ -30,27 +32,39 @@ class Answer(NamedTuple):
     name: str
     code: str
     own_process: bool = False  # its kernel may crash or never end, so it is never judged beside anything else
-    as_if: str = ""  # what a learner is told whose answer shows the same: it stands after "It is as if"
+    as_if: str = ""  # what the verdict calls an answer that shows the same, after the words "It is as if"
     shows: str = ""  # what `kernel_checks.fingerprint` returns for it
 
 
-def read(notebook: str, folder: Path = FOLDER) -> dict[int, dict[str, object]]:
-    """Return what `folder` holds for a notebook, by exercise and name; nothing where students are handed no answers.
+class Prepared(NamedTuple):
+    """What the file of a lesson holds for one exercise."""
+
+    mistakes: Entries
+    right: Entries
+
+
+def read(notebook: str, folder: Path = FOLDER) -> dict[int, Prepared]:
+    """Return the prepared answers to a notebook's exercises, by exercise.
+
+    The dictionary is empty where the lesson has no such file, as in what students are handed.
 
     Args:
         notebook: its name, or the number that its name begins with, such as "01" or "01b".
         folder: holds a file for each lesson.
     """
     number = re.match(r"\d\d[a-z]?", notebook)
-    file = folder / f"{notebook[:2]}.toml"
+    file = folder / f"lesson_{notebook[:2]}.toml"
     if number is None or not file.exists():
         return {}
     exercises = tomllib.loads(file.read_text(encoding="utf-8")).get(number.group(), {})
-    return {int(exercise): entries for exercise, entries in exercises.items()}
+    return {
+        int(exercise): Prepared(entries.get("mistakes", {}), entries.get("right", {}))
+        for exercise, entries in exercises.items()
+    }
 
 
-def answers(entries: Mapping[str, object], solution: str) -> list[Answer]:
-    """Return the answers that the entries of an exercise describe, in their order.
+def prepare(entries: Entries, solution: str) -> list[Answer]:
+    """Return the answers that entries describe, in their order.
 
     Raises:
         WorkshopError: an entry replaces what the solution does not hold, or changes nothing.
@@ -63,7 +77,7 @@ def answers(entries: Mapping[str, object], solution: str) -> list[Answer]:
     return found
 
 
-def as_if(exercise: str, shown: str) -> str:
+def name_mistake(exercise: str, shown: str) -> str:
     """Return the name of the one known mistake that shows the same; empty if there is none, or more than one.
 
     Args:
@@ -71,8 +85,11 @@ def as_if(exercise: str, shown: str) -> str:
         shown: what `kernel_checks.fingerprint` returned for the learner's kernel.
     """
     notebook, _, number = exercise.partition(".")
-    entries = read(notebook).get(int(number), {}).values()
-    same = [entry["as_if"] for entry in entries if isinstance(entry, Mapping) and shown and entry.get("shows") == shown]
+    prepared = read(notebook).get(int(number))
+    if not shown or prepared is None:
+        return ""
+    named = [entry for entry in prepared.mistakes.values() if isinstance(entry, Mapping)]
+    same = [entry["as_if"] for entry in named if entry.get("shows") == shown]
     return same[0] if len(same) == 1 else ""
 
 

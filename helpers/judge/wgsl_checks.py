@@ -57,7 +57,7 @@ def judge_kernel(
     """
     adapter = webgpu.pick_adapter()
     if adapter is None:
-        raise NotJudged(webgpu.missing())
+        raise NotJudged(webgpu.explain_missing())
     kernel = compile_kernel(webgpu.request_device(adapter), source, wanted)
     coverage = "who touches what was recorded"
     try:
