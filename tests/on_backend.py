@@ -103,7 +103,7 @@ def graphs():
         return None
     for _ in range(2):
         training.seed(0)
-        model = models.mlp()
+        model = models.build_mlp()
         model.compile("rmsprop", "sparse_categorical_crossentropy")
         model.fit(np.zeros((8, 784), np.uint8), np.zeros(8, int), verbose=0)
         del model
@@ -219,7 +219,7 @@ def budgeted():
 
 def networks():
     """The articles' networks."""
-    mlp, cnn, plain = models.mlp(), models.cnn(), models.plain_mlp(0.1)
+    mlp, cnn, plain = models.build_mlp(), models.build_cnn(), models.build_plain_mlp(0.1)
     return {
         "parameters": [model.count_params() for model in (mlp, cnn, plain)],
         "shapes": [(model.input_shape, model.output_shape) for model in (mlp, cnn)],
@@ -235,9 +235,9 @@ def forms():
     training.seed(0)
     dropout = keras.layers.Dropout
     keras.layers.Dropout = lambda rate: dropout(0)
-    plain = models.cnn()
+    plain = models.build_cnn()
     keras.config.set_dtype_policy("mixed_bfloat16")
-    half = models.cnn()
+    half = models.build_cnn()
     keras.config.set_dtype_policy("float32")
     keras.layers.Dropout = dropout
     half.set_weights(plain.get_weights())

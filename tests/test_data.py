@@ -334,18 +334,18 @@ def test_the_stand_in_is_fixed_whole_and_never_inflated(place):
 
 
 def test_every_published_figure_is_complete_and_judged():
-    figures = published.figures()
+    figures = published.read_figures()
     with published.PUBLISHED.open(encoding="utf-8") as file:
         assert next(csv.reader(file)) == list(published.Figure._fields)
     assert {figure.article for figure in figures} == set("ABCDE")
     for figure in figures:
         assert figure.plausible in {"yes", "no", "unknown"} and figure.what and figure.why
         assert isinstance(figure.value, float) and 2017 <= figure.year <= 2023
-    assert published.figures("C") == [figure for figure in figures if figure.article == "C"]
+    assert published.read_figures("C") == [figure for figure in figures if figure.article == "C"]
 
 
 def test_what_cannot_be_true_says_so_with_arithmetic_that_holds():
-    impossible = [figure for figure in published.figures() if figure.plausible == "no"]
+    impossible = [figure for figure in published.read_figures() if figure.plausible == "no"]
     assert {figure.value for figure in impossible} == {13.8, 15.0}
     for figure in impossible:
         needed = 18 * 2 * 10_000**3 / figure.value / 1e12

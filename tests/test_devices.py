@@ -16,7 +16,7 @@ import pytest
 from waiting import alive, in_the_end
 
 from helpers import devices
-from helpers.devices import KINDS, Answer, Device, ask, find, frameworks, host, pick, products, table
+from helpers.devices import KINDS, Answer, Device, ask, find, frameworks, host, make_table, pick, products
 from helpers.devices.device import looks_integrated, preference
 from helpers.errors import WorkshopError
 
@@ -90,7 +90,7 @@ def test_a_device_that_computes_wrongly_is_told_and_never_picked(fates):
     assert [device.state for device in answer.devices] == ["right", "wrong", "right"]
     assert "4,096 of 4,096" in answer.devices[1].reason
     assert pick([answer]).identifier == "cuda:1"
-    shown = table([answer])
+    shown = make_table([answer])
     assert [row[3].partition(":")[0] for row in shown.rows] == ["right", "wrong", "right"]
     assert answer.devices[1].reason in shown.below[0]  # the whole reason
 
@@ -124,7 +124,7 @@ def test_a_device_that_ends_the_process_or_hangs_has_failed_and_those_behind_are
     assert answer.state == "ok" and [device.state for device in answer.devices] == states
     reason = next(device.reason for device in answer.devices if not device.is_usable)
     assert word in reason and reason.startswith("timed out") == ("within" in word)
-    assert ("not tried" in str(table([answer]))) == ("" in states)
+    assert ("not tried" in str(make_table([answer]))) == ("" in states)
     assert pick([answer]).identifier == picked
 
 
@@ -206,7 +206,7 @@ def test_no_opencl_platform_is_an_answer_without_devices(monkeypatch, tmp_path):
     answer = ask("opencl")
     assert (answer.state, answer.devices) == ("ok", ())
     assert "no OpenCL platform" in answer.message and "OCL_ICD_VENDORS" in answer.message
-    assert "no device" in str(table([answer]))
+    assert "no device" in str(make_table([answer]))
 
 
 def test_opencl_gpus_have_board_names_and_addresses_and_odd_platforms_are_passed_over(gpu_machine):
@@ -294,7 +294,7 @@ def test_a_gpu_that_a_framework_cannot_use_is_noted(framework):
     fake = (FAKES / "fake_gpu_frameworks/jax.py").read_text()
     framework("jax", fake + f"\nimport sys\nprint({line!r}, file=sys.stderr)")
     answer = ask("jax")
-    assert answer.message == hint and ("JAX 0.10.2", "note", "", "", hint, "", "") in table([answer]).rows
+    assert answer.message == hint and ("JAX 0.10.2", "note", "", "", hint, "", "") in make_table([answer]).rows
 
 
 HANG = """
@@ -310,7 +310,7 @@ def test_one_that_hangs_is_told_with_its_last_words(framework, tmp_path):
     framework("torch", HANG.format(pid=str(tmp_path / "pid")))
     answer = ask("torch", timeout=6)
     assert answer.state == "timed out"
-    shown = table([answer])
+    shown = make_table([answer])
     assert shown.rows[0][1:5] == ("timed out", "", "", "") and answer.message in shown.below[0]
     assert "within 6 s" in answer.message and "licence server" in answer.message
 

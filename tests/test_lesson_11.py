@@ -104,7 +104,7 @@ def answers_by_numpy_and_by_keras():
     from helpers.training import models
 
     training.start()
-    network = models.cnn()
+    network = models.build_cnn()
     images = np.random.default_rng(0).integers(0, 256, (3, 28, 28, 1), dtype=np.uint8)
     by_numpy = bench.cnn_answers(network.get_weights(), images)
     return by_numpy, network.predict_on_batch(images)

@@ -38,7 +38,7 @@ def run(seconds):
 def draw_digits():
     image = np.zeros((28, 28), np.uint8)
     image[4:24, 12:16] = 255
-    plots.digits(np.stack([image] * 20), np.ones(20, np.uint8), "ones")
+    plots.draw_digits(np.stack([image] * 20), np.ones(20, np.uint8), "ones")
 
 
 def draw_work_items():
@@ -48,7 +48,7 @@ def draw_work_items():
 
 def draw_time_against_size():
     series = {label: [(10**k, run(1e-6 * 10**k)) for k in range(3, 6)] for label in ("NumPy", "device", "kernel")}
-    plots.time_against_size(series, "who wins?", "elements")
+    plots.draw_time_against_size(series, "who wins?", "elements")
 
 
 def draw_rounds():
@@ -71,7 +71,7 @@ RUNS = {
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
         (draw_time_against_size, ["NumPy", "device", "elements"]),
         (
-            lambda: plots.timeline(RUNS, "who waits?"),
+            lambda: plots.draw_timeline(RUNS, "who waits?"),
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
         ),
         (draw_rounds, ["two rounds", "Round 1: 32 loads, each used 4 times", "Round 2: 32 loads, each used 4 times"]),
@@ -80,7 +80,9 @@ RUNS = {
             ["i = 0: 0; i = 1: 0, 1; i = 2: 0, 1, 2."],
         ),
         (
-            lambda: plots.show(*plots.speeds({"1 x 1": (1, 1.2, 1.3), "6 x 32": (300, 310, 330)}, "sizes", "GFLOP/s")),
+            lambda: plots.show(
+                *plots.draw_speeds({"1 x 1": (1, 1.2, 1.3), "6 x 32": (300, 310, 330)}, "sizes", "GFLOP/s")
+            ),
             ["sizes", "1 x 1: 1.2", "6 x 32: 310"],
         ),
     ],
@@ -96,7 +98,7 @@ def test_every_figure_is_small_and_has_an_alternative_text(shown, draw, words):
 
 def test_a_timeline_shows_work_where_it_was_done(shown):
     """The left half of the upper row is blue, the right half of the lower one is not."""
-    plots.timeline({"run": [("CPU:0", "a", 0.0, 1.0), ("CPU:1", "b", 1.0, 2.0)]}, "in turn")
+    plots.draw_timeline({"run": [("CPU:0", "a", 0.0, 1.0), ("CPU:1", "b", 1.0, 2.0)]}, "in turn")
     pixels = np.asarray(shown[0][0].convert("RGB")).astype(int)
     blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
     orange = np.abs(pixels - [0xE6, 0x9F, 0x00]).sum(axis=2) < 30

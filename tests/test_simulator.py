@@ -46,7 +46,7 @@ def test_the_simulator_is_called_one_and_nowhere_a_gpu(monkeypatch):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     answer = devices.ask("opencl")
-    (row,) = devices.table([answer]).rows
+    (row,) = devices.make_table([answer]).rows
     assert row[2] == "simulator" and "GPU" not in " ".join(row)
     assert str(devices.pick([answer])).endswith(", OpenCL, simulator)")
 

@@ -173,4 +173,4 @@ def test_devices_know_it_by_the_same_name(device):
     answer = devices.ask("webgpu")
     assert answer.state == "ok" and answer.version and answer.message == ""
     assert str(answer.devices[0]) == webgpu.name(webgpu.pick_adapter())
-    assert str(devices.table([answer]).rows[0][0]).startswith("WebGPU (wgpu ")
+    assert str(devices.make_table([answer]).rows[0][0]).startswith("WebGPU (wgpu ")

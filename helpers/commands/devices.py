@@ -18,5 +18,5 @@ def run(args: argparse.Namespace) -> int:
     titles = ", ".join(framework.title for framework in devices.FRAMEWORKS.values())
     print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)
     answers = devices.find(timeout=args.timeout)
-    print(devices.table(answers))
+    print(devices.make_table(answers))
     return 0 if any(device.is_usable for answer in answers for device in answer.devices) else 1

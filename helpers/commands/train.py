@@ -253,7 +253,7 @@ def _model(batch: int, dataset: Dataset) -> keras.Model:
             f"Choose a multiple: --batch {jax.device_count() * 64}",
         )
     keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
-    return models.plain_mlp(RATE)
+    return models.build_plain_mlp(RATE)
 
 
 def _resume(file: Path | None, model: keras.Model, steps: int, member: Member) -> list[list[float]]:

@@ -34,8 +34,8 @@ __all__ = [
     "find",
     "find_default_device",
     "is_installed",
+    "make_table",
     "pick",
-    "table",
 ]
 SHORT = 36  # characters of a reason in the table; the whole one is below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
@@ -166,7 +166,7 @@ def _strip_prefix(line: str) -> str:
 # ------------------------------------------------------------------------------------------- showing and choosing
 
 
-def table(answers: Iterable[Answer]) -> Table:
+def make_table(answers: Iterable[Answer]) -> Table:
     """Return one row for each device, and one for each framework that has none and why; long reasons follow below."""
     rows: list[tuple[str, ...]] = []
     below: list[str] = []

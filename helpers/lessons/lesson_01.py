@@ -16,7 +16,7 @@ from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.measure import timing
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, figure, show, speeds
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, draw_speeds, figure, show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -364,7 +364,7 @@ def draw_bandwidth(measured: Mapping[str, timing.Measurement], elements: int, de
         ways[label] = slowest, middle, fastest
     line = "the yardstick", ways[COPY][1]
     title = f"How near to the yardstick? {device}"
-    show(*speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
+    show(*draw_speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
 
 
 def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:

@@ -410,7 +410,7 @@ def time_product_on(
         device = training.start()
         import keras
 
-        article, ways = models.cnn(), {}
+        article, ways = models.build_cnn(), {}
         product = lesson.exchange_layers(article, {keras.layers.Conv2D: lesson.define_im2col_convolution()})
         for name, model in (("Keras' convolution", article), ("matrix product", product)):
             how = {"jit_compile": keras.backend.backend() == "jax"}

@@ -89,7 +89,7 @@ def train_network(mnist: Dataset, images: int, seconds: float) -> keras.Model:
     import keras
 
     training.seed(0)
-    network, count = models.cnn(), len(mnist.x_train)
+    network, count = models.build_cnn(), len(mnist.x_train)
     at_once = training.steps_at_once(4)
     network.compile(
         keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=at_once

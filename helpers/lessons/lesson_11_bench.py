@@ -198,9 +198,9 @@ def _on_keras() -> tuple[str, dict[str, Work]]:
     a, b, is_product = _matrices()
     rng = np.random.default_rng()
     images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 2, BATCH)
-    left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.cnn()
+    left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.build_cnn()
 
-    trained, losses = models.cnn(), []
+    trained, losses = models.build_cnn(), []
     trained.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy")
 
     def step() -> None:

@@ -81,7 +81,7 @@ def show(drawn: Figure, alt: str) -> None:
     display(Image(data=png.getvalue(), format="png", alt=alt))
 
 
-def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10) -> None:
+def draw_digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10) -> None:
     """Show images in a grid, each under its label.
 
     Args:
@@ -100,7 +100,7 @@ def digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10
     show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
 
 
-def speeds(
+def draw_speeds(
     ways: Mapping[str, tuple[float, float, float]],
     title: str,
     xlabel: str,
@@ -109,7 +109,7 @@ def speeds(
     notes: Mapping[str, str] | None = None,
     line: tuple[str, float] | None = None,
 ) -> tuple[Figure, str]:
-    """Draw how fast each of several ways is, with the middle half of its runs; `show(*speeds(...))` displays it.
+    """Draw how fast each of several ways is, with the middle half of its runs; `show(*draw_speeds(...))` displays it.
 
     Args:
         ways: for each way the lower quartile, the median and the upper quartile.
@@ -155,7 +155,7 @@ def speeds(
     return drawn, f"{title}. {xlabel}: {'; '.join(words)}."
 
 
-def time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
+def draw_time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
     """Draw time against size, both axes logarithmic, each point with the quartiles of its runs.
 
     Args:
@@ -181,7 +181,7 @@ def time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], t
     show(drawn, f"{about} {'; '.join(words)}.")
 
 
-def timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
+def draw_timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
     """Draw what each device did when, one panel a run below the other, all on the same scale.
 
     Args:

@@ -24,7 +24,7 @@ class Figure(NamedTuple):
     why: str  # the arithmetic or the reason behind `plausible`
 
 
-def figures(article: str | None = None) -> list[Figure]:
+def read_figures(article: str | None = None) -> list[Figure]:
     """Return the figures that the workshop's source articles published, in the order of data/published_results.csv.
 
     Args:

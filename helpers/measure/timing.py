@@ -210,7 +210,7 @@ class Load:
 
 
 class Record:
-    """When each piece of work began and ended, for `plots.timeline`; several threads may write to one record."""
+    """When each piece of work began and ended, for `plots.draw_timeline`; several threads may write to one record."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []

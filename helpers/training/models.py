@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import keras
 
 
-def mlp(dropout: float = 0.2) -> keras.Model:
+def build_mlp(dropout: float = 0.2) -> keras.Model:
     """Return article A's network, 669,706 parameters: images of shape (784,) in, ten probabilities out.
 
     It takes pixels as they are stored, uint8 from 0 to 255, and scales them itself. Lesson 04 builds it.
@@ -31,7 +31,7 @@ def mlp(dropout: float = 0.2) -> keras.Model:
     )
 
 
-def plain_mlp(learning_rate: float) -> keras.Model:
+def build_plain_mlp(learning_rate: float) -> keras.Model:
     """Return article A's network without dropout, compiled with the simplest optimizer (SGD).
 
     Nothing in its training is random, so lesson 08 can hold the losses of several ways of training against each other.
@@ -41,12 +41,12 @@ def plain_mlp(learning_rate: float) -> keras.Model:
     """
     from keras.optimizers import SGD
 
-    model = mlp(dropout=0)
+    model = build_mlp(dropout=0)
     model.compile(SGD(learning_rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
-def cnn() -> keras.Model:
+def build_cnn() -> keras.Model:
     """Return article C's network, 1,199,882 parameters: images of shape (28, 28, 1) in, ten probabilities out.
 
     It takes pixels as they are stored, uint8 from 0 to 255, and scales them itself. Lesson 05 builds it.
