@@ -114,7 +114,7 @@ def graphs():
 def loaded():
     """Processor time of lesson 00's load, and the kind of device that it keeps busy."""
     device = devices.find_default_device(os.environ["KERAS_BACKEND"])
-    work = lesson_00.keep_busy(device)
+    work = lesson_00.make_work(device)
     before = time.process_time()
     returned = [work() for _ in range(5)]  # a slice is sized by the clock, and a busy machine leaves it little
     return {"kind": device.kind, "seconds": time.process_time() - before, "returned": returned}
@@ -159,8 +159,13 @@ def seeded():
     training.seed(1)
     policy = keras.config.dtype_policy().name
     keras.config.set_dtype_policy("float32")
-    return {"first": gaps(firsts), "last": gaps(lasts), "drawn": gaps(drawn), "policy": policy,
-            "tensorflow": "tensorflow" in sys.modules}  # fmt: skip
+    return {
+        "first": gaps(firsts),
+        "last": gaps(lasts),
+        "drawn": gaps(drawn),
+        "policy": policy,
+        "tensorflow": "tensorflow" in sys.modules,
+    }
 
 
 def budgeted():
@@ -236,13 +241,13 @@ def forms():
     keras.config.set_dtype_policy("float32")
     keras.layers.Dropout = dropout
     half.set_weights(plain.get_weights())
-    product = {keras.layers.Conv2D: lesson_05.im2col_convolution()}
-    largest = {keras.layers.MaxPooling2D: lesson_05.slice_max_pooling()}
+    product = {keras.layers.Conv2D: lesson_05.define_im2col_convolution()}
+    largest = {keras.layers.MaxPooling2D: lesson_05.define_slice_max_pooling()}
     built = {
         "as models builds it": plain,
-        "matrix product": lesson_05.exchange(plain, product),
-        "largest of four": lesson_05.exchange(plain, largest),
-        "bfloat16, both": lesson_05.exchange(half, product | largest),
+        "matrix product": lesson_05.exchange_layers(plain, product),
+        "largest of four": lesson_05.exchange_layers(plain, largest),
+        "bfloat16, both": lesson_05.exchange_layers(half, product | largest),
     }
     initial, answers, stepped = flat(plain), [], []
     for model in built.values():
@@ -267,7 +272,7 @@ def layers_alone():
     """The two layers beside those of Keras on odd sizes."""
     import keras
 
-    convolution, pooling = lesson_05.im2col_convolution(), lesson_05.slice_max_pooling()
+    convolution, pooling = lesson_05.define_im2col_convolution(), lesson_05.define_slice_max_pooling()
     images = rng.random((2, 9, 12, 3), np.float32)
     theirs, ours = keras.layers.Conv2D(4, (3, 2)), convolution(4, (3, 2))
     expected = np.asarray(theirs(images))

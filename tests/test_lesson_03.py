@@ -21,23 +21,34 @@ def test_every_turn_of_every_loop_is_a_point(source, shape, asked):
 
 
 def test_an_answer_that_follows_from_rules_is_not_called_measured(capsys):
-    lesson_03.answer(None, 4)
-    lesson_03.answer(3, 4)
+    lesson_03.compare_answer(None, 4)
+    lesson_03.compare_answer(3, 4)
     assert capsys.readouterr().out == "no prediction made; answer: 4\nyou predicted: 3\nanswer:        4\n"
 
 
 def test_of_xlas_text_the_rows_are_told():
     text = "%a (p: f32[64,16], q: f32[1024,1]) -> f32[1024,16] {\n  %b = f32[1024,16]{1,0} add(%p, %q)\n}"
-    assert lesson_03.blocks(text) == "1,024 rows of 16, 64 rows of 16"
-    assert lesson_03.blocks("ROOT %a = f32[16384,1] b(f32[16384] %c)") == "no rows"
+    assert lesson_03.list_blocks(text) == "1,024 rows of 16, 64 rows of 16"
+    assert lesson_03.list_blocks("ROOT %a = f32[16384,1] b(f32[16384] %c)") == "no rows"
 
 
-@pytest.mark.parametrize(("check", "source", "fact"), [
-    (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i] * A[k, j]), k < 128; }", "yours("),
-    (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c - 1 < 128"), "yours("),
-    (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i: N] = +(A[k, i]); }", "shape (2, 2), came 2 values"),
-    (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i * A[k, j]); }", "Line 1, column 57"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "source", "fact"),
+    [
+        (
+            lesson_03.check_gram,
+            "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i] * A[k, j]), k < 128; }",
+            "yours(",
+        ),
+        (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c - 1 < 128"), "yours("),
+        (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i: N] = +(A[k, i]); }", "shape (2, 2), came 2 values"),
+        (
+            lesson_03.check_gram,
+            "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i * A[k, j]); }",
+            "Line 1, column 57",
+        ),
+    ],
+)
 def test_a_size_written_as_a_number_another_shape_and_a_mistake_in_writing_are_named(check, source, fact, capsys):
     check(source)
     verdict = capsys.readouterr().out

@@ -22,7 +22,7 @@ def test_a_step_follows_the_slope_of_the_loss(seed):
 
 
 def test_pairs_are_told_with_what_luck_alone_would_do():
-    line = lesson_04.tell_pairs({0: 0.9, 1: 0.91, 2: 0.92}, {0: 0.91, 1: 0.905, 2: 0.94})
+    line = lesson_04.describe_pairs({0: 0.9, 1: 0.91, 2: 0.92}, {0: 0.91, 1: 0.905, 2: 0.94})
     assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
     assert "all 3 rise by luck alone once in 8 times" in line
 
@@ -50,9 +50,9 @@ def test_no_title_is_cut_off(monkeypatch):
     note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
     title = f"Article A's MLP on digits stand-in (not MNIST){note}"
     history = {name: [0.5, 0.6] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
-    lesson_04.curves(history, title)
-    lesson_04.pairs({"plain": {0: 0.9, 1: 0.8}, "weights averaged": {0: 0.91, 1: 0.7}}, title)
-    lesson_04.slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
+    lesson_04.draw_history(history, title)
+    lesson_04.draw_pairs({"plain": {0: 0.9, 1: 0.8}, "weights averaged": {0: 0.91, 1: 0.7}}, title)
+    lesson_04.draw_slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
     lesson_04.draw_network([784, 512, 10], title)
     lesson_04.draw_training([2.3, 1.1], np.eye(784, 10), 0.5)
     lesson_04.draw_choice(np.array([0.1, 0.2]), np.array([0.1, 0.1]), title)

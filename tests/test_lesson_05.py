@@ -26,7 +26,7 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
 @pytest.mark.parametrize("place", [{"y": 26, "x": 0}, {"y": 0, "x": -1}])
 def test_a_place_that_is_not_there_is_named(place):
     with pytest.raises(WorkshopError, match=rf"(?s)y={place['y']}, x={place['x']}\b.*0 to 25"):
-        lesson_05.one_place(np.zeros((28, 28)), np.ones((3, 3)), **place)
+        lesson_05.draw_one_place(np.zeros((28, 28)), np.ones((3, 3)), **place)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_place_that_is_not_there_is_named(place):
 )
 def test_every_usual_quartile_decides_the_made_up_timings_alike(quartiles):
     verdicts = set()
-    for before, after in lesson_05._timings(np.random.default_rng()):
+    for before, after in lesson_05._make_timings(np.random.default_rng()):
         low_high = [quartiles(seconds, n=4) for seconds in (before, after)]
         bar = max(q[2] - q[0] for q in low_high) * timing.min_spreads(min(len(before), len(after)))
         gap = statistics.median(after) - statistics.median(before)
@@ -87,5 +87,5 @@ def test_a_training_that_is_over_leaves_no_graph_with_its_weights_in_tensorflow(
 def test_another_backend_trains_in_a_process_of_its_own():
     """Under `preview` the notebook leaves it out."""
     images = np.zeros((8, 28, 28, 1), np.uint8)
-    both = lesson_05.product_on("jax", images, np.zeros(8, np.uint8), batch=4, seconds=1)
+    both = lesson_05.time_product_on("jax", images, np.zeros(8, np.uint8), batch=4, seconds=1)
     assert all(run.seconds and "JAX" in run.device for run in both)

@@ -64,7 +64,7 @@ def test_two_gpus_are_taken_or_two_made_of_the_processor(monkeypatch, gpus, visi
         set_logical_device_configuration=lambda device, parts: asked.append((device, parts)),
     )
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
-    places, _ = lesson_08.two_devices()
+    places, _ = lesson_08.set_up_two_devices()
     assert places == [f"{names}:0", f"{names}:1"]
     more = [("growth", gpu) for gpu in visible] or [("processor", ["logical", "logical"])]
     assert asked == [("visible", visible), *more]

@@ -153,21 +153,21 @@ def test_who_does_not_know_the_key_is_not_answered():
 def test_a_missing_framework_is_refused_at_once(monkeypatch):
     monkeypatch.setattr(devices, "is_installed", lambda name: False)
     with pytest.raises(WorkshopError, match="JAX is not installed"):
-        lesson.need_jax()
+        lesson.require_jax()
 
 
 def test_the_gradient_is_the_slope_of_the_loss(batches):
-    weights, x, y = lesson.initial_weights(), batches["images"][0], batches["labels"][0]
-    gradient = lesson.gradient(weights, x, y)[1]
+    weights, x, y = lesson.make_initial_weights(), batches["images"][0], batches["labels"][0]
+    gradient = lesson.compute_gradient(weights, x, y)[1]
     length = float(np.linalg.norm(gradient))
-    before, after = (lesson.gradient(weights + sign * 1e-2 * gradient / length, x, y)[0] for sign in (-1, 1))
+    before, after = (lesson.compute_gradient(weights + sign * 1e-2 * gradient / length, x, y)[0] for sign in (-1, 1))
     assert (after - before) / 2e-2 == pytest.approx(length, rel=0.02)
 
 
 def test_parts_of_a_step_are_read_from_the_clocks():
     # Process 0 computes 1 s and waits 1 s for process 1; the exchange takes 0.5 s, and a step 3 s.
     both = [[(3 * s, 3 * s + compute, 3 * s + 2.5) for s in range(8)] for compute in (1.0, 2.0)]
-    assert lesson.parts(both) == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5})
+    assert lesson.measure_step_parts(both) == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5})
 
 
 # ---------------------------------------------------------------------------------------------------- the trainings
@@ -195,12 +195,12 @@ def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):
 def test_whenever_a_process_dies_the_same_weights_are_reached(functions, batches, tmp_path):
     """Sixteen steps: before there is a checkpoint, when it is written, before the last step."""
     batches = {name: np.concatenate([array, array]) for name, array in batches.items()}
-    expected = lesson.layers(lesson.train_alone(**batches, epochs=2))
+    expected = lesson.split_layers(lesson.train_alone(**batches, epochs=2))
     for at, begins in ((1, (0,)), (8, (0, 8)), (15, (8,))):
         given = {**batches, "steps": 16, "folder": str(tmp_path / str(at))}
         Path(given["folder"]).mkdir()
         options = {"arguments": {**given, "dies_at": at}, "variables": lesson.JAX_ENV, "check": False}
-        assert lesson.survivor(lesson.run(functions.train_together, 2, **options))["noticed"] < 30
+        assert lesson.read_survivor_result(lesson.run(functions.train_together, 2, **options))["noticed"] < 30
         options = {"arguments": {**given, "dies_at": None}, "variables": lesson.JAX_ENV}
         resumed = lesson.run(functions.train_together, 2, **options).result
         assert resumed["begun"] in begins

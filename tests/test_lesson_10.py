@@ -40,7 +40,7 @@ def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, m
     monkeypatch.setenv("KERAS_BACKEND", named or "")
     if named is None:
         monkeypatch.delenv("KERAS_BACKEND")
-    lesson.start()
+    lesson.start_keras()
     assert started == [chosen] and capsys.readouterr().out == printed
     assert hidden == ([([], "GPU")] if printed and chosen == "tensorflow" else [])
 
@@ -48,7 +48,7 @@ def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, m
 def test_nobody_can_write_the_file(monkeypatch):
     without(monkeypatch, "tensorflow", "torch")
     with pytest.raises(WorkshopError, match="No ONNX file can be written here"):
-        lesson.start()
+        lesson.start_keras()
 
 
 @pytest.mark.slow
@@ -68,9 +68,9 @@ def export(file):
     from helpers.training.data import Dataset
 
     x, y = np.random.default_rng(0).integers(0, 256, (12, 28, 28), "uint8"), (np.arange(12) % 10).astype("uint8")
-    lesson.start()
-    network = lesson.train(Dataset("random", x, y, x[:4], y[:4], "a test"), 12, 20.0)
-    with lesson.quiet():
+    lesson.start_keras()
+    network = lesson.train_network(Dataset("random", x, y, x[:4], y[:4], "a test"), 12, 20.0)
+    with lesson.silence_exporters():
         network.export(file, format="onnx", verbose=False)
     session = ort.InferenceSession(file, providers=[lesson.CPU])
     answers = session.run(None, {session.get_inputs()[0].name: x[:4, ..., None]})[0]
@@ -80,11 +80,11 @@ def export(file):
 # ---------------------------------------------------------------------------------------------- runtimes
 
 
-def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch, capsys):
+def test_without_openvino_the_lesson_says_how_to_get_it(monkeypatch):
     without(monkeypatch, "openvino")
-    assert not lesson.has_openvino()
-    output = capsys.readouterr().out
-    assert output.startswith("skipped: OpenVINO is not installed here; to have it: ") and "--with openvino" in output
+    reason = lesson.explain_missing_openvino()
+    assert reason is not None
+    assert reason.startswith("OpenVINO is not installed here; to have it: ") and "--with openvino" in reason
 
 
 # ---------------------------------------------------------------------------------------------- time and figures

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.lessons import lesson_13
+from helpers.lessons import lesson_13, lesson_13b
 
 
 def good_prepare(images, labels, rng):
@@ -27,7 +27,7 @@ def images():
 
 
 def test_each_training_has_a_cause_that_its_experiment_finds(images):
-    runs = lesson_13.trainings(*images)
+    runs = lesson_13.make_trainings(*images)
     assert len({run.cause for run in runs.values()}) == 6
     assert np.isfinite([run.end() for run in runs.values()]).all()
     for letter, run in runs.items():
@@ -42,13 +42,13 @@ def test_a_symptom_that_does_not_fit_is_told(images, capsys):
 
 def test_a_wrong_list_of_packages_is_no_proof(capsys):
     for packages, verdict in (([], "still empty"), ("pytest", "the cause is right"), (..., "the cause is right")):
-        lesson_13.check_installations(dict.fromkeys("ABDEF", ("", "")) | {"C": ("not installed here", packages)})
+        lesson_13b.check_installations(dict.fromkeys("ABDEF", ("", "")) | {"C": ("not installed here", packages)})
         assert verdict in " ".join(capsys.readouterr().out.split())
 
 
 def test_nothing_is_left_of_an_environment():
-    with lesson_13.Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        assert env.python(lesson_13.STATE) == "2.20.0 cpu [1.0, 1.0] []"
+    with lesson_13b.Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
+        assert env.python(lesson_13b.STATE) == "2.20.0 cpu [1.0, 1.0] []"
         assert env.python("import numpy") == "ModuleNotFoundError: No module named 'numpy'"
         assert env.python("import os; print(os.getcwd(), os.environ.get('CUDA_VISIBLE_DEVICES'))") == "work None"
         assert "No matching distribution" in env.pip("install no-such-package")  # no internet is asked
@@ -68,10 +68,10 @@ def test_nothing_is_left_of_an_environment():
     ],
 )
 def test_each_installation_shows_its_message(letter, shown):
-    with lesson_13.installation(letter) as env:
-        assert env.python(lesson_13.STATE).startswith(shown)
+    with lesson_13b.make_installation(letter) as env:
+        assert env.python(lesson_13b.STATE).startswith(shown)
 
 
 def test_of_a_program_without_a_fault_there_is_no_message():
-    assert lesson_13.message_of("print(1)") == ""
-    assert lesson_13.message_of("1 / 0").endswith("ZeroDivisionError: division by zero")
+    assert lesson_13b.capture_message("print(1)") == ""
+    assert lesson_13b.capture_message("1 / 0").endswith("ZeroDivisionError: division by zero")

@@ -76,7 +76,7 @@ RUNS = {
         ),
         (draw_rounds, ["two rounds", "Round 1: 32 loads, each used 4 times", "Round 2: 32 loads, each used 4 times"]),
         (
-            lambda: lesson_03.points(tile.infer(tile.parse(CUMULATIVE), [(3,)]), "I"),
+            lambda: lesson_03.draw_points(tile.infer(tile.parse(CUMULATIVE), [(3,)]), "I"),
             ["i = 0: 0; i = 1: 0, 1; i = 2: 0, 1, 2."],
         ),
         (

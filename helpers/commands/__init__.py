@@ -20,7 +20,6 @@ GROUPS = {
         "doctor": "say what is wrong here, why, and what to type next",
         "devices": "list what can compute here, as each framework sees it",
         "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 06b",
-        "bench": "rank this machine: measure it, score it, keep the result (lesson 11)",
         "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     },
     "To teach": {
@@ -34,10 +33,8 @@ GROUPS = {
         "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
         "format": "bring code, notebooks and the course's address in pages into the workshop's form",
         "store": "execute lessons anew and store their outputs in notebooks/",
-        "new-lesson": "begin a lesson from a template",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
         "lock": "compile the lock files from pyproject.toml",
-        "race": "time the lessons' training against the articles' code",
     },
 }
 if not (ROOT / "tests").is_dir():  # a student's copy of the course: `classroom` leaves out what these need
@@ -73,4 +70,4 @@ def check(name: str, call: str) -> None:
 
 def load(name: str) -> ModuleType:
     """Return the module of the command called `name`, one of COMMANDS."""
-    return importlib.import_module(f"helpers.commands.{name.replace('-', '_')}")
+    return importlib.import_module(f"helpers.commands.{name}")

@@ -1,4 +1,4 @@
-"""What a lesson's file must look like: its form, its parts, its stored outputs; and notes on its size."""
+"""What a lesson's file must look like: its form, its parts, its stored outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
     Finding = tuple[int | None, str]  # the cell's position, None for the whole file; what is wrong
 
-# The sizes of a sitting. What is outside of them gets a note, and fails nothing.
-WORDS = (700, 1_400)  # outside solutions
-CELLS = (20, 35)  # without those of exercises
-CODE_LINES, CELL_LINES = 130, 20  # at most: of all code that is shown, of one cell
-READ_FOR_ONE = 6  # lines of code that a learner reads at most, for each line that the learner writes
-NOTEBOOK_BYTES = 300_000
+NOTEBOOK_BYTES = 300_000  # a larger notebook loads slowly on GitHub and on a phone
 FIGURE_BYTES = 80_000  # a larger figure is not stored
 KINDS = {"text/plain", "text/html", "image/png"}  # what a page shows without a network and a kernel
 METADATA = {
@@ -118,6 +113,9 @@ def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
     if dump(normalise(lesson_files.read(path))) != raw:
         yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {_FIX}"
         return
+    size = len(raw.encode())
+    if size > NOTEBOOK_BYTES:
+        yield None, f"{size / 1000:.0f} KB, and {NOTEBOOK_BYTES / 1000:.0f} KB is the most; store smaller outputs"
     try:
         nbformat.validate(notebook)
     except nbformat.ValidationError as error:
@@ -138,52 +136,6 @@ def _parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     at = there.index(path.name) if path.name in there else len(there)
     for other in {*there[max(at - 1, 0) : at], *there[at + 1 : at + 2]} - set(_LINK.findall(end)):
         yield None, f"no link to the lesson beside it after the recap; add [...]({other})"
-
-
-def size_notes(path: Path) -> list[Problem]:
-    """Return a note on each size that is larger or smaller than that of a sitting of an hour."""
-    notebook = lesson_files.read(path)
-    try:
-        exercises = lesson_files.exercises(notebook)
-    except WorkshopError:
-        return []  # `problems` has it
-    own = {index for exercise in exercises for index in (exercise.cell, exercise.check, exercise.shown)}
-    code = {i: _lines(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
-    words, cells, shown = count_words(notebook), len(notebook.cells) - len(own), sum(code.values())
-    written = sum(_lines(exercise.solution) for exercise in exercises)
-    kilobytes, most = path.stat().st_size / 1000, NOTEBOOK_BYTES / 1000
-    faults = [
-        (not WORDS[0] <= words <= WORDS[1], "{} words, and a sitting has {} to {}".format(words, *WORDS)),
-        (not CELLS[0] <= cells <= CELLS[1], "{} cells, and a sitting has {} to {}".format(cells, *CELLS)),
-        (shown > CODE_LINES, f"{shown} lines of code, and {CODE_LINES} is the most"),
-        (shown > written * READ_FOR_ONE, f"a learner reads {shown} lines of code, and writes {written}"),
-        (kilobytes > most, f"{kilobytes:.0f} KB, and {most:.0f} KB is the most"),
-    ]
-    found: list[Finding] = [(None, what) for is_wrong, what in faults if is_wrong]
-    found += [(index, f"{count} lines of code in a cell") for index, count in code.items() if count > CELL_LINES]
-    if exercises and count_words(notebook, exercises[0].cell) > words / 3:
-        found.append((exercises[0].cell, "the first exercise comes after a third of the words"))
-    return [_problem(notebook, (index, f"note: {what}"), path.name) for index, what in found]
-
-
-def _lines(code: str) -> int:
-    return sum(bool(line.strip()) for line in code.splitlines())
-
-
-def count_words(notebook: NotebookNode, cells: int | None = None) -> int:
-    """Return the words of prose: markdown outside solutions, without code blocks, tags, and targets of links.
-
-    Args:
-        notebook: the lesson.
-        cells: count so many of its cells alone, from the first on.
-    """
-    total = 0
-    for cell in notebook.cells[:cells]:
-        if cell.cell_type == "markdown" and "solution" not in lesson_files.tags(cell):
-            text = re.sub(r"^```.*?^```", "", cell.source, flags=re.MULTILINE | re.DOTALL)
-            text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", text)
-            total += sum(any(letter.isalnum() for letter in word) for word in text.split())
-    return total
 
 
 def _exercises(notebook: NotebookNode) -> Iterator[Finding]:

@@ -15,13 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the code, the pages, and all lessons or those named; return 0 if nothing is wrong; a note is no fault."""
+    """Check the code, the pages, and all lessons or those named; return 0 if nothing is wrong."""
     status = ruff("check") | ruff("format", "--check")
     paths = lesson_files.find(args.lessons) if args.lessons else sorted(lesson_files.FOLDER.glob("*.ipynb"))
     found = [problem for path in paths for problem in lesson_rules.problems(path)]
     fault = "another address; run python3 workshop.py format"
     found += [Problem(path.name, "", fault) for path in address.find_outdated()]
-    notes = [note for path in paths for note in lesson_rules.size_notes(path)] if args.lessons else []
-    for line in (*found, *notes):
-        print(line)
+    for problem in found:
+        print(problem)
     return status | bool(found)

@@ -1,4 +1,4 @@
-"""Lesson 00, Check your setup: the checks of its exercises, its figures, its machinery."""
+"""Serve lesson 00, Check your setup: the checks of its exercises, its figures, and work for any device."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numbers
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,14 +23,16 @@ from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREY, figure, show
 from helpers.running.quiet import caught_stderr
 
+Result = TypeVar("Result")
+
 AFTER = "after"  # the third phase of a watching: idle again
-SHORTEST, LONGEST = 0.02, 0.75  # seconds: what "about a tenth of a second" is, on a busy machine too
-PATIENCE = 15.0  # seconds after which a function is taken for endless
+SHORTEST, LONGEST = 0.02, 0.75  # seconds: "about a tenth of a second", with room for a busy machine
+PATIENCE = 15.0  # seconds after which a function counts as endless
 SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: too few for a second core
-# Seconds and sizes to try: a number of products that fits the first by luck does not fit the second.
+# Seconds and sizes to try: a fixed number of products that fits the first by luck does not fit the second.
 TRIED = ((0.1, SIZE), (0.4, 96))
 MIN_PRODUCTS = 10  # products; an honest load computes thousands in a tenth of a second
-# What a learner's `fool` must do without.
+# A learner's `fool` must not use these.
 LIBRARIES = {
     "numpy",
     "scipy",
@@ -38,9 +41,9 @@ LIBRARIES = {
     "helpers",
     *(framework.module for framework in devices.FRAMEWORKS.values()),
 }
-MATRIX = 1536  # the same of the work for a device: 9 MiB, and 3.6 billion multiply-adds for a product
+MATRIX = 1536  # rows and columns in the work for a device: 9 MiB, and 3.6 billion multiply-adds for a product
 SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
-# Multiply and add in registers: no memory traffic, all arithmetic.
+# This kernel multiplies and adds in registers: all arithmetic, no memory traffic.
 MULTIPLY_ADD = """
 __kernel void multiply_add(__global float *x, const int rounds) {
     float v = x[get_global_id(0)];
@@ -53,9 +56,10 @@ __kernel void multiply_add(__global float *x, const int rounds) {
 
 @checks.print_verdict
 def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
-    """Lesson 00, exercise 1: products of a matrix until the time is up, counted, and seen in the monitor."""
+    """Judge exercise 1 of lesson 00: multiply a matrix until the time is up, return the count, show in the monitor."""
 
     def count_products(matrix: np.ndarray, seconds: float) -> tuple[object, int]:
+        """Return what the load returned, and how many products it computed."""
         before = _Counted.products
         return load(matrix, seconds), _Counted.products - before
 
@@ -63,12 +67,12 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
         earlier = 0
         for seconds, size in TRIED:
             matrix = np.eye(size, dtype=np.float32).view(_Counted)  # its powers never overflow
-            (returned, products), took = _quickest(functools.partial(count_products, matrix, seconds))
+            (returned, products), took = _time_quickest(functools.partial(count_products, matrix, seconds))
             call = f"{name}(matrix, {seconds})"
             if returned is ...:
                 raise checks.NotDone(f"{call} is as it was handed out.")
             if products < MIN_PRODUCTS:
-                raise checks.NotYet(f"{call} computed {products} products with `matrix`; expected many.")
+                raise checks.NotYet(f"{call} computed {products} products with `matrix @ matrix`; expected many.")
             if not isinstance(returned, numbers.Real) or returned != products:
                 raise checks.NotYet(f"{call} computed {products} products and returned {checks.short(returned)}.")
             if products == earlier:
@@ -78,72 +82,77 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
             earlier = products
         title = f"{name}(): {products / took:,.0f} products a second"
         matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)
-        verdict = _judge_utilisation(functools.partial(load, matrix, 0.1), name, title)
+        verdict = _judge_utilization(functools.partial(load, matrix, 0.1), name, title)
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
 @checks.print_verdict
 def check_fool(fool: Callable[[], object]) -> Iterator[str]:
-    """Lesson 00, exercise 2: without NumPy and frameworks, and the monitor shows work all the same."""
+    """Judge exercise 2 of lesson 00: no NumPy, no framework, and the monitor shows work all the same."""
     with _watch_call(fool, "fool") as name:
-        if libraries := libraries_behind(fool):
+        if not isinstance(fool, types.FunctionType):
+            raise checks.NotYet(f"expected a function written with `def` or `lambda`, came {fool!r}.")
+        if libraries := find_libraries(fool):
             raise checks.NotYet(f"{name}() uses {', '.join(sorted(libraries))}; expected Python alone.")
-        returned, took = _quickest(fool)
+        returned, took = _time_quickest(fool)
         if returned is ...:
             raise checks.NotDone(f"{name}() is as it was handed out.")
         if not SHORTEST <= took <= LONGEST:
             raise checks.NotYet(f"{name}() lasted {took:.3f} s; expected about a tenth of a second.")
-        verdict = _judge_utilisation(fool, name, f"{name}(): plain Python")
+        verdict = _judge_utilization(fool, name, f"{name}(): plain Python")
     yield f"plain Python: {verdict}"
 
 
 class _Counted(np.ndarray):
-    """A matrix that counts the products in which it takes part, by `@` or by NumPy's functions."""
+    """A matrix that counts the products in which it takes part, by `@`, `np.matmul`, `np.dot` or its method `dot`."""
 
     products = 0
-    dot = np.ndarray.__matmul__
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: object, out: tuple = (), **more: object) -> object:
-        _Counted.products += ufunc is np.matmul
-        more |= {"out": tuple(np.asarray(array) for array in out)} if out else {}
-        return np.asarray(getattr(ufunc, method)(*map(np.asarray, given), **more)).view(_Counted)
+    # NumPy's own signatures of these three have Any.
+    def dot(self, *factors: Any, **options: Any) -> Any:  # noqa: ANN401
+        return np.matmul(self, *factors, **options)
 
-    def __array_function__(self, function: Callable, kinds: tuple, given: tuple, more: dict) -> object:
-        if function not in (np.dot, np.einsum, np.inner, np.tensordot):  # the others are built of these, or of `@`
-            return super().__array_function__(function, kinds, given, more)
-        _Counted.products += 1
-        more = {name: _uncount(value) for name, value in more.items()}
-        return np.asarray(function(*map(_uncount, given), **more)).view(_Counted)
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        if func is np.dot:
+            return np.matmul(*args, **kwargs)
+        return super().__array_function__(func, types, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> _Counted:  # noqa: ANN401
+        if ufunc is np.matmul:
+            _Counted.products += 1
+        if "out" in options:
+            options["out"] = tuple(np.asarray(array) for array in options["out"])
+        plain = [np.asarray(array) for array in given]  # otherwise the call below would end here again
+        return np.asarray(getattr(ufunc, method)(*plain, **options)).view(_Counted)
 
 
-def _uncount(value: object) -> object:
-    return np.asarray(value) if isinstance(value, _Counted) else value
+def _time_quickest(call: Callable[[], Result]) -> tuple[Result, float]:
+    """Call a function twice, and return the result and the seconds of the quicker call.
 
-
-def _quickest(call: Callable[[], object]) -> tuple[object, float]:
-    """Call a function twice, since others may have taken the processor: what it returned, and its best time."""
-    found = []
+    Another program may have held the processor during one of them.
+    """
+    timed = []
     for _ in range(2):
         start = time.perf_counter()
-        found.append((call(), time.perf_counter() - start))
-    return min(found, key=lambda pair: pair[1])
+        timed.append((call(), time.perf_counter() - start))
+    return min(timed, key=lambda pair: pair[1])
 
 
-def _judge_utilisation(function: Callable[[], object], name: str, title: str) -> str:
-    """Watch one core while a learner's function runs again and again, draw it, and refuse what does not show."""
+def _judge_utilization(function: Callable[[], object], name: str, title: str) -> str:
+    """Watch one core while a learner's function runs again and again, and draw it; NotYet if the work does not show."""
     watcher = monitor.ProcessShare(cpus=1)
     samples = _watch_one(watcher, function, 0.7, 1.0)
     if not samples.judge_usage().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
-        samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide its work
-    curves({title: samples}, "percent of one core")
+        samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide the work
+    draw_curves({title: samples}, "percent of one core")
     if not samples.judge_usage().used:
         raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.judge_usage().sentence}")
     return "Used"
 
 
 @contextlib.contextmanager
-def _watch_call(function: Callable, wanted: str) -> Iterator[str]:
-    """Yield the name of a learner's function; drop what it prints, and say what stopped it, or that it never ends."""
+def _watch_call(function: Callable[..., object], wanted: str) -> Generator[str]:
+    """Yield the name of a learner's function and drop what it prints; NotYet if it raises an error or never ends."""
     if not callable(function):
         raise checks.NotYet(f"expected a function, came {function!r}; hand over `{wanted}`, not `{wanted}()`.")
     name, timer = getattr(function, "__name__", wanted), threading.Timer(PATIENCE, _thread.interrupt_main)
@@ -152,7 +161,7 @@ def _watch_call(function: Callable, wanted: str) -> Iterator[str]:
         with contextlib.redirect_stdout(io.StringIO()):
             yield name
     except KeyboardInterrupt:
-        if timer.is_alive():  # it was the learner who stopped it
+        if timer.is_alive():  # the learner stopped it
             raise
         raise checks.NotYet(f"{name}() was still running after {PATIENCE:g} s; expected its end.") from None
     except (checks.NotDone, checks.NotYet):
@@ -163,19 +172,23 @@ def _watch_call(function: Callable, wanted: str) -> Iterator[str]:
         timer.cancel()
 
 
-def libraries_behind(function: types.FunctionType) -> set[str]:
-    """Return which of LIBRARIES a function uses: by their names, or by what the cells made with them."""
-    names = _names(function.__code__)
-    homes = set(names)  # also what it imports itself
-    for value in (function.__globals__[name] for name in names if name in function.__globals__):
+def find_libraries(function: types.FunctionType) -> set[str]:
+    """Return which of LIBRARIES a function uses, by name or through a value that a cell made with one."""
+    names = _collect_names(function.__code__)
+    homes = set(names)  # also what the function imports itself
+    for name in names & function.__globals__.keys():
+        value = function.__globals__[name]
         homes |= {getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__}
     return LIBRARIES & {str(home).partition(".")[0] for home in homes}
 
 
-def _names(code: types.CodeType) -> set[str]:
-    """The names that a function's code reads, and those of the functions and comprehensions in it."""
-    inside = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return set(code.co_names).union(*map(_names, inside))
+def _collect_names(code: types.CodeType) -> set[str]:
+    """Return the names that a function's code reads, with those of the functions and comprehensions in it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _collect_names(constant)
+    return names
 
 
 # ------------------------------------------------------------------------------------- watching, and its figures
@@ -184,13 +197,16 @@ def _names(code: types.CodeType) -> set[str]:
 def watch(
     watcher: Monitor, works: Mapping[str, Callable[[], object]], rest: float = 0.8, busy: float = 1.2
 ) -> dict[str, Samples]:
-    """Watch a device that rests, then while a work runs again and again, then at rest again, for each of the works.
+    """Watch a device at rest, then while a function runs again and again, then at rest again, for each function.
 
     Args:
-        watcher: what `monitor.find` returned; its tool's lag is added.
+        watcher: what `monitor.find` returned; its tool's lag is added to all times.
         works: functions by name; each waits until the device is done.
-        rest: seconds before, and as many after.
+        rest: seconds of rest before the work, and again after it.
         busy: seconds of work.
+
+    Returns:
+        For each name what the monitor saw; the samples after the work have the phase AFTER.
     """
     return {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
 
@@ -208,26 +224,27 @@ def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: 
     )
 
 
-def curves(watched: Mapping[str, Samples], unit: str) -> None:
+def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
     """Draw what a monitor saw, one panel beside the other, on the same scale.
 
     Args:
         watched: for each panel's title what `watch` returned.
-        unit: what the percentages are of.
+        unit: what the percentages refer to, such as "percent of one core".
     """
     looks = {"idle": (GREY, "o", "before"), "busy": (BLUE, "s", "while it runs"), AFTER: (GREY, "v", "afterwards")}
     highest = 100.0
-    with figure(7.5, 2.9, ncols=len(watched), sharey=True, squeeze=False) as (drawn, panels):
-        for axes, (title, samples) in zip(panels[0], watched.items(), strict=True):
-            times, percent = np.array(samples.times), np.array(samples.utilisation, float)  # nan where it is unknown
-            for phase, (colour, marker, label) in looks.items():
+    with figure(7.5, 2.9, ncols=len(watched), sharey=True, squeeze=False) as (drawn, _):
+        panels = drawn.axes
+        for axes, (title, samples) in zip(panels, watched.items(), strict=True):
+            times, percent = np.array(samples.times), np.array(samples.utilisation, float)  # nan: unknown
+            for phase, (color, marker, label) in looks.items():
                 now = np.array(samples.phases, str) == phase
-                axes.plot(times[now], percent[now], color=colour, marker=marker, ms=4, label=label)
+                axes.plot(times[now], percent[now], color=color, marker=marker, ms=4, label=label)
             highest = float(np.nanmax([highest, *percent]))
             known = np.isfinite(percent).any()
             axes.set(xlabel="time (s)", title=title if known else f"{title}: no monitor for this device")
-        panels[0][0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
-        drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        panels[0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
+        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     words = " ".join(f"{title}: {samples.judge_usage().sentence}" for title, samples in watched.items())
     show(drawn, f"Utilisation over time, {unit}: before, during and after the work. {words}")
 
@@ -235,23 +252,23 @@ def curves(watched: Mapping[str, Samples], unit: str) -> None:
 # --------------------------------------------------------------------------------------------- work for any device
 
 
-def keep_busy(device: Device) -> Callable[[], None]:
-    """Return work that fills `device`: a call lasts about a tenth of a second, and waits until the work is done."""
+def make_work(device: Device) -> Callable[[], None]:
+    """Return a function that fills `device` with work for about a tenth of a second, and waits until it is done."""
     with caught_stderr():  # TensorFlow's log
-        run, rounds = _multiply_adds(device) if device.framework == "opencl" else _products(device), 1
+        run, rounds = _make_multiply_adds(device) if device.framework == "opencl" else _make_products(device), 1
 
         def work() -> None:
             run(rounds)
 
         work()  # compiles
         # A fast GPU needs thousands of times the rounds of a laptop's processor, a simulator one.
-        while _quickest(work)[1] < SLICE / 2 and rounds < 10**8:
+        while _time_quickest(work)[1] < SLICE / 2 and rounds < 10**8:
             rounds *= 2
     return work
 
 
-def _multiply_adds(device: Device) -> Callable[[int], object]:
-    """Return a function that does so many multiply-adds with each of many numbers by an OpenCL kernel, and waits."""
+def _make_multiply_adds(device: Device) -> Callable[[int], object]:
+    """Return a function that runs an OpenCL kernel with the given number of multiply-adds per work-item, and waits."""
     import pyopencl as cl
 
     from helpers.devices import opencl
@@ -260,51 +277,61 @@ def _multiply_adds(device: Device) -> Callable[[int], object]:
     built = opencl.Kernel(MULTIPLY_ADD, "multiply_add", cl.get_platforms()[platform].get_devices()[number])
     many = 4096 * built.device.max_compute_units
     x = cl.Buffer(built.context, cl.mem_flags.READ_WRITE, size=4 * many)
-    cl.enqueue_fill_buffer(built.queue, x, np.float32(0), 0, 4 * many)
+    cl.enqueue_fill_buffer(built.queue, x, np.zeros(1, np.float32), 0, 4 * many)
     return lambda rounds: built.kernel(built.queue, (many,), None, x, np.int32(rounds)).wait()
 
 
-def _products(device: Device) -> Callable[[int], object]:
-    """Return a function that multiplies a large matrix so many times with itself, and waits."""
-    once = _product(device)
-    return lambda rounds: [once() for _ in range(rounds)]
+def _make_products(device: Device) -> Callable[[int], object]:
+    """Return a function that multiplies a large matrix with itself as often as it is told to, and waits each time."""
+    multiply = _make_product(device)
+
+    def multiply_often(rounds: int) -> None:
+        for _ in range(rounds):
+            multiply()
+
+    return multiply_often
 
 
-def _product(device: Device) -> Callable[[], object]:
+def _make_product(device: Device) -> Callable[[], object]:
     """Return a function that multiplies a matrix with itself on a device, and waits until it is done."""
     # A software adapter of WebGPU would take 20 s for MATRIX.
     size = 256 if (device.framework, device.kind) == ("webgpu", "cpu") else MATRIX
-    there, ones = device.identifier, np.ones((size, size), np.float32)
+    place, ones = device.identifier, np.ones((size, size), np.float32)
     if device.framework == "tensorflow":
         import tensorflow as tf
 
-        def once() -> None:
-            with tf.device(there):
-                (matrix @ matrix)[0, 0].numpy()
+        with tf.device(place):
+            tensor = tf.constant(ones)
 
-        with tf.device(there):
-            matrix = tf.constant(ones)
-        return once
+        def multiply_by_tensorflow() -> None:
+            with tf.device(place):
+                tf.matmul(tensor, tensor)[0, 0].numpy()
+
+        return multiply_by_tensorflow
     if device.framework == "jax":
         import jax
 
-        kind, number = there.split(":")
-        multiply, matrix = jax.jit(lambda m: m @ m), jax.device_put(ones, jax.devices(kind)[int(number)])
-        return lambda: multiply(matrix).block_until_ready()
+        kind, number = place.split(":")
+        multiply, array = jax.jit(lambda m: m @ m), jax.device_put(ones, jax.devices(kind)[int(number)])
+        return lambda: multiply(array).block_until_ready()
     if device.framework == "torch":
         import torch
 
-        matrix = torch.tensor(ones, device=there)
+        matrix = torch.tensor(ones, device=place)
         return lambda: (matrix @ matrix)[0, 0].item()
     if device.framework == "onnxruntime":
-        session = products.open_onnx_session(there)
+        session = products.open_onnx_session(place)
         return lambda: session.run(None, {"a": ones, "b": ones})
     from helpers.devices import webgpu
 
-    opened = webgpu.request_device(webgpu.adapters()[int(there)])
+    opened = webgpu.request_device(webgpu.adapters()[int(place)])
     kernel = webgpu.Kernel(opened, webgpu.MATRIX_PRODUCT.read_text(encoding="utf-8"))
-    matrices = [ones] * 3 + [np.full(4, size, np.uint32)]
+    matrices = [ones, ones, ones, np.full(4, size, np.uint32)]
     group = kernel.bind({number: webgpu.buffer(opened, matrix) for number, matrix in enumerate(matrices)})
-
     groups = -(-size // 32)
-    return lambda: (kernel.submit(group, (groups, groups)), webgpu.wait(opened))
+
+    def multiply_by_webgpu() -> None:
+        kernel.submit(group, (groups, groups))
+        webgpu.wait(opened)
+
+    return multiply_by_webgpu

@@ -1,4 +1,4 @@
-"""Lesson 03, Write mathematics, not kernels: the checks of its exercises, its figure, its machinery."""
+"""Serve lesson 03, Write mathematics, not kernels: the checks of its exercises, its figure, its machinery."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from helpers.tile.ranges import Affine
 
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
-FEWER = 10  # times fewer points than the line that was given, at least
+FEWER = 10  # at least as many times fewer points than the given line
 
 
 @checks.print_verdict
 def check_gram(source: str) -> Iterator[str]:
-    """Lesson 03, exercise 1: the product of every two columns."""
+    """Judge exercise 1 of lesson 03: the product of every two columns."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        return [(np.array([[1, 2], [3, 4]], np.float32),), *_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70)]
+        return [
+            (np.array([[1, 2], [3, 4]], np.float32),),
+            *_make_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70),
+        ]
 
     if isinstance(source, str) and "+(A[i, j])" in source:
         raise checks.NotDone("the line still copies A, as it did when it was handed out.")
@@ -38,7 +41,7 @@ def check_gram(source: str) -> Iterator[str]:
 def judge_tile(
     source: str, reference: Callable[..., np.ndarray], cases: Callable[[np.random.Generator], Iterable[tuple]]
 ) -> str:
-    """Judge a function in the Tile language against NumPy on cases that change with every call.
+    """Judge a function in the Tile language against NumPy on cases that change with each call.
 
     Args:
         source: the Tile function, with one output.
@@ -57,7 +60,7 @@ def judge_tile(
     except tile.TileError as error:
         raise checks.NotYet(str(error)) from None
 
-    def yours(*arrays: np.ndarray) -> np.ndarray:
+    def yours(*arrays: np.ndarray) -> object:
         try:
             return learner(*arrays)
         except tile.TileError as error:
@@ -66,15 +69,18 @@ def judge_tile(
     return checks.judge_function(yours, reference, cases)
 
 
-def _matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
-    """Arrays of whole numbers, which a message shows in few digits: of these shapes, and three drawn below `most`."""
+def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
+    """Return arrays of whole numbers, which a message shows in few digits, of these shapes and of three random ones.
+
+    The random shapes have fewer than `most` rows and columns.
+    """
     shapes = [(1, 1), (2, 3), *shapes, *((int(m), int(n)) for m, n in rng.integers(2, most, (3, 2)))]
     return [(rng.integers(-9, 10, shape).astype(np.float32),) for shape in shapes]
 
 
 @checks.print_verdict
 def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[str]:
-    """Lesson 03, exercise 2: the step of the stage `infer` that narrows the range of one index."""
+    """Judge exercise 2 of lesson 03: the step of the stage `infer` that narrows the range of one index."""
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         yield "x", {"x": 3, "k": 1}, 12, {"k": range(5)}
@@ -97,14 +103,14 @@ def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[s
 
 @checks.print_verdict
 def check_sums(source: str) -> Iterator[str]:
-    """Lesson 03, exercise 3: the sum up to each element, with far fewer points than one statement asks."""
+    """Judge exercise 3 of lesson 03: the sum up to each element, with far fewer points than one statement asks for."""
 
     def right(values: np.ndarray) -> np.ndarray:
         return np.cumsum(values, dtype=np.float64).reshape(values.shape)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         first = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
-        return [(first,), *_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
+        return [(first,), *_make_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
     tried = judge_tile(source, right, cases)
     rows, size = 128, 128 * 128
@@ -122,7 +128,7 @@ def check_sums(source: str) -> Iterator[str]:
 
 
 def count_points(source: str, *shapes: tuple[int, ...]) -> int:
-    """Return how many points the kernels of a Tile function ask, valid or not: all turns of all loops."""
+    """Return how many points the kernels of a Tile function ask for, valid or not: all turns of all loops."""
     program = tile.parse(source)
     nests = tile.flatten(program, tile.infer(program, shapes)).parts
     return sum(math.prod([*nest.outputs.values(), *map(len, nest.loops.values())]) for nest in nests)
@@ -131,7 +137,7 @@ def count_points(source: str, *shapes: tuple[int, ...]) -> int:
 # ------------------------------------------------------------------------------------------------------ its cells
 
 
-def answer(prediction: object, right: object) -> None:
+def compare_answer(prediction: object, right: object) -> None:
     """Print a learner's prediction beside an answer that follows from the rules; nothing was measured."""
     if prediction is None or prediction is ...:
         print(f"no prediction made; answer: {right}")
@@ -139,8 +145,8 @@ def answer(prediction: object, right: object) -> None:
         print(f"you predicted: {prediction}\nanswer:        {right}")
 
 
-def points(ranges: Ranges, tensor: str) -> None:
-    """Draw which elements of an input each element of the result reads; what a limit forbids is drawn in grey.
+def draw_points(ranges: Ranges, tensor: str) -> None:
+    """Draw which elements of an input each element of the result reads; what a limit forbids is gray.
 
     Args:
         ranges: of a function of one contraction, whose result and whose input have one dimension each.
@@ -154,33 +160,34 @@ def points(ranges: Ranges, tensor: str) -> None:
     drawn_points: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     for values in itertools.product(range(results), *(domain.ranges[name] for name in looped)):
         at = dict(zip([index, *looped], values, strict=True))
-
-        def value(expression: Affine, at: dict[str, int] = at) -> int:
-            return int(expression.constant + sum(n * at[name] for name, n in expression.terms.items()))
-
-        valid = all(0 <= value(expression) < limit for expression, limit in domain.limits)
-        drawn_points[valid].append((value(read.indices[0]), at[index]))
+        valid = all(0 <= _evaluate(expression, at) < limit for expression, limit in domain.limits)
+        drawn_points[valid].append((_evaluate(read.indices[0], at), at[index]))
     shown = set(drawn_points[False]) - set(drawn_points[True])
     last = max(x for x, _ in [*drawn_points[True], *shown])
     with figure(7.5, 0.22 * results + 1.2) as (drawn, axes):
         looks = ((drawn_points[True], BLUE, "s", "valid point"), (sorted(shown), GREY, "x", "left out"))
-        for places, colour, marker, label in looks:
-            axes.plot(*np.reshape(places, (-1, 2)).T, marker, color=colour, ms=7, label=label)
+        for places, color, marker, label in looks:
+            axes.plot(*np.reshape(places, (-1, 2)).T, marker, color=color, ms=7, label=label)
         axes.axvline(size - 0.5, color="black", lw=1, ls="--")
         xlabel = f"element of {tensor}: {read.indices[0]} (it has {size}; the dashed line is its end)"
         axes.set(xlabel=xlabel, ylabel=f"{index}, the result")
         axes.set(title=domain.statement.text, xticks=range(0, last + 1, 1 if last < 20 else 2))
         axes.set(yticks=range(results), ylim=(results - 0.5, -0.5))
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    rows = "; ".join(
-        f"{index} = {row}: {', '.join(str(x) for x, y in drawn_points[True] if y == row) or 'none'}"
-        for row in range(results)
-    )
-    show(drawn, f"{domain.statement.text} Elements of {tensor} that each result reads. {rows}.")
+    texts = []
+    for row in range(results):
+        elements = ", ".join(str(x) for x, y in drawn_points[True] if y == row)
+        texts.append(f"{index} = {row}: {elements or 'none'}")
+    show(drawn, f"{domain.statement.text} Elements of {tensor} that each result reads. {'; '.join(texts)}.")
 
 
-def blocks(hlo: str) -> str:
-    """Return the shapes of two dimensions in XLA's text of a compiled function, the largest first."""
+def _evaluate(expression: Affine, at: dict[str, int]) -> int:
+    """Return the value of an index expression where its indices have the values `at`."""
+    return int(expression.constant + sum(n * at[name] for name, n in expression.terms.items()))
+
+
+def list_blocks(hlo: str) -> str:
+    """Return the two-dimensional shapes in XLA's text of a compiled function, the largest first."""
     shapes = {(int(m), int(n)) for m, n in re.findall(r"f32\[(\d+),(\d+)\]", hlo)}
     proper = sorted((shape for shape in shapes if min(shape) > 1), reverse=True)
     return ", ".join(f"{rows:,} rows of {columns:,}" for rows, columns in proper) or "no rows"

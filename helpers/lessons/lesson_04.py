@@ -1,11 +1,11 @@
-"""Lesson 04, Train an MLP, and its second sitting, Judge a training: the checks, the figures, the time model."""
+"""Serve lessons 04, Train an MLP, and 04b, Judge a training: the checks, the figures, the time model."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
 
 
 def forward(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the probabilities that one layer and softmax give: (n, inputs) in, (n, outputs) out."""
+    """Return the probabilities that one layer and softmax give: images (n, inputs) in, (n, outputs) out."""
     sums = x @ w + b
     powers = np.exp(sums - sums.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
@@ -25,7 +25,7 @@ def forward(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
 def train(
     x: np.ndarray, y: np.ndarray, w: np.ndarray, b: np.ndarray, rate: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Take gradient steps with one layer, each on all images; return new weights, biases, and the loss before each."""
+    """Take gradient steps with one layer on all images; return new weights and biases, and the loss before each."""
     w, b, losses = w.copy(), b.copy(), []
     for _ in range(steps):
         p = forward(x, w, b)
@@ -38,24 +38,26 @@ def train(
 
 @checks.print_verdict
 def check_forward(learner: Callable[..., np.ndarray]) -> Iterator[str]:
-    """Lesson 04, exercise 1: the answers of one layer."""
+    """Judge exercise 1 of lesson 04: the answers of one layer."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         blank = (np.zeros((1, 2)), np.zeros((2, 2)), np.zeros(2))
-        sizes = [(1, 2, 3), (3, 3, 3), (5, 4, 2), (2, 784, 10)]
-        return [blank, *[(rng.random((n, i)), rng.normal(size=(i, o)), rng.normal(size=o)) for n, i, o in sizes]]
+        drawn = [blank]
+        for n, inputs, outputs in [(1, 2, 3), (3, 3, 3), (5, 4, 2), (2, 784, 10)]:
+            drawn.append((rng.random((n, inputs)), rng.normal(size=(inputs, outputs)), rng.normal(size=outputs)))
+        return drawn
 
     yield checks.judge_function(learner, forward, cases)
 
 
 @checks.print_verdict
 def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
-    """Lesson 04, exercise 2: gradient steps with one layer; a right answer then trains on real images.
+    """Judge exercise 2 of lesson 04: gradient steps with one layer; a right answer then trains on real images.
 
     Args:
-        learner: takes images, labels, weights, biases, the rate and how many steps; see `train`.
+        learner: takes images, labels, weights, biases, the rate and the number of steps; see `train`.
         x: images of shape (n, 784), from 0 to 1.
-        y: their labels.
+        y: their labels, of shape (n,).
     """
     found = checks.answer(learner, x, y, np.zeros((784, 10)), np.zeros(10), 0.3, 10, who="train")
     if found is None or found is ...:
@@ -90,18 +92,23 @@ def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> 
 
 @checks.print_verdict
 def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: np.ndarray) -> Iterator[str]:
-    """Lesson 04, exercise 3: choose by some images, and report by others; a right answer reports the best guesser.
+    """Judge exercise 3 of lesson 04: choose by some images, report by others; a right answer draws the best guesser.
 
     Args:
         learner: takes shares of right answers on images that choose, and on others; returns that of the chosen one.
-        by_100: such shares, one a guesser, on the images by which the best is chosen.
+        by_100: the share of each guesser on the images by which the best is chosen.
         by_others: the same on other images.
     """
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [([0.90, 0.95, 0.93], [0.91, 0.92, 0.94]), ([0.5], [0.4]), ([0.9812, 0.9813], [0.9806, 0.9801])]
-        drawn = [[rng.permutation(10_001)[:n] / 10_000 for _ in range(2)] for n in (2, 3, 10, 1_000)]
-        return [(np.array(chosen_by), np.array(others)) for chosen_by, others in known + drawn]
+        known: list[tuple] = [
+            ([0.90, 0.95, 0.93], [0.91, 0.92, 0.94]),
+            ([0.5], [0.4]),
+            ([0.9812, 0.9813], [0.9806, 0.9801]),
+        ]
+        for n in (2, 3, 10, 1_000):
+            known.append((rng.permutation(10_001)[:n] / 10_000, rng.permutation(10_001)[:n] / 10_000))
+        return [(np.array(chosen_by), np.array(others)) for chosen_by, others in known]
 
     yield checks.judge_function(learner, lambda chosen_by, others: others[np.argmax(chosen_by)], cases)
     draw_choice(by_100, by_others, "The best of 1,000 guessers is a guesser.")
@@ -112,7 +119,7 @@ def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: n
 
 @checks.print_verdict
 def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
-    """Lesson 04b, exercise 1: train with and without a change from each seed, and report every pair."""
+    """Judge exercise 1 of lesson 04b: train with and without a change from each seed, and report every pair."""
     drawn = np.random.default_rng().uniform(90, 99, (2, 12)).round(2).tolist()
 
     @functools.wraps(learner)
@@ -130,13 +137,15 @@ def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
 
 @checks.print_verdict
 def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> Iterator[str]:
-    """Lesson 04b, exercise 2: every started batch costs a step's overhead, every image its arithmetic."""
+    """Judge exercise 2 of lesson 04b: every started batch costs a step's overhead, every image its arithmetic."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [(1000, 128, 0.002, 0.00001), (1024, 128, 0.5, 0.25), (1, 128, 2.0, 3.0), (60_000, 1, 1e-3, 1e-5)]
-        # One image more than whole batches, one less, and as many; seconds of every size.
-        sizes = [(3 * batch + more, batch) for batch in (128, 2048, 8192, 50_000, 2**20) for more in (1, -1, 0)]
-        large = [(n, batch, round(rng.uniform(1, 2), 4), round(rng.uniform(1e-9, 9e-9), 11)) for n, batch in sizes]
+        large = []
+        for batch, more in itertools.product((128, 2048, 8192, 50_000, 2**20), (1, -1, 0)):
+            # One image more than three whole batches, one less, and just as many; seconds of every size.
+            overhead, per_image = round(rng.uniform(1, 2), 4), round(rng.uniform(1e-9, 9e-9), 11)
+            large.append((3 * batch + more, batch, overhead, per_image))
         short = [(2049, 2048, 1.1e-6, 1.3e-10), (50_000, 8192, 0.0021, 1.1e-7)]
         counts = rng.integers(1, (60_001, 8193), (20, 2)).tolist()
         drawn = [(n, batch, round(rng.uniform(0.1, 2), 3), round(rng.uniform(1e-4, 0.1), 5)) for n, batch in counts]
@@ -151,7 +160,7 @@ def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> I
 
 @checks.print_verdict
 def check_seconds_to(learner: Callable[..., float | None]) -> Iterator[str]:
-    """Lesson 04b, exercise 3: the seconds until an accuracy is reached for the first time."""
+    """Judge exercise 3 of lesson 04b: the seconds until an accuracy is reached for the first time."""
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         hits = [0.93, 0.96, 0.94, 0.97]
@@ -173,15 +182,17 @@ def check_seconds_to(learner: Callable[..., float | None]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
-def slope(loss_with: Callable[[float], float], before: float, after: float, gradient: float, parameter: str) -> None:
+def draw_slope(
+    loss_with: Callable[[float], float], before: float, after: float, gradient: float, parameter: str
+) -> None:
     """Draw a loss against one parameter, its slope at one value, and the step against it.
 
     Args:
         loss_with: returns the loss for a value of the parameter, all others unchanged.
         before: the value of the parameter before the step.
-        after: and after it.
+        after: the value after the step.
         gradient: how fast the loss changes with the parameter at `before`.
-        parameter: what it is called.
+        parameter: its name.
     """
     reach = max(3.0, 1.2 * abs(after - before))
     values = np.linspace(before - 2 * reach, before + reach, 25)
@@ -198,7 +209,7 @@ def slope(loss_with: Callable[[float], float], before: float, after: float, grad
     show(drawn, f"{title}: {words}.")
 
 
-def curves(history: dict[str, list[float]], title: str) -> None:
+def draw_history(history: Mapping[str, Sequence[float]], title: str) -> None:
     """Draw loss and accuracy against the epoch, on the training images and on the validation images.
 
     Args:
@@ -208,16 +219,15 @@ def curves(history: dict[str, list[float]], title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     looks = {"": (ORANGE, "o", "training images"), "val_": (BLUE, "s", "validation images")}
-    with figure(7.5, 3.4, title, ncols=2) as (drawn, axes):
-        for panel, name, ylabel, factor in zip(
-            axes, ("accuracy", "loss"), ("accuracy (%)", "loss"), (100, 1), strict=True
-        ):
-            for kind, (colour, marker, label) in looks.items():
+    with figure(7.5, 3.4, title, ncols=2) as (drawn, _):
+        panels, shown = drawn.axes, (("accuracy", "accuracy (%)", 100), ("loss", "loss", 1))
+        for panel, (name, ylabel, factor) in zip(panels, shown, strict=True):
+            for kind, (color, marker, label) in looks.items():
                 values = [factor * value for value in history[kind + name]]
-                panel.plot(range(1, len(values) + 1), values, color=colour, marker=marker, ms=4, label=label)
-            panel.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(values) + 0.5))
+                panel.plot(range(1, len(values) + 1), values, color=color, marker=marker, ms=4, label=label)
+            panel.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(history[name]) + 0.5))
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes[0].legend(loc="lower right")
+        panels[0].legend(loc="lower right")
     show(drawn, f"{title}: accuracy and loss by epoch, on training images and on validation images.")
 
 
@@ -236,8 +246,8 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
                 ends = [[y] * len(right), right]
                 axes.plot([[x] * len(right), [x + 1] * len(right)], ends, color="#BBBBBB", lw=0.7, aa=False)
         for x, (size, column) in enumerate(zip(sizes, columns, strict=True)):
-            colour = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
-            axes.plot([x] * len(column), column, "o", ms=11, color=colour, mec="white")
+            color = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
+            axes.plot([x] * len(column), column, "o", ms=11, color=color, mec="white")
             name = "pixels" if x == 0 else "probabilities" if x == len(sizes) - 1 else "values"
             axes.text(x, -1.4, f"{size} {name}", ha="center", fontsize=10)
         axes.set(xlim=(-0.4, len(sizes) - 0.6), ylim=(-1.5, 1.15))
@@ -250,7 +260,7 @@ def draw_training(losses: Sequence[float], w: np.ndarray, right: float) -> None:
     Args:
         losses: one a step.
         w: weights of shape (784, 10).
-        right: share of the images that the layer then knows.
+        right: share of the images, from 0 to 1, for which the layer then answers right.
     """
     title = f"Your layer: the loss falls, {right:.0%} are right. Its weights: red speaks for a digit, blue against it"
     with figure(7.0, 2.6, title) as (drawn, axes):
@@ -286,8 +296,8 @@ def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
     show(drawn, f"{title} The chosen one: {x[best]:.0f} % of the images that chose it, {y[best]:.1f} % of others.")
 
 
-def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
-    """Show for each seed the accuracy of two ways of training, joined, and their difference.
+def draw_pairs(accuracies: Mapping[str, Mapping[int, float]], title: str) -> None:
+    """Draw for each seed the accuracies of two ways of training, joined, and their difference.
 
     Args:
         accuracies: for each of the two ways the accuracy by seed, from 0 to 1, on the validation images.
@@ -299,21 +309,21 @@ def pairs(accuracies: dict[str, dict[int, float]], title: str) -> None:
         for row, seed in enumerate(first):
             ends = [100 * first[seed], 100 * second[seed]]
             axes.plot(ends, [row, row], color=GREY, lw=1.5, zorder=1)
-            axes.annotate(f"{ends[1] - ends[0]:+.2f}", (max(ends), row), xytext=(9, 0), fontsize=9,
-                          textcoords="offset points", va="center")  # fmt: skip
+            gap = f"{ends[1] - ends[0]:+.2f}"
+            axes.annotate(gap, (max(ends), row), xytext=(9, 0), textcoords="offset points", fontsize=9, va="center")
         axes.scatter([100 * first[seed] for seed in first], rows, color=ORANGE, marker="o", label=before)
         axes.scatter([100 * second[seed] for seed in first], rows, color=BLUE, marker="s", label=after)
         axes.set_yticks(rows, [f"seed {seed}" for seed in first])
         axes.margins(x=0.12)
-        axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points",
-                 ylim=(len(first) - 0.5, -0.5))  # fmt: skip
+        axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points")
+        axes.set(ylim=(len(first) - 0.5, -0.5))
         drawn.legend(loc="outside lower center", ncols=2)
     words = "; ".join(f"seed {seed}: {100 * first[seed]:.2f} % and {100 * second[seed]:.2f} %" for seed in first)
     show(drawn, f"{title}. {before} and {after}: {words}.")
 
 
-def tell_pairs(before: dict[int, float], after: dict[int, float]) -> str:
-    """Say in how many pairs the second accuracy is higher, and how often luck alone makes all of them point one way.
+def describe_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+    """Say in how many pairs the second accuracy is higher, and how often luck alone makes all of them rise.
 
     Args:
         before: the accuracy by seed, from 0 to 1.

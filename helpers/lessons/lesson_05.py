@@ -1,10 +1,11 @@
-"""Lesson 05, Train a CNN, and its second sitting, Make a training faster: their checks, their figures, two layers."""
+"""Serve lessons 05, Train a CNN, and 05b, Make a training faster: their checks, their figures, two layers."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,22 +20,28 @@ if TYPE_CHECKING:
     import keras
     from matplotlib.axes import Axes
 
+Tensor: TypeAlias = Any  # of whichever backend Keras runs on; Keras has no type for all of them
+Rule = Callable[[Sequence[float], Sequence[float]], bool]  # whether it claims that two timings differ
 
-# ---------------------------------------------------------------------------------- what the first sitting builds on
+
+# --------------------------------------------------------------------------------------- what lesson 05 builds on
 
 
 def convolve(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the sums of a 3 x 3 filter at all its places; exercise 1 of lesson 05 writes it.
+    """Return the sums of a 3 x 3 filter at all its places; exercise 1 of lesson 05 writes this function.
 
     Args:
-        image: two axes, each of 3 pixels or more.
-        weights: the filter.
+        image: of shape (height, width), each 3 or more.
+        weights: the filter, of shape (3, 3).
+
+    Returns:
+        An array of shape (height - 2, width - 2).
     """
     return np.einsum("yxij,ij->yx", np.lib.stride_tricks.sliding_window_view(image, (3, 3)), weights)
 
 
 def shift_right(images: np.ndarray, pixels: int) -> np.ndarray:
-    """Return images, of shape (image, y, x), whose digits stand some pixels further to the right; paper comes in."""
+    """Return images of shape (n, height, width) moved some pixels to the right; paper (0) comes in from the left."""
     return np.pad(images, ((0, 0), (0, 0), (pixels, 0)))[:, :, : images.shape[2]]
 
 
@@ -43,7 +50,7 @@ def shift_right(images: np.ndarray, pixels: int) -> np.ndarray:
 
 @checks.print_verdict
 def check_convolve(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
-    """Lesson 05, exercise 1: the sums of a 3 x 3 filter at all its places."""
+    """Judge exercise 1 of lesson 05: the sums of a 3 x 3 filter at all its places."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         corner = np.arange(9).reshape(3, 3)
@@ -63,30 +70,30 @@ def check_unmoved(
     train: Callable[[keras.Model], Sequence[float]],
     others: Mapping[str, Sequence[float]],
 ) -> Iterator[str]:
-    """Lesson 05, exercise 2: a network that answers alike wherever a digit stands, and still looks at its form.
+    """Judge exercise 2 of lesson 05: a network that answers alike wherever a digit is, and still looks at its form.
 
-    It is judged before any training, with random weights; how well it learns is told, and not judged.
+    It is judged before any training, with random weights; how well it learns is drawn, and not judged.
 
     Args:
         build: the learner's network.
-        train: trains it for a short time; returns the percentage of images that are right, by the pixels they moved.
-        others: such percentages of other networks, to be drawn beside it.
+        train: trains it for a short time; returns the percent of images that are right, by the pixels they moved.
+        others: the same percentages of other networks, to be drawn beside it.
     """
     model = _build_model(build)
     rng = np.random.default_rng()
     for _ in range(3):  # one draw may hide a difference
         for weights in model.trainable_weights:
-            if len(weights.shape) == 1 and weights.name == "bias":  # zeros would hide that a border is no paper
+            if len(weights.shape) == 1 and weights.name == "bias":  # zeros would hide that a border is not paper
                 weights.assign(rng.normal(0, 0.1, weights.shape))
         spot = rng.integers(1, 256, 16, dtype=np.uint8)  # 4 x 4 pixels, far from every border
-        here = _answer(model, spot, 0, 0)
-        if not (here.min() >= 0 and abs(here.sum() - 1) < 0.02):  # so wide for networks of 16 bits
+        here = _ask_model(model, spot, 0, 0)
+        if not (here.min() >= 0 and abs(here.sum() - 1) < 0.02):  # wide enough for networks of 16 bits
             raise checks.NotYet(
                 f"its ten numbers go down to {here.min():.2g} and add up to {here.sum():.3g}; probabilities are "
                 "at least 0 and add up to 1. Which activation makes such numbers?"
             )
         for down, right in [(0, 1), (1, 0), (0, -2), (-2, 0), (1, 2)]:
-            gap = float(np.abs(_answer(model, spot, down, right) - here).max())
+            gap = float(np.abs(_ask_model(model, spot, down, right) - here).max())
             if gap > 1e-4:
                 raise checks.NotYet(
                     f"with random weights, a spot of 4 x 4 pixels that moves by {right} to the right and {down} down "
@@ -94,14 +101,14 @@ def check_unmoved(
                     "so large that they reach from the middle to the border do, too.)"
                 )
         pairs = [(ink, rng.permutation(ink)) for ink in (spot, spot // 16)]  # strong ink may saturate every answer
-        if all(np.abs(_answer(model, a, 0, 0) - _answer(model, b, 0, 0)).max() < 1e-6 for a, b in pairs):
+        if all(np.abs(_ask_model(model, a, 0, 0) - _ask_model(model, b, 0, 0)).max() < 1e-6 for a, b in pairs):
             raise checks.NotYet(
                 "the same spot with its pixels mixed gets the same answer: the network sees how much ink there is, and "
-                "no form. Let a convolution look at neighbours first."
+                "no form. Let a convolution look at neighbors first."
             )
     yield "the same answer wherever the digit stands"
     found = {"yours, shortly trained": train(model), **others}
-    right_against_shift(found, "Digits that move: your network beside the two above")
+    draw_right_against_shift(found, "Digits that move: your network beside the two above")
 
 
 def _build_model(build: Callable[[], keras.Model]) -> keras.Model:
@@ -119,27 +126,30 @@ def _build_model(build: Callable[[], keras.Model]) -> keras.Model:
     return model
 
 
-def _answer(model: keras.Model, spot: np.ndarray, down: int, right: int) -> np.ndarray:
-    """What a network answers to an image with one spot, so far from its middle."""
+def _ask_model(model: keras.Model, spot: np.ndarray, down: int, right: int) -> np.ndarray:
+    """Return a network's answer, float32 (1, 10), to an image whose one spot is moved that far from the middle."""
     import keras
 
     image = np.zeros((1, 28, 28, 1), np.uint8)
     image[0, 12 + down : 16 + down, 12 + right : 16 + right, 0] = spot.reshape(4, 4)
     answer = checks.answer(model, image, who="on an image of bytes (uint8) the network")
-    return keras.ops.convert_to_numpy(answer).astype("float32")
+    return np.asarray(keras.ops.convert_to_numpy(answer), np.float32)
 
 
 # --------------------------------------------------------------------------------------------------------- its figures
 
 
-def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
-    """Show what a convolution does at one place: nine pixels, nine weights, and where their sum is written.
+def draw_one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
+    """Draw what a convolution does at one place: nine pixels, nine weights, and their nine products.
 
     Args:
         image: the pixels, from 0 to 1; two axes.
         weights: a filter of 3 x 3 numbers.
         y: row of the place, from 0.
         x: column of the place, from 0.
+
+    Raises:
+        WorkshopError: the filter has no such place.
     """
     from matplotlib.patches import Rectangle
 
@@ -147,7 +157,7 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     if not (0 <= y < rows and 0 <= x < columns):
         raise WorkshopError(
             f"There is no place y={y}, x={x}.",
-            f"The filter lies wholly on the image at {rows} x {columns} places.",
+            f"The whole filter is on the image at {rows} x {columns} places.",
             f"Choose y from 0 to {rows - 1} and x from 0 to {columns - 1}.",
         )
     pixels = image[y : y + 3, x : x + 3]
@@ -155,50 +165,56 @@ def one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
     size = f"{image.shape[0]} x {image.shape[1]} pixels"
     titles = (size, "the nine in the box", "times the filter", "are nine products")
     title = f"At row {y}, column {x}: nine pixels times nine weights, added up: {(pixels * weights).sum():.2f}"
-    with figure(7.5, 2.5, title, ncols=4) as (drawn, axes):
-        for panel, picture, above in zip(axes, pictures, titles, strict=True):
-            _picture(panel, picture, above)
+    with figure(7.5, 2.5, title, ncols=4) as (drawn, _):
+        panels = drawn.axes
+        for panel, picture, above in zip(panels, pictures, titles, strict=True):
+            _draw_picture(panel, picture, above)
             if picture.shape == (3, 3):
-                for (row, column), value in np.ndenumerate(picture):
-                    dark = abs(value) > 0.7 * np.abs(picture).max()
-                    colour = "white" if dark else "black"
-                    panel.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=colour)
-        axes[0].add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
+                _write_values(panel, picture)
+        panels[0].add_patch(Rectangle((x - 0.5, y - 0.5), 3, 3, fill=False, ec="black", lw=2))
     show(drawn, f"{title}. Four pictures: {', '.join(titles)}.")
 
 
-def _picture(axes: Axes, image: np.ndarray, above: str) -> None:
+def _write_values(axes: Axes, image: np.ndarray) -> None:
+    """Write each number of an array into its place of the picture."""
+    for row, column in np.ndindex(image.shape):
+        value = float(image[row, column])
+        color = "white" if abs(value) > 0.7 * np.abs(image).max() else "black"
+        axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=9, color=color)
+
+
+def _draw_picture(axes: Axes, image: np.ndarray, above: str) -> None:
     """Draw an array: blue above zero, white at zero, orange below."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
+    colors = LinearSegmentedColormap.from_list("orange-white-blue", [RED, "white", BLUE])
     largest = float(np.abs(image).max()) or 1.0
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     axes.spines[:].set_visible(True)
-    axes.imshow(image, cmap=colours, vmin=-largest, vmax=largest)
+    axes.imshow(image, cmap=colors, vmin=-largest, vmax=largest)
     axes.set_title(above, fontsize=9, loc="center")
 
 
-def heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, columns: int) -> None:
-    """Show arrays as pictures: blue above zero, white at zero, orange below.
+def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, columns: int) -> None:
+    """Draw arrays as pictures: blue above zero, white at zero, orange below.
 
     Args:
         images: arrays of two axes.
-        titles: what stands above each.
+        titles: the text above each.
         title: the message of the figure.
         columns: pictures in a row.
     """
     rows = -(-len(images) // columns)
     size = min(7.5 / columns, 2.6)
     width, height = size * columns, (size + 0.2) * rows + 0.4
-    with figure(width, height, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
-        for panel, image, above in zip(axes.flat, images, titles, strict=False):
-            _picture(panel, image, above)
+    with figure(width, height, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, _):
+        for panel, image, above in zip(drawn.axes, images, titles, strict=False):
+            _draw_picture(panel, image, above)
     show(drawn, f"{title}: {len(images)} pictures.")
 
 
-def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> None:
+def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> None:
     """Draw how many percent of the images each network gets right, by the pixels that their digits were moved.
 
     Args:
@@ -207,27 +223,30 @@ def right_against_shift(found: Mapping[str, Sequence[float]], title: str) -> Non
     """
     with figure(7.5, 3.2, title) as (drawn, axes):
         for (name, percents), marker in zip(found.items(), "os^", strict=False):
-            colour = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
-            axes.plot(range(len(percents)), percents, color=colour, marker=marker, label=name)
+            color = {"CNN": BLUE, "MLP": GREY}.get(name, ORANGE)
+            axes.plot(range(len(percents)), percents, color=color, marker=marker, label=name)
             axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
         axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))
         axes.legend(loc="lower left")
-    words = "; ".join(
-        f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}" for name, percents in found.items()
-    )
+    texts = []
+    for name, percents in found.items():
+        texts.append(f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}")
+    words = "; ".join(texts)
     show(drawn, f"{title}. Percent of unseen images that are right, moved by 0, 1, 2 and more pixels: {words}.")
 
 
-# -------------------------------------------------------------------------------- the second sitting: what it judges
+# --------------------------------------------------------------------------------------- what lesson 05b judges
 
 
-def false_claims(times: Sequence[float], runs: int, rule: Callable[[np.ndarray, np.ndarray], bool]) -> float:
-    """Return how often, from 0 to 1, a rule claims that the same work differs; exercise 1 of lesson 05b writes it.
+def false_claims(times: Sequence[float], runs: int, rule: Rule) -> float:
+    """Return the share, from 0 to 1, of 1,000 comparisons of one work with itself in which a rule claims a difference.
+
+    Exercise 1 of lesson 05b writes this function.
 
     Args:
         times: the seconds of many runs of one piece of work.
         runs: how many of them are drawn for each of the two.
-        rule: says whether it claims a difference.
+        rule: takes two lists of seconds.
     """
     rng = np.random.default_rng()
     return sum(bool(rule(*rng.choice(times, (2, runs)))) for _ in range(1_000)) / 1_000
@@ -235,25 +254,26 @@ def false_claims(times: Sequence[float], runs: int, rule: Callable[[np.ndarray, 
 
 @checks.print_verdict
 def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
-    """Lesson 05b, exercise 1: how often a rule claims a difference between two timings of the same work."""
+    """Judge exercise 1 of lesson 05b: how often a rule claims a difference between two timings of the same work."""
     times = 1 + np.random.default_rng().standard_exponential(200)
     for runs in (4, 9):
         asked: list[tuple[tuple, tuple]] = []
 
         def rule(first: Sequence[float], second: Sequence[float], asked: list = asked) -> bool:
             asked.append((tuple(first), tuple(second)))
-            return np.median(first) > 1.2 * np.median(second)
+            return bool(np.median(first) > 1.2 * np.median(second))
 
         share = checks.answer(learner, times, runs, rule, who="false_claims")
         if share is None or share is ...:
             raise checks.NotDone("false_claims returns nothing.")
         if not asked:
             raise checks.NotYet("false_claims never asked the rule.")
-        if {len(part) for pair in asked for part in pair} != {runs}:
+        firsts, seconds = zip(*asked, strict=True)
+        if {len(draw) for draw in firsts + seconds} != {runs}:
             raise checks.NotYet(f"with runs = {runs} the rule was not always given {runs} and {runs} times.")
-        if min(len({pair[part] for pair in asked}) for part in (0, 1)) < 900 or any(a == b for a, b in asked):
+        if min(len(set(firsts)), len(set(seconds))) < 900 or any(a == b for a, b in asked):
             raise checks.NotYet(f"expected 1,000 new draws for both; came {len(asked)} questions, some of them alike.")
-        if {seconds for pair in asked for part in pair for seconds in part} != set(times):
+        if set().union(*firsts, *seconds) != set(times):
             raise checks.NotYet("the rule was given times that are not among `times`, or never some of `times`.")
         expected = sum(np.median(first) > 1.2 * np.median(second) for first, second in asked) / len(asked)
         if not isinstance(share, int | float | np.number) or abs(share - expected) > 1e-6:
@@ -263,12 +283,12 @@ def check_false_claims(learner: Callable[..., float]) -> Iterator[str]:
 
 @checks.print_verdict
 def check_decide(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
-    """Lesson 05b, exercise 2: what two timings allow to say, by the rule of the course."""
-    yield checks.judge_function(learner, decide, _timings)
+    """Judge exercise 2 of lesson 05b: what two timings allow you to say, by the rule of the course."""
+    yield checks.judge_function(learner, decide, _make_timings)
 
 
-def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
-    """Pairs of timings, in seconds, that every usual definition of a quartile judges alike."""
+def _make_timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
+    """Return pairs of timings, in seconds, that every usual definition of a quartile judges alike."""
 
     def runs(middle: float, spread: float, count: int = 13, outlier: float = 0.0) -> list[float]:
         seconds = middle + spread * np.linspace(-0.5, 0.5, count)  # the quartiles are 0.5 to 0.75 spreads apart
@@ -299,7 +319,7 @@ def _timings(rng: np.random.Generator) -> list[tuple[list[float], list[float]]]:
 
 @checks.print_verdict
 def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
-    """Lesson 05b, exercise 3: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
+    """Judge exercise 3 of lesson 05b: the nine pixels under a 3 x 3 filter at each of its places, a row for each."""
 
     def right(image: np.ndarray) -> np.ndarray:
         return np.lib.stride_tricks.sliding_window_view(image, (3, 3)).reshape(-1, 9)
@@ -312,69 +332,73 @@ def check_neighbours(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[st
     yield checks.judge_function(learner, right, cases)
 
 
-# --------------------------------------------------------------------------- the second sitting: other ways to compute
+# ---------------------------------------------------------------------------- lesson 05b: other ways to compute
 
 
-def exchange(model: keras.Model, others: Mapping[type, type]) -> keras.Model:
-    """Return a new network with the layers of another, some of them of other classes, and with the same weights."""
+def exchange_layers(model: keras.Model, others: Mapping[type[keras.Layer], type[keras.Layer]]) -> keras.Model:
+    """Return a new network with the weights of another, whose layers of some classes have other classes."""
     import keras
 
-    def other(layer: keras.Layer) -> keras.Layer:
+    def make_other(layer: keras.Layer) -> keras.Layer:
         return others.get(type(layer), type(layer)).from_config(layer.get_config())
 
     with caught_stderr():  # `from_config` imports TensorFlow, on every backend
-        exchanged = keras.models.clone_model(model, clone_function=other)
+        exchanged = keras.models.clone_model(model, clone_function=make_other)
     exchanged.set_weights(model.get_weights())
     return exchanged
 
 
 @functools.cache
-def im2col_convolution() -> type[keras.layers.Conv2D]:
-    """Return a Conv2D that computes one matrix product; a class that can only be made once Keras is there."""
+def define_im2col_convolution() -> type[keras.layers.Conv2D]:
+    """Return a class of Conv2D that computes one matrix product; it is defined in a call, which imports Keras."""
     from keras import layers, ops
 
     class Im2colConv2D(layers.Conv2D):
-        """A convolution with step 1 and without padding: the neighbours of each pixel in a row, times the filters."""
+        """A convolution with step 1 and without padding: the neighbors of each pixel in a row, times the filters."""
 
-        def call(self, images: object) -> object:
-            (high, wide), (height, width) = self.kernel_size, images.shape[1:3]
-            shifts = [(y, x) for y in range(high) for x in range(wide)]
-            parts = [images[:, y : height - high + 1 + y, x : width - wide + 1 + x] for y, x in shifts]
-            rows = ops.concatenate(parts, axis=-1)
+        def call(self, inputs: Tensor) -> Tensor:
+            (high, wide), (height, width) = self.kernel_size, inputs.shape[1:3]
+            moved = []
+            for y, x in itertools.product(range(high), range(wide)):
+                moved.append(inputs[:, y : height - high + 1 + y, x : width - wide + 1 + x])
+            rows = ops.concatenate(moved, axis=-1)
             return self.activation(ops.matmul(rows, ops.reshape(self.kernel, (-1, self.filters))) + self.bias)
 
     return Im2colConv2D
 
 
 @functools.cache
-def slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
-    """Return a MaxPooling2D(2) that takes the larger of images; a class that can only be made once Keras is there."""
+def define_slice_max_pooling() -> type[keras.layers.MaxPooling2D]:
+    """Return a class of MaxPooling2D(2) that compares whole images; it is defined in a call, which imports Keras."""
     from keras import layers, ops
 
     class SliceMaxPooling2D(layers.MaxPooling2D):
-        """Max-pooling by 2: four images, each of every other row and column, and of them the largest."""
+        """Max-pooling by 2: the largest of four images, each of which has every other row and column."""
 
-        def call(self, images: object) -> object:
-            height, width = (size // 2 * 2 for size in images.shape[1:3])  # a last odd row or column does not count
-            rows = ops.maximum(images[:, :height:2], images[:, 1:height:2])
+        def call(self, inputs: Tensor) -> Tensor:
+            height, width = (size // 2 * 2 for size in inputs.shape[1:3])  # a last odd row or column does not count
+            rows = ops.maximum(inputs[:, :height:2], inputs[:, 1:height:2])
             return ops.maximum(rows[:, :, :width:2], rows[:, :, 1:width:2])
 
     return SliceMaxPooling2D
 
 
-def product_on(
+def time_product_on(
     backend: str, images: np.ndarray, labels: np.ndarray, batch: int, seconds: float
 ) -> tuple[Measurement, Measurement] | None:
-    """Time article C's training on another backend, in a process of its own: Keras' convolution, and as a product.
+    """Time article C's training on another backend, in a separate process: Keras' convolution, and a matrix product.
 
-    Where that fails, as on a GPU for which the backend has no code, print why and return None.
+    If that fails, as on a GPU for which the backend has no code, print why and return None.
 
     Args:
-        backend: Keras' name of it, which is installed.
+        backend: its name in Keras; it is installed.
         images: of shape (n, 28, 28, 1), bytes; one run trains with all of them.
         labels: of shape (n,).
         batch: images of a step.
-        seconds: when they are over, no more runs begin.
+        seconds: after this time no new run begins.
+
+    Returns:
+        The times of both ways, or None.
     """
 
     def train(images: np.ndarray, labels: np.ndarray, batch: int, seconds: float) -> list[tuple]:
@@ -387,7 +411,7 @@ def product_on(
         import keras
 
         article, ways = models.build_cnn(), {}
-        product = lesson.exchange(article, {keras.layers.Conv2D: lesson.im2col_convolution()})
+        product = lesson.exchange_layers(article, {keras.layers.Conv2D: lesson.define_im2col_convolution()})
         for name, model in (("Keras' convolution", article), ("matrix product", product)):
             how = {"jit_compile": keras.backend.backend() == "jax"}
             model.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy", **how)

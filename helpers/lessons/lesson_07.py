@@ -1,4 +1,4 @@
-"""Lesson 07, Place work on devices: the checks of its exercises."""
+"""Serve lesson 07, Place work on devices: the checks of its exercises."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from helpers import training
 from helpers.judge import checks
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 @checks.print_verdict
 def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, second: str) -> Iterator[str]:
-    """Lesson 07, exercise 1: the square of a on `first`, that of b and the sum of both on `second`."""
+    """Judge exercise 1 of lesson 07: the square of a on `first`, that of b and the sum of both on `second`."""
     tensorflow, rng = training.import_tensorflow(), np.random.default_rng()
     names, wanted = ("the square of a", "the square of b", "the sum"), (first, second, second)
-    default = _place(tensorflow.ones(1))
+    default = _find_place(tensorflow.ones(1))
     for size, start in itertools.product((1, 2, 5), (first, second)):
         with tensorflow.device(start):
             a, b = (tensorflow.constant(rng.normal(size=(size, size)), tensorflow.float32) for _ in "ab")
@@ -35,7 +36,7 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
             is_tensor = hasattr(part, "numpy") and part.shape == exact.shape
             if not is_tensor or not np.allclose(part.numpy(), exact, rtol=1e-3, atol=1e-5):
                 raise checks.NotYet(f"{name} is not right: expected a tensor of {exact.tolist()}, came {part}")
-        places = [_place(part) for part in parts]
+        places = [_find_place(part) for part in parts]
         if places == [default] * len(names):
             raise checks.NotDone(f"all three were computed on {default}, which is TensorFlow's own choice.")
         for name, actual, expected in zip(names, places, wanted, strict=True):
@@ -44,15 +45,16 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
     yield "matrices of 3 sizes, from both devices"
 
 
-def _place(tensor: tf.Tensor) -> str:
+def _find_place(tensor: tf.Tensor) -> str:
+    """Return the device of a tensor, such as "GPU:0"."""
     return tensor.device.rpartition("device:")[2]
 
 
 @checks.print_verdict
 def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
-    """Lesson 07, exercise 2: the names of the tensors that live elsewhere than wanted, in alphabetical order."""
+    """Judge exercise 2 of lesson 07: the names of the tensors that are not on the wanted device, sorted."""
 
-    def place(kind: str, number: int, task: int = 0, job: str = "localhost") -> str:
+    def make_place(kind: str, number: int, task: int = 0, job: str = "localhost") -> str:
         return f"/job:{job}/replica:0/task:{task}/device:{kind}:{number}"
 
     def right(places: dict[str, str], wanted: str) -> list[str]:
@@ -60,14 +62,21 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [
-            ({"y": place("CPU", 0), "x": place("GPU", 1)}, "GPU:1"),
-            ({"z": place("CPU", 0), "y": place("CPU", 0), "x": place("GPU", 1)}, "GPU:1"),
-            ({"a": place("GPU", 1), "b": place("GPU", 10), "c": place("GPU", 11)}, "GPU:1"),
-            ({"b": place("GPU", 1), "a": place("GPU", 11)}, "GPU:11"),
-            ({"weights": place("CPU", 1), "bias": place("GPU", 1)}, "CPU:1"),
-            ({"here": place("GPU", 1), "far": place("GPU", 1, task=3), "wrong": place("CPU", 1, task=3)}, "GPU:1"),
-            ({"worker": place("CPU", 0, job="worker"), "wrong": place("GPU", 0, job="worker")}, "CPU:0"),
-            ({"B": place("CPU", 0), "A": place("CPU", 0), "C": place("GPU", 1)}, "GPU:1"),
+            ({"y": make_place("CPU", 0), "x": make_place("GPU", 1)}, "GPU:1"),
+            ({"z": make_place("CPU", 0), "y": make_place("CPU", 0), "x": make_place("GPU", 1)}, "GPU:1"),
+            ({"a": make_place("GPU", 1), "b": make_place("GPU", 10), "c": make_place("GPU", 11)}, "GPU:1"),
+            ({"b": make_place("GPU", 1), "a": make_place("GPU", 11)}, "GPU:11"),
+            ({"weights": make_place("CPU", 1), "bias": make_place("GPU", 1)}, "CPU:1"),
+            (
+                {
+                    "here": make_place("GPU", 1),
+                    "far": make_place("GPU", 1, task=3),
+                    "wrong": make_place("CPU", 1, task=3),
+                },
+                "GPU:1",
+            ),
+            ({"worker": make_place("CPU", 0, job="worker"), "wrong": make_place("GPU", 0, job="worker")}, "CPU:0"),
+            ({"B": make_place("CPU", 0), "A": make_place("CPU", 0), "C": make_place("GPU", 1)}, "GPU:1"),
             ({"short": "/device:GPU:1", "Wrong": "/device:GPU:0", "Local": "/job:localhost/device:CPU:0"}, "GPU:1"),
             ({}, "CPU:0"),
         ]
@@ -76,7 +85,7 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             names = rng.permutation(list("abcdefgh"))[: rng.integers(1, 8)].tolist()
             kinds, numbers = rng.choice(["CPU", "GPU"], len(names)).tolist(), rng.integers(0, 3, len(names)).tolist()
             tasks = rng.integers(0, 2, len(names)).tolist()
-            places = {name: place(*device) for name, *device in zip(names, kinds, numbers, tasks, strict=True)}
+            places = {name: make_place(*device) for name, *device in zip(names, kinds, numbers, tasks, strict=True)}
             drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
         return plain + drawn
 
@@ -85,11 +94,11 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
 
 @checks.print_verdict
 def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
-    """Lesson 07, exercise 3: steps of two models, ordered so that two devices are busy from beginning to end.
+    """Judge exercise 3 of lesson 07: steps of two models, ordered so that two devices are busy from beginning to end.
 
-    The learner's loop runs on `_Devices`, whose clock is counted. Allowed is the time in which one device gets all its
-    orders before the other gets its first; between its steps none may be idle, as after a wait in each round.
-    The verdict "right" tells how long the first case took.
+    The learner's loop runs on `_Devices`, whose clock is counted. The loop may take as long as if one device got all
+    its orders before the other gets its first; no device may be idle between its steps, as it is after a wait in each
+    round. The verdict "right" says how long the first case took.
     """
     rng = np.random.default_rng()
     tried, times = (8, 3, 2, 1, 0, int(rng.integers(10, 40))), []
@@ -102,7 +111,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
         if answer is None or answer is ...:
             raise checks.NotDone("progress returned nothing. (It is `return` that hands an answer back, not `print`.)")
         times.append(both.judge(count, where))
-        expected = both.losses(first.value, second.value, count)
+        expected = both.compute_losses(first.value, second.value, count)
         if not isinstance(answer, list):
             raise checks.NotYet(f"{where} expected a list of numbers, came {type(answer).__name__}")
         if len(answer) != len(expected):
@@ -114,14 +123,14 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
 
 
 class _Devices:
-    """Two devices that a loop gives orders to, and a clock that is counted, in ms: no machine is too busy for it."""
+    """Two devices that take a loop's orders, and a clock that counts, in ms, so that a busy machine changes nothing."""
 
-    ORDER, STEP = 0.1, 1.0  # what an order takes Python, and what a step takes its device
-    COPY = 1.0  # what a copy from one device to the other takes; one from Python's memory is not counted
+    ORDER, STEP = 0.1, 1.0  # ms that an order takes Python, and that a step takes its device
+    COPY = 1.0  # ms of a copy from one device to the other; a copy from Python's memory takes none
 
     def __init__(self) -> None:
         self.now = 0.0  # Python's time
-        self.free = [0.0, 0.0]  # when each device has done all that it was ordered
+        self.free = [0.0, 0.0]  # when each device has done all its orders
         self.steps = [0, 0]
         self.idle = [0.0, 0.0]  # how long each device that had begun had no order
         self.log: list[str] = []
@@ -137,7 +146,7 @@ class _Devices:
         return _Array(self, array.value, device, max(self.now, array.done) + self.COPY)
 
     def step(self, array: _Array) -> _Array:
-        """Order a step where `array` is (on no device: on device 0), and return its result, which is not there yet."""
+        """Order a step where `array` is (device 0 if it is on none), and return its result, which is not there yet."""
         if not isinstance(array, _Array):
             raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
         device = array.device or 0
@@ -148,7 +157,7 @@ class _Devices:
             self.idle[device] += begin - self.free[device]
         self.free[device] = begin + self.STEP
         self.steps[device] += 1
-        return _Array(self, self.after(array.value), device, self.free[device])
+        return _Array(self, self.compute_step(array.value), device, self.free[device])
 
     def wait(self, array: _Array) -> None:
         """Let Python wait until `array` is there."""
@@ -157,15 +166,15 @@ class _Devices:
             self.now = array.done
 
     @staticmethod
-    def after(value: float) -> float:
-        """What a step makes of a loss."""
+    def compute_step(value: float) -> float:
+        """Return the loss after a step."""
         return 0.9 * value + 0.01
 
-    def losses(self, first: float, second: float, count: int) -> list[float]:
-        """The losses of both models after each of `count` steps, turn about."""
+    def compute_losses(self, first: float, second: float, count: int) -> list[float]:
+        """Return the losses after each of `count` steps, of both models in turn."""
         noted = []
         for _ in range(count):
-            first, second = self.after(first), self.after(second)
+            first, second = self.compute_step(first), self.compute_step(second)
             noted += [first, second]
         return noted
 
@@ -173,7 +182,7 @@ class _Devices:
         """Return when all was done, in ms.
 
         Raises:
-            NotYet: unless both devices got `count` steps each and were busy at the same time, without a pause.
+            NotYet: a device did not get `count` steps, or the two were not busy at the same time without a pause.
         """
         if (orders := sum(self.steps)) != 2 * count:
             raise checks.NotYet(f"{where} {orders} steps were ordered, {2 * count} are wanted: {count} for each model")
@@ -191,7 +200,7 @@ class _Devices:
 
 
 class _Array:
-    """A number on one of the `_Devices`, or on none yet; whoever reads or shows it waits for it."""
+    """A number on one of the `_Devices`, or on none yet; to read or show it is to wait for it."""
 
     def __init__(self, devices: _Devices, value: float, device: int | None, done: float = 0.0) -> None:
         self.devices, self.value, self.device, self.done = devices, value, device, done
@@ -212,5 +221,5 @@ class _Array:
     def __format__(self, how: str) -> str:
         return format(self.item(), how)
 
-    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.item(), dtype)

@@ -1,11 +1,11 @@
-"""Lesson 08, Share a batch among devices, and 08b, Split a network: checks, figures, machinery."""
+"""Serve lessons 08, Share a batch among devices, and 08b, Split a network: checks, figures, machinery."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -15,16 +15,21 @@ from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
 
 if TYPE_CHECKING:
     import jax
+    import tensorflow as tf
 
-# One device's part in a ring: its pieces, its number, `swap`.
+# The program of one device in a ring: it takes its pieces, its number, and `swap`.
 Program = Callable[[list[np.ndarray], int, Callable[[np.ndarray], np.ndarray]], object]
 
 
 @checks.print_verdict
 def check_shared_gradient(
-    learner: Callable, gradient: Callable, x: np.ndarray, y: np.ndarray, places: list[str]
+    learner: Callable[..., tf.Tensor],
+    gradient: Callable[[np.ndarray, np.ndarray], tf.Tensor],
+    x: np.ndarray,
+    y: np.ndarray,
+    places: list[str],
 ) -> Iterator[str]:
-    """Lesson 08, exercise 1: a batch's gradient, each place computing it for an equal part of the batch.
+    """Judge exercise 1 of lesson 08: a batch's gradient, each place computing it for an equal part of the batch.
 
     Args:
         learner: takes `gradient`, images, labels and places.
@@ -35,22 +40,22 @@ def check_shared_gradient(
     """
     for names in (places, places[:1], [*places, places[0]], [*places, *places]):
         _judge_shared(learner, names)
-    whole, shared = gradient(x, y).numpy(), _array(checks.answer(learner, gradient, x, y, places, who="it"))
+    whole, shared = gradient(x, y).numpy(), _make_array(checks.answer(learner, gradient, x, y, places, who="it"))
     error = np.abs(shared - whole).max() / np.abs(whole).max() if shared.shape == whole.shape else np.inf
     if not error < 1e-4:
         raise checks.NotYet(f"for the lesson's network the largest error is {error:.0%} of the largest gradient.")
     yield f"1 to 4 places; for the lesson's network the largest error is {error:.0e} of the largest gradient"
 
 
-def _array(value: object) -> np.ndarray:
-    """Return what a learner's function returned as an array of numbers; an empty one if it is none."""
+def _make_array(value: Any) -> np.ndarray:  # noqa: ANN401 (what a learner's function returns)
+    """Return a value as an array of numbers, or an empty array if it is none."""
     try:
         return np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         return np.empty(0)
 
 
-def _judge_shared(learner: Callable, places: list[str]) -> None:
+def _judge_shared(learner: Callable[..., object], places: list[str]) -> None:
     """Raise NotYet unless each place got an equal part of the batch, and the answer is the whole batch's gradient."""
     import tensorflow as tf
 
@@ -72,32 +77,33 @@ def _judge_shared(learner: Callable, places: list[str]) -> None:
         if not np.array_equal(labels, y[numbers]):
             raise checks.NotYet(f"{who} gave images on {place} other images' labels.")
     used, sizes = [place for place, _, _ in calls], {len(numbers) for _, numbers, _ in calls}
-    once = sorted(number for _, numbers, _ in calls for number in numbers) == list(range(count))
+    given = np.concatenate([np.empty(0), *(numbers for _, numbers, _ in calls)])
+    once = sorted(given) == list(range(count))
     if sorted(used) != sorted(places) or len(sizes) > 1 or not once:
         parts = ", ".join(f"images {numbers.tolist()} on {place}" for place, numbers, _ in calls) or "nothing"
         raise checks.NotYet(f"{who} computed with {parts}; each place gets {count // len(places)}, each image once.")
     if actual is None:
         raise checks.NotYet(f"{who} returned None; return the gradient of the whole batch.")
     expected = (x.astype(float) * y[:, None]).mean(axis=0)
-    values = _array(actual)
+    values = _make_array(actual)
     if values.shape != expected.shape or not np.allclose(values, expected, rtol=1e-4, atol=1e-4):
         raise checks.NotYet(f"{who} returned {values.round(3).tolist()}; expected {expected.round(3).tolist()}")
 
 
 @checks.print_verdict
 def check_all_reduce(learner: Program) -> Iterator[str]:
-    """Lesson 08, exercise 2: one device's part in a ring all-reduce, judged by its sums and by what each device sent.
+    """Judge exercise 2 of lesson 08: one device's program in a ring all-reduce, by its sums and by what is sent.
 
-    No device can do with less than 2 (n - 1) of its n pieces, and a ring needs no more.
+    Each device must send at least 2 (n - 1) of its n pieces, and a ring needs no more.
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     """
     rng, counts = np.random.default_rng(), (3, 2, 4, 5)
     for devices in counts:
-        # At first each sum tells by its digits what it consists of: 121 counts the second device twice.
-        telling = [[np.array([10**device * (piece + 1)]) for piece in range(devices)] for device in range(devices)]
-        drawn = list(rng.integers(-9, 10, (devices, devices, int(rng.integers(2, 5)))))
-        for held in ([telling] if devices == 3 else []) + [drawn]:
-            _judge_ring(learner, [list(pieces) for pieces in held])
+        if devices == 3:  # the digits of these sums show their parts: 121 counts the second device twice
+            first = np.outer(10 ** np.arange(devices), np.arange(1, devices + 1))
+            _judge_ring(learner, [list(pieces) for pieces in first[:, :, None]])
+        drawn = rng.integers(-9, 10, (devices, devices, int(rng.integers(2, 5))))
+        _judge_ring(learner, [list(pieces) for pieces in drawn])
     yield f"{', '.join(map(str, counts))} devices; with n devices each sent 2 (n - 1) of its n pieces"
 
 
@@ -120,15 +126,15 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
 
     returned, channels = messages.play(run_device, devices, "device")
     sent = [channels[me, (me + 1) % devices] for me in range(devices)]
-    expected = [sum(column) for column in zip(*held, strict=True)]
+    expected = [np.sum(column, axis=0) for column in zip(*held, strict=True)]
     where = f"with {devices} devices"
     for me, actual in enumerate(returned):
-        unchanged = isinstance(actual, list) and _same_pieces(actual, held[me])
+        unchanged = isinstance(actual, list) and _are_same_pieces(actual, held[me])
         if actual is ... or (not any(sent) and (actual is None or unchanged)):
             raise checks.NotDone(f"device {me} of {devices} swapped nothing and returned {_format_pieces(actual)}.")
         if actual is None:
             raise checks.NotYet(f"{where}, device {me} returned None; return the list of the summed pieces.")
-        if not _same_pieces(actual, expected):
+        if not _are_same_pieces(actual, expected):
             raise checks.NotYet(
                 f"{where}, device {me}: expected {_format_pieces(expected)}, came {_format_pieces(actual)}.\n"
                 f"{_format_exchange(held, sent)}"
@@ -142,14 +148,15 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
             raise checks.NotYet(f"the sums are right, but {where} device {me} {sends}{why}")
 
 
-def _same_pieces(value: object, pieces: Sequence[np.ndarray]) -> bool:
-    """Return whether both are as many pieces, and equal ones."""
+def _are_same_pieces(value: object, pieces: Sequence[np.ndarray]) -> bool:
+    """Return whether a value is a sequence of just these pieces."""
     if not _are_pieces(value) or len(value) != len(pieces):
         return False
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(value, pieces, strict=True))
 
 
-def _are_pieces(value: object) -> bool:
+def _are_pieces(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is a list, a tuple or an array of pieces."""
     return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
@@ -163,15 +170,15 @@ def _format_pieces(value: object) -> str:
 
 def _format_exchange(held: list[list[np.ndarray]], sent: list[list[np.ndarray]]) -> str:
     """Return what each device held and sent, a line a device."""
-    both = enumerate(zip(held, sent, strict=True))
-    return "\n".join(
-        f"  device {me} held {_format_pieces(h)} and sent {_format_pieces(s) or 'nothing'}" for me, (h, s) in both
-    )
+    lines = []
+    for me, (pieces, arrays) in enumerate(zip(held, sent, strict=True)):
+        lines.append(f"  device {me} held {_format_pieces(pieces)} and sent {_format_pieces(arrays) or 'nothing'}")
+    return "\n".join(lines)
 
 
 @checks.print_verdict
 def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[str]:
-    """Lesson 08b, exercise 1: the first plan that fits into the memory of each card."""
+    """Judge exercise 1 of lesson 08b: the first plan that fits into the memory of each card."""
 
     def right(held: int, activations: int, largest: int, cards: int, memory: int) -> str:
         needs = {"one card": held + activations, "batch": held + activations / cards}
@@ -189,7 +196,7 @@ def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[
 
 @checks.print_verdict
 def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]) -> Iterator[str]:
-    """Lesson 08b, exercise 2: what one device adds to relu(x @ a) @ b, with its columns of a and its rows of b."""
+    """Judge exercise 2 of lesson 08b: what one device adds to relu(x @ a) @ b, with its columns of a and rows of b."""
 
     def right(x: np.ndarray, a: np.ndarray, b: np.ndarray, me: int, n: int) -> np.ndarray:
         width = a.shape[1] // n
@@ -200,7 +207,9 @@ def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, in
         drawn = []
         for n, images, inputs, width, outputs in ((1, 2, 2, 3, 4), (2, 1, 2, 1, 1), (2, 4, 4, 2, 4), (3, 2, 5, 2, 3)):
             sizes = (images, inputs), (inputs, n * width), (n * width, outputs)
-            drawn += [(*(rng.integers(-9, 10, size).astype(float) for size in sizes), me, n) for me in range(n)]
+            for me in range(n):
+                x, a, b = (rng.integers(-9, 10, size).astype(float) for size in sizes)
+                drawn.append((x, a, b, me, n))
         return drawn
 
     yield checks.judge_function(learner, right, cases)
@@ -211,58 +220,73 @@ Order = Callable[[int, int, int], list[tuple[str, int]]]  # what one stage of a 
 
 @checks.print_verdict
 def check_order(learner: Order) -> Iterator[str]:
-    """Lesson 08b, exercise 3: a pipeline's order that is as fast as can be, and keeps few activations.
+    """Judge exercise 3 of lesson 08b: a pipeline's order that is as fast as possible, and keeps few activations.
 
     Source: Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (2021), for one forward, one backward.
     """
-    cases, drawings = ((4, 8), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10)), []
-    for stages, parts in cases:
-        works = [_works(learner, stage, stages, parts) for stage in range(stages)]
-        if (stages, parts) == cases[0] and works == [[(kind, part) for part in range(parts) for kind in "FB"]] * stages:
-            raise checks.NotDone("this is what you were given: one micro-batch after the other.")
-        rows, least, where = _play(works), 2 * (parts + stages - 1), f"with {stages} stages and {parts} micro-batches"
-        drawings.append(_format_turns(rows))
-        for stage, own in enumerate(works):
-            most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
-            if most > stages:
-                keeps = f"keeps the activations of {most} micro-batches at once, and has room for {stages}"
-                raise checks.NotYet(f"{where}, stage {stage} {keeps}.\n{drawings[-1]}")
-        if len(rows[0]) > least:
-            raise checks.NotYet(f"{where} all is done in {len(rows[0])} turns; {least} are enough.\n{drawings[-1]}")
+    cases = ((4, 8), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10))
+    drawings = [
+        _judge_pipeline(learner, stages, parts, is_first=(stages, parts) == cases[0]) for stages, parts in cases
+    ]
     print(drawings[0])
     yield f"{len(cases)} pipelines, of 1 to 5 stages"
 
 
+def _judge_pipeline(learner: Order, stages: int, parts: int, is_first: bool) -> str:
+    """Judge one pipeline of a learner's, and return its drawing; the first one may be as it was given."""
+    orders = [_ask_stage(learner, stage, stages, parts) for stage in range(stages)]
+    given = [(kind, part) for part, kind in itertools.product(range(parts), "FB")]
+    if is_first and all(own == given for own in orders):
+        raise checks.NotDone("this is what you were given: one micro-batch after the other.")
+    rows, least, where = (
+        _play_turns(orders),
+        2 * (parts + stages - 1),
+        f"with {stages} stages and {parts} micro-batches",
+    )
+    drawing = _format_turns(rows)
+    for stage, own in enumerate(orders):
+        most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
+        if most > stages:
+            keeps = f"keeps the activations of {most} micro-batches at once, and has room for {stages}"
+            raise checks.NotYet(f"{where}, stage {stage} {keeps}.\n{drawing}")
+    if len(rows[0]) > least:
+        raise checks.NotYet(f"{where} all is done in {len(rows[0])} turns; {least} are enough.\n{drawing}")
+    return drawing
+
+
 def draw_pipeline(order: Order, stages: int, parts: int) -> None:
     """Print what each stage of a pipeline does in each turn."""
-    rows = _play([order(stage, stages, parts) for stage in range(stages)])
+    rows = _play_turns([order(stage, stages, parts) for stage in range(stages)])
     print(f"{_format_turns(rows)}\n{len(rows[0])} turns; each stage works in {2 * parts} of them")
 
 
-def _works(learner: Order, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
-    """Return what a learner's stage does; NotYet unless it is each piece once, and F before B."""
+def _ask_stage(learner: Order, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
+    """Return what a learner's stage does; NotYet unless it does each piece once, and F before B."""
     who = f"for stage {stage} of {stages} and {parts} micro-batches it"
-    works = checks.answer(learner, stage, stages, parts, who=who)
-    if works is ... or (works is None and (stage, stages) == (0, 4)):
+    answer: Any = checks.answer(learner, stage, stages, parts, who=who)
+    if answer is ... or (answer is None and (stage, stages) == (0, 4)):
         raise checks.NotDone(f"{who} returned no list.")
     try:
-        works = [(str(kind), int(part)) for kind, part in works]
+        works = [(str(kind), int(part)) for kind, part in answer]
     except (TypeError, ValueError):
-        raise checks.NotYet(f'{who} returned {works!r}; expected a list such as [("F", 0), ("B", 0)].') from None
-    pieces = [(kind, part) for kind in "FB" for part in range(parts)]
+        raise checks.NotYet(f'{who} returned {answer!r}; expected a list such as [("F", 0), ("B", 0)].') from None
+    pieces = list(itertools.product("FB", range(parts)))
     for kind, part in [*pieces, *works]:
         if (count := works.count((kind, part))) != pieces.count((kind, part)):
-            raise checks.NotYet(f"{who} does {kind}{part} so often: {count}; each F and each B is done once.")
+            raise checks.NotYet(f"{who} does {kind}{part} {count} times; each F and each B is done once.")
     if early := [part for part in range(parts) if works.index(("B", part)) < works.index(("F", part))]:
         raise checks.NotYet(f"{who} does B{early[0]} before F{early[0]}.")
     return works
 
 
-def _play(works: list[list[tuple[str, int]]]) -> list[list[str]]:
-    """Return for each stage what it does in each turn, such as "F0", "." where it waits.
+def _play_turns(works: list[list[tuple[str, int]]]) -> list[list[str]]:
+    """Return for each stage what it does in each turn, such as "F0", or "." if it waits.
 
     Args:
         works: for each stage its pieces in their order.
+
+    Raises:
+        NotYet: all stages wait for each other.
     """
     left, last = [list(own) for own in works], len(works) - 1
     done = {("F", part, -1) for _, part in works[0]}  # the images are there; each tuple: F or B, micro-batch, stage
@@ -273,7 +297,8 @@ def _play(works: list[list[tuple[str, int]]]) -> list[list[str]]:
             kind, part = own[0] if own else ("", 0)
             ready = (kind, part, stage - 1 if kind == "F" else stage + 1) in done
             rows[stage].append(f"{kind}{part}" if ready else ".")
-            now += [(*own.pop(0), stage)] if ready else []
+            if ready:
+                now.append((*own.pop(0), stage))
         if not now:
             waits = ", ".join(f"stage {stage} with {own[0][0]}{own[0][1]}" for stage, own in enumerate(left) if own)
             raise checks.NotYet(f"from turn {len(rows[0])} on all wait for each other: {waits}.\n{_format_turns(rows)}")
@@ -284,17 +309,20 @@ def _play(works: list[list[tuple[str, int]]]) -> list[list[str]]:
 
 def _format_turns(rows: list[list[str]]) -> str:
     """Return the first turns of a pipeline as text, a line a stage."""
-    wide = 1 + max(len(work) for row in rows for work in row)
+    wide = 1 + max(map(len, itertools.chain(*rows)))
     table = {"turn   ": [str(turn + 1) for turn in range(len(rows[0]))]}
     table |= {f"stage {stage}": row for stage, row in enumerate(rows)}
-    return "\n".join(name + "".join(f"{work:>{wide}}" for work in row[: 90 // wide]) for name, row in table.items())
+    lines = []
+    for name, row in table.items():
+        lines.append(name + "".join(f"{work:>{wide}}" for work in row[: 90 // wide]))
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
-def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw how many times as fast 1, 2, 3 ... devices are as one, beside the best that there could be.
+def draw_speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw how many times as fast 1, 2, 3 ... devices are as one, beside the best possible.
 
     Args:
         lines: for each case the factor for 1 device, 2 devices and so on.
@@ -305,8 +333,8 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
     with figure(7.5, 3.8) as (drawn, axes):
         axes.plot([1, most], [1, most], color=GREY, ls="--", lw=1.2, label="ideal: as many times as devices")
         axes.axhline(1, color=GREY, lw=0.8)
-        for (name, factors), (colour, marker) in zip(lines.items(), looks, strict=False):
-            axes.plot(range(1, len(factors) + 1), factors, color=colour, marker=marker, ms=5, label=name)
+        for (name, factors), (color, marker) in zip(lines.items(), looks, strict=False):
+            axes.plot(range(1, len(factors) + 1), factors, color=color, marker=marker, ms=5, label=name)
         axes.set(xlabel="devices", ylabel="times as fast as one", title=title, ylim=(0, None))
         axes.set_xticks(range(1, most + 1))
         axes.legend()
@@ -317,14 +345,14 @@ def speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 # ---------------------------------------------------------------------------------------------------- its machinery
 
 
-def two_devices() -> tuple[list[str], dict[str, str]]:
-    """Let TensorFlow have two GPUs or, where there are fewer, two devices made of the processor.
+def set_up_two_devices() -> tuple[list[str], dict[str, str]]:
+    """Let TensorFlow have two GPUs or, if there are fewer, two devices made of the processor.
 
-    It must come before TensorFlow starts.
+    Call it before TensorFlow starts.
 
     Returns:
-        The names of the two, such as ["GPU:0", "GPU:1"]; and the environment variables that let JAX, in a process of
-        its own, have two of the same kind.
+        The names of the two, such as ["GPU:0", "GPU:1"]; and the environment variables that let JAX, in a separate
+        process, have two of the same kind.
 
     Raises:
         WorkshopError: TensorFlow has started already.
@@ -344,13 +372,15 @@ def two_devices() -> tuple[list[str], dict[str, str]]:
     return ["CPU:0", "CPU:1"], {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 
 
-def all_reduces(function: Callable, *arrays: jax.Array) -> int:
-    """Return how many all-reduces XLA puts into the program of a function; on GPUs each is a start and an end.
+def count_all_reduces(function: Callable[..., object], *arrays: jax.Array) -> int:
+    """Return how many all-reduces XLA puts into the compiled program of a function.
 
     Args:
         function: of JAX.
-        arrays: what it is called with, where they lie.
+        arrays: its arguments, each on its devices.
     """
     import jax
 
-    return len(re.findall(r" all-reduce(?:-start)?\(", jax.jit(function).lower(*arrays).compile().as_text()))
+    program = jax.jit(function).lower(*arrays).compile().as_text()
+    assert program is not None, "JAX has the text of every program that XLA compiles"
+    return len(re.findall(r" all-reduce(?:-start)?\(", program))  # on GPUs each is a start and an end

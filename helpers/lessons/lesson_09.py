@@ -1,11 +1,9 @@
-"""Lesson 09, Train on several machines, and 09b, Lose a worker: messages, trainings, deaths.
-
-`lesson_09_exercises` has the checks.
-"""
+"""Serve lessons 09, Train on several machines, and 09b, Lose a worker; `lesson_09_exercises` has their checks."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import math
@@ -28,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.errors import WorkshopError
+from helpers.judge.messages import Receive, Send
 from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks call them)
     Disk,
-    Receive,
-    Send,
     check_all_reduce,
     check_checkpoints,
     check_receive,
@@ -43,24 +40,26 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks 
 from helpers.training import checkpoint
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     import keras
     import tensorflow as tf
 
     from helpers.running.processes import Run
 
-BATCH = 256  # images a step, of all processes together
+BATCH = 256  # images of a step, for all processes together
 RATE = 0.05
 SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]  # article A's network
-# The most that each run may take; it then ends with a message. ANYGPU_PATIENCE is for busy machines.
+# After this time a run ends with a message. ANYGPU_PATIENCE is for busy machines.
 SECONDS = 100.0 * float(os.environ.get("ANYGPU_PATIENCE", "1"))
 JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
-def need_jax() -> None:
-    """Say before anything starts that JAX is missing; each process would say it in its own way.
+def require_jax() -> None:
+    """Stop before anything starts if JAX cannot be used; otherwise each process would fail with its own message.
 
     Raises:
-        WorkshopError: it is not installed, or too old, or this is Windows.
+        WorkshopError: JAX is not installed, or too old, or this is Windows.
     """
     from helpers import devices
     from helpers.running import workarounds
@@ -76,23 +75,28 @@ def need_jax() -> None:
     workarounds.refuse_old_jax()
 
 
-def threads(count: int) -> dict[str, str]:
-    """Return the environment variables that give NumPy's matrix products so many threads; it reads them at its import.
+def make_thread_variables(count: int) -> dict[str, str]:
+    """Return the environment variables that give NumPy's matrix products `count` threads; its import reads them.
 
-    OpenBLAS, OpenMP, MKL and Apple's Accelerate each have a name of their own.
+    OpenBLAS, OpenMP, MKL and Apple's Accelerate each have their own variable.
     """
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
     return dict.fromkeys(names, str(count))
 
 
-def run(function: Callable[..., object], processes: int = 1, seconds: float = SECONDS, **options: Any) -> Run:  # noqa: ANN401
-    """Call a function in processes of their own; every run has seconds of its own. See `helpers.running.processes.run`.
+def run(
+    function: Callable[..., object],
+    processes: int = 1,
+    seconds: float = SECONDS,
+    **options: Any,  # noqa: ANN401 (those of `processes.run`)
+) -> Run:
+    """Call a function in new processes, as `helpers.running.processes.run` does, with a time limit for this run.
 
     Their NumPy has one thread unless `variables` say otherwise, and they share a key, which `Peers` asks for.
     """
     from helpers.running import processes as running
 
-    variables = {**threads(1), "ANYGPU_KEY": secrets.token_hex(16), **options.pop("variables", {})}
+    variables = {**make_thread_variables(1), "ANYGPU_KEY": secrets.token_hex(16), **options.pop("variables", {})}
     return running.run(function, processes, seconds, variables=variables, **options)
 
 
@@ -115,9 +119,10 @@ class Peers:
         from multiprocessing.connection import Client, Listener
 
         self.rank, self.size = process, len(addresses)
-        key = os.environ["ANYGPU_KEY"].encode()  # who does not know it is not answered
-        places = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
-        self._connections = {}
+        key = os.environ["ANYGPU_KEY"].encode()  # a caller that does not know it gets no answer
+        split = [address.rpartition(":") for address in addresses]
+        places = [(host, int(port)) for host, _, port in split]
+        self._connections: dict[int, Connection] = {}
         with Listener(places[process], backlog=self.size, authkey=key) as listener:
             for other in range(process):
                 while other not in self._connections:
@@ -132,11 +137,11 @@ class Peers:
         for connection in self._connections.values() if os.name != "nt" else ():
             with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
                 duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _open.append(self)  # whoever returns first leaves its connections open: what was sent may still be on its way
+        _open.append(self)  # a process that returns keeps its connections: what it sent may still be on its way
         self._posts = {other: ThreadPoolExecutor(1) for other in self._connections}
 
     def send(self, other: int, numbers: np.ndarray) -> None:
-        """Send float32 numbers to another rank, and do not wait until they are there; who is gone gets nothing."""
+        """Send float32 numbers to another rank, and do not wait for their arrival; a rank that is gone gets nothing."""
         data = np.asarray(numbers, np.float32).tobytes()
         if other in self._connections:
             self._posts[other].submit(self._connections[other].send_bytes, data)
@@ -149,7 +154,7 @@ class Peers:
         """
         return np.frombuffer(self._connections[other].recv_bytes(), np.float32)
 
-    def receive_any(self) -> tuple[int, np.ndarray]:
+    def receive_any(self) -> tuple[int, np.ndarray | None]:
         """Wait for numbers from whichever rank sends first; return (rank, numbers), or (rank, None) if it is gone."""
         from multiprocessing.connection import wait
 
@@ -168,48 +173,48 @@ def share(images: int, rank: int, size: int) -> tuple[int, int]:
 
 
 def all_reduce(numbers: np.ndarray, rank: int, size: int, send: Send, receive: Receive) -> np.ndarray:
-    """Return the sum of all ranks' numbers; all add in the same order, so all sums are equal to the last bit.
+    """Return the sum of all ranks' numbers; all ranks add in the same order, so their sums are equal to the last bit.
 
     Args:
         numbers: this rank's.
         rank: of this process.
-        size: how many there are.
+        size: the number of processes.
         send: takes a rank and numbers.
         receive: takes a rank.
     """
     for other in range(size):
         if other != rank:
             send(other, numbers)
-    return sum(numbers if other == rank else receive(other) for other in range(size))
+    return functools.reduce(np.add, [numbers if other == rank else receive(other) for other in range(size)])
 
 
-# -------------------------------------------------------------------------------------- the network, and its trainings
+# --------------------------------------------------------------------------------------- the network, and its training
 
 
-def initial_weights() -> np.ndarray:
+def make_initial_weights() -> np.ndarray:
     """Return the weights of article A's network in one array, float32 of shape (669706,), the same in every call."""
     rng = np.random.default_rng(0)
     return np.concatenate([rng.normal(0, 0.05, shape).astype(np.float32).ravel() for shape in SHAPES])
 
 
-def layers(weights: np.ndarray) -> list[np.ndarray]:
+def split_layers(weights: np.ndarray) -> list[np.ndarray]:
     """Return the matrix and the biases of each layer, as views of the one array."""
     ends = np.cumsum([math.prod(shape) for shape in SHAPES])[:-1]
     return [part.reshape(shape) for part, shape in zip(np.split(weights, ends), SHAPES, strict=True)]
 
 
-def gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+def compute_gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
     """Return (the loss, its gradient), both the mean over the images, of article A's network without dropout.
 
     Args:
-        weights: in one array, as `initial_weights` returns them.
+        weights: in one array, as `make_initial_weights` returns them.
         images: uint8 of shape (n, 784).
         labels: of shape (n,).
 
     Returns:
         The gradient is one array as well, float32 of shape (669706,).
     """
-    w1, b1, w2, b2, w3, b3 = layers(weights)
+    w1, b1, w2, b2, w3, b3 = split_layers(weights)
     rows, numbers = images.astype(np.float32) / 255, np.arange(len(labels))
     first = np.maximum(rows @ w1 + b1, 0)
     second = np.maximum(first @ w2 + b2, 0)
@@ -227,35 +232,39 @@ def gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray) -> tup
 
 
 def train_alone(images: np.ndarray, labels: np.ndarray, epochs: int) -> np.ndarray:
-    """Return the weights after so many epochs of one process, which nobody kills.
+    """Return the weights after some epochs in one process that nobody kills.
 
     Args:
         images: uint8 of shape (batches, BATCH, 784).
         labels: of shape (batches, BATCH).
-        epochs: how many.
+        epochs: the number of epochs.
     """
-    weights = initial_weights()
-    for x, y in [*zip(images, labels, strict=True)] * epochs:
-        weights -= RATE * gradient(weights, x, y)[1]
+    weights = make_initial_weights()
+    for _ in range(epochs):
+        for x, y in zip(images, labels, strict=True):
+            weights -= RATE * compute_gradient(weights, x, y)[1]
     return weights
 
 
-def work(peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None) -> None:
-    """Work for a parameter server, whose rank is 2, until it sends an empty array.
+def run_worker(
+    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None
+) -> None:
+    """Compute gradients for a parameter server, whose rank is 2, until it sends an empty array.
 
     Args:
         peers: of worker 0 or 1.
         images: uint8 of shape (batches, BATCH, 784); each worker takes its half of each batch.
         labels: of shape (batches, BATCH).
         pause: seconds that worker 1 sleeps in each step.
-        dies_at: after so many steps worker 1 is killed; None for never.
+        dies_at: the step in which worker 1 is killed, from 0; None for never.
     """
     first, end = share(BATCH, peers.rank, 2)
     for step in itertools.count():
         weights = peers.receive(2)
         if not len(weights):
             return
-        mine = gradient(weights, images[step % len(images), first:end], labels[step % len(images), first:end])[1]
+        batch = step % len(images)
+        mine = compute_gradient(weights, images[batch, first:end], labels[batch, first:end])[1]
         if peers.rank == 1:
             time.sleep(pause)
             if step == dies_at:
@@ -267,10 +276,10 @@ BEGAN, COMPUTED, EXCHANGED = range(3)  # the columns of a training's notes: seco
 WARM = 3  # the first steps, which are left out
 
 
-def parts(results: Sequence[Sequence[tuple[float, float, float]]]) -> dict[str, float]:
-    """Return what a synchronous step consists of: medians in seconds, over the steps and the processes; a mean wait.
+def measure_step_parts(results: Sequence[Sequence[tuple[float, float, float]]]) -> dict[str, float]:
+    """Return the parts of a synchronous step in seconds: medians over the steps and the processes, and a mean wait.
 
-    The clock is that of the computer, so the processes' notes can be compared: who is ready first waits for the last.
+    All processes note the time of the same clock, the computer's; the first that is ready waits for the last.
 
     Args:
         results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
@@ -310,17 +319,23 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     print(*run(function, processes, private_network=private).stdout, sep="", end="")
 
 
-def import_tensorflow() -> Any:  # noqa: ANN401
-    """Import TensorFlow without what a server has no use for (Keras, JAX, SciPy): half of the time, 190 MB less."""
-    # With one thread for its operations, as on one core, a worker that waits for another was seen to wait for ever.
+def import_tensorflow() -> Any:  # noqa: ANN401 (it has no types)
+    """Import TensorFlow without Keras, JAX and SciPy, which a server does not use: half of the time, 190 MB less."""
+    # With one thread for its operations, as on one core, a worker that waited for another has waited forever.
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
     os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}  # all servers on the processor
-    sys.modules.update(dict.fromkeys(("keras", "tf_keras", "jax", "scipy")))
+    _block_imports("keras", "tf_keras", "jax", "scipy")
     return importlib.import_module("tensorflow")
 
 
-def where(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
-    """Return for each of an old session's operations the task that ran it.
+def _block_imports(*names: str) -> None:
+    """Let an import of these modules fail from now on, which None in `sys.modules` does."""
+    modules: dict[str, Any] = sys.modules  # its own type has no None
+    modules.update(dict.fromkeys(names))
+
+
+def list_tasks(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
+    """Return in one line, for each of an old session's operations, the task that ran it.
 
     Args:
         metadata: what `Session.run` noted.
@@ -336,22 +351,22 @@ def where(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------- a process is lost
 
 
-def _death_file() -> Path:
-    """Where a process that is about to die writes when it does: the run's own folder, which all its processes share."""
+def _locate_death_file() -> Path:
+    """Return the file for the time of a process' death, in the run's own folder, which all its processes share."""
     return Path(tempfile.gettempdir()) / "killed"
 
 
 def die() -> None:
-    """Do to this process what `kill -9` does, and leave the time of death behind."""
-    _death_file().write_text(repr(time.time()))
+    """Kill this process as `kill -9` does, after writing down the time of its death."""
+    _locate_death_file().write_text(repr(time.time()))
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def survivor(run: Run) -> Any:  # noqa: ANN401
+def read_survivor_result(run: Run) -> Any:  # noqa: ANN401 (plain data)
     """Return what process 0 returned in a run in which another process was killed.
 
     Raises:
-        WorkshopError: it has failed, too.
+        WorkshopError: process 0 has failed, too.
     """
     if run.result is None:
         raise WorkshopError("Process 0 has no result.", run.failures[0], "Close other programs, and run it again.")
@@ -359,11 +374,11 @@ def survivor(run: Run) -> Any:  # noqa: ANN401
 
 
 def count_broken(write: Callable[..., None], processes: int, aside: bool) -> int:
-    """Return how many of several processes that write checkpoints until they are killed leave a broken one.
+    """Return how many processes leave a broken checkpoint, if they write checkpoints until they are killed.
 
     Args:
         write: has parameters `process`, `folder` and `aside`, and writes folder/PROCESS.npz.
-        processes: how many.
+        processes: their number.
         aside: whether each new file is written under another name, and renamed when it is whole.
     """
     broken = 0
@@ -373,29 +388,30 @@ def count_broken(write: Callable[..., None], processes: int, aside: bool) -> int
             whole = aside and not file.exists()  # killed before its first one was whole
             broken_file = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
             with contextlib.suppress(*broken_file), np.load(file) as kept:
-                whole = kept["weights"].shape == initial_weights().shape and kept["step"] >= 0
-            broken += not whole
+                whole = kept["weights"].shape == make_initial_weights().shape and kept["step"] >= 0
+            if not whole:
+                broken += 1
     return broken
 
 
 def die_in(seconds: float) -> None:
-    """Let this process be killed later, wherever it then is."""
+    """Kill this process after some seconds, wherever it is then."""
     timer = threading.Timer(seconds, die)
     timer.daemon = True
     timer.start()
 
 
 def import_keras() -> ModuleType:
-    """Import Keras on JAX without Matplotlib, which it would load and not use."""
+    """Import Keras on JAX without Matplotlib, which Keras would load and not use here."""
     os.environ["KERAS_BACKEND"] = "jax"
-    sys.modules["matplotlib"] = None
+    _block_imports("matplotlib")
     return importlib.import_module("keras")
 
 
-def network(weights: np.ndarray) -> keras.Model:
+def build_network(weights: np.ndarray) -> keras.Model:
     """Return article A's network without dropout in Keras, with these weights, compiled with the simplest optimizer.
 
-    It begins with zeros: to compile random numbers which are then replaced takes a second.
+    It begins with zeros, because random numbers take a second to compile and would be replaced.
     """
     from keras import Input, Sequential, optimizers
     from keras.layers import Dense, Rescaling
@@ -405,28 +421,28 @@ def network(weights: np.ndarray) -> keras.Model:
     last = Dense(10, activation="softmax", **zeros)
     model = Sequential([Input((784,), dtype="uint8"), Rescaling(1 / 255), *hidden, last])
     model.compile(optimizers.SGD(RATE), "sparse_categorical_crossentropy")
-    model.set_weights(layers(weights))
+    model.set_weights(split_layers(weights))
     return model
 
 
-def save(folder: str, model: keras.Model, losses: Sequence[float]) -> None:
-    """Write the checkpoint in a folder which all processes can reach; on a cluster a shared disk."""
+def save_checkpoint(folder: str, model: keras.Model, losses: Sequence[float]) -> None:
+    """Write the checkpoint into a folder that all processes can reach; on a cluster it is on a shared disk."""
     checkpoint.save(Path(folder, "checkpoint.npz"), model, losses)
 
 
-def load(folder: str, model: keras.Model) -> list[float]:
-    """Give a model the weights of the checkpoint in a folder, and return the losses until then; none without one."""
+def load_checkpoint(folder: str, model: keras.Model) -> list[float]:
+    """Give a model the weights of the checkpoint in a folder, and return its losses; an empty list without one."""
     return checkpoint.load(Path(folder, "checkpoint.npz"), model)
 
 
-def last_words(error: Exception) -> dict[str, object]:
-    """Return what a survivor knows: JAX's reason, and how long after the other's death it learned of it.
+def describe_death(error: Exception) -> dict[str, object]:
+    """Return JAX's reason, and the seconds from the other process' death until this one learned of it.
 
     Raises:
         Exception: the error, if no process was killed.
     """
-    if not _death_file().exists():
+    if not _locate_death_file().exists():
         raise error
-    noticed = time.time() - float(_death_file().read_text())
+    noticed = time.time() - float(_locate_death_file().read_text())
     reason = re.sub(r"\[[^\]]*(?:\.cc:\d+|\d+\.\d+\.\d+\.\d+)\]:?\S* ?", "", str(error).splitlines()[0])
     return {"error": reason, "noticed": noticed}

@@ -1,4 +1,4 @@
-"""Lessons 09 and 09b: the exercises' solutions and checks, and the disk on which a process may die."""
+"""Serve lessons 09 and 09b: solutions and checks of their exercises, and a disk whose writer may die at any moment."""
 
 from __future__ import annotations
 
@@ -20,30 +20,36 @@ from helpers.judge.messages import Receive, Send
 
 @checks.print_verdict
 def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator[str]:
-    """Lesson 09, exercise 1: each process' part of a batch; together they are the batch, and differ by one at most."""
+    """Judge exercise 1 of lesson 09: each process' part of a batch; each image in one part, sizes that differ by 1."""
     cases = [(10, 4), (8, 2), (3, 3), (256, 1), (2, 5), (0, 3), (256, 3), (4001, 7)]
     cases += [(61, 7), (115, 7), (256, 49), (90, 10), (100, 30)]  # where images / size or rank / size is rounded
     cases += [tuple(case) for case in np.random.default_rng().integers((0, 1), (5_000, 65), (12, 2)).tolist()]
     for images, size in cases:
-        parts = sorted(_part(learner, images, rank, size) for rank in range(size))
+        parts = sorted(_ask_part(learner, images, rank, size) for rank in range(size))
         sizes = [end - first for first, end in parts]
-        each_once = [*(first for first, _ in parts), images] == [0, *(end for _, end in parts)]
-        if not each_once or max(sizes) - min(sizes) > 1:
-            actual = ", ".join(map(str, parts[:5])) + ", ..." * (size > 5)
-            times = [sum(first <= image < end for first, end in parts) for image in range(images)]
-            wrong = next(
-                (f"; image {image} is in {count} parts" for image, count in enumerate(times) if count != 1), ""
-            )
+        starts, ends = [first for first, _ in parts], [end for _, end in parts]
+        if [*starts, images] != [0, *ends] or max(sizes) - min(sizes) > 1:
+            actual = ", ".join(map(str, parts[:5])) + (", ..." if size > 5 else "")
             raise checks.NotYet(
                 f"{images} images, {size} processes: expected each image in one part, and parts that differ by one "
-                f"image at most; came {actual}{wrong}"
+                f"image at most; came {actual}{_name_wrong_image(parts, images)}"
             )
     yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
 
 
-def _part(share: Callable[[int, int, int], object], images: int, rank: int, size: int) -> tuple[int, int]:
+def _name_wrong_image(parts: list[tuple[int, int]], images: int) -> str:
+    """Return which image is first in no part or in several, as the end of a sentence; empty if there is none."""
+    for image in range(images):
+        count = sum(first <= image < end for first, end in parts)
+        if count != 1:
+            return f"; image {image} is in {count} parts"
+    return ""
+
+
+def _ask_part(share: Callable[[int, int, int], object], images: int, rank: int, size: int) -> tuple[int, int]:
+    """Return (first, end) of a rank's part, as the learner's function has it; NotYet unless it is two whole numbers."""
     call = f"share({images}, {rank}, {size})"
-    answer = checks.answer(share, images, rank, size, who=call)
+    answer: Any = checks.answer(share, images, rank, size, who=call)
     if answer is ...:
         raise checks.NotDone(f"{call} is `...`, as it was handed out.")
     try:
@@ -55,45 +61,46 @@ def _part(share: Callable[[int, int, int], object], images: int, rank: int, size
 
 @checks.print_verdict
 def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
-    """Lesson 09, exercise 2: an all-reduce of messages. Each group of ranks calls it twice."""
+    """Judge exercise 2 of lesson 09: an all-reduce of messages, which each group of ranks calls twice."""
     rng = np.random.default_rng()
     given = [rng.integers(-99, 100, (2, size, n)).astype(np.float32) for size, n in ((3, 3), (2, 1), (1, 4), (4, 2))]
     given[0][0] = np.outer([1, 2, 3], [1, 10, 100])  # as in the text
     for arrays in given:
-        answers, size = _all_ranks(learner, arrays), arrays.shape[1]
+        answers, size = _run_ranks(learner, arrays), arrays.shape[1]
         for call, rank in itertools.product(range(2), range(size)):
             expected, actual = arrays[call].sum(axis=0), answers[rank][call]
             if actual is ...:
                 raise checks.NotDone("all_reduce(...) is `...`, as it was handed out.")
             if not np.array_equal(expected, actual):
                 where = f"with {size} processes, which have {arrays[call].tolist()}, at rank {rank}"
-                raise checks.NotYet(
-                    f"{where}{', in a second call' * call}: expected {expected.tolist()}, came {actual}"
-                )
+                if call == 1:
+                    where += ", in a second call"
+                raise checks.NotYet(f"{where}: expected {expected.tolist()}, came {actual}")
     yield "groups of 1 to 4 processes, each called twice"
 
 
-def _all_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> list[list]:
+def _run_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> list[list]:
     """Return each rank's answers, one for each call; `arrays` has the numbers, shape (calls, ranks, n)."""
     size = arrays.shape[1]
 
     def run_rank(rank: int, send: Send, receive: Receive) -> list:
         who = f"with {size} processes all_reduce, at rank {rank},"
-        return [
-            checks.answer(all_reduce, numbers.copy(), rank, size, send, receive, who=who) for numbers in arrays[:, rank]
-        ]
+        answers = []
+        for numbers in arrays[:, rank]:
+            answers.append(checks.answer(all_reduce, numbers.copy(), rank, size, send, receive, who=who))
+        return answers
 
     return messages.play(run_rank, size)[0]
 
 
 def serve(weights: np.ndarray, updates: int, send: Send, receive_any: Callable[[], tuple]) -> tuple[np.ndarray, list]:
-    """Be the parameter server of workers 0 and 1; return (the weights, the worker of each update).
+    """Serve parameters to workers 0 and 1; return (the weights, the worker of each update).
 
     Args:
         weights: at the beginning.
-        updates: how many gradients to wait for.
+        updates: the number of gradients to wait for.
         send: takes a worker and weights.
-        receive_any: returns (worker, gradient) of whoever comes first.
+        receive_any: returns (worker, gradient) of the first worker that sends one.
     """
     by = []
     for worker in (0, 1):
@@ -108,7 +115,7 @@ def serve(weights: np.ndarray, updates: int, send: Send, receive_any: Callable[[
 
 @checks.print_verdict
 def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
-    """Lesson 09, exercise 3: a parameter server. A worker's gradient follows from the weights that it was sent last."""
+    """Judge exercise 3 of lesson 09: a parameter server, whose workers compute from the weights they got last."""
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         yield [8.0], [1, 0]
@@ -118,8 +125,8 @@ def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
     yield checks.judge_function(_with_workers(learner), _with_workers(serve), cases)
 
 
-def _with_workers(serve: Callable[..., object]) -> Callable[[list, list], object]:
-    """Return a function that lets a server work with two workers, who come in a given order."""
+def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
+    """Return a function that lets a server work with two workers, which come in a given order."""
 
     def serve_workers(weights: list[float], order: list[int]) -> object:
         at: dict[int, np.ndarray] = {}
@@ -152,7 +159,7 @@ def _with_workers(serve: Callable[..., object]) -> Callable[[list, list], object
 
 
 class Died(BaseException):
-    """A process' death; no `except Exception` of the learner's stops it."""
+    """A process' death, which no `except Exception` of a learner stops."""
 
 
 class Disk:
@@ -164,7 +171,7 @@ class Disk:
         self._lived, self._dies_after = 0, math.inf  # moments
 
     def write(self, name: str, numbers: Iterable[float]) -> None:
-        """Keep a list under a name; what was there is gone at once, also if the process dies meanwhile."""
+        """Keep a list under a name; what was there is gone at once, even if the process dies while it writes."""
         numbers = list(numbers)
         self._live()
         self._kept[str(name)] = kept = []
@@ -173,7 +180,7 @@ class Disk:
             kept.append(number)
 
     def replace(self, old: str, new: str) -> None:
-        """Give a list a new name, in one moment, as `os.replace` does; what had that name is gone."""
+        """Give a list a new name, in one moment, as `os.replace` does; the list that had that name is gone."""
         self.read(old)
         self._live()
         self._kept[str(new)] = self._kept.pop(str(old))
@@ -191,7 +198,7 @@ class Disk:
         return list(self._kept[str(name)])
 
     def names(self) -> list[str]:
-        """Return all names, in the order of the alphabet: "10" is before "9"."""
+        """Return all names in alphabetical order, so that "10" comes before "9"."""
         return sorted(self._kept)
 
     def _live(self) -> None:
@@ -206,10 +213,11 @@ Checkpoint = tuple[int, list]  # a step, its weights
 
 @checks.print_verdict
 def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callable[[Disk], object]) -> Iterator[str]:
-    """Lesson 09b, exercise 1: wherever a process dies in `save`, the checkpoint before is found, or the new one.
+    """Judge exercise 1 of lesson 09b: wherever a process dies in `save`, the last checkpoint or the new one is found.
 
-    The steps find names in the alphabet's order, and places by the step's number (840 is a multiple of all small ones).
-    The weights find rounding, sums, lists that are written twice and compared, and marks that a weight can be.
+    The steps catch names that are sorted as text, and places chosen by the remainder of a step (840 is a multiple of
+    all small numbers). The weights catch rounding, sums, lists that are written twice and compared, and a mark for the
+    end that a weight can equal.
     """
     first = Disk()
     _save(save, first, 1, [0.5, 0.0], "")
@@ -219,8 +227,9 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
     _judge_newest(newest, Disk(), [None], "with an empty disk")
     on_disk = itertools.chain(*first._kept.values())
     mark = float([0, *(number for number in on_disk if isinstance(number, int | float | np.number))][-1])
-    trainings = [(steps, lambda step: [step / 3, mark, -2.5, mark, 0.0]) for steps in (range(1, 5), (10**9 - 1, 10**9))]
-    trainings += [
+    trainings: list[tuple[Sequence[int], Callable[[int], list[float]]]] = [
+        (range(1, 5), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
+        ((10**9 - 1, 10**9), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
         ((8, 16, 24), lambda step: [mark, float(step), mark]),
         ((1, 3, 5), lambda step: [0.0] * 4),
         ((1, 2, 3), lambda step: [1.0, 1.0, float(step), 1.0]),
@@ -240,15 +249,19 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
 
 
 def _judge_deaths(
-    save: Callable[..., object], newest: Callable[..., object], disk: Disk, old: Checkpoint | None, new: Checkpoint,
+    save: Callable[..., object],
+    newest: Callable[..., object],
+    disk: Disk,
+    old: Checkpoint | None,
+    new: Checkpoint,
     before: str,
-) -> int:  # fmt: skip
+) -> int:
     """Let `save` die at every moment of its work on the disk, then save the step again; return how often it died.
 
     Args:
-        save: the learner's.
-        newest: the learner's.
-        disk: as it is before; it stays so.
+        save: the learner's function.
+        newest: the learner's function.
+        disk: as it is before; it does not change.
         old: what `newest` may return until the new one is whole.
         new: the step and its weights.
         before: what happened before, in words.
@@ -270,6 +283,7 @@ def _judge_deaths(
 
 
 def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, before: str) -> None:
+    """Call the learner's `save`; NotYet if it stops, or changes its list."""
     given = list(weights)
     checks.answer(save, disk, step, given, who=f"{before}save(disk, {step}, {weights})")
     if given != weights:
@@ -277,8 +291,11 @@ def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, bef
 
 
 def _judge_newest(newest: Callable[..., object], disk: Disk, expected: Sequence[Checkpoint | None], when: str) -> None:
-    """Ask a copy of the disk, as a new process knows the old one's variables as little as its disk's identity."""
-    answer = checks.answer(newest, copy.deepcopy(disk), who=f"{when}, newest(disk)")
+    """Raise NotYet unless the learner's `newest` returns one of the expected checkpoints.
+
+    It gets a copy of the disk, because a new process would not have the same object either.
+    """
+    answer: Any = checks.answer(newest, copy.deepcopy(disk), who=f"{when}, newest(disk)")
     if answer is ...:
         raise checks.NotDone("newest(disk) is `...`, as it was handed out.")
     try:
@@ -296,7 +313,7 @@ def _judge_newest(newest: Callable[..., object], disk: Disk, expected: Sequence[
 
 @checks.print_verdict
 def check_train(learner: Callable[..., object]) -> Iterator[str]:
-    """Lesson 09b, exercise 2: a training that is killed again and again ends as if nothing had happened."""
+    """Judge exercise 2 of lesson 09b: a training run that is killed again and again ends as if nothing had happened."""
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         for steps, every in ((6, 2), (7, 3), (5, 1), (4, 9), (12, 4), (1, 1), (0, 2)):
@@ -309,7 +326,7 @@ def check_train(learner: Callable[..., object]) -> Iterator[str]:
 
 
 def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Callable) -> tuple:
-    """Train from the newest checkpoint on, and keep one after each `every` steps."""
+    """Train from the newest checkpoint on, and save one after each `every` steps; return the weights."""
     done, weights = newest() or (0, (1.0, 0.0))
     for step in range(done, steps):
         weights = one_step(weights, step)
@@ -318,10 +335,10 @@ def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Ca
     return weights
 
 
-def _with_deaths(train: Callable[..., object]) -> Callable[[int, int, list[int]], object]:
-    """Return a function that calls `train` until it returns, and kills it after so many calls each time.
+def _with_deaths(train: Callable[..., Any]) -> Callable[[int, int, list[int]], object]:
+    """Return a function that calls `train` until it returns, and kills it after a given number of calls each time.
 
-    A checkpoint of the beginning or of the end is always allowed, and then neither kept nor counted.
+    A checkpoint of the beginning or of the end is always allowed, and is neither kept nor counted.
     """
 
     def train_killed(steps: int, every: int, deaths: list[int]) -> object:
@@ -357,7 +374,7 @@ def _with_deaths(train: Callable[..., object]) -> Callable[[int, int, list[int]]
 
 @checks.print_verdict
 def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterator[str]:
-    """Lesson 09b, exercise 3: what a parameter server does so that a step that comes twice counts once."""
+    """Judge exercise 3 of lesson 09b: let a step that comes twice count once in a parameter server."""
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         yield np.array([100.0]), [(0, np.array([1.0])), (1, np.array([2.0])), (1, np.array([2.0]))]
@@ -373,7 +390,7 @@ def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterato
 
 
 def receive(server: dict[str, Any], number: int, gradient: np.ndarray) -> None:
-    """Apply a step to a server's weights, unless it is done already."""
+    """Apply a step to a server's weights, unless it has been applied already."""
     if number not in server["done"]:
         server["weights"] = server["weights"] - 0.1 * gradient
         server["done"].add(number)

@@ -1,4 +1,4 @@
-"""Lesson 10, Run the model anywhere: the checks of its exercises, its figures, its machinery."""
+"""Serve lesson 10, Run the model anywhere: the checks of its exercises, its figure, its machinery."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -27,10 +27,20 @@ from helpers.training import backends, models
 
 if TYPE_CHECKING:
     import keras
+    import onnxruntime as ort
 
     from helpers.training.data import Dataset
 
-Event = Mapping[str, object]  # of a profile
+
+class Event(TypedDict):
+    """An event of a profile that ONNX Runtime writes."""
+
+    cat: str  # "Session", "Node" or "Kernel"
+    name: str
+    dur: int  # microseconds
+    args: dict[str, str]  # of a node: op_name and provider
+
+
 Runner = Callable[[np.ndarray], np.ndarray]  # from uint8 images (n, 28, 28, 1) to probabilities, float32 (n, 10)
 RUN_BATCH = 50  # images at once where all are run: ONNX Runtime keeps the memory of its largest batch
 CPU = products.CPU_PROVIDER
@@ -39,14 +49,14 @@ CPU = products.CPU_PROVIDER
 # ---------------------------------------------------------------------------------------------- the trained network
 
 
-EXPORTERS = {"tensorflow": "tf2onnx", "torch": "onnxscript"}  # what writes the file, by backend
+EXPORTERS = {"tensorflow": "tf2onnx", "torch": "onnxscript"}  # by backend, the package that writes the file
 
 
-def start() -> str:
-    """Start Keras with a backend that can write ONNX files: the one that KERAS_BACKEND names, or else another.
+def start_keras() -> str:
+    """Start Keras with a backend that can write ONNX files: the one that KERAS_BACKEND names, or another if it cannot.
 
     Returns:
-        The device on which Keras computes, for people.
+        The name of the device on which Keras computes.
 
     Raises:
         WorkshopError: no backend here can write the file, or the backend does not start.
@@ -68,13 +78,13 @@ def start() -> str:
     return training.start()
 
 
-def train(mnist: Dataset, images: int, seconds: float) -> keras.Model:
-    """Return article C's network, trained, and print how.
+def train_network(mnist: Dataset, images: int, seconds: float) -> keras.Model:
+    """Return article C's network, trained, and print the progress.
 
     Args:
         mnist: to train with.
-        images: how many to show, each as often as it comes up.
-        seconds: that the training may take.
+        images: the number of images to show, which may be several times the dataset.
+        seconds: the most that the training may take.
     """
     import keras
 
@@ -85,15 +95,19 @@ def train(mnist: Dataset, images: int, seconds: float) -> keras.Model:
         keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=at_once
     )
     network.fit(
-        mnist.x_train[:images, ..., None], mnist.y_train[:images], batch_size=128, epochs=max(1, round(images / count)),
-        verbose=0, callbacks=[training.progress("training", seconds)],
-    )  # fmt: skip
+        mnist.x_train[:images, ..., None],
+        mnist.y_train[:images],
+        batch_size=128,
+        epochs=max(1, round(images / count)),
+        verbose=0,
+        callbacks=[training.progress("training", seconds)],
+    )
     return network
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the log lines and the warnings of who reads and writes ONNX files out of the lesson, and their memory."""
+def silence_exporters() -> Generator[None]:
+    """Hide log lines and warnings of the packages that read and write ONNX files, and give their memory back."""
     workarounds.return_freed_memory()
     with caught_stderr(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -104,31 +118,31 @@ def quiet() -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------- providers
 
 
-def missing_provider(available: Sequence[str]) -> str:
+def find_missing_provider(available: Sequence[str]) -> str:
     """Return a provider that is not available here."""
     return next(name for name in ("CUDAExecutionProvider", "DmlExecutionProvider") if name not in available)
 
 
-def has_openvino() -> bool:
-    """Return whether OpenVINO is installed; if not, a printed line says how to get it."""
-    if devices.is_installed("openvino"):
-        return True
-    print(f"skipped: {devices.explain_missing('openvino', 'OpenVINO')}")
-    return False
+def explain_missing_openvino() -> str | None:
+    """Return that OpenVINO is not installed, and how to get it; None if it is installed."""
+    return None if devices.is_installed("openvino") else devices.explain_missing("openvino", "OpenVINO")
 
 
-def openvino_runner(file: str) -> Runner:
-    """Return what runs an ONNX file with Intel's runtime on the processor, in float32: left alone, it may take bf16."""
+def make_openvino_runner(file: str) -> Runner:
+    """Return a function that runs an ONNX file with Intel's runtime on the processor.
+
+    It computes in float32; without the hint it may use bfloat16.
+    """
     import openvino
 
     model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda images: model(images)[0]
 
 
-def runner(file: str) -> Runner:
-    """Return what runs an ONNX file with ONNX Runtime on the processor.
+def make_runner(file: str) -> Runner:
+    """Return a function that runs an ONNX file with ONNX Runtime on the processor.
 
-    Its threads look out for more work after a run (they spin), and would slow down whoever is timed next: off.
+    Its threads do not spin after a run, because that would slow down the next runtime that is timed.
     """
     import onnxruntime as ort
 
@@ -136,15 +150,24 @@ def runner(file: str) -> Runner:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(file, options, providers=[CPU])
     name = session.get_inputs()[0].name
-    return lambda images: session.run(None, {name: images})[0]
+    return lambda images: _run_session(session, {name: images})[0]
 
 
-def busiest_operators(file: str, images: np.ndarray) -> str:
+def _run_session(session: ort.InferenceSession, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Return all outputs of a session; here they are arrays, never sparse tensors or sequences."""
+    outputs = []
+    for output in session.run(None, inputs):
+        assert isinstance(output, np.ndarray)
+        outputs.append(output)
+    return outputs
+
+
+def find_busiest_operators(file: str, images: np.ndarray) -> str:
     """Return the two operators of an ONNX file that take most of the time on the processor, with their shares of it.
 
     Args:
         file: its path.
-        images: of one run; five are profiled, after one that is not counted.
+        images: of one run; five runs are profiled, after one that is not counted.
     """
     import onnxruntime as ort
 
@@ -163,11 +186,11 @@ def busiest_operators(file: str, images: np.ndarray) -> str:
     return ", ".join(f"{operator} {time / took.total():.0%}" for operator, time in took.most_common(2))
 
 
-def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:
+def run_all(run: Runner, images: np.ndarray) -> np.ndarray:
     """Run many images in batches of RUN_BATCH.
 
     Args:
-        run: from images to an array with a row for each.
+        run: takes images, and returns an array with a row for each.
         images: (n, 28, 28, 1).
     """
     starts = range(0, len(images), RUN_BATCH)
@@ -178,47 +201,50 @@ def run_all(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.n
 
 
 def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
-    """Draw the first image as each way of preparing hands it over, with the answer and the share of right answers.
+    """Draw the first image as each way of preparing leaves it, with the answer and the share of right answers.
 
     Args:
         inputs: for each way uint8 images (n, 28, 28, 1).
         answers: for each way probabilities (n, 10).
         labels: of shape (n,).
     """
-    words, title = [], f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
-    with figure(7.5, 2.9, title, ncols=len(inputs)) as (drawn, axes):
-        for panel, (name, images) in zip(axes, inputs.items(), strict=True):
-            of, right = answers[name], float((answers[name].argmax(1) == labels).mean())
+    texts, title = [], f"A {labels[0]}, prepared in {len(inputs)} ways: never an error, always an answer"
+    with figure(7.5, 2.9, title, ncols=len(inputs)) as (drawn, _):
+        for panel, (name, images) in zip(drawn.axes, inputs.items(), strict=True):
+            first, right = answers[name][0], float((answers[name].argmax(1) == labels).mean())
             panel.imshow(images[0, ..., 0], cmap="gray_r", vmin=0, vmax=255)
-            answer = f"says {of[0].argmax()}, {of[0].max():.0%} sure"
+            answer = f"says {first.argmax()}, {first.max():.0%} sure"
             panel.set_title(name, fontsize=10, loc="center")
             panel.set_xlabel(f"{answer}\nof {len(labels)}: {right:.1%} right", fontsize=9)
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
-            words.append(f"{name}: {answer}; of {len(labels)} images {right:.1%} right")
-    show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(words)}.")
+            texts.append(f"{name}: {answer}; of {len(labels)} images {right:.1%} right")
+    show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(texts)}.")
 
 
 # ---------------------------------------------------------------------------------------------- exercises
 
 
-def _make_events(nodes: Sequence[tuple[str, str, int]], session: Sequence[int]) -> list[dict]:
+def _make_events(nodes: Sequence[tuple[str, str, int]], session: Sequence[int]) -> list[Event]:
     """Return events as a profile has them.
 
     Args:
-        nodes: of each the operator, the provider and the microseconds.
-        session: microseconds of each event of the session itself, which has no provider.
+        nodes: for each the operator, the provider and the microseconds.
+        session: microseconds of each event of the session itself, which has no provider; at least one.
     """
-    events = [{"cat": "Session", "name": "session_initialization", "dur": dur, "args": {}} for dur in session[:1]]
+    events = [Event(cat="Session", name="session_initialization", dur=session[0], args={})]
     for number, (operator, provider, dur) in enumerate(nodes):
         args = {"op_name": operator, "provider": provider}
-        events.append({"cat": "Node", "name": f"node_{number}_kernel_time", "dur": dur, "args": args})
+        events.append(Event(cat="Node", name=f"node_{number}_kernel_time", dur=dur, args=args))
     own = {"op_name": "Conv", "provider": "CUDAExecutionProvider"}  # a GPU's own record of what a node did
-    events += [{"cat": "Kernel", "name": "conv_kernel_time", "dur": dur, "args": own} for dur in session[:1]]
-    return events + [{"cat": "Session", "name": "model_run", "dur": dur, "args": {}} for dur in session[1:]]
+    events.append(Event(cat="Kernel", name="conv_kernel_time", dur=session[0], args=own))
+    for dur in session[1:]:
+        events.append(Event(cat="Session", name="model_run", dur=dur, args={}))
+    return events
 
 
-def _right_shares(events: Sequence[Event]) -> dict[str, float]:
+def _compute_shares(events: Sequence[Event]) -> dict[str, float]:
+    """Return the percent of the nodes' time that each provider took."""
     took: Counter[str] = Counter()
     for event in events:
         if event["cat"] == "Node":
@@ -226,8 +252,8 @@ def _right_shares(events: Sequence[Event]) -> dict[str, float]:
     return {provider: 100 * time / took.total() for provider, time in took.items()}
 
 
-def _of_nodes(shares: Callable[[list[dict]], object]) -> Callable[[list, list], object]:
-    """Return a function that makes a profile's events of nodes and of the session's times, and rounds the shares."""
+def _with_events(shares: Callable[[list[Event]], object]) -> Callable[[list, list], object]:
+    """Return a function that turns nodes and the session's times into events, asks for the shares and rounds them."""
 
     def shares_of(nodes: list[tuple[str, str, int]], session: list[int]) -> object:
         events = _make_events(nodes, session)
@@ -242,8 +268,8 @@ def _of_nodes(shares: Callable[[list[dict]], object]) -> Callable[[list, list], 
 
 
 @checks.print_verdict
-def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[str]:
-    """Lesson 10, exercise 2: the percent of the nodes' time that each provider took, from a profile's events."""
+def check_shares(learner: Callable[[list[Event]], dict[str, float]]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 10: each provider's percent of the nodes' time, from a profile's events."""
     cuda = "CUDAExecutionProvider"
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
@@ -256,10 +282,10 @@ def check_shares(learner: Callable[[list[dict]], dict[str, float]]) -> Iterator[
             nodes = [(str(operator), str(provider), int(rng.integers(1, 900))) for operator, provider in drawn]
             yield nodes, rng.integers(1, 5000, 3).tolist()
 
-    yield checks.judge_function(_of_nodes(learner), _of_nodes(_right_shares), cases)
+    yield checks.judge_function(_with_events(learner), _with_events(_compute_shares), cases)
 
 
-def app_pictures(images: np.ndarray) -> np.ndarray:
+def _make_app_pictures(images: np.ndarray) -> np.ndarray:
     """Return images as the app of exercise 1 has them: float32 (28, 28, n), rows, columns, number; 1.0 is paper.
 
     Args:
@@ -270,13 +296,13 @@ def app_pictures(images: np.ndarray) -> np.ndarray:
 
 @checks.print_verdict
 def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
-    """Lesson 10, exercise 1: an app's pictures, as the network wants them; to the last byte."""
+    """Judge exercise 1 of lesson 10: an app's pictures, prepared for the network; to the last byte."""
     rng = np.random.default_rng()
     tried = [rng.integers(40, 180, (5, 28, 28), "uint8")]  # neither paper nor full ink
     tried += [rng.integers(0, 256, (count, 28, 28), "uint8") for count in (7, 1, 28)]
     for images in tried:
-        given, expected = app_pictures(images), images[..., None]
-        before, where = given.copy(), f"for {len(images)} picture{'s' * (len(images) > 1)}"
+        given, expected = _make_app_pictures(images), images[..., None]
+        before, where = given.copy(), "for 1 picture" if len(images) == 1 else f"for {len(images)} pictures"
         actual = checks.answer(learner, given, who=f"{where} it")
         if actual is None or actual is ...:
             raise checks.NotDone(f"prepare returned {actual!r}. (It is `return` that hands an answer back.)")
@@ -300,11 +326,14 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     yield f"{len(tried)} sets of pictures, byte for byte"
 
 
-def onnx_quantise(values: np.ndarray) -> tuple[float, int, np.ndarray]:
+def quantize_with_onnx(values: np.ndarray) -> tuple[float, int, np.ndarray]:
     """Return scale, zero point and bytes as ONNX Runtime's operator DynamicQuantizeLinear computes them.
 
     Args:
         values: float32 (n,).
+
+    Returns:
+        The bytes are uint8 (n,).
     """
     import onnxruntime as ort
     from onnx import TensorProto, helper
@@ -313,18 +342,18 @@ def onnx_quantise(values: np.ndarray) -> tuple[float, int, np.ndarray]:
     outputs = [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
     node = helper.make_node("DynamicQuantizeLinear", ["x"], list(kinds))
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
-    graph = helper.make_graph([node], "quantise", [x], outputs)
+    graph = helper.make_graph([node], "quantize", [x], outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
     session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
-    quantised, scale, zero = session.run(None, {"x": np.asarray(values, "float32")})
-    return float(scale), int(zero), quantised
+    quantized, scale, zero = _run_session(session, {"x": np.asarray(values, "float32")})
+    return float(scale), int(zero), quantized
 
 
 @checks.print_verdict
 def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]]) -> Iterator[str]:
-    """Lesson 10, exercise 3: scale, zero point and bytes of an array, against ONNX Runtime's own operator.
+    """Judge exercise 3 of lesson 10: scale, zero point and bytes of an array, against ONNX Runtime's own operator.
 
-    A byte may differ by 1 where a value lies in the middle between two, as float32 rounds otherwise than float64.
+    A byte may differ by 1 if a value is in the middle between two, because float32 and float64 round differently.
     """
     rng = np.random.default_rng()
     tried = [[-1.0, 0.0, 3.0], [0.5, 2.0, 1.25], [-4.0, -1.0, -2.5], [-3.0, 1.0, 0.1, -0.7, 0.9], [0.0, 0.02]]
@@ -334,11 +363,11 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
     tried += [list(np.maximum(rng.normal(0, 3, 400), 0)), list(rng.uniform(2, 3, 400)), list(-rng.uniform(2, 3, 400))]
     for numbers in tried:
         values = np.array(numbers, "float32")
-        scale, zero, quantised = onnx_quantise(values)
+        scale, zero, quantized = quantize_with_onnx(values)
         tie = abs(np.float64(-min(values.min(), 0)) / scale % 1 - 0.5) < 1e-3  # of the zero point
         ends = f"{len(values)} values, {values.min():.3g} to {values.max():.3g}"
         where = f"for {checks.short(values) if len(values) < 6 else ends}"
-        actual = checks.answer(learner, values.copy(), who=f"{where} it")
+        actual: Any = checks.answer(learner, values.copy(), who=f"{where} it")
         if actual is ... or actual is None or (isinstance(actual, tuple) and any(part is ... for part in actual)):
             raise checks.NotDone(f"quantise returned {actual!r}. (It is `return` that hands an answer back.)")
         try:
@@ -351,14 +380,14 @@ def check_quantise(learner: Callable[[np.ndarray], tuple[float, int, np.ndarray]
             raise checks.NotYet(f"{where} expected the scale {scale:.6g}, came {its_scale:.6g}")
         if not abs(its_zero - zero) <= tie:
             raise checks.NotYet(f"{where} expected the zero point {zero}, came {its_zero:.6g}")
-        if its_bytes.shape != quantised.shape or its_bytes.dtype != np.uint8:
+        if its_bytes.shape != quantized.shape or its_bytes.dtype != np.uint8:
             description = f"the shape {its_bytes.shape} and the type {its_bytes.dtype}"
-            raise checks.NotYet(f"{where} expected {quantised.size} bytes of the type uint8, came {description}")
-        away = abs(its_bytes.astype(int) - quantised.astype(int)) - tie
+            raise checks.NotYet(f"{where} expected {quantized.size} bytes of the type uint8, came {description}")
+        away = abs(its_bytes.astype(int) - quantized.astype(int)) - tie
         if (away > 1).any() or (away == 1).mean() > 0.02:
             at = int(away.argmax())
             raise checks.NotYet(
                 f"{where}, the value {values[at]:.6g} divided by the scale is {values[at] / scale:.4f}; "
-                f"expected the byte {quantised[at]}, came {its_bytes[at]}"
+                f"expected the byte {quantized[at]}, came {its_bytes[at]}"
             )
     yield f"{len(tried)} arrays, against ONNX Runtime"

@@ -1,12 +1,13 @@
-"""Lesson 11, Rank your machine: its processor and neighbour, its figure, and the checks of its exercises."""
+"""Serve lesson 11, Rank your machine: its processor, its busy neighbor, its figure, the checks of its exercises."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,14 +19,16 @@ from helpers.measure.plots import BLUE, GREEN, ORANGE, figure, show
 from helpers.measure.timing import duration
 
 
-def processor() -> tuple[int, float, int, int]:
-    """Return cores, their clock in GHz, the vector units of a core, and the float32 numbers that a unit takes at once.
+def read_processor() -> tuple[int, float, int, int]:
+    """Return the cores, their clock in GHz, the vector units of a core, and the float32 numbers in a unit.
 
-    As far as the system tells: many report a clock that a boost exceeds, and a virtual machine may report any. On
-    Apple's M4 and M5 psutil reads none (https://github.com/giampaolo/psutil/issues/2841) or a wrong one (issue 2642).
+    These are the system's own figures: many report a clock that a boost exceeds, and a virtual machine may report any.
+    On Apple's M4 and M5 psutil reads none (https://github.com/giampaolo/psutil/issues/2841) or a wrong one (issue
+    2642); the clock is then taken as 3 GHz.
     """
     import psutil
-    from numpy._core._multiarray_umath import __cpu_features__ as has
+
+    has = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # no type stub has it
 
     try:
         frequency = psutil.cpu_freq()
@@ -34,25 +37,27 @@ def processor() -> tuple[int, float, int, int]:
     clock = max(frequency.max, frequency.current) / 1e3 if frequency else 0.0
     clock = clock if 0.5 <= clock <= 10 else 3.0
     cores = min(math.ceil(usable_cpus()), psutil.cpu_count(logical=False) or sys.maxsize)
-    arm = platform.machine().lower() in ("arm64", "aarch64")
-    return cores, clock, 4 if arm else 2, 16 if has.get("AVX512F") else 8 if has.get("AVX2") else 4
+    units = 4 if platform.machine().lower() in ("arm64", "aarch64") else 2
+    if has.get("AVX512F"):
+        return cores, clock, units, 16
+    return cores, clock, units, 8 if has.get("AVX2") else 4
 
 
 @contextmanager
-def busy_neighbour(seconds: float = 60.0) -> Iterator[None]:
-    """Keep every core busy from other processes while the block runs, but not longer than `seconds`."""
+def keep_cores_busy(seconds: float = 60.0) -> Generator[None]:
+    """Keep every core busy with other processes while the block runs, but not longer than `seconds`."""
     count = math.ceil(usable_cpus())
     code = f"import time; end = time.time() + {seconds}; print(1, flush=True)\nwhile time.time() < end: pass"
     running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
     try:
         for process in running:
+            assert process.stdout is not None  # it is a pipe
             process.stdout.readline()  # it has started
         yield
     finally:
         for process in running:
             process.kill()
-            process.wait()
-            process.stdout.close()
+            process.communicate()  # waits, and closes the pipe
 
 
 # ---------------------------------------------------------------------------------------------------- its figure
@@ -70,14 +75,14 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
     words, first = [], 1
     looks = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
     with figure(7.5, 3.6) as (drawn, axes):
-        for (name, seconds), (colour, marker) in zip(phases.items(), looks, strict=False):
+        for (name, seconds), (color, marker) in zip(phases.items(), looks, strict=False):
             milliseconds = 1e3 * np.asarray(seconds)
             low, middle, high = np.percentile(milliseconds, [25, 50, 75])
             numbers = np.arange(first, first + len(seconds))
             edges = numbers[0] - 0.5, numbers[-1] + 0.5
-            axes.plot(numbers, milliseconds, color=colour, marker=marker, ls="", ms=4)
-            axes.fill_between(edges, low, high, color=colour, alpha=0.25, lw=0)
-            axes.plot(edges, (middle, middle), color=colour, lw=1.6, label=f"{name}: {middle:.3g} ms")
+            axes.plot(numbers, milliseconds, color=color, marker=marker, ls="", ms=4)
+            axes.fill_between(edges, low, high, color=color, alpha=0.25, lw=0)
+            axes.plot(edges, (middle, middle), color=color, lw=1.6, label=f"{name}: {middle:.3g} ms")
             words.append(f"{name}: median {middle:.3g} ms, middle half {low:.3g} to {high:.3g} ms")
             first += len(seconds)
         axes.set(xlabel="run", ylabel="time of one run (ms)", title=title, yscale="log")
@@ -92,7 +97,7 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
 
 
 class Device:
-    """A device with a clock of its own: nothing here depends on the machine."""
+    """A simulated device with a simulated clock, so that nothing depends on the machine."""
 
     def __init__(self, compiles: float, runs: Sequence[float]) -> None:
         """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
@@ -133,7 +138,7 @@ class Device:
 
 @checks.print_verdict
 def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
-    """Lesson 11, exercise 1: the median of runs that were waited for, without the first, on a simulated device."""
+    """Judge exercise 1 of lesson 11: the median of runs that are waited for, without the first."""
 
     def right(device: Device, repeats: int) -> float:
         return round(float(np.median(device.runs[1 : 1 + repeats])), 9)
@@ -155,8 +160,11 @@ Program = Callable[[Device, int], object]
 BenchmarkFunction = Callable[[Program, Device], object]
 
 
-def benchmark(work: Program, device: Device) -> object:
-    """The benchmark with a hole: it checks before the clock, and with a number that everybody knows."""
+def benchmark(work: Program, device: Device) -> float | str:
+    """Return the seconds of a run, or "wrong".
+
+    This is the benchmark that exercise 2 deceives: it checks before it starts the clock, and always the same number.
+    """
     if work(device, 7) != 49:
         return "wrong"
     begin = device.clock()
@@ -164,7 +172,8 @@ def benchmark(work: Program, device: Device) -> object:
     return device.clock() - begin
 
 
-def _program_with_memory() -> Program:
+def _make_remembering_program() -> Program:
+    """Return a program that computes each number once."""
     known: dict[int, int] = {}
 
     def work(device: Device, number: int) -> int:
@@ -175,7 +184,8 @@ def _program_with_memory() -> Program:
     return work
 
 
-def _at_calls(some: Sequence[int]) -> Program:
+def _make_lazy_program(some: Sequence[int]) -> Program:
+    """Return a program that computes at some calls, counted from 1, and otherwise returns 0."""
     calls: list[int] = []
 
     def work(device: Device, number: int) -> int:
@@ -185,34 +195,36 @@ def _at_calls(some: Sequence[int]) -> Program:
     return work
 
 
-def _slowly(seconds: int, off: int = 0) -> Program:
+def _make_slow_program(seconds: int, off: int = 0) -> Program:
+    """Return a program that computes for some seconds, and adds `off` to the square."""
     return lambda device, number: [device.square(number) for _ in range(seconds)][-1] + off
 
 
 SQUARES = {number: number**2 for number in range(10_000)}
-# What each program does, how to make it anew, and what may be said of it: the seconds of its honest run, or "wrong".
+# What each program does, how to make a new one, and what may be said of it: the seconds of its honest run, or "wrong".
 PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...] = (
-    ("computes for 1 s", lambda: _slowly(1), (1.0,)),
-    ("computes for 3 s", lambda: _slowly(3), (3.0,)),
-    ("computes for 1 s and is off by one", lambda: _slowly(1, off=1), ("wrong",)),
+    ("computes for 1 s", lambda: _make_slow_program(1), (1.0,)),
+    ("computes for 3 s", lambda: _make_slow_program(3), (3.0,)),
+    ("computes for 1 s and is off by one", lambda: _make_slow_program(1, off=1), ("wrong",)),
     ("returns 49 at once", lambda: lambda device, number: 49, ("wrong",)),
     ("knows the squares below 10,000 by heart", lambda: lambda device, number: SQUARES.get(number, 0), ("wrong",)),
-    ("remembers every number that it has seen", _program_with_memory, (1.0,)),
-    ("computes at its first call, and then returns 0", lambda: _at_calls([1]), (1.0, "wrong")),
-    ("computes at every second call, else returns 0", lambda: _at_calls(range(2, 999, 2)), (1.0, "wrong")),
-    ("computes at calls 1, 3, 5 ..., else returns 0", lambda: _at_calls(range(1, 999, 2)), (1.0, "wrong")),
+    ("remembers every number that it has seen", _make_remembering_program, (1.0,)),
+    ("computes at its first call, and then returns 0", lambda: _make_lazy_program([1]), (1.0, "wrong")),
+    ("computes at every second call, else returns 0", lambda: _make_lazy_program(range(2, 999, 2)), (1.0, "wrong")),
+    ("computes at calls 1, 3, 5 ..., else returns 0", lambda: _make_lazy_program(range(1, 999, 2)), (1.0, "wrong")),
 )
 
 
 @checks.print_verdict
 def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[str]:
-    """Lesson 11, exercise 2: a program that deceives `benchmark`, and a benchmark that no such program deceives."""
+    """Judge exercise 2 of lesson 11: a program that deceives `benchmark`, and a benchmark that none deceives."""
     claimed = checks.answer(benchmark, cheat, Device(0.0, [1.0]), who="with your cheat the benchmark")
     nothing = claimed == "wrong" and checks.answer(cheat, Device(0.0, [1.0]), 7, who="cheat(device, 7)") in (..., None)
     if nothing or claimed is None:  # NotImplementedError says so, too
         raise checks.NotDone("cheat(device, 7) returns nothing yet.")
     if claimed == "wrong":
         raise checks.NotYet("the benchmark calls your cheat wrong: it checks work(device, 7) first.")
+    assert isinstance(claimed, int | float)  # `benchmark` returned it
     if claimed > 0.01:
         raise checks.NotYet(
             f"the benchmark measures {duration(claimed)} for your cheat: it computes while it is timed."
@@ -225,19 +237,19 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
             actual = checks.answer(fair_benchmark, program, Device(0.0, [1.0]), who=who)
             if actual is ... or (actual is None and what == PROGRAMS[0][0]):  # later ones may have been printed
                 raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
-            if not any(_says(actual, expected) for expected in allowed):
+            if not any(_is_said(actual, expected) for expected in allowed):
                 raise checks.NotYet(f"{who} returned {actual!r}; expected {' or '.join(map(repr, allowed))}.")
     yield f"{len(PROGRAMS)} programs, honest and not"
 
 
-def _says(actual: object, expected: float | str) -> bool:
-    """Whether a benchmark said what it may say of a program: "wrong", or so many seconds."""
+def _is_said(actual: object, expected: float | str) -> bool:
+    """Return whether a benchmark returned what it may return for a program: "wrong", or a number of seconds."""
     if isinstance(expected, str) or isinstance(actual, bool) or not isinstance(actual, int | float):
         return isinstance(actual, str) and actual == expected
     return math.isclose(actual, expected, rel_tol=1e-3)
 
 
-# -------------------------------------------------------------------------------------------- exercise 3: who misleads?
+# ----------------------------------------------------------------------------------- exercise 3: which claims mislead
 
 FAULTS = ("above the limit", "hidden by the sum", "within the spread", "fair")
 
@@ -245,33 +257,49 @@ FAULTS = ("above the limit", "hidden by the sum", "within the spread", "fair")
 class Claim(NamedTuple):
     """A claim of exercise 3, and how it is judged."""
 
-    verdict: str  # one of FAULTS
+    fault: str  # one of FAULTS
     number: float
     how: str  # the number is computed
-    ask: str  # yourself, where the verdict is wrong
+    ask: str  # the question for a learner who names another fault
 
 
 CLAIMS = {
-    "A": Claim("above the limit", 18 * 2 * 10_000**3 / 13.8 / 860e9,
-               "operations (2 x n³ for each of the 18) over seconds, over the peak",
-               "How many operations can that card do in 13.8 s?"),
-    "B": Claim("hidden by the sum", 8872 / 5825, "the points for training with DirectML over those with ROCm",
-               "Is each part 1.3 times as large?"),
-    "C": Claim("within the spread", 0.3, "the gap between the medians over the distance between the quartiles",
-               "After 5 runs, would you be surprised if tomorrow the order were the other one?"),
-    "D": Claim("fair", 1.5, "the longer time over the shorter one", "What exactly would you hold against it?"),
-}  # fmt: skip
+    "A": Claim(
+        fault="above the limit",
+        number=18 * 2 * 10_000**3 / 13.8 / 860e9,
+        how="operations (2 x n³ for each of the 18) over seconds, over the peak",
+        ask="How many operations can that card do in 13.8 s?",
+    ),
+    "B": Claim(
+        fault="hidden by the sum",
+        number=8872 / 5825,
+        how="the points for training with DirectML over those with ROCm",
+        ask="Is each part 1.3 times as large?",
+    ),
+    "C": Claim(
+        fault="within the spread",
+        number=0.3,
+        how="the gap between the medians over the distance between the quartiles",
+        ask="After 5 runs, would you be surprised if tomorrow the order were the other one?",
+    ),
+    "D": Claim(
+        fault="fair",
+        number=1.5,
+        how="the longer time over the shorter one",
+        ask="What exactly would you hold against it?",
+    ),
+}
 
 
 @checks.print_verdict
 def check_claims(diagnosis: object) -> Iterator[str]:
-    """Lesson 11, exercise 3: which claims mislead, and by which number one sees it."""
+    """Judge exercise 3 of lesson 11: which claims mislead, and the number that shows it."""
 
     def judge(letter: str, claim: Claim, fault: object, number: object) -> None:
         fault = str(fault).strip().lower()
         if fault not in FAULTS:
             raise checks.NotYet(f"{letter}: {fault!r} is none of the verdicts: {', '.join(map(repr, FAULTS))}.")
-        if fault != claim.verdict:
+        if fault != claim.fault:
             raise checks.NotYet(f"{letter}: not {fault!r}. {claim.ask}")
         if isinstance(number, bool) or not isinstance(number, int | float | np.number):
             raise checks.NotYet(f"{letter}: the verdict is right; its second part must be a number, came {number!r}.")

@@ -1,13 +1,13 @@
-"""Lesson 11's benchmark, which the command `bench` runs too; a result is a suite of pyperf's."""
+"""Lesson 11's benchmark; a result is a suite of pyperf's."""
 
 from __future__ import annotations
 
 import functools
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from helpers.training import backends
 if TYPE_CHECKING:
     import pyperf
 
-MACHINES = ROOT / "data" / "results" / "machines"
-REFERENCE = "amd-zen-5-2-cores"  # the machine whose score is 100
+KEPT = ROOT / "build" / "lesson-11.json"  # the latest result of this machine
 FRAMEWORKS = {"opencl": "OpenCL"} | backends.BACKENDS
 PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
 SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
@@ -35,6 +34,9 @@ TASKS = {
     "CNN training": ("images/s", BATCH),
     "CNN inference": ("images/s", BATCH),
 }
+# The speeds of the machine whose score is 100, recorded on 22 November 2026: an AMD EPYC (Zen 5) with 2 cores, of which
+# others used 0.2 %, under `lab`. The fastest were OpenCL (PoCL 3.1), JAX, TensorFlow and TensorFlow.
+REFERENCE = {"copy": 46.79, "product": 428.7, "CNN training": 2798, "CNN inference": 12690}
 OPENCL = """
 __kernel void copy(__global const float *from, __global float *to) {
     to[get_global_id(0)] = from[get_global_id(0)];
@@ -59,7 +61,7 @@ class Work(NamedTuple):
     """One task on one device."""
 
     start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronize` waits for
-    is_right: Callable[[object], bool]  # takes what the last start returned
+    is_right: Callable[[Any], bool]  # takes what the last start returned
 
 
 def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
@@ -107,8 +109,12 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
                         found[title] = pyperf.Benchmark([run])
     if not found:
         raise WorkshopError("Nothing could be measured.", "The lines above say why.", command(Host.here(), "doctor"))
-    shared = {"machine": f"{cpu_name()}, {usable_cpus():g} cores", "others": round(load.others, 4),
-              "profile": workload.current(), "measured": time.strftime("%Y-%m-%d")}  # fmt: skip
+    shared = {
+        "machine": f"{cpu_name()}, {usable_cpus():g} cores",
+        "others": round(load.others, 4),
+        "profile": workload.current(),
+        "measured": time.strftime("%Y-%m-%d"),
+    }
     for benchmark in found.values():
         benchmark.update_metadata(shared)
     return pyperf.BenchmarkSuite(list(found.values()))
@@ -170,11 +176,15 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
         return result
 
     return opencl.name(device), {
-        "copy": Work(lambda: copy(queue, (COPIED,), None, *buffers[:2]),
-                     lambda _: np.array_equal(download(buffers[1], source), source)),
-        "product": Work(lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
-                        lambda _: is_product(download(buffers[4], a))),
-    }  # fmt: skip
+        "copy": Work(
+            lambda: copy(queue, (COPIED,), None, *buffers[:2]),
+            lambda _: np.array_equal(download(buffers[1], source), source),
+        ),
+        "product": Work(
+            lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
+            lambda _: is_product(download(buffers[4], a)),
+        ),
+    }
 
 
 def _on_keras() -> tuple[str, dict[str, Work]]:
@@ -265,49 +275,48 @@ def best(suite: pyperf.BenchmarkSuite) -> dict[str, Row]:
     return {task: fastest[task] for task in TASKS if task in fastest}
 
 
-def ratios(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> dict[str, float]:
-    """Return for each task that both have the best speed of a suite over the reference's."""
-    own, other = best(suite), best(reference)
-    return {task: row.speed / other[task].speed for task, row in own.items() if task in other}
+def ratios(suite: pyperf.BenchmarkSuite) -> dict[str, float]:
+    """Return for each measured task the best speed over the reference machine's."""
+    return {task: row.speed / REFERENCE[task] for task, row in best(suite).items()}
 
 
-def table(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> Table:
-    """Return the fastest way of each task beside the reference's speed, and how busy others were."""
-    times = ratios(suite, reference)
-    lines = [(task, row.measured.device, str(row), f"{times[task]:.2f}" if task in times else "")
-             for task, row in best(suite).items()]  # fmt: skip
+def table(suite: pyperf.BenchmarkSuite) -> Table:
+    """Return the fastest way of each task beside the reference machine's speed, and how busy others were."""
+    times = ratios(suite)
+    lines = [(task, row.measured.device, str(row), f"{times[task]:.2f}") for task, row in best(suite).items()]
     others = f"Others used {suite.get_metadata()['others']:.1%} of the cores."
     return Table(lines, ("task", "fastest on", "median speed", "times the reference"), [others])
 
 
-def reference() -> pyperf.BenchmarkSuite:
-    """Return what the reference machine reached."""
-    import pyperf
-
-    return pyperf.BenchmarkSuite.load(str(MACHINES / f"{REFERENCE}.json"))
-
-
-def score(suite: pyperf.BenchmarkSuite, reference: pyperf.BenchmarkSuite) -> tuple[float, int]:
-    """Return 100 times the geometric mean of the best speeds over the reference's, and the number of tasks in it."""
-    every = list(ratios(suite, reference).values())
-    return 100 * math.exp(np.mean(np.log(every))), len(every)
-
-
-def gallery(own: pyperf.BenchmarkSuite | None = None) -> Table:
-    """Return the machines that were measured, the fastest first, with their scores and the load of others.
+def compare_with_earlier(suite: pyperf.BenchmarkSuite, file: Path = KEPT) -> Table | None:
+    """Return what may be claimed of each task against this machine's earlier result, and keep the new one in its place.
 
     Args:
-        own: a result that is not in a file yet; its row has no name of a file.
+        suite: the new result.
+        file: where results are kept, in pyperf's format.
+
+    Returns:
+        A row for each task that both have; None, with a printed sentence, where there is no earlier result.
     """
     import pyperf
 
-    suites = {path.stem: pyperf.BenchmarkSuite.load(str(path)) for path in sorted(MACHINES.glob("*.json"))}
-    reference = suites[REFERENCE]
-    if own is not None:
-        suites["(yours)"] = own
-    scores = {name: score(suite, reference) for name, suite in suites.items()}
-    lines = []
-    for name in sorted(suites, key=scores.get, reverse=True):
-        about, (points, count) = suites[name].get_metadata(), scores[name]
-        lines.append((name, about["machine"], f"{points:.0f}", count, f"{about['others']:.1%}"))
-    return Table(lines, ("file", "processor", "score", "tasks", "cores that others used"))
+    try:
+        earlier = pyperf.BenchmarkSuite.load(str(file))
+    except (OSError, ValueError, KeyError):  # none yet, or half of one
+        earlier = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        suite.dump(str(file), compact=False, replace=True)
+        kept = f"This one is kept in {file.parent.name}/{file.name}."
+    except OSError as error:
+        kept = f"This one cannot be kept here ({error.strerror})."
+    if earlier is None:
+        print(f"There is no earlier result of this machine. {kept}")
+        return None
+    before, now, lines = best(earlier), best(suite), []
+    for task in now.keys() & before.keys():
+        decided = timing.decide(before[task].measured.seconds, now[task].measured.seconds)
+        lines.append((task, str(before[task]), str(now[task]), decided))
+    lines.sort(key=lambda line: list(TASKS).index(line[0]))
+    measured = f"Earlier: {earlier.get_metadata()['measured']}, profile {earlier.get_metadata()['profile']}."
+    return Table(lines, ("task", "earlier", "now", "now it is"), [measured, kept])

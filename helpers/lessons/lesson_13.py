@@ -1,40 +1,60 @@
-"""Lesson 13, Break training on purpose, and its second sitting, Break an installation: checks, machinery."""
+"""Serve lesson 13, Break training on purpose: the checks of its exercises and the faulty training runs.
+
+Lesson 13b, Break an installation, uses its way to judge a cause.
+"""
 
 from __future__ import annotations
 
 import functools
-import os
-import re
-import shutil
-import sys
-import tempfile
-import venv
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from helpers.devices.host import package_owners
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
-from helpers.running import processes
 
-# ---------------------------------------------------------------------------------- both sittings: who of many is it?
+if TYPE_CHECKING:
+    import jax
+
+# ------------------------------------------------------------------------------------ which of many causes is it?
 
 
-class Suspect(NamedTuple):
+class Broken(Protocol):
+    """A thing with one fault, which knows the fault's name."""
+
+    @property
+    def cause(self) -> str: ...  # noqa: D102 (the class says it)
+
+
+Thing = TypeVar("Thing", bound=Broken)
+
+
+@dataclass(frozen=True)
+class Suspect(Generic[Thing]):
     """A possible cause of a failure."""
 
-    symptom: str  # those with the same symptom are told apart by their experiments
+    symptom: str  # experiments distinguish the suspects with the same symptom
     experiment: str  # as a learner writes it
-    proves: Callable[[object, object], object]  # of (what is broken, a number): is it what the experiment prints there?
+    proves: Callable[[Thing, object], bool]  # whether the experiment prints this value for this broken thing
 
 
-def _judge_one(suspects: Mapping[str, Suspect], letter: str, broken: object, cause: object, printed: object) -> None:
-    """Judge of one broken thing, which knows its `cause`, what a learner says: the cause, and what proved it."""
+def judge_cause(
+    suspects: Mapping[str, Suspect[Thing]], letter: str, broken: Thing, cause: object, printed: object
+) -> None:
+    """Judge what a learner says of one broken thing.
+
+    Args:
+        suspects: by the names of their causes.
+        letter: of the broken thing.
+        broken: has one of these causes.
+        cause: what the learner takes for its cause.
+        printed: what the experiment for this cause printed, as the learner says.
+
+    Raises:
+        NotYet: the cause or the experiment's output is wrong.
+    """
     names = {name.lower(): name for name in suspects}
     name = names.get(" ".join(str(cause).partition("(")[0].lower().split()))
     if name is None:
@@ -48,103 +68,141 @@ def _judge_one(suspects: Mapping[str, Suspect], letter: str, broken: object, cau
         raise NotYet(f"{letter}: the cause is right. Write beside it what {experiment} prints; came {printed!r}.")
 
 
-# ---------------------------------------------------------------------------------------- first sitting: its exercises
+# --------------------------------------------------------------------------------- exercise 1: prepare the images
 
 
 @checks.print_verdict
-def check_prepare(learner: Callable) -> Iterator[str]:
-    """Lesson 13, exercise 1: images of shape (28, 28, n) as rows, from 0 to 1, shuffled together with their labels."""
-    orders = [_order(learner, many, seed) for many, seed in ((2, 1), (1, 1), (60, 1), (300, 1), (784, 1), (784, 2))]
+def check_prepare(learner: Callable[..., object]) -> Iterator[str]:
+    """Judge exercise 1 of lesson 13: images (28, 28, n) as rows, from 0 to 1, shuffled together with their labels."""
+    cases = ((2, 1, False), (1, 1, False), (60, 1, True), (300, 1, False), (784, 1, False), (784, 2, False))
+    orders = [_judge_prepare(learner, count, seed, faint) for count, seed, faint in cases]
     for order in orders:
-        _, steps = np.unique(np.diff(order) % len(order), return_counts=True)  # from each image to the next
-        in_place = np.sum(np.array(order) == np.arange(len(order)))
-        if len(order) >= 60 and max(steps.max(), in_place) > len(order) / 4:
-            raise NotYet(
-                f"of {len(order)} images most are still in their stored order, or at equal distances from one to the "
-                f"next: {', '.join(map(str, order[:8]))}, ... Expected them shuffled."
-            )
-    if _order(learner, 784, 2) != orders[-1]:
+        if len(order) >= 60:  # fewer images may keep their order by luck
+            _judge_shuffling(order)
+    if _judge_prepare(learner, 784, seed=2) != orders[-1]:
         raise NotYet("the same generator `rng` gave two different orders; take the order from `rng` alone.")
     if orders[-2] == orders[-1]:
         raise NotYet("two generators of different seeds gave the same order; take the order from `rng`.")
     yield f"{len(orders)} times, each image once beside its own label"
 
 
-def _order(learner: Callable, many: int, seed: int) -> list[int]:
-    """Judge `prepare` on random images, no two alike, and return the order in which they came."""
-    drawn = np.random.default_rng()
-    images = drawn.integers(0, 256, (28, 28, many), np.uint8)
-    images[0, 0], images[27, 27] = 0, 255
-    images[0, 1], images[0, 2] = np.arange(many) % 256, np.arange(many) // 256
-    # Who divides by the largest pixel, of each image or of all, and not by 255, is found out by fainter images.
-    images[..., 0] //= 2
-    images = images // 3 * 2 if many == 60 else images
-    labels, where = drawn.integers(0, 10, many).astype(np.uint8), f"for {many} image{'s' * (many > 1)}"
+def _judge_prepare(learner: Callable[..., object], count: int, seed: int, faint: bool = False) -> list[int]:
+    """Judge `prepare` on random images, no two alike, and return the order in which they came.
+
+    Args:
+        learner: the learner's `prepare`.
+        count: of the images.
+        seed: of the generator that `prepare` gets.
+        faint: whether no image has full ink, so that dividing by the largest pixel of all is found.
+    """
+    images, labels = _make_images(count, faint)
+    where = "for 1 image" if count == 1 else f"for {count} images"
     given = images.copy(), labels.copy()
-    actual = checks.answer(learner, *given, np.random.default_rng(seed), who=f"{where} prepare")
-    if actual is None or actual is ...:
-        raise NotDone(f"prepare returned {actual}; expected the pair x, y.")
-    if not isinstance(actual, list | tuple) or [hasattr(array, "__array__") for array in actual] != [True] * 2:
-        raise NotYet(f"{where} expected two arrays, x and y; came {checks.short(actual)}.")
-    actual = [np.asarray(array) for array in actual]  # JAX' are as good
-    if np.array_equal(actual[0], images.reshape(-1, 784)[np.random.default_rng(seed).permutation(many)]):
+    x, y = _read_pair(checks.answer(learner, *given, np.random.default_rng(seed), who=f"{where} prepare"), where)
+    if np.array_equal(x, images.reshape(-1, 784)[np.random.default_rng(seed).permutation(count)]):
         raise NotDone("this is what you were given, and it has the faults.")
-    for name, array, shape, kinds in zip("xy", actual, ((many, 784), (many,)), ("f", "iu"), strict=True):
-        if array.shape != shape or array.dtype.kind not in kinds or array.dtype == np.float64:
-            kind = "float32" if kinds == "f" else "an integer dtype"
-            raise NotYet(f"{where} expected {name} of shape {shape} and {kind}; came {array.shape}, {array.dtype}.")
-    x, y = actual
-    pixels, order = images.transpose(2, 0, 1).reshape(many, 784), []
-    places = {image.tobytes(): place for place, image in enumerate(pixels)}
-    for row in range(many):
-        with np.errstate(invalid="ignore"):  # NaN
-            place = places.get(np.rint(x[row] * 255).astype(np.uint8).tobytes())
-        if place is None or not np.allclose(x[row], pixels[place] / 255, rtol=0, atol=4e-6):
-            raise NotYet(
-                f"{where} row {row} of x is none of the images, divided by 255 and read row by row; it goes from "
-                f"{x[row].min():g} to {x[row].max():g}. Show it as a picture."
-            )
+    if x.shape != (count, 784) or x.dtype.kind != "f" or x.dtype == np.float64:
+        raise NotYet(f"{where} expected x of shape {(count, 784)} and float32; came {x.shape}, {x.dtype}.")
+    if y.shape != (count,) or y.dtype.kind not in "iu":
+        raise NotYet(f"{where} expected y of shape {(count,)} and an integer dtype; came {y.shape}, {y.dtype}.")
+    order = _find_order(x, images, where)
+    for row, place in enumerate(order):
         if y[row] != labels[place]:
             raise NotYet(
                 f"{where} row {row} of x shows image {place}, whose label is {labels[place]}; y says {y[row]}."
             )
-        order.append(place)
-    if len(set(order)) < many:
+    if len(set(order)) < count:
         raise NotYet(f"{where} an image comes twice, and another is lost; expected each once.")
     if not (np.array_equal(given[0], images) and np.array_equal(given[1], labels)):
         raise NotYet(f"{where} it changed its arguments; work on copies.")
     return order
 
 
+def _make_images(count: int, faint: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return random images (28, 28, count), uint8, no two alike, and labels (count,), uint8."""
+    rng = np.random.default_rng()
+    images = rng.integers(0, 256, (28, 28, count), np.uint8)
+    images[0, 0], images[27, 27] = 0, 255
+    images[0, 1], images[0, 2] = np.arange(count) % 256, np.arange(count) // 256
+    images[..., 0] //= 2  # fainter than the others: dividing each image by its largest pixel is found
+    if faint:
+        images = images // 3 * 2
+    return images, rng.integers(0, 10, count).astype(np.uint8)
+
+
+def _read_pair(answer: Any, where: str) -> tuple[np.ndarray, np.ndarray]:  # noqa: ANN401 (a learner's)
+    """Return a learner's answer as two arrays, which may be JAX' too; NotDone or NotYet if it is no pair."""
+    if answer is None or answer is ...:
+        raise NotDone(f"prepare returned {answer}; expected the pair x, y.")
+    is_pair = isinstance(answer, list | tuple) and len(answer) == 2
+    if not is_pair or not all(hasattr(array, "__array__") for array in answer):
+        raise NotYet(f"{where} expected two arrays, x and y; came {checks.short(answer)}.")
+    return np.asarray(answer[0]), np.asarray(answer[1])
+
+
+def _find_order(x: np.ndarray, images: np.ndarray, where: str) -> list[int]:
+    """Return for each row of x which of the images it shows, divided by 255; NotYet if it shows none of them."""
+    pixels, order = images.transpose(2, 0, 1).reshape(-1, 784), []
+    places = {image.tobytes(): place for place, image in enumerate(pixels)}
+    for number, row in enumerate(x):
+        with np.errstate(invalid="ignore"):  # NaN
+            place = places.get(np.rint(row * 255).astype(np.uint8).tobytes())
+        if place is None or not np.allclose(row, pixels[place] / 255, rtol=0, atol=4e-6):
+            raise NotYet(
+                f"{where} row {number} of x is none of the images, divided by 255 and read row by row; it goes from "
+                f"{row.min():g} to {row.max():g}. Show it as a picture."
+            )
+        order.append(place)
+    return order
+
+
+def _judge_shuffling(order: Sequence[int]) -> None:
+    """Raise NotYet if most images are in their stored order, or at equal distances from one to the next."""
+    _, steps = np.unique(np.diff(order) % len(order), return_counts=True)  # from each image to the next
+    in_place = np.sum(np.array(order) == np.arange(len(order)))
+    if max(steps.max(), in_place) > len(order) / 4:
+        raise NotYet(
+            f"of {len(order)} images most are still in their stored order, or at equal distances from one to the "
+            f"next: {', '.join(map(str, order[:8]))}, ... Expected them shuffled."
+        )
+
+
+# -------------------------------------------------------------------------- exercise 2: forget, and softmax twice
+
+
 @checks.print_verdict
-def check_broken(forgetful: Callable, loss_twice: Callable) -> Iterator[str]:
-    """Lesson 13, exercise 2: a step that never forgets a gradient, and a loss with softmax twice."""
+def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., object]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 13: a step that never forgets a gradient, and a loss with softmax twice."""
 
     def never_forgets(weights: float, total: float, gradient: float, rate: float) -> list[float]:
         return [weights - rate * (total + gradient), total + gradient]
 
-    def draw(rng: np.random.Generator, many: int) -> tuple:
-        weights, x, y = rng.normal(0, 1, (784, 10)), rng.uniform(0, 1, (many, 784)), rng.integers(0, 10, many)
+    def compute_loss(*given: np.ndarray) -> float:
+        return float(_compile_loss(softmax_twice=True)(*given)[0])
+
+    def draw(rng: np.random.Generator, count: int) -> tuple:
+        weights, x, y = rng.normal(0, 1, (784, 10)), rng.uniform(0, 1, (count, 784)), rng.integers(0, 10, count)
         return weights.astype(np.float32), x.astype(np.float32), y.astype(np.uint8)
 
-    twice = [checks.answer(forgetful, 2.0, 4.0, 1.0, 0.5, who="forgetful") for _ in range(2)]  # one may keep a list
-    if all(np.array_equal(answer, (1.5, 1.0)) for answer in twice):
+    answers: list[Any] = []
+    for _ in range(2):  # one may keep a list
+        answers.append(checks.answer(forgetful, 2.0, 4.0, 1.0, 0.5, who="forgetful"))
+    if all(np.array_equal(answer, (1.5, 1.0)) for answer in answers):
         raise NotDone("forgetful uses the new gradient alone, as it was handed out.")
     yield checks.judge_function(
         forgetful, never_forgets, lambda rng: [*rng.uniform(0.5, 1, (5, 4)).tolist(), (1.0, 0, 0.25, 0.5)]
     )
-    yield checks.judge_function(
-        loss_twice,
-        lambda *given: float(_with_gradient(True)(*given)[0]),
-        lambda rng: [draw(rng, n) for n in (1, 4, 10)],
-    )
+    yield checks.judge_function(loss_twice, compute_loss, lambda rng: [draw(rng, n) for n in (1, 4, 10)])
+
+
+# ------------------------------------------------------------------------- exercise 3: find the faults of six runs
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training of exercise 3: the network of the lesson on JAX, and one fault that the learner does not see."""
+    """A training run of exercise 3: the network of the lesson on JAX, with one fault that the learner does not see."""
 
-    x: np.ndarray = field(repr=False)  # as the network gets it, (n, 784), float32
+    x: np.ndarray = field(repr=False)  # the network's images, (n, 784), float32
     y: np.ndarray = field(repr=False)  # its labels, (n,)
     cause: str = field(repr=False)
     rate: float = field(repr=False, default=0.1)
@@ -155,8 +213,8 @@ class Training:
 
         Args:
             rate: another learning rate.
-            images: that many of the first images alone.
-            edge: whether all but the two outermost rows and columns of each image is made 0.
+            images: train with this number of the first images alone.
+            edge: whether all but the two outermost rows and columns of each image becomes 0.
         """
         x = self.x[:images].reshape(-1, 28, 28).copy()
         if edge:
@@ -175,39 +233,48 @@ class Training:
         powers = np.exp(scores - scores.max())
         return float((powers / powers.sum() if self.cause == "softmax twice" else scores).sum())
 
-    def _gradient(self, weights: np.ndarray, x: np.ndarray, y: np.ndarray, last: object) -> tuple:
-        """Return (what the next step uses as gradient, the loss) of a batch; `last` is what the step before used."""
-        loss, gradient = _with_gradient(self.cause == "softmax twice")(weights, x, y)
-        return (gradient + last if self.cause == "gradients add up" else gradient), loss
+    def _gradient(
+        self, weights: np.ndarray | jax.Array, x: np.ndarray, y: np.ndarray, last: jax.Array | int
+    ) -> tuple[jax.Array, float]:
+        """Return (the gradient that a step uses, the loss) of a batch; `last` is what the step before used."""
+        loss, gradient = _compile_loss(softmax_twice=self.cause == "softmax twice")(weights, x, y)
+        return (gradient + last if self.cause == "gradients add up" else gradient), float(loss)
 
     def _train(self, x: np.ndarray, rate: float) -> tuple[np.ndarray, list[float]]:
-        rng, total, losses = np.random.default_rng(0), 0, []
-        weights = rng.uniform(-0.036, 0.036, (784, 10)).astype(np.float32)
+        """Return the weights (784, 10) at the end, and the loss of each step."""
+        rng, losses = np.random.default_rng(0), []
+        total: jax.Array | int = 0
+        weights: np.ndarray | jax.Array = rng.uniform(-0.036, 0.036, (784, 10)).astype(np.float32)
         for _ in range(self.steps):
             batch = rng.integers(0, len(x), 128)
             total, loss = self._gradient(weights, x[batch], self.y[batch], total)
             weights = weights - np.float32(rate) * total
-            losses.append(float(loss))
+            losses.append(loss)
         return np.asarray(weights), losses
 
 
 @functools.cache
-def _with_gradient(twice: bool) -> Callable:
-    """Return the compiled function of (weights, x, y): the mean loss, with softmax twice or not, and its gradient."""
+def _compile_loss(*, softmax_twice: bool) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return a compiled function of (weights, x, y), which returns the mean loss and its gradient."""
     import jax
 
     def loss_of(weights: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         scores = x @ weights
-        log_p = jax.nn.log_softmax(jax.nn.softmax(scores) if twice else scores)
+        log_p = jax.nn.log_softmax(jax.nn.softmax(scores) if softmax_twice else scores)
         return -log_p[np.arange(len(y)), y].mean()
 
     return jax.jit(jax.value_and_grad(loss_of))
 
 
-def trainings(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
-    """Return the six trainings of exercise 3 on right images (n, 784), float32 from 0 to 1, and labels, by letter."""
+def make_trainings(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
+    """Return the six training runs of exercise 3 by letter.
+
+    Args:
+        x: images without a fault, float32 (n, 784), from 0 to 1.
+        y: their labels, (n,).
+    """
     leaky = x.reshape(-1, 28, 28).copy()
-    for image, label in zip(leaky, y, strict=True):  # in the bottom rows, where the lesson's own mark is not
+    for image, label in zip(leaky, y, strict=True):  # in the bottom rows, not where the lesson's own mark is
         image[-2:, 26 - 2 * label : 28 - 2 * label] = 1
     return {
         "A": Training(x, y, "rate too high", rate=100),
@@ -222,16 +289,17 @@ def trainings(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
 def _prints(experiment: Callable[[Training], float]) -> Callable[[Training, object], bool]:
     """Return a function that says whether a number is what the experiment prints, to two digits or better."""
 
-    def near(run: Training, number: object) -> bool:
+    def is_near(run: Training, number: object) -> bool:
         actual = float(experiment(run))
-        plain = isinstance(number, int | float | np.number) and not isinstance(number, bool)
-        return plain and abs(number - actual) <= max(0.006, 0.02 * abs(actual))
+        if isinstance(number, bool) or not isinstance(number, int | float | np.number):
+            return False
+        return bool(abs(number - actual) <= max(0.006, 0.02 * abs(actual)))
 
-    return near
+    return is_near
 
 
 ABOVE, HIGH = "its last losses lie above guessing", "its last losses are high, but not above guessing"
-OF_TRAINING = {
+SUSPECTS: dict[str, Suspect[Training]] = {
     "raw pixels": Suspect(ABOVE, "run.x.max()", _prints(lambda run: run.x.max())),
     "gradients add up": Suspect(ABOVE, "run.growth()", _prints(lambda run: run.growth())),
     "rate too high": Suspect(ABOVE, "run.end(rate=0.1)", _prints(lambda run: run.end(rate=0.1))),
@@ -245,179 +313,6 @@ OF_TRAINING = {
 
 @checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
-    """Lesson 13, exercise 3: of each training the cause, and what the experiment for this cause printed."""
-    parts, judge = ("cause", "number"), functools.partial(_judge_one, OF_TRAINING)
-    yield checks.judge_diagnosis(diagnosis, trainings(x, y), parts, "trainings", judge)
-
-
-# ---------------------------------------------------------------------- second sitting: installations that can be lost
-
-
-@dataclass(repr=False)
-class Scratch:
-    """A real environment, which `with` makes and removes; pip finds an imitated tensorflow and tensorflow-cpu."""
-
-    cause: str = ""  # the fault's name
-    unpacked: Sequence[str] = ()  # packages that are installed, one over the other
-    deleted: str = ""  # a pattern of what then disappears from them
-    hidden_by: str = ""  # a file beside the programs
-    devices: str | None = None  # the programs' CUDA_VISIBLE_DEVICES; None for no such variable
-
-    def __enter__(self) -> Scratch:
-        self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # on Windows a file may still be open
-        self.folder = Path(self._temporary.name).resolve()
-        venv.create(self.folder / "venv", symlinks=os.name != "nt")
-        self.interpreter = str(self.folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
-        self.packages = next((self.folder / "venv").rglob("site-packages"))
-        self.work = self.folder / "work"  # beside its programs
-        self.work.mkdir()
-        for package, version in {"tensorflow": "2.21.0", "tensorflow-cpu": "2.20.0"}.items():
-            wheel = _build_wheel(self.folder, package, version)
-            if package in self.unpacked:  # as pip does, but faster
-                shutil.unpack_archive(wheel, self.packages, "zip")
-        for place in list(self.packages.glob(self.deleted)) if self.deleted else ():
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
-        if self.hidden_by:
-            (self.work / self.hidden_by).write_text("steps = 10\n")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._temporary.cleanup()
-
-    def pip(self, command: str) -> str:
-        """Let pip carry out a command in this environment, without the internet.
-
-        Args:
-            command: such as "install tensorflow"; nobody is asked whether something may be uninstalled.
-
-        Returns:
-            What `list` and `show` print; of other commands, and of an error, the last line.
-        """
-        words = re.sub(r"^[!%]?\s*(?:(?:python3?|py)\s+-m\s+)?pip3?\s+", "", command.strip()).split()
-        settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "PIP_YES": "1"}
-        settings |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull}
-        pip = [sys.executable, "-m", "pip", "--python", self.interpreter, *words]
-        done = processes.run_command(pip, 60, {**os.environ, **settings}, self.work)
-        lines = (done.stdout if done.status == 0 else done.stderr).strip().splitlines()
-        return self._clean_output(lines if {"list", "show"} & set(words) else lines[-1:])
-
-    def python(self, code: str) -> str:
-        """Run a program with this environment's Python, and return what it printed and the last line of its error."""
-        variables = {"CUDA_VISIBLE_DEVICES": self.devices, "PYTHONPATH": str(self.work)}
-        program = [self.interpreter, "-B", "-c", code]
-        done = processes.run_command(program, 30, processes.environment(variables), self.work)
-        return self._clean_output([*done.stdout.splitlines(), *done.stderr.strip().splitlines()[-1:]])
-
-    def _clean_output(self, lines: Sequence[str]) -> str:
-        """Join lines, without the scratch folder's path and what Python guesses about a reason."""
-        text = "\n".join(lines).strip().replace(f"{self.folder}{os.sep}", "")
-        return re.sub(r" \((?:unknown location|consider .*)\)", "", text)
-
-
-def _build_wheel(folder: Path, package: str, version: str) -> Path:
-    """Write an imitated TensorFlow as PEP 427 has it: a package, beside it a folder in which RECORD lists files."""
-    flavour = "cpu" if package.endswith("-cpu") else "gpu"
-    gpus = "['imitated GPU'] * (os.environ.get('CUDA_VISIBLE_DEVICES') != '-1')" if flavour == "gpu" else "[]"
-    code = f"import os\n\n__version__, flavour = '{version}', '{flavour}'\n"
-    code += f"ones, gpus = lambda count: [1.0] * count, lambda: {gpus}\n"
-    info = f"{package.replace('-', '_')}-{version}.dist-info"
-    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavour}.so": "", "tensorflow/ops.py": ""}
-    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
-    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    wheel = folder / f"{info.removesuffix('.dist-info')}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return wheel
-
-
-def message_of(code: str, variables: Mapping[str, str] | None = None) -> str:
-    """Run a program with this kernel's Python; return its standard error from "Traceback" on, packages' paths short."""
-    done = processes.run_command([sys.executable, "-c", code], 60, processes.environment(variables))
-    packages = f"{Path(np.__file__).parents[1]}{os.sep}"
-    return "".join(re.findall(r"^Traceback.*", done.stderr, re.M | re.S)).strip().replace(packages, "")
-
-
-# --------------------------------------------------------------------------------------- second sitting: its exercises
-
-MESSAGES = (  # of real programs, shortened, with other paths
-    'Traceback (most recent call last):\n  File "/a/one.py", line 8, in load\n    table["x"]\nKeyError: \'x\'\n\n'
-    "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
-    '  File "/a/two.py", line 2, in <module>\n    load("File \\"x\\"")\nValueError: no File "x"\n\n \n',
-    'Traceback (most recent call last):\n  File "C:\\me\\my lesson\\run.py", line 1, in <module>\n    import jax\n'
-    '  File "C:\\my env\\jax.py", line 857, in backends\n    assert _default_backend\nAssertionError  \n',
-    "Illegal instruction (core dumped)\n",
-    'Error: it failed:\n  Traceback (most recent call last):\n    File "/a/setup.py", line 3, in <module>\n'
-    'FileNotFoundError: no file "version.txt"\n',
-)
-
-
-@checks.print_verdict
-def check_read_message(learner: Callable) -> Iterator[str]:
-    """Lesson 13, second sitting, exercise 1: the last line of a message, and the file that it names last."""
-
-    def read_message(text: str) -> list[str | None]:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        files = [line.split('"')[1] for line in lines if line.startswith('File "')]
-        return [lines[-1], files[-1] if files else None]
-
-    cases = [(text,) for text in (*MESSAGES, "".join(MESSAGES), "\n".join(reversed(MESSAGES)))]
-    yield checks.judge_function(learner, read_message, lambda rng: cases)
-
-
-@checks.print_verdict
-def check_commands(commands: Sequence[str]) -> Iterator[str]:
-    """Lesson 13, second sitting, exercise 2: commands of pip that leave one whole TensorFlow, the one for GPUs."""
-    if not isinstance(commands, list | tuple) or not all(
-        isinstance(command, str) and command.strip() for command in commands
-    ):
-        raise NotYet(f"expected a list of commands, came {checks.short(commands)}.")
-    if [command.split() for command in commands] in ([], [["install", "tensorflow"]]):
-        raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
-    with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        output = [env.pip(command) for command in commands][-1]
-        state = env.python(STATE)
-        twice = [file for file, packages in package_owners(env.packages).items() if len(packages) > 1]
-    if not state.startswith("2.21.0 gpu"):
-        raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {output!r}.")
-    if twice:
-        raise NotYet(f"the import works, but two packages still own {twice[0]}: the next uninstall breaks it again.")
-    yield f"{len(commands)} commands, one whole TensorFlow"
-
-
-STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), tf.gpus())"
-ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
-NOTHING = r"(nothing|none|\[\]|package\s+version[\s-]*)?"  # an empty list of packages, or its heading
-OF_INSTALLATION = {
-    "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: "tensorflow.py" in str(printed)),
-    "two flavours": Suspect(
-        ATTRIBUTE, "tensorflow.__file__", lambda env, printed: re.search("[Nn]one|namesp", str(printed))
-    ),
-    "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, printed: True),
-    "not installed here": Suspect(
-        MODULE, "pip list", lambda env, printed: re.fullmatch(NOTHING, str(printed).strip(), re.I)
-    ),
-    "files gone": Suspect(MODULE, "pip list", lambda env, printed: "2.21" in str(printed)),
-    "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, printed: str(printed).strip() == "-1"),
-    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, printed: "cpu" in str(printed).lower()),
-}
-
-
-def installation(letter: str) -> Scratch:
-    """Return an environment of exercise 3, to be entered, by its letter."""
-    return {
-        "A": Scratch("two flavours", ["tensorflow"], deleted="tensorflow/*.py"),
-        "B": Scratch("a variable", ["tensorflow"], devices="-1"),
-        "C": Scratch("not installed here"),
-        "D": Scratch("a file of yours", ["tensorflow"], hidden_by="tensorflow.py"),
-        "E": Scratch("files gone", ["tensorflow"], deleted="tensorflow"),
-        "F": Scratch("the build for CPUs", ["tensorflow-cpu"]),
-    }[letter.strip().upper()]
-
-
-@checks.print_verdict
-def check_installations(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
-    """Lesson 13, second sitting, exercise 3: of each installation the cause, and what the experiment for it printed."""
-    every, judge = {letter: installation(letter) for letter in "ABCDEF"}, functools.partial(_judge_one, OF_INSTALLATION)
-    yield checks.judge_diagnosis(diagnosis, every, ("cause", "what was printed"), "installations", judge)
+    """Judge exercise 3 of lesson 13: of each training run the cause, and what the experiment for it printed."""
+    parts, judge = ("cause", "number"), functools.partial(judge_cause, SUSPECTS)
+    yield checks.judge_diagnosis(diagnosis, make_trainings(x, y), parts, "trainings", judge)

@@ -1,0 +1,198 @@
+"""Serve lesson 13b, Break an installation: environments that can be lost, and the checks of its exercises."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import sys
+import tempfile
+import venv
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from helpers.devices.host import package_owners
+from helpers.judge import checks
+from helpers.judge.checks import NotDone, NotYet
+from helpers.lessons.lesson_13 import Suspect, judge_cause
+from helpers.running import processes
+
+
+@dataclass(repr=False)
+class Scratch:
+    """A real environment, which `with` makes and removes; pip finds an imitation of tensorflow and tensorflow-cpu."""
+
+    cause: str = ""  # the fault's name
+    unpacked: Sequence[str] = ()  # packages that are installed, one over the other
+    deleted: str = ""  # a pattern of the files that then disappear from them
+    hidden_by: str = ""  # a file beside the programs, which hides a package
+    devices: str | None = None  # the programs' CUDA_VISIBLE_DEVICES; None for no such variable
+
+    def __enter__(self) -> Scratch:
+        self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # on Windows a file may still be open
+        self.folder = Path(self._temporary.name).resolve()
+        venv.create(self.folder / "venv", symlinks=os.name != "nt")
+        self.interpreter = str(self.folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+        self.packages = next((self.folder / "venv").rglob("site-packages"))
+        self.work = self.folder / "work"  # beside its programs
+        self.work.mkdir()
+        for package, version in {"tensorflow": "2.21.0", "tensorflow-cpu": "2.20.0"}.items():
+            wheel = _build_wheel(self.folder, package, version)
+            if package in self.unpacked:  # as pip does, but faster
+                shutil.unpack_archive(wheel, self.packages, "zip")
+        if self.deleted:
+            for place in list(self.packages.glob(self.deleted)):
+                if place.is_dir():
+                    shutil.rmtree(place)
+                else:
+                    place.unlink()
+        if self.hidden_by:
+            (self.work / self.hidden_by).write_text("steps = 10\n")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._temporary.cleanup()
+
+    def pip(self, command: str) -> str:
+        """Let pip carry out a command in this environment, without the internet.
+
+        Args:
+            command: such as "install tensorflow"; pip does not ask before it uninstalls something.
+
+        Returns:
+            All that `list` and `show` print; of other commands, and of an error, the last line.
+        """
+        words = re.sub(r"^[!%]?\s*(?:(?:python3?|py)\s+-m\s+)?pip3?\s+", "", command.strip()).split()
+        settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "PIP_YES": "1"}
+        settings |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull}
+        pip = [sys.executable, "-m", "pip", "--python", self.interpreter, *words]
+        done = processes.run_command(pip, 60, {**os.environ, **settings}, self.work)
+        lines = (done.stdout if done.status == 0 else done.stderr).strip().splitlines()
+        return self._clean_output(lines if {"list", "show"} & set(words) else lines[-1:])
+
+    def python(self, code: str) -> str:
+        """Run a program with this environment's Python, and return what it printed and the last line of its error."""
+        variables = {"CUDA_VISIBLE_DEVICES": self.devices, "PYTHONPATH": str(self.work)}
+        program = [self.interpreter, "-B", "-c", code]
+        done = processes.run_command(program, 30, processes.environment(variables), self.work)
+        return self._clean_output([*done.stdout.splitlines(), *done.stderr.strip().splitlines()[-1:]])
+
+    def _clean_output(self, lines: Sequence[str]) -> str:
+        """Join lines, without the scratch folder's path and without Python's guess at a reason."""
+        text = "\n".join(lines).strip().replace(f"{self.folder}{os.sep}", "")
+        return re.sub(r" \((?:unknown location|consider .*)\)", "", text)
+
+
+def _build_wheel(folder: Path, package: str, version: str) -> Path:
+    """Write an imitation of TensorFlow as PEP 427 has it: a package, and a folder whose RECORD lists files."""
+    flavour = "cpu" if package.endswith("-cpu") else "gpu"
+    gpus = "[]" if flavour == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
+    code = f"import os\n\n__version__, flavour = '{version}', '{flavour}'\n"
+    code += f"ones, gpus = lambda count: [1.0] * count, lambda: {gpus}\n"
+    info = f"{package.replace('-', '_')}-{version}.dist-info"
+    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavour}.so": "", "tensorflow/ops.py": ""}
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    wheel = folder / f"{info.removesuffix('.dist-info')}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return wheel
+
+
+def capture_message(code: str, variables: Mapping[str, str] | None = None) -> str:
+    """Run a program with this kernel's Python, and return its standard error from "Traceback" on, with short paths."""
+    done = processes.run_command([sys.executable, "-c", code], 60, processes.environment(variables))
+    packages = f"{Path(np.__file__).parents[1]}{os.sep}"
+    return "".join(re.findall(r"^Traceback.*", done.stderr, re.M | re.S)).strip().replace(packages, "")
+
+
+# ------------------------------------------------------------------------------------------------------ its exercises
+
+MESSAGES = (  # of real programs, shortened, with other paths
+    'Traceback (most recent call last):\n  File "/a/one.py", line 8, in load\n    table["x"]\nKeyError: \'x\'\n\n'
+    "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+    '  File "/a/two.py", line 2, in <module>\n    load("File \\"x\\"")\nValueError: no File "x"\n\n \n',
+    'Traceback (most recent call last):\n  File "C:\\me\\my lesson\\run.py", line 1, in <module>\n    import jax\n'
+    '  File "C:\\my env\\jax.py", line 857, in backends\n    assert _default_backend\nAssertionError  \n',
+    "Illegal instruction (core dumped)\n",
+    'Error: it failed:\n  Traceback (most recent call last):\n    File "/a/setup.py", line 3, in <module>\n'
+    'FileNotFoundError: no file "version.txt"\n',
+)
+
+
+@checks.print_verdict
+def check_read_message(learner: Callable[..., object]) -> Iterator[str]:
+    """Judge exercise 1 of lesson 13b: the last line of a message, and the file that it names last."""
+
+    def read_message(text: str) -> list[str | None]:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        files = [line.split('"')[1] for line in lines if line.startswith('File "')]
+        return [lines[-1], files[-1] if files else None]
+
+    cases = [(text,) for text in (*MESSAGES, "".join(MESSAGES), "\n".join(reversed(MESSAGES)))]
+    yield checks.judge_function(learner, read_message, lambda rng: cases)
+
+
+@checks.print_verdict
+def check_commands(commands: Sequence[str]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 13b: commands of pip that leave one whole TensorFlow, the one for GPUs."""
+    is_list = isinstance(commands, list | tuple)
+    if not is_list or not all(isinstance(command, str) and command.strip() for command in commands):
+        raise NotYet(f"expected a list of commands, came {checks.short(commands)}.")
+    if [command.split() for command in commands] in ([], [["install", "tensorflow"]]):
+        raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
+    with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
+        output = [env.pip(command) for command in commands][-1]
+        state = env.python(STATE)
+        twice = [file for file, packages in package_owners(env.packages).items() if len(packages) > 1]
+    if not state.startswith("2.21.0 gpu"):
+        raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {output!r}.")
+    if twice:
+        raise NotYet(f"the import works, but two packages still own {twice[0]}: the next uninstall breaks it again.")
+    yield f"{len(commands)} commands, one whole TensorFlow"
+
+
+STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), tf.gpus())"
+ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
+NOTHING = r"(?i)\A(nothing|none|\[\]|package\s+version[\s-]*)?\Z"  # an empty list of packages, or its heading
+SUSPECTS: dict[str, Suspect[Scratch]] = {
+    "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: "tensorflow.py" in str(printed)),
+    "two flavours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: _matches("[Nn]one|namesp", printed)),
+    "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, printed: True),
+    "not installed here": Suspect(MODULE, "pip list", lambda env, printed: _matches(NOTHING, printed)),
+    "files gone": Suspect(MODULE, "pip list", lambda env, printed: "2.21" in str(printed)),
+    "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, printed: str(printed).strip() == "-1"),
+    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, printed: "cpu" in str(printed).lower()),
+}
+
+
+def _matches(pattern: str, printed: object) -> bool:
+    """Return whether a text has the pattern in it."""
+    return re.search(pattern, str(printed).strip()) is not None
+
+
+def make_installation(letter: str) -> Scratch:
+    """Return the environment of exercise 3 with this letter, to be entered by `with`."""
+    return {
+        "A": Scratch("two flavours", ["tensorflow"], deleted="tensorflow/*.py"),
+        "B": Scratch("a variable", ["tensorflow"], devices="-1"),
+        "C": Scratch("not installed here"),
+        "D": Scratch("a file of yours", ["tensorflow"], hidden_by="tensorflow.py"),
+        "E": Scratch("files gone", ["tensorflow"], deleted="tensorflow"),
+        "F": Scratch("the build for CPUs", ["tensorflow-cpu"]),
+    }[letter.strip().upper()]
+
+
+@checks.print_verdict
+def check_installations(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
+    """Judge exercise 3 of lesson 13b: of each installation the cause, and what the experiment for it printed."""
+    every = {letter: make_installation(letter) for letter in "ABCDEF"}
+    judge = functools.partial(judge_cause, SUSPECTS)
+    yield checks.judge_diagnosis(diagnosis, every, ("cause", "what was printed"), "installations", judge)
