@@ -15,7 +15,8 @@ from helpers.commands import lesson_files
 
 # From the ground up: a file imports files of lower floors alone, or files beside it in its own room.
 PLAN = """
-    __init__ measure/__init__ measure/tables errors measure/workload measure/timing measure/plots measure/published
+    __init__ measure/__init__ measure/tables errors setup/*
+    measure/workload measure/timing measure/plots measure/published
     compute/__init__ compute/quiet compute/backends compute/data compute/workarounds compute/private_network
     compute/worker compute/processes compute/host compute/device compute/products compute/webgpu
     compute/frameworks compute/devices compute/opencl compute/training compute/models compute/plaidml compute/checkpoint

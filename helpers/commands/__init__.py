@@ -27,7 +27,6 @@ GROUPS = {
         "run": "execute lessons without a browser and write build/: notebooks and a report",
         "book": "build a site of all lessons, from their stored outputs, in build/book",
         "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",
-        "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
     },
     "To change the course": {
         "lint": "check code and notebooks, and change nothing",
@@ -36,12 +35,11 @@ GROUPS = {
         "store": "execute lessons anew and store their outputs in notebooks/",
         "new-lesson": "begin a lesson from a template",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
-        "lock": "compile the lock files from pyproject.toml",
         "race": "time the lessons' training against the articles' code",
     },
 }
 if not (ROOT / "tests").is_dir():  # a student's copy of the course: `classroom` leaves out what these need
-    GROUPS = {"To learn": GROUPS["To learn"], "To teach": {name: GROUPS["To teach"][name] for name in ("run", "stick")}}
+    GROUPS = {"To learn": GROUPS["To learn"], "To teach": {"run": GROUPS["To teach"]["run"]}}
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
