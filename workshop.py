@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Iterator, List, Optional, Sequence
+from typing import BinaryIO, Iterator, List, Optional, Sequence
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
+LOCK = os.path.join(ROOT, ".venv.lock")
 WINDOWS = os.name == "nt"
 if WINDOWS:
     import msvcrt
@@ -86,7 +87,7 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
 
 def set_up(options: argparse.Namespace, command: str) -> None:
     """Bring .venv to what this call needs, if it is not there already."""
-    if environment.is_built(desired_state(options, command)):
+    if not was_killed() and environment.is_built(desired_state(options, command)):
         return
     with only_one():
         environment.repair()
@@ -130,20 +131,35 @@ def desired_state(options: argparse.Namespace, command: str) -> "environment.Sta
 @contextlib.contextmanager
 def only_one() -> Iterator[None]:
     """Hold the right to install into this folder; the operating system gives it back if this process dies."""
-    with open(os.path.join(ROOT, ".venv.lock"), "a+b") as file:
+    with open(LOCK, "a+b") as file:
         os.set_inheritable(file.fileno(), True)  # and not before the tool that it started has ended
         for attempt in itertools.count():
-            try:
-                if WINDOWS:
-                    msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-                else:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if take(file):
                 break
-            except (BlockingIOError, PermissionError):
-                if not attempt:
-                    print("Another call is installing here; waiting for it.", flush=True)
-                time.sleep(0.2)
+            if not attempt:
+                print("Another call is installing here; waiting for it.", flush=True)
+            time.sleep(0.2)
         yield
+
+
+def was_killed() -> bool:
+    """Say whether a call was killed while it installed: it left its mark, and nobody is installing."""
+    if not (environment.VENV / environment.UNFINISHED).exists():
+        return False
+    with open(LOCK, "a+b") as file:
+        return take(file)
+
+
+def take(file: BinaryIO) -> bool:
+    """Lock a file, until it is closed; return whether nobody else held it."""
+    try:
+        if WINDOWS:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def hand_over(arguments: List[str]) -> int:

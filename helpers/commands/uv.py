@@ -12,6 +12,8 @@ from helpers import ROOT
 from helpers.compute.host import WORKSHOP, Host, has_module, python_command
 from helpers.errors import WorkshopError
 
+TOOLS = "--constraints requirements/lock.txt --group test --group book"
+
 
 def need(*modules: str) -> None:
     """Refuse if a package that only the course's authors need is not here.
@@ -26,7 +28,7 @@ def need(*modules: str) -> None:
         raise WorkshopError(
             f"What this command needs is not installed: {', '.join(missing)}.",
             "Only few commands need it, so the lessons' own set-up leaves it out.",
-            f"uv pip install --python {python_command(Host.here())} --constraints requirements/lock.txt --group test --group book",
+            f"uv pip install --python {python_command(Host.here())} {TOOLS}",
         )
 
 

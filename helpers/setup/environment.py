@@ -46,7 +46,7 @@ def read(venv: Path = VENV) -> State | None:
 
 def is_built(wanted: State) -> bool:
     """Say whether .venv holds all that is wanted; changes nothing, needs no network and no folder to write to."""
-    if wanted != read() or (VENV / UNFINISHED).exists() or not tools.is_uv_there():
+    if wanted != read() or not tools.is_uv_there():
         return False
     calls = [command for _, command in installs(wanted, VENV)]
     if wanted.family == "cuda":
@@ -117,7 +117,7 @@ def write_stamp(state: State, venv: Path) -> None:
 
 
 def repair() -> None:
-    """Finish what a call began that was killed: put a whole new .venv in place, and forget packages that are in part."""
+    """Finish what a killed call began: put a whole new .venv in place, and forget packages that are there in part."""
     if read(NEW):
         shutil.rmtree(OLD, ignore_errors=True)
         if VENV.is_dir():
@@ -134,7 +134,7 @@ def repair() -> None:
 def is_whole(record: Path) -> bool:
     """Say whether all files of a package are there: those that the RECORD in its .dist-info lists."""
     try:
-        with open(record / "RECORD", encoding="utf-8", newline="") as file:
+        with (record / "RECORD").open(encoding="utf-8", newline="") as file:
             names = [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
     except (OSError, ValueError, csv.Error):
         return False

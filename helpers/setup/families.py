@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 from helpers import ROOT
@@ -106,9 +106,9 @@ def torch_build(family: str) -> str | None:
 def suggest_gpu(family: str) -> str:
     """Return what to add to the command for a GPU that this machine seems to have; empty if there is nothing to add."""
     system = platform.system()
-    if system == "Linux" and (os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi")):
+    if system == "Linux" and (Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi")):
         seen, accel, more = "An NVIDIA GPU", "cuda", f"downloads about {FAMILIES['cuda'].download}"
-    elif system == "Linux" and os.path.exists("/dev/kfd"):
+    elif system == "Linux" and Path("/dev/kfd").exists():
         seen, accel, more = "An AMD GPU", "rocm", "says where the commands for it are"
     elif (system, platform.machine()) == ("Darwin", "arm64"):
         seen, accel, more = "An Apple GPU", "metal --with torch", f"downloads about {FAMILIES['metal'].download}"

@@ -70,11 +70,15 @@ def bring_uv() -> None:
 
 
 def ask(command: Iterable[str | Path]) -> subprocess.CompletedProcess[str]:
-    """Return what a tool answered; unlike `run`, this shows nothing and fails at nothing."""
-    return subprocess.run(
+    """Return what uv answered, without a line on the terminal; refuse if it had no room on the disk for an answer."""
+    done = subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=clean_environment(), capture_output=True, check=False,
         encoding="utf-8", errors="replace",
     )  # fmt: skip
+    pattern, step = STEPS[0]
+    if done.returncode and re.search(pattern, done.stderr, re.IGNORECASE):
+        raise WorkshopError("The disk is full.", shorten(done.stderr.splitlines()), f"{step}, then repeat the command.")
+    return done
 
 
 def run(title: str, command: Iterable[str | Path]) -> None:
