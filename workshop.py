@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import BinaryIO, Iterator, List, Optional, Sequence
+from typing import BinaryIO, Generator, List, Optional, Sequence
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
 LOCK = os.path.join(ROOT, ".venv.lock")
@@ -129,7 +129,7 @@ def desired_state(options: argparse.Namespace, command: str) -> "environment.Sta
 
 
 @contextlib.contextmanager
-def only_one() -> Iterator[None]:
+def only_one() -> Generator[None, None, None]:
     """Hold the right to install into this folder; the operating system gives it back if this process dies."""
     with open(LOCK, "a+b") as file:
         os.set_inheritable(file.fileno(), True)  # and not before the tool that it started has ended
