@@ -58,7 +58,7 @@ def test_a_keras_backend_that_cannot_train_is_refused():
 
 
 def test_a_wrong_keras_backend_does_not_stop_what_needs_no_keras():
-    assert helpers("lock", "--help", KERAS_BACKEND="nonsense").returncode == 0
+    assert helpers("lint", "--help", KERAS_BACKEND="nonsense").returncode == 0
 
 
 def test_arguments_go_to_pytest_and_its_status_comes_back(tmp_path):
@@ -73,7 +73,7 @@ def test_what_few_commands_need_is_told_where_it_is_missing(command, module, mon
     monkeypatch.setattr(uv, "has_module", lambda name: name != module)
     assert frame.main([command]) == 2
     message = capsys.readouterr().err
-    assert f"not installed: {module}.\n" in message and "pip install -r requirements/test.txt" in message
+    assert f"not installed: {module}.\n" in message and "uv pip install" in message and "--group test" in message
 
 
 def test_a_lessons_number_chooses_its_tests(monkeypatch):

@@ -15,7 +15,8 @@ from helpers.commands import lesson_files
 
 # From the ground up: a file imports files of lower rooms alone, or files beside it in its own room.
 PLAN = """
-    __init__ errors measure/* running/* devices/* training/* tile/* judge/* doctor/* lessons/* commands/* __main__
+    __init__ errors setup/* measure/* running/* devices/* training/* tile/* judge/* doctor/* lessons/* commands/*
+    __main__
 """
 FLOORS = PLAN.split()
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat nbclient nbconvert jupyterlab"

@@ -47,6 +47,6 @@ def test_the_citation_and_the_changelog_have_the_projects_version():
 
 def test_the_hooks_run_the_linters_in_the_locks_version():
     (repository,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
-    locked = re.search(r"^ruff==([\d.]+)", read("requirements/test.txt"), re.MULTILINE)[1]
+    locked = re.search(r"^ruff==([\d.]+)", read("requirements/lock.txt"), re.MULTILINE)[1]
     pinned = [hook["additional_dependencies"] for hook in repository["hooks"] if "additional_dependencies" in hook]
     assert pinned and all(packages == [f"ruff=={locked}"] for packages in pinned)

@@ -26,7 +26,6 @@ GROUPS = {
         "run": "execute lessons without a browser and write build/: notebooks and a report",
         "book": "build a site of all lessons, from their stored outputs, in build/book",
         "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",
-        "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
     },
     "To change the course": {
         "lint": "check code and notebooks, and change nothing",
@@ -34,11 +33,10 @@ GROUPS = {
         "format": "bring code, notebooks and the course's address in pages into the workshop's form",
         "store": "execute lessons anew and store their outputs in notebooks/",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
-        "lock": "compile the lock files from pyproject.toml",
     },
 }
 if not (ROOT / "tests").is_dir():  # a student's copy of the course: `classroom` leaves out what these need
-    GROUPS = {"To learn": GROUPS["To learn"], "To teach": {name: GROUPS["To teach"][name] for name in ("run", "stick")}}
+    GROUPS = {"To learn": GROUPS["To learn"], "To teach": {"run": GROUPS["To teach"]["run"]}}
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 

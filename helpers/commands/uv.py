@@ -1,4 +1,4 @@
-"""The packages that few commands need; and uv, which compiles the locks and builds environments."""
+"""The packages that few commands need; and uv, which builds environments."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from helpers import ROOT
 from helpers.devices.host import WORKSHOP, Host, has_module, python_command
 from helpers.errors import WorkshopError
+
+TOOLS = "--constraints requirements/lock.txt --group test --group book"
 
 
 def need(*modules: str) -> None:
@@ -26,7 +28,7 @@ def need(*modules: str) -> None:
         raise WorkshopError(
             f"What this command needs is not installed: {', '.join(missing)}.",
             "Only few commands need it, so the lessons' own set-up leaves it out.",
-            f"{python_command(Host.here())} -m pip install -r requirements/test.txt -r requirements/book.txt",
+            f"uv pip install --python {python_command(Host.here())} {TOOLS}",
         )
 
 
@@ -41,8 +43,8 @@ def find() -> str:
     if found is None:
         raise WorkshopError(
             "uv is not here.",
-            "It installs packages and compiles locks; the set-up of workshop.py brings it.",
-            f"Type: {WORKSHOP} doctor   (in conda: pip install -r requirements/uv.txt)",
+            "It installs packages; the set-up of workshop.py brings it.",
+            f"Type: {WORKSHOP} doctor   (with conda: pip install -r requirements/uv.txt)",
         )
     return found
 

@@ -11,11 +11,16 @@ from collections.abc import Iterable
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers import ROOT
 from helpers.devices.host import LESSON_FOLDERS, STAMP, Host, has_module
 from helpers.doctor.findings import Finding, Results, count_items, join_some, tell
 from helpers.running import processes
+from helpers.setup import families
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 # What the lessons import; the distribution that brings it has the same name.
 _NUMBERS = ("numpy", "matplotlib", "pyopencl", "keras", "jax", "onnx", "onnxruntime", "tf2onnx")
@@ -32,33 +37,39 @@ def find_other_python(host: Host, environment: Path = ROOT / ".venv") -> Finding
 
 def check_versions(host: Host) -> Results:
     """Find packages that are missing, or of another version than the lock's."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
     lock = find_lock()
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-    lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", lock.read_text(encoding="utf-8"), re.M) if lock else ours
-    wanted = [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]
-    lessons_need = {canonicalize_name(Requirement(line).name) for line in ours}
-    missing, other = [], []
-    for requirement in wanted:
-        version = _read_version(requirement.name)
-        if not version:
-            missing.append(requirement.name)
-        elif not requirement.specifier.contains(version, prereleases=True):
-            other.append(f"{requirement.name} is {version}, not {str(requirement.specifier).removeprefix('==')}")
+    lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", lock.read_text(encoding="utf-8"), re.M) if lock else []
+    needed = _requirements(ours)
+    missing, other, right = [], [], 0
+    for name, requirement in (needed | _requirements(lines)).items():
+        version = _read_version(name)
+        if version and requirement.specifier.contains(version, prereleases=True):
+            right += 1
+        elif version:
+            other.append(f"{name} is {version}, not {str(requirement.specifier).removeprefix('==')}")
+        elif name in needed:  # a lock has the packages of every extra
+            missing.append(name)
     source = f"requirements/{lock.name}" if lock else "pyproject.toml"
     if missing:
-        needed = any(canonicalize_name(name) in lessons_need for name in missing)
         what = f"{count_items(missing, 'package')} missing: {join_some(missing)}"
-        yield tell("packages-missing", host, "" if needed else "limits", packages=what, source=source)
+        yield tell("packages-missing", host, packages=what, source=source)
     if other:
         what = (
             f"{count_items(other, 'package')} not of the version that the lessons were tested with: {join_some(other)}"
         )
         yield tell("packages-versions", host, packages=what, source=source)
     if not missing and not other:
-        yield f"{len(wanted)} packages as in {source}"
+        yield f"{right} packages as in {source}"
+
+
+def _requirements(lines: Iterable[str]) -> dict[str, Requirement]:
+    """Return the requirements that hold on this machine, by their names."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    read = [Requirement(line) for line in lines]
+    return {canonicalize_name(line.name): line for line in read if line.marker is None or line.marker.evaluate()}
 
 
 def _read_version(package: str) -> str:
@@ -73,10 +84,9 @@ def find_lock() -> Path | None:
     """Return the lock from which workshop.py built this environment; None where it did not, or from none (ROCm)."""
     try:
         family = json.loads(Path(sys.prefix, STAMP).read_text(encoding="utf-8"))["family"]
-        lock = ROOT / "requirements" / f"{Path(family).name}.txt"
+        return ROOT / "requirements" / families.FAMILIES[family].lock
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return lock if lock.is_file() else None
 
 
 def check_files(host: Host, modules: Iterable[str] = MODULES) -> Results:

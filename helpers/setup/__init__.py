@@ -1,0 +1,1 @@
+"""What workshop.py builds the environment with: Python 3.8 or newer runs it, without any package."""

@@ -1,0 +1,141 @@
+"""The tools that install: pip, which brings uv into `.uv`, and uv, which does everything else."""
+
+from __future__ import annotations
+
+import filecmp
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from helpers import ROOT
+from helpers.errors import WorkshopError
+
+WINDOWS = os.name == "nt"
+VENV = ROOT / ".venv"
+FETCHED = ROOT / ".uv" / f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
+UV = FETCHED / "bin" / ("uv.exe" if WINDOWS else "uv")
+UV_WANTED, UV_INSTALLED = ROOT / "requirements" / "uv.txt", FETCHED / "uv.txt"
+STEPS = (  # what to do if a tool says this
+    ("no space left|disk quota|not enough space", "Make room on the disk"),
+    ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
+    ("access is denied|used by another process|not empty|already exists", "Stop what runs from .venv (JupyterLab?)"),
+    ("no wheels|platform tag", "These packages are not made for this computer (docs/platforms.md): use another one"),
+    ("unknownissuer|invalid peer certificate", "A proxy or virus scanner reads along: set UV_SYSTEM_CERTS=true"),
+    (
+        "no matching distribution|connect|network|resolve host|timed out|fetch|ssl|certificate|offline|proxy",
+        "Check the network (behind a proxy set HTTPS_PROXY)",
+    ),
+    ("", "Fix what it says"),
+)
+
+
+def python_in(venv: Path) -> Path:
+    """Return the path of the Python in a virtual environment."""
+    return venv / ("Scripts/python.exe" if WINDOWS else "bin/python")
+
+
+def is_uv_there() -> bool:
+    """Say whether .uv holds the uv of the lock; virus scanners were seen to remove it."""
+    return UV.exists() and UV_INSTALLED.exists() and filecmp.cmp(UV_WANTED, UV_INSTALLED, shallow=False)
+
+
+def bring_uv() -> None:
+    """Let pip install uv into .uv; refuse a Python that has no pip and cannot make one."""
+    if is_uv_there():
+        return
+    python = Path(sys.executable)
+    if not importlib.util.find_spec("pip"):
+        if not importlib.util.find_spec("ensurepip"):
+            sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
+            package = "python{}.{}-venv".format(*sys.version_info)
+            raise WorkshopError(
+                "Your Python cannot make virtual environments.",
+                "Debian and Ubuntu put pip, venv and ensurepip into packages of their own.",
+                f"{sudo}apt install {package}   then repeat the command.",
+            )
+        run("Making room for pip", [python, "-m", "venv", "--clear", FETCHED / "venv"])
+        python = python_in(FETCHED / "venv")
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--upgrade"]
+    lock = ["--require-hashes", "--only-binary", ":all:", "-r", UV_WANTED]
+    run("Installing uv", [*pip, "--target", FETCHED, *lock])
+    shutil.copy(UV_WANTED, UV_INSTALLED)
+
+
+def ask(command: Iterable[str | Path]) -> subprocess.CompletedProcess[str]:
+    """Return what uv answered, without a line on the terminal; refuse if it had no room on the disk for an answer."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=clean_environment(), capture_output=True, check=False,
+        encoding="utf-8", errors="replace",
+    )  # fmt: skip
+    pattern, step = STEPS[0]
+    if done.returncode and re.search(pattern, done.stderr, re.IGNORECASE):
+        raise WorkshopError("The disk is full.", shorten(done.stderr.splitlines()), f"{step}, then repeat the command.")
+    return done
+
+
+def run(title: str, command: Iterable[str | Path]) -> None:
+    """Run a tool to its end, and show on a terminal that it is alive; fail with what it said if it failed."""
+    began, moving, width = time.monotonic(), sys.stdout.isatty(), shutil.get_terminal_size().columns - 1
+    output: list[str] = []
+    print(f"  {title} ...", end="" if moving else "\n", flush=True)
+    process = subprocess.Popen(
+        [str(part) for part in command], cwd=ROOT, env=clean_environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", close_fds=False,
+    )  # fmt: skip
+    try:
+        reader = threading.Thread(target=lambda: output.extend(process.stdout or ()), daemon=True)
+        reader.start()
+        while reader.is_alive():
+            reader.join(0.2)
+            if moving:
+                line = f"  {title} ... {time.monotonic() - began:.0f} s   {output[-1].strip() if output else ''}"
+                print("\r" + line[:width].ljust(width), end="", flush=True)
+        status = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    line = f"  {title}: {time.monotonic() - began:.0f} s"
+    print("\r" + line.ljust(width) if moving else line, flush=True)
+    if status:
+        step = next(step for pattern, step in STEPS if re.search(pattern, "".join(output), re.IGNORECASE))
+        step += ", then repeat the same command; what was downloaded is kept."
+        raise WorkshopError(f"{title} failed.", shorten(output) or f"exit status {status}", step)
+
+
+def shorten(output: Sequence[str]) -> str:
+    """Return up to three lines of what a tool said, the middle of long ones left out: its errors and their causes."""
+    lines = list(dict.fromkeys(line.strip() for line in output if line.strip()))
+    # What ends with a colon only says that something follows, such as "ERROR: Exception:" above pip's traceback.
+    errors = [line for line in lines if re.match(r"\W*(\w*error|cause)\b.*[^:]$", line, re.IGNORECASE)] or lines[-3:]
+    shown = errors[:2] + errors[2:][-1:]
+    return "\n      ".join(line if len(line) <= 160 else line[:78] + " ... " + line[-77:] for line in shown)
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment without what would lead a Python to the wrong packages, or pip and uv away from the lock.
+
+    What chooses an index or a cache stays: PIP_INDEX_URL, UV_DEFAULT_INDEX, UV_CACHE_DIR, UV_OFFLINE and their like.
+    """
+    dropped = {"PYTHONHOME", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"}
+    dropped |= {"PIP_" + name for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "DRY_RUN", "NO_BINARY")}
+    dropped |= {"UV_" + name for name in ("TARGET", "PREFIX", "PYTHON", "SYSTEM_PYTHON", "NO_BINARY", "EXCLUDE_NEWER")}
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment.update(PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0")  # pip's own settings may say otherwise
+    environment["UV_PYTHON_DOWNLOADS"] = "manual"  # uv fetches none by itself; environment.find_python() does
+    environment.setdefault("UV_PYTHON_INSTALL_DIR", str(FETCHED / "python"))
+    environment["VIRTUAL_ENV"] = str(VENV)
+    environment["PATH"] = f"{python_in(VENV).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    if WINDOWS:
+        environment.setdefault("PYTHONUTF8", "1")
+    if platform.system() in ("Windows", "Darwin"):  # where virus scanners and companies put certificates of their own
+        environment.setdefault("UV_SYSTEM_CERTS", "true")
+    return environment
