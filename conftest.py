@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("any machine")
 # Workers end at about the same time if what takes longest begins first; --durations tells what that is.
 LONGEST = ("test_training", "test_workshop", "test_trace", "test_tile", "test_checks")
 
-# These files share what one process saw of each Keras backend (tests/on_backend.py): 36 processor seconds.
+# These files share what one process saw of each Keras backend (tests/on_backend.py): 50 processor seconds.
 ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05")
 
 

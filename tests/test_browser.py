@@ -168,10 +168,15 @@ def test_interrupt_and_restart_leave_a_usable_lesson_and_no_process(chromium, tm
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
 def test_lab_opens_lesson_00_and_leaves_no_process_when_stopped(chromium, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "workshop.py", "lab", "--no-browser", "--port=0"], cwd=ROOT, text=True, start_new_session=True,
+        [sys.executable, "workshop.py", "lab", "--no-browser", "--port=0"],
+        cwd=ROOT,
+        text=True,
+        start_new_session=True,
         env=os.environ | {"JUPYTERLAB_WORKSPACES_DIR": str(tmp_path), "TMPDIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     lines = []
     try:
         address = next((line.strip() for line in process.stdout if lines.append(line) or "/lab/tree/" in line), None)

@@ -130,7 +130,7 @@ def test_wrong_sizes_and_arguments_give_messages():
         ("", "for (int k = 0; k < 1; k++)\n#pragma unroll\nfor (int m = 0; m < 1; m++) out[k] = 2;", {("out", 0)}),
         ("", "int k = 0; do out[k] = 1; while (++k < 1); while (k < 4) if (k) k++; else { k = 9; }", {("out", 0)}),
     ],
-)  # fmt: skip
+)
 def test_every_way_to_memory_is_followed(before, body, touched):
     record = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(16, np.int32), np.zeros(16, np.int32)])
     assert record.unseen == [] and record.outside == []
@@ -153,10 +153,13 @@ __kernel void k(__global const int *x, __global int *out) {
         ("", "__global const int *p = x + i; out[i] = *p++;", ["line 5: `*p++`"]),
         ("", "float v = vload_half(0, (__global half *)x);", ["line 5: `vload_half(0, (__global half *)x)`"]),
         ("", "float rest = modf(1.5f, (__global float *)out);", ["line 5: `modf(1.5f, (__global float *)out)`"]),
-        ("", "event_t e = async_work_group_copy(part, x, 3, 0); wait_group_events(1, &e); out[i] = part[2];",
-         ["line 5: `async_work_group_copy(part, x, 3, 0)`"]),
+        (
+            "",
+            "event_t e = async_work_group_copy(part, x, 3, 0); wait_group_events(1, &e); out[i] = part[2];",
+            ["line 5: `async_work_group_copy(part, x, 3, 0)`"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_followed_is_told(before, body, unseen):
     record = traced(KINDS % (before, body), "k", 8, 8, [np.zeros(8, np.int32), np.zeros(8, np.int32)])
     assert record.unseen == unseen
