@@ -28,7 +28,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 # Workers end at about the same time if what takes longest begins first; --durations tells what that is.
-LONGEST = ("test_training", "test_workshop", "test_trace", "test_tile", "test_checks")
+LONGEST = ("test_workshop", "test_browser", "test_training", "test_trace", "test_checks", "a lesson")
 
 # These files share what one process saw of each Keras backend (tests/on_backend.py): 50 processor seconds.
 ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05")
@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("slow")
             if not is_browser_here:
                 item.add_marker(missing)
-    order = {name: number for number, name in enumerate(["a lesson", *LONGEST])}
+    order = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
     if not config.getoption("--all"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
