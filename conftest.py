@@ -14,6 +14,7 @@ import hypothesis
 import nbval.kernel
 import nbval.plugin
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # Little work, and no patience: lesson 09 limits its own seconds, and a slow machine is never a test's failure.
 os.environ.setdefault("ANYGPU_PROFILE", "preview")
@@ -27,7 +28,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 # Workers end at about the same time if what takes longest begins first; --durations tells what that is.
-LONGEST = ("test_training", "test_workshop", "test_trace", "test_tile", "test_checks")
+LONGEST = ("test_workshop", "test_browser", "test_training", "test_trace", "test_checks", "a lesson")
+
+# These files share what one process saw of each Keras backend (tests/on_backend.py): 50 processor seconds.
+ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05")
 
 
 def pytest_addoption(parser):
@@ -89,7 +93,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("slow")
             if not is_browser_here:
                 item.add_marker(missing)
-    order = {name: number for number, name in enumerate(["a lesson", *LONGEST])}
+    order = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get("a lesson" if item.path.suffix == ".ipynb" else item.path.stem, len(order)))
     if not config.getoption("--all"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
@@ -107,7 +111,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def one_context():
-    """Let all kernels of a module share one OpenCL context, for PoCL takes half a second for the first of each."""
+    """Let all kernels of a module share an OpenCL context: PoCL reads its library anew for a lone one, for 0.4 s."""
     import pyopencl as cl
 
     new_context, contexts = cl.Context, {}
@@ -173,3 +177,16 @@ def open_folder():
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
+
+
+class ByFile(LoadFileScheduling):
+    """Keeps the tests of a file on one worker, and those of the files in ON_BACKEND, too."""
+
+    def _split_scope(self, nodeid):
+        file = super()._split_scope(nodeid)
+        return "on_backend" if Path(file).stem in ON_BACKEND else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Use it where `workshop.py test` asks for whole files."""
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None

@@ -22,7 +22,9 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 PICTURES = ROOT / "build" / "screenshots"
 WINDOW = {"viewport": {"width": 1400, "height": 1300}}  # in pixels
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0  # Chromium refuses root with its sandbox
-ARGUMENTS = ["--no-sandbox"] * IS_ROOT + ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+ARGUMENTS = ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+if IS_ROOT:
+    ARGUMENTS.append("--no-sandbox")
 WEBGPU = "--enable-unsafe-webgpu"  # on SwiftShader, where Chromium sees no GPU
 OPEN_SECONDS = 120
 # On any free port: the server looks for one and binds it later, when a test beside it may have the same one.
@@ -100,8 +102,12 @@ def served(path, profile="preview"):
         with log.open("wb") as out:
             server = subprocess.Popen(
                 [sys.executable, "-c", SERVE, str(root), f"notebooks/{path.name}"],
-                cwd=ROOT, env=others | own, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                cwd=ROOT,
+                env=others | own,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         watch = execute.Watch(psutil.Process(server.pid))
         watch.start()
         try:

@@ -17,7 +17,9 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 
 SECONDS = 600  # against hanging
-LESSONS = lesson_files.every()
+# What only a browser shows: the first lessons that a learner opens, a training with Keras, and WebGPU in the page.
+# nbval runs the cells of all the others.
+LESSONS = lesson_files.find(["00", "01", "04", "14", "14b"])
 
 BUSY = """index => document.querySelectorAll('.jp-Notebook .jp-Cell')[index]
   .querySelector('.jp-InputArea-prompt').innerText.includes('*')"""
@@ -73,8 +75,7 @@ def children_of_kernel(folder):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_every_lesson_runs_with_its_solutions_filled_in_and_each_check_says_right(chromium, path, tmp_path):
-    """nbval runs the same lesson as it is handed out."""
+def test_a_solved_lesson_runs_and_each_check_says_right(chromium, path, tmp_path):
     notebook = lesson_files.read(path)
     exercises = lesson_files.exercises(notebook)
     for exercise in exercises:
@@ -167,10 +168,15 @@ def test_interrupt_and_restart_leave_a_usable_lesson_and_no_process(chromium, tm
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process alone")
 def test_lab_opens_lesson_00_and_leaves_no_process_when_stopped(chromium, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "workshop.py", "lab", "--no-browser", "--port=0"], cwd=ROOT, text=True, start_new_session=True,
+        [sys.executable, "workshop.py", "lab", "--no-browser", "--port=0"],
+        cwd=ROOT,
+        text=True,
+        start_new_session=True,
         env=os.environ | {"JUPYTERLAB_WORKSPACES_DIR": str(tmp_path), "TMPDIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     lines = []
     try:
         address = next((line.strip() for line in process.stdout if lines.append(line) or "/lab/tree/" in line), None)

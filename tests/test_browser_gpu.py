@@ -155,28 +155,30 @@ def draw_a_one(tab, field):
     return changed
 
 
-def test_the_taster_adds_multiplies_and_reads_what_is_drawn_by_mouse_and_keyboard(opened):
-    tab = opened
-    assert "swiftshader is software" in tab.locator("#found").inner_text()
-    assert tab.locator("#sums").inner_text().startswith("Right: all 1,000,000 sums")
-    assert draw_a_one(tab, tab.locator("#pad canvas").first) > 10  # bars move while the mouse does
-    reads(tab, 1)
+def test_the_taster_adds_and_multiplies_on_the_device_that_it_names(opened):
+    assert "swiftshader is software" in opened.locator("#found").inner_text()
+    assert opened.locator("#sums").inner_text().startswith("Right: all 1,000,000 sums")
+    opened.locator("#multiply").click()
+    opened.wait_for_function("!document.getElementById('multiply').disabled", timeout=120_000)
+    assert opened.locator("#products").inner_text().startswith("Right: ")
+    assert "matrix product" in opened.locator("#figure svg").get_attribute("aria-label")
+    assert opened.locator("#table tbody tr").count() >= 3
+    opened.screenshot(path=PICTURES / "taster.png", full_page=True)
+
+
+def test_the_taster_reads_what_is_drawn(opened):
+    assert draw_a_one(opened, opened.locator("#pad canvas").first) > 10  # bars move while the mouse does
+    reads(opened, 1)
     for digit in range(10):
-        tab.locator(f"#pad button[aria-label^='draw a {digit}']").click()
-        reads(tab, digit)
-    tab.get_by_role("button", name="Clear").click()
-    reads(tab, "")
-    tab.locator("#pad canvas").first.focus()
-    tab.keyboard.press("7")
-    reads(tab, 7)
-    tab.keyboard.press("Delete")
-    tab.wait_for_function("document.querySelector('.spoken').textContent === 'empty'")
-    tab.locator("#multiply").click()
-    tab.wait_for_function("!document.getElementById('multiply').disabled", timeout=120_000)
-    assert tab.locator("#products").inner_text().startswith("Right: ")
-    assert "matrix product" in tab.locator("#figure svg").get_attribute("aria-label")
-    assert tab.locator("#table tbody tr").count() >= 3
-    tab.screenshot(path=PICTURES / "taster.png", full_page=True)
+        opened.locator(f"#pad button[aria-label^='draw a {digit}']").click()
+        reads(opened, digit)
+    opened.get_by_role("button", name="Clear").click()
+    reads(opened, "")
+    opened.locator("#pad canvas").first.focus()
+    opened.keyboard.press("7")
+    reads(opened, 7)
+    opened.keyboard.press("Delete")
+    opened.wait_for_function("document.querySelector('.spoken').textContent === 'empty'")
 
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
@@ -194,7 +196,7 @@ def test_the_taster_fits_a_phone_and_axe_finds_no_fault(opened):
     assert [fault["id"] for fault in axe.Axe().run(opened).response["violations"]] == []
 
 
-def test_the_tasters_javascript_prepares_a_drawing_as_mnist_and_computes_as_its_kernels(opened):
+def test_the_taster_prepares_a_drawing_as_mnist_does(opened):
     pixels = np.array(
         opened.evaluate("""() => { const ink = new Uint8ClampedArray(FIELD * FIELD);
             for (let y = 20; y < 120; y++) for (let x = 200; x < 250; x++) ink[y * FIELD + x] = 255;
@@ -204,8 +206,14 @@ def test_the_tasters_javascript_prepares_a_drawing_as_mnist_and_computes_as_its_
     assert (rows.max() - rows.min() + 1, columns.max() - columns.min() + 1) == (20, 10)
     middle = [(pixels.sum(axis) @ (np.arange(28) + 0.5)) / pixels.sum() for axis in (0, 1)]
     assert np.allclose(middle, 14, atol=0.5) and pixels.max() <= 1
+
+
+def test_the_taster_reads_numbers_of_16_bits(opened):
     halves = {bits: opened.evaluate(f"fromHalf({bits})") for bits in (0x0001, 0x3C00, 0xC500, 0x7BFF, 0x8400)}
     assert halves == {bits: float(np.frombuffer(struct.pack("<H", bits), "<f2")[0]) for bits in halves}
+
+
+def test_the_tasters_javascript_computes_as_its_kernels(opened):
     difference = opened.evaluate("""async () => { const gpu = await findGpu(); const made = layers();
         const pixels = Float32Array.from({ length: 784 }, (_, i) => (i % 7) / 7);
         const one = await (await Network.open(gpu, data.kernels.dense, made)).answer(pixels);
@@ -214,23 +222,39 @@ def test_the_tasters_javascript_prepares_a_drawing_as_mnist_and_computes_as_its_
     assert difference < 1e-5
 
 
-@pytest.mark.parametrize("why", ["no adapter", "no navigator.gpu"])
-def test_a_browser_without_webgpu_is_told_what_helps_and_reads_digits_all_the_same(chromium, why):
+@pytest.fixture(params=["no adapter", "no navigator.gpu"])
+def without_webgpu(chromium, request):
+    """The taster in a browser without WebGPU; in the end it may have complained of nothing."""
     with browser.tab_of(chromium, is_offline=True) as (tab, complaints, _):
-        if why == "no navigator.gpu":  # as in a browser that is older than WebGPU
+        if request.param == "no navigator.gpu":  # as in a browser that is older than WebGPU
             tab.add_init_script("delete Navigator.prototype.gpu")
         tab.goto(taster.STORED.as_uri())
         tab.wait_for_selector("#found li")
-        advice = tab.locator("#found").inner_text()
-        assert not tab.locator("#rest").is_visible()
-        tab.locator("#pad button[aria-label^='draw a 7']").click()  # by the processor
-        reads(tab, 7)
-        agents = ["Windows NT 10.0", "Macintosh; Intel Mac OS X 10_15_7", "iPhone; CPU iPhone OS 18_0 like Mac OS X"]
-        agents += ["X11; CrOS x86_64 14541.0.0"]
-        systems = [tab.evaluate("agent => systemName(agent, 0)", f"Mozilla/5.0 ({agent})") for agent in agents]
+        yield tab
+    assert complaints == []
+
+
+def test_a_browser_without_webgpu_is_told_what_helps(without_webgpu):
+    advice = without_webgpu.locator("#found").inner_text()
     assert "no WebGPU" in advice or "no GPU" in advice
     assert "--enable-unsafe-webgpu" in advice and "Safari" not in advice  # on Linux
-    assert (systems, complaints) == (["Windows", "macOS", "iOS", "ChromeOS"], [])
+    assert not without_webgpu.locator("#rest").is_visible()
+
+
+def test_a_browser_without_webgpu_reads_digits_on_the_processor(without_webgpu):
+    without_webgpu.locator("#pad button[aria-label^='draw a 7']").click()
+    reads(without_webgpu, 7)
+
+
+def test_the_taster_knows_the_system_that_it_advises(opened):
+    systems = {
+        "Windows NT 10.0": "Windows",
+        "Macintosh; Intel Mac OS X 10_15_7": "macOS",
+        "iPhone; CPU iPhone OS 18_0 like Mac OS X": "iOS",
+        "X11; CrOS x86_64 14541.0.0": "ChromeOS",
+    }
+    found = {agent: opened.evaluate("agent => systemName(agent, 0)", f"Mozilla/5.0 ({agent})") for agent in systems}
+    assert found == systems
 
 
 # ---------------------------------------------------------------------------------------------- the notebook

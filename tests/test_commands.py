@@ -13,8 +13,8 @@ import pytest
 
 from helpers import ROOT, commands
 from helpers import __main__ as frame
+from helpers.commands import lesson_files, uv
 from helpers.commands import test as test_command
-from helpers.commands import uv
 from helpers.devices import host
 from helpers.doctor import findings
 from helpers.errors import WorkshopError
@@ -27,8 +27,13 @@ def helpers(*arguments, **changes):
     env = {name: value for name, value in os.environ.items() if name not in ("KERAS_BACKEND", "ANYGPU_PROFILE")}
     return subprocess.run(
         [sys.executable, "-m", "helpers", *arguments],
-        cwd=ROOT, env={**env, **changes}, capture_output=True, text=True, timeout=LONG, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**env, **changes},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
@@ -85,6 +90,16 @@ def test_a_lessons_number_chooses_its_tests(monkeypatch):
         test_command.run(argparse.Namespace(all=False, rest=["99"]))
 
 
+def test_only_a_whole_run_holds_lessons(monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr(pytest, "main", lambda arguments: given.append(arguments) or 3)
+    for is_whole in (False, True):
+        assert test_command.run(argparse.Namespace(all=is_whole, rest=[])) == 3
+    quick, whole = given
+    assert set(whole) - set(quick) == {"--all", str(lesson_files.FOLDER)} and set(quick) < set(whole)
+    assert capsys.readouterr().out.count("python3 workshop.py test --all") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
@@ -124,8 +139,13 @@ def test_a_full_disk_is_one_message():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "helpers", "--help"],
-            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LONG, check=False,
-        )  # fmt: skip
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LONG,
+            check=False,
+        )
     assert done.returncode == 2 and done.stderr.startswith("The disk is full.\nWhy:  ")
     assert "Next: Free some space" in done.stderr and "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr

@@ -38,16 +38,21 @@ BY_HAND = {
     "all the same": (READ.format(type="float", before="", x="x[7]"), "x[7]", 32, (1, 1, 1, 4, 32)),
     "bytes": (READ.format(type="uchar", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 32, 32)),
     "a vector of four is one access": (
-        READ.format(type="float", before="", x="vload4(i, x).x"), "vload4(i, x)", 32, (1, 4, 4, 512, 32),
+        READ.format(type="float", before="", x="vload4(i, x).x"),
+        "vload4(i, x)",
+        32,
+        (1, 4, 4, 512, 32),
     ),
     "a loop: 4 + 3 + 2 + 1": (  # work-item i goes round i % 4 + 1 times; 8 work-items fewer each time
         READ.format(type="float", before="float s = 0; for (int k = 0; k <= i % 4; k++) s += x[32 * k + i];", x="s"),
-        "x[32 * k + i]", 32, (4, 4, 4, 320, 80),
+        "x[32 * k + i]",
+        32,
+        (4, 4, 4, 320, 80),
     ),
     "a row of local memory": (LOCAL.format(at="i"), "part[i]", 32, (1, 1, 1, 128, 32)),
     "a column of 32 floats a row": (LOCAL.format(at="32 * i"), "part[32 * i]", 32, (1, 32, 1, 128, 32)),
     "a column of 33 floats a row": (LOCAL.format(at="33 * i"), "part[33 * i]", 32, (1, 1, 1, 128, 32)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("launch", BY_HAND)

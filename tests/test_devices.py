@@ -58,6 +58,7 @@ def gpu_machine(monkeypatch):
 # ---- the real frameworks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "identifier"), [("tensorflow", "/CPU:0"), ("jax", "cpu:0"), ("onnxruntime", "CPUExecutionProvider")]
 )
@@ -67,13 +68,14 @@ def test_the_cpu_is_found_and_has_a_human_name(answers, name, identifier):
     assert answers[name].state == "ok" and answers[name].version[0].isdigit()
 
 
-def test_opencl_tells_memory_units_and_version(answers):
-    if not answers["opencl"].devices:
-        pytest.skip(f"no OpenCL device here: {answers['opencl'].message}")
-    for device in answers["opencl"].devices:
+def test_opencl_tells_memory_units_and_version():
+    answer = devices.ask("opencl")
+    if not answer.devices:
+        pytest.skip(f"no OpenCL device here: {answer.message}")
+    for device in answer.devices:
         assert device.version.startswith("OpenCL ") and device.memory_bytes > 2**20 and device.compute_units >= 1
         assert not device.name.startswith("pthread")
-    assert len({d.identifier for d in answers["opencl"].devices}) == len(answers["opencl"].devices)
+    assert len({device.identifier for device in answer.devices}) == len(answer.devices)
 
 
 # ---- the proof: fake devices that compute wrongly, fail, hang, or end the process (fakes/fake_gpu_frameworks/fates.py)

@@ -27,7 +27,6 @@ from helpers.devices import host
 from helpers.doctor import host as computer
 from helpers.doctor import letter, packages, settings, terminal
 from helpers.doctor.facts import Facts
-from helpers.doctor.findings import advise
 from helpers.running import processes
 from helpers.running.tools import ToolOutput
 
@@ -70,6 +69,7 @@ def command_line(*arguments, **variables):
     return subprocess.run(command, check=False, **settings)
 
 
+@pytest.mark.slow
 def test_the_whole_examination_ends_and_says_that_the_workshop_can_run(tmp_path):
     done = command_line("--report", os.path.relpath(tmp_path / "report.txt", ROOT))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -409,11 +409,6 @@ def test_too_little_disk_limits(monkeypatch, installed_by, command):
     monkeypatch.setattr(computer, "LEAST_DISK", 1 << 60)
     (found,) = computer.check_disk(host.Host("Linux", "x86_64", (3, 12), installed_by, False))
     assert found.id == "host-disk" and command in found.next
-
-
-@pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
-def test_who_builds_the_environment_anew_is_told_to_choose_again(system):
-    assert "--accel and --with" in advise("reinstall", host.Host(system, "arm64", (3, 12), "venv", False))
 
 
 @pytest.mark.parametrize(

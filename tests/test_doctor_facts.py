@@ -120,16 +120,12 @@ def test_a_tool_that_hangs_is_given_up(machine, monkeypatch):
     assert [finding.id for finding in machine.findings()] == ["devices-late"]
 
 
-def test_each_framework_is_asked_once_and_what_cannot_be_asked_stays_unknown(machine, monkeypatch):
-    asked = []
-
-    def breaks(name, *_):
-        asked.append(name)
+def test_a_framework_that_cannot_be_asked_stays_unknown(machine, monkeypatch):
+    def breaks(*_):
         raise OSError("no more processes")
 
     monkeypatch.setattr(devices, "ask", breaks)
     assert gather.gather(machine.system, machine.root).answers == {}
-    assert sorted(asked) == sorted(devices.FRAMEWORKS)
 
 
 # ------------------------------------------------------------ a busy machine

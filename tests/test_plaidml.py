@@ -80,6 +80,7 @@ def test_its_keras_computes_on_plaidmls_device(environment):
     assert name == plaidml.KERAS["KERAS_BACKEND"] and doubled.tolist() == [[2, 4]]
 
 
+@pytest.mark.slow
 def test_a_second_call_changes_nothing(environment, capsys):
     before = (environment / "plaidml.txt").stat().st_mtime_ns
     assert __main__.main(["plaidml"]) == 0

@@ -43,6 +43,10 @@ ANSWERS = {
 [02.1.mistakes]
 "adds two" = ["n + 1", "n + 2"]
 """,
+    "lesson_05.toml": """
+[05.1.mistakes]
+"adds two" = ["n + 1", "n + 2"]
+""",
     "lesson_03.toml": """
 [03.1.mistakes]
 "ends the kernel" = ["return n + 1", "import os; os._exit(9)"]
@@ -69,6 +73,13 @@ def run_pytest(folder, *arguments):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600).stdout
 
 
+def with_judge(statement):
+    """Return a small lesson whose judge does the same for every answer."""
+    cells = sample_lesson.cells()
+    next(cell for cell in cells if cell.source == sample_lesson.HELPER).source = f"def judge(_): {statement}"
+    return sample_lesson.notebook(cells)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with small lessons, their prepared answers, and a file of tests."""
@@ -79,10 +90,9 @@ def folder(tmp_path_factory):
     cells[1:1] = [sample_lesson.code("kept = 1")]
     cells.append(sample_lesson.code(NO_TRACES))
     sample_lesson.save(folder, sample_lesson.notebook(cells))
-    cells = sample_lesson.cells()
-    next(cell for cell in cells if cell.source == sample_lesson.HELPER).source = "def judge(_): print('right')"
-    sample_lesson.save(folder, sample_lesson.notebook(cells), "02-accept-everything")
+    sample_lesson.save(folder, with_judge("print('right')"), "02-accept-everything")
     sample_lesson.save(folder, name="03-end-kernels")
+    sample_lesson.save(folder, with_judge("print('not judged: no GPU')"), "05-need-a-gpu")
     noisy = sample_lesson.of(*NOISY)
     for number in (2, 3):
         noisy.cells[number].metadata["tags"] = ["raises-exception"]
@@ -135,6 +145,13 @@ def test_a_check_that_accepts_everything_is_found(ran):
     assert outcomes["02-accept-everything.ipynb::exercise 1: the solution"] == "PASSED"
     assert "The check calls this wrong answer right." in output
     assert "The exercise as it is handed out: Expected one verdict that begins with 'not done yet'" in output
+
+
+def test_what_cannot_be_judged_here_is_skipped_with_its_reason(ran):
+    outcomes, output = ran
+    assert re.search(r"^SKIPPED \[6\] .*: not judged: no GPU$", output, re.MULTILINE)
+    own = {outcome for name, outcome in outcomes.items() if name.startswith("05-need-a-gpu")}
+    assert own == {"PASSED"}
 
 
 def test_an_answer_that_ends_the_kernel_is_found_at_once(ran):

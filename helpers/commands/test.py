@@ -46,18 +46,24 @@ def run(args: argparse.Namespace) -> int:
     import pytest
 
     os.environ.setdefault(workload.VARIABLE, "preview")
-    lessons, rest = _split(args.rest)
+    numbers, rest = _split(args.rest)
+    lessons = lesson_files.find(numbers) if numbers else []
     arguments = [*LESSONS, NO_LESSONS]
     if args.all:
         arguments.append("--all")
     is_named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
     if not is_named:
-        arguments += [f"--numprocesses={count_workers()}", *SIDE_BY_SIDE, str(ROOT / "tests")]
-        if args.all or lessons:
+        workers = count_workers()
+        if lessons:  # a worker for each, and one for the other tests
+            workers = min(workers, len(lessons) + 1)
+        arguments += [f"--numprocesses={workers}", *SIDE_BY_SIDE, str(ROOT / "tests")]
+        if lessons:
+            arguments += map(str, lessons)
+        elif args.all:
             arguments.append(str(lesson_files.FOLDER))
     arguments += rest
     if lessons:
-        numbers = map(lesson_files.number, lesson_files.find(lessons))
+        numbers = [lesson_files.number(lesson) for lesson in lessons]
         arguments += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
     status = int(pytest.main(arguments))
     if not (args.all or lessons or is_named):
