@@ -1,27 +1,23 @@
-"""A class's bundle: lessons without solutions, what a student needs to run them, and nbgrader's verdict on answers."""
+"""A class's bundle: lessons without solutions, what a student needs to run them, and a hub for a room."""
 
-import csv
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 import zipfile
 
 import nbformat
 import pytest
 import sample_lesson
+from traitlets.config import Config
 
 from helpers import ROOT
 from helpers.__main__ import main
-from helpers.commands import classroom, execute, lesson_files, uv
+from helpers.commands import classroom, execute, lesson_files
+from helpers.devices import host
 from helpers.errors import WorkshopError
 
 LESSONS = lesson_files.every()
 FIRST = next(path for path in LESSONS if path.stem.startswith("01-"))
-ENVIRONMENT = ROOT / ".classroom"  # as the guide makes it: nbgrader adds to the JupyterLab that it finds
-LOCKS = [ROOT / "requirements" / name for name in ("cpu.txt", "classroom.txt")]
 
 
 @pytest.fixture(scope="module")
@@ -127,61 +123,19 @@ def test_a_failure_leaves_no_half_bundle(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# ------------------------------------------------------------------------------------------------------------ nbgrader
+# --------------------------------------------------------------------------------------------------------------- a hub
 
 
-@pytest.fixture(scope="module")
-def programs():
-    """The folder of nbgrader's programs, in an environment as the guide makes it."""
-    if os.name == "nt":
-        pytest.skip("nbgrader needs Linux or macOS")
-    wanted = "".join(lock.read_text(encoding="utf-8") for lock in LOCKS)
-    built = ENVIRONMENT / "locks.txt"
-    if not built.exists() or built.read_text(encoding="utf-8") != wanted:
-        python = str(ENVIRONMENT / "bin/python")
-        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-        uv.run("Making it", "venv", str(ENVIRONMENT), "--python", sys.executable, next="See the log.")
-        uv.run(
-            "Filling it", "pip", "sync", "--require-hashes", "--python", python, *map(str, LOCKS), next="See the log."
-        )
-        site_packages = next(ENVIRONMENT.glob("lib/python*/site-packages"))
-        (site_packages / "workshop.pth").write_text(f"{ROOT}\n", encoding="utf-8")  # helpers, as workshop.py does it
-        built.write_text(wanted, encoding="utf-8")
-    return ENVIRONMENT / "bin"
-
-
-@pytest.mark.slow
-def test_nbgrader_gives_points_for_right_answers_alone_and_restores_a_check_that_a_student_changed(
-    bundle, programs, tmp_path
-):
-    course = shutil.copytree(bundle / "course", tmp_path / "course")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("ANYGPU_GRADE", "MPL"))}
-    variables |= {"PATH": f"{programs}{os.pathsep}{variables['PATH']}", "HOME": str(tmp_path)}
-
-    def nbgrader(*arguments):
-        done = subprocess.run(
-            [programs / "nbgrader", *arguments], cwd=course, env=variables, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert "without encryption" not in done.stderr
-
-    nbgrader("generate_assignment", FIRST.stem)
-    released = nbformat.read(course / "release" / FIRST.stem / FIRST.name, as_version=4)
-    exercises = lesson_files.exercises(lesson_files.read(FIRST))
-    solutions = {f"exercise-{exercise.number}": exercise.solution for exercise in exercises}
-    answers = {
-        "right": solutions,
-        "untouched": {},
-        "cheating": {f"check-{exercise.number}": "print(1)" for exercise in exercises},
-    }
-    for student, changes in answers.items():
-        copy = nbformat.from_dict(json.loads(json.dumps(released)))
-        for cell in copy.cells:
-            cell.source = changes.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
-        (course / "submitted" / student / FIRST.stem).mkdir(parents=True)
-        nbformat.write(copy, course / "submitted" / student / FIRST.stem / FIRST.name)
-    nbgrader("autograde", FIRST.stem)
-    nbgrader("export")
-    with (course / "grades.csv").open(newline="", encoding="utf-8") as file:
-        points = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
-    assert points == {"right": len(exercises), "untouched": 0, "cheating": 0}
+def test_the_hubs_configuration_of_the_guide_keeps_its_safety_lines(monkeypatch):
+    masks = []
+    monkeypatch.setattr(os, "umask", masks.append)
+    page = (ROOT / "docs" / "teaching" / "hub.md").read_text(encoding="utf-8")
+    c = Config()
+    exec(re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], {"c": c})
+    assert masks == [0o077]  # the hub's database and the learners' files
+    assert c.JupyterHub.authenticator_class == "pam" and c.JupyterHub.spawner_class.endswith(".LocalProcessSpawner")
+    assert c.Spawner.args == ["--KernelManager.transport_encryption=auto"]
+    assert c.Spawner.cmd[0].endswith("/binder/start") and "my_lessons.update()" in c.Spawner.cmd[3]
+    assert c.Spawner.default_url.endswith(f"/my-lessons/{host.FIRST_LESSON}")
+    (culler,) = c.JupyterHub.services
+    assert "jupyterhub_idle_culler" in culler["command"]
