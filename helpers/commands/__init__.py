@@ -20,7 +20,6 @@ GROUPS = {
         "doctor": "say what is wrong here, why, and what to type next",
         "devices": "list what can compute here, as each framework sees it",
         "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 06b",
-        "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     },
     "To teach": {
         "run": "execute lessons without a browser and write build/: notebooks and a report",
