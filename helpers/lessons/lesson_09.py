@@ -295,19 +295,21 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
     """
     from helpers import devices
-    from helpers.running import private_network
+    from helpers.lessons import lesson_09_servers
 
     if not devices.installed("tensorflow"):
         print("Skipped: TensorFlow is not installed here.")
         return
-    private = private_network.available()
-    if not private and os.environ.get("ANYGPU_OPEN_SERVERS") != "1":
+    if lesson_09_servers.is_own_network_allowed():
+        print(*lesson_09_servers.run_in_own_network(function, processes, SECONDS), sep="", end="")
+        return
+    if os.environ.get("ANYGPU_OPEN_SERVERS") != "1":
         print(
             "Skipped: this system lets us make no network of their own for TensorFlow's servers, and others could read "
             "and write your files. Nobody else reaches this computer? Start the workshop with ANYGPU_OPEN_SERVERS=1."
         )
         return
-    print(*run(function, processes, private_network=private).stdout, sep="", end="")
+    print(*run(function, processes).stdout, sep="", end="")
 
 
 def import_tensorflow() -> Any:  # noqa: ANN401

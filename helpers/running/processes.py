@@ -184,7 +184,6 @@ def run(
     check: bool = True,
     python: str | None = None,
     arguments: Mapping[str, Any] | None = None,
-    private_network: bool = False,
 ) -> Run:
     """Call a function in fresh Python processes and bring back what it returned and printed.
 
@@ -199,8 +198,6 @@ def run(
             (lesson 06b); this one if None.
         arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
             lists, tuples, dictionaries, sets, NumPy arrays. Objects of a framework are refused.
-        private_network: whether they get a network of their own, which nobody else can reach; on Linux, where
-            `private_network.available()`.
 
     Raises:
         WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
@@ -220,8 +217,7 @@ def run(
             try:
                 _write_job(Path(folder), script, processes, seconds, arguments or {})
                 for number in range(processes):
-                    words = [str(number), "private"] if private_network else [str(number)]
-                    workers.append(_Worker(words, Path(folder), script, python or sys.executable, own))
+                    workers.append(_Worker(number, Path(folder), script, python or sys.executable, own))
                 _wait(workers, start, seconds, check, stop)
             finally:
                 _end(workers)
@@ -320,15 +316,14 @@ class _Output(threading.Thread):
 class _Worker:
     """A process that runs the function, seen from the caller."""
 
-    def __init__(self, words: list[str], folder: Path, script: Script, python: str, variables: dict[str, str]) -> None:
-        number = int(words[0])
+    def __init__(self, number: int, folder: Path, script: Script, python: str, variables: dict[str, str]) -> None:
         self.number, self.script = number, script
         self.answer, self.stack = folder / f"answer-{number}", folder / f"stack-{number}"
         self.result: Any = None
         self.failure = ""
         self.over = False  # it has answered or ended
         self.late = False  # the time was over before it did
-        command = [python, "-P", "-u", "-m", "helpers.running.worker", str(folder), *words]
+        command = [python, "-P", "-u", "-m", "helpers.running.worker", str(folder), str(number)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
             self.process = subprocess.Popen(command, env=variables, **pipes)
