@@ -59,10 +59,9 @@ def build(site: Path) -> None:
         sources, html = Path(scratch) / "sources", Path(scratch) / "html"
         shipped = prepare(sources)
         options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
-        done = subprocess.run(
-            [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
-            env=os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}, capture_output=True, encoding="utf-8", check=False,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "sphinx", *options, str(sources), str(html)]
+        env = os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}
+        done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False)
         if done.returncode:
             output = (done.stderr.strip() or done.stdout.strip()).replace(f"{sources}{os.sep}", "")
             raise WorkshopError("The book was not built.", output[-3000:], "Mend what Sphinx names, then repeat.")

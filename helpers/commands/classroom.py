@@ -127,5 +127,5 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
 
 def _metadata(grade_id: str, **more: object) -> dict[str, Any]:
     """Return nbgrader's metadata of a cell: neither graded nor locked nor the student's, but for what `more` says."""
-    return {"schema_version": 3, "grade_id": grade_id, "grade": False, "solution": False, "locked": False,
-            "task": False, **more}  # fmt: skip
+    plain = dict.fromkeys(("grade", "solution", "locked", "task"), False)
+    return {"schema_version": 3, "grade_id": grade_id, **plain, **more}

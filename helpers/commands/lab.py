@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,7 +22,6 @@ from helpers.commands import files, lesson_files, my_lessons
 from helpers.devices.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
-from helpers.running import workarounds
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
@@ -122,7 +121,6 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
         if early:
             raise KeyboardInterrupt
         isolate(Path(scratch))
-        workarounds.leave_out_iri_grammar()
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
         token = secrets.token_hex(24)
@@ -149,7 +147,7 @@ def can_open() -> bool:
 
 
 @contextlib.contextmanager
-def redirect(page: Path, address: str) -> Iterator[Path | None]:
+def redirect(page: Path, address: str) -> Generator[Path | None]:
     """Write a page that leads to the address, and delete it at the end; None where it would not be ours alone.
 
     Every account of a machine can read a browser's command line, and who has the address can run code as the learner.

@@ -37,8 +37,10 @@ def every(folder: Path = FOLDER) -> list[Path]:
 
 
 def number(path: Path) -> str:
-    """Return a lesson's number, such as "01" or "01b"."""
-    return NAME.match(path.stem)[1]
+    """Return a lesson's number, such as "01" or "01b"; the file is called as a lesson."""
+    named = NAME.match(path.stem)
+    assert named, path
+    return named[1]
 
 
 def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:

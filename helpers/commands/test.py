@@ -57,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
     everything = (
         [] if named else [f"--numprocesses={workers()}", *SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
     )
-    return int(pytest.main([*LESSONS, NO_LESSONS, *["--all"] * args.all, *everything, *rest]))
+    options = [*LESSONS, NO_LESSONS]
+    if args.all:
+        options.append("--all")
+    return int(pytest.main([*options, *everything, *rest]))
 
 
 def workers() -> int:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Work(NamedTuple):
     """One task on one device."""
 
     start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronise` waits for
-    is_right: Callable[[object], bool]  # takes what the last start returned
+    is_right: Callable[[Any], bool]  # takes what the last start returned
 
 
 def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
