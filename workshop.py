@@ -56,7 +56,7 @@ EXTRAS = {
     "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
 }
 TOOLS = ("test", "book")  # pytest, ruff, Sphinx: extras that nobody asks for by name
-NEED_TOOLS = ("test", "store", "lint", "format", "book")  # of those who change the course
+NEED_TOOLS = ("test", "store", "lint", "book")  # of those who change the course
 
 
 class Family(NamedTuple):

@@ -28,9 +28,8 @@ GROUPS = {
         "stick": "fill a USB stick with packages, MNIST and the lessons, for a room without a network",
     },
     "To change the course": {
-        "lint": "check code and notebooks, and change nothing",
+        "lint": "check code, notebooks and pages; with --fix, bring them into the workshop's form",
         "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
-        "format": "bring code, notebooks and the course's address in pages into the workshop's form",
         "store": "execute lessons anew and store their outputs in notebooks/",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
         "lock": "compile the lock files from pyproject.toml",

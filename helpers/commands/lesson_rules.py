@@ -25,7 +25,7 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("tags", "jupyter")
-_FIX = "python3 workshop.py format"
+FIX = "python3 workshop.py lint --fix"
 _PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
     r"|/[^\s'\"<>]*/(?:site-packages|dist-packages)/[^\s'\"<>]*"
@@ -111,7 +111,7 @@ def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
     if not lesson_files.NAME.fullmatch(path.stem):
         yield None, "a lesson is called NN-verb-object.ipynb or NNb-verb-object.ipynb, in small letters; rename it"
     if dump(normalise(lesson_files.read(path))) != raw:
-        yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {_FIX}"
+        yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {FIX}"
         return
     size = len(raw.encode())
     if size > NOTEBOOK_BYTES:
