@@ -8,12 +8,13 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helpers.commands import lesson_files
 from helpers.measure import workload
+from helpers.variables import GRADE
 
 if TYPE_CHECKING:
     import psutil
@@ -124,7 +125,9 @@ def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
 
 
 @contextlib.contextmanager
-def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str], timeout: int) -> Iterator[Any]:
+def _kernel(
+    notebook: NotebookNode, folder: Path, environment: dict[str, str], timeout: int
+) -> Generator[tuple[Any, Watch]]:
     """Start a kernel in `folder`, hand over (nbclient's client, watch), and end it with all its children."""
     import asyncio
 
@@ -184,8 +187,8 @@ def execute(
         WorkshopError: there is no such profile.
     """
     profile = workload.validate(profile) if profile else workload.current()
-    environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
-    environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {}) | dict(variables or {})
+    environment = {k: v for k, v in os.environ.items() if k not in (GRADE, "MPLBACKEND")}
+    environment |= {workload.VARIABLE: profile} | ({GRADE: "1"} if grade else {}) | dict(variables or {})
     lesson_files.clear(notebook)
     began, watch, failure = time.perf_counter(), None, None
     try:
@@ -204,7 +207,7 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
     """Execute the cells up to the first failure; a wrong exercise is one, too, but does not stop the cells after it."""
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    wrong: list[Failure] = []
+    wrong: list[tuple[int, Failure]] = []
     for index, cell in enumerate(notebook.cells):
         failure = None
         try:
@@ -215,14 +218,16 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
             failure = Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
         except DeadKernelError:
             failure = Failure("kernel died", index, "The kernel ended in the cell: killed, crashed, or no memory.")
-        wrong += [failure] if failure else []
+        if failure:
+            wrong.append((index, failure))
         if failure and not (failure.kind == "error" and {"exercise", "check"} & set(lesson_files.tags(cell))):
             break
         progress(index)
     if not wrong:
         return None
-    more = [f"{lesson_files.label(notebook, failure.cell)}: {failure.message}" for failure in wrong[1:]]
-    return wrong[0]._replace(message="\n".join([wrong[0].message, *more]))
+    first = wrong[0][1]
+    more = [f"{lesson_files.label(notebook, index)}: {failure.message}" for index, failure in wrong[1:]]
+    return first._replace(message="\n".join([first.message, *more]))
 
 
 def _leave_widgets_out(notebook: NotebookNode) -> None:

@@ -19,6 +19,7 @@ from helpers.commands.files import printable, short, write
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 from helpers.measure import workload
+from helpers.variables import GRADE
 
 BUILD = ROOT / "build"
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = workload.validate(args.profile) if args.profile else workload.current()
-    grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
+    grade = args.grade or os.environ.get(GRADE) == "1"
     return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade)
 
 

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from helpers import variables
 from helpers.errors import wrap
 
-GRADE = "ANYGPU_GRADE"
+GRADE = variables.GRADE
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
-SAME_PROCESS = "ANYGPU_JUDGE_IN_SAME_PROCESS"  # "1" only in tests of answers that neither crash nor run for ever
+SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run for ever
 
 
 class CheckFailed(Exception):

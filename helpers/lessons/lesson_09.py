@@ -41,6 +41,7 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks 
     serve,
 )
 from helpers.training import checkpoint
+from helpers.variables import KEY, OPEN_SERVERS, PATIENCE
 
 if TYPE_CHECKING:
     import keras
@@ -52,7 +53,7 @@ BATCH = 256  # images a step, of all processes together
 RATE = 0.05
 SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]  # article A's network
 # The most that each run may take; it then ends with a message. ANYGPU_PATIENCE is for busy machines.
-SECONDS = 100.0 * float(os.environ.get("ANYGPU_PATIENCE", "1"))
+SECONDS = 100.0 * float(os.environ.get(PATIENCE, "1"))
 JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
@@ -92,7 +93,7 @@ def run(function: Callable[..., object], processes: int = 1, seconds: float = SE
     """
     from helpers.running import processes as running
 
-    variables = {**threads(1), "ANYGPU_KEY": secrets.token_hex(16), **options.pop("variables", {})}
+    variables = {**threads(1), KEY: secrets.token_hex(16), **options.pop("variables", {})}
     return running.run(function, processes, seconds, variables=variables, **options)
 
 
@@ -115,7 +116,7 @@ class Peers:
         from multiprocessing.connection import Client, Listener
 
         self.rank, self.size = process, len(addresses)
-        key = os.environ["ANYGPU_KEY"].encode()  # who does not know it is not answered
+        key = os.environ[KEY].encode()  # who does not know it is not answered
         places = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
         self._connections = {}
         with Listener(places[process], backlog=self.size, authkey=key) as listener:
@@ -301,9 +302,9 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
         print("Skipped: TensorFlow is not installed here.")
         return
     if lesson_09_servers.is_own_network_allowed():
-        print(*lesson_09_servers.run_in_own_network(function, processes, SECONDS), sep="", end="")
+        print(*lesson_09_servers.run_in_own_network(function, processes, SECONDS, threads(1)), sep="", end="")
         return
-    if os.environ.get("ANYGPU_OPEN_SERVERS") != "1":
+    if os.environ.get(OPEN_SERVERS) != "1":
         print(
             "Skipped: this system lets us make no network of their own for TensorFlow's servers, and others could read "
             "and write your files. Nobody else reaches this computer? Start the workshop with ANYGPU_OPEN_SERVERS=1."

@@ -19,7 +19,7 @@ import struct
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from helpers.errors import WorkshopError
@@ -41,13 +41,16 @@ def is_own_network_allowed() -> bool:
         return False
 
 
-def run_in_own_network(function: Callable[..., object], count: int, seconds: float) -> list[str]:
+def run_in_own_network(
+    function: Callable[..., object], count: int, seconds: float, variables: Mapping[str, str] | None = None
+) -> list[str]:
     """Call a function in `count` processes that share a network with nobody else, and return what each printed.
 
     Args:
         function: as `helpers.running.processes.run` takes it.
         count: of processes.
         seconds: for all of it.
+        variables: further environment variables of the processes.
 
     Raises:
         WorkshopError: a process failed, or the time is over.
@@ -58,8 +61,9 @@ def run_in_own_network(function: Callable[..., object], count: int, seconds: flo
     with tempfile.TemporaryDirectory(prefix="anygpu-", ignore_cleanup_errors=True) as folder:
         file = Path(folder, "servers.py")
         file.write_text(textwrap.dedent(inspect.getsource(function)), encoding="utf-8")
-        inside = (sys.executable, "-P", "-m", __name__, str(file), function.__name__, str(count), str(seconds))
-        done = processes.run_command([*UNSHARE, *inside], seconds + STARTUP, processes.environment())
+        name = getattr(function, "__name__", "")
+        inside = (sys.executable, "-P", "-m", __name__, str(file), name, str(count), str(seconds))
+        done = processes.run_command([*UNSHARE, *inside], seconds + STARTUP, processes.environment(variables))
     lines = done.stdout.splitlines()
     if done.status or not lines:
         raise WorkshopError(
@@ -83,11 +87,11 @@ def bring_loopback_up() -> None:
 
 def main(file: str, name: str, count: str, seconds: str) -> None:
     """Run the function `name` of a file in processes of this network, and print one line of JSON."""
-    from helpers.lessons import lesson_09
+    from helpers.running import processes
 
     bring_loopback_up()
     try:
-        answer = {"printed": lesson_09.run(runpy.run_path(file)[name], int(count), float(seconds)).stdout}
+        answer = {"printed": processes.run(runpy.run_path(file)[name], int(count), float(seconds)).stdout}
     except WorkshopError as error:
         answer = {"error": [error.what, error.why, error.next]}
     print(json.dumps(answer))
