@@ -99,7 +99,7 @@ def manager(**options: str) -> Any:  # noqa: ANN401
     return AsyncKernelManager(kernel_spec_manager=ThisPython(), transport_encryption="auto", **options)
 
 
-def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
+def _make_client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
     """Return nbclient's client for `notebook`; it keeps OUTPUT_LIMIT characters of a cell that prints without end."""
     from collections import Counter
 
@@ -120,12 +120,12 @@ def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
     client = Client(
         notebook, km=manager(), timeout=timeout, coalesce_streams=True, record_timing=False, store_widget_state=False
     )
-    client.log.setLevel("CRITICAL")  # every failure is told by us, once
+    client.log.setLevel("CRITICAL")  # we report every failure, once
     return client
 
 
 @contextlib.contextmanager
-def _kernel(
+def _start_kernel(
     notebook: NotebookNode, folder: Path, environment: dict[str, str], timeout: int
 ) -> Generator[tuple[Any, Watch]]:
     """Start a kernel in `folder`, hand over (nbclient's client, watch), and end it with all its children."""
@@ -134,7 +134,7 @@ def _kernel(
     import psutil
     from jupyter_core.utils import ensure_event_loop
 
-    client = _client(notebook, timeout)
+    client = _make_client(notebook, timeout)
     watch = None
     try:
         # What a cell prints comes as a message. What it writes past that, such as escape codes, reaches no terminal.
@@ -192,9 +192,9 @@ def execute(
     lesson_files.clear(notebook)
     began, watch, failure = time.perf_counter(), None, None
     try:
-        with _kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):
+        with _start_kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):
             client.allow_errors = allow_errors
-            failure = _cells(client, notebook, progress)
+            failure = _execute_cells(client, notebook, progress)
             _leave_widgets_out(notebook)
             if failure:
                 client.shutdown_kernel = "immediate"
@@ -203,7 +203,7 @@ def execute(
     return Outcome(time.perf_counter() - began, watch.peak if watch else 0, failure)
 
 
-def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None]) -> Failure | None:  # noqa: ANN401
+def _execute_cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None]) -> Failure | None:  # noqa: ANN401
     """Execute the cells up to the first failure; a wrong exercise is one, too, but does not stop the cells after it."""
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -231,7 +231,7 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
 
 
 def _leave_widgets_out(notebook: NotebookNode) -> None:
-    """Keep of an output with a widget what else it holds: a line or a figure. No page is here to fill the widget."""
+    """Take widgets out of outputs, which no page would fill; the text or figure beside them stays."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)

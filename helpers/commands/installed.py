@@ -21,12 +21,12 @@ def prepare() -> None:
     except (OSError, ValueError):
         return
     if backends.VARIABLE not in os.environ:
-        os.environ[backends.VARIABLE] = _keras_backend(stamp["family"], stamp["extras"])
+        os.environ[backends.VARIABLE] = _choose_keras_backend(stamp["family"], stamp["extras"])
     if "intel-opencl" in stamp["extras"]:
         _register_intel_opencl()
 
 
-def _keras_backend(family: str, extras: list[str]) -> str:
+def _choose_keras_backend(family: str, extras: list[str]) -> str:
     """Return Keras' default backend for what is installed."""
     backend = DEFAULT_BACKENDS.get(family, "tensorflow")
     if backend == "torch" and "torch" not in extras:

@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
         rest += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
     named = any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in rest)
     everything = (
-        [] if named else [f"--numprocesses={workers()}", *SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
+        []
+        if named
+        else [f"--numprocesses={count_workers()}", *SIDE_BY_SIDE, str(ROOT / "tests"), str(ROOT / "notebooks")]
     )
     options = [*LESSONS, NO_LESSONS]
     if args.all:
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return int(pytest.main([*options, *everything, *rest]))
 
 
-def workers() -> int:
+def count_workers() -> int:
     """Return how many tests to run at once: one more than processors, since many wait; more than four crowd a GPU."""
     import psutil
 
