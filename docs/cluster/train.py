@@ -1,7 +1,6 @@
 """Train lesson 04's network on several processes: each computes the gradients of its share, and JAX averages them.
 
-A launcher starts this file once for each process; docs/scaling.md has the commands. JAX itself finds SLURM and Open
-MPI; torchrun's variables, which Kubernetes or you can set too, are read below. Nothing checks who connects.
+A launcher starts it once for each process: docs/scaling.md. JAX finds SLURM and Open MPI. Nothing checks who connects.
 """
 
 import argparse
@@ -18,7 +17,7 @@ import numpy as np
 from jax._src import distributed, xla_bridge
 from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 
-os.environ |= {"KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
+os.environ["KERAS_BACKEND"] = "jax"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the workshop's folder, for its network and its data
 SEED, RATE = 0, 0.1  # the same in all processes: they start with equal weights, and agree on the order of the images
 
@@ -27,12 +26,10 @@ def join() -> None:
     """Connect this process with the others, so that `jax.devices()` lists the devices of all; alone, do nothing."""
     variables = os.environ
     options: dict = dict.fromkeys(("heartbeat_timeout_seconds", "shutdown_timeout_seconds"), 10)  # if a process is lost
-    rank = variables.get("RANK", variables.get("JOB_COMPLETION_INDEX"))  # torchrun's; a Kubernetes Indexed Job's
+    rank = variables.get("RANK", variables.get("JOB_COMPLETION_INDEX"))  # torchrun's or yours; Kubernetes'
     if rank is not None:
-        port = int(variables["MASTER_PORT"])
-        if variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            port += 1  # torchrun itself uses the other one
-        variables["JAX_COORDINATOR_ADDRESS"] = f"{variables['MASTER_ADDR']}:{port}"
+        port = int(variables["MASTER_PORT"]) + (1 if variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0)
+        variables["JAX_COORDINATOR_ADDRESS"] = f"{variables['MASTER_ADDR']}:{port}"  # torchrun uses MASTER_PORT itself
         options |= {"num_processes": int(variables["WORLD_SIZE"]), "process_id": int(rank)}
         if "LOCAL_RANK" in variables:
             options["local_device_ids"] = [int(variables["LOCAL_RANK"])]  # one GPU for each process of a machine
@@ -42,12 +39,11 @@ def join() -> None:
         variables.setdefault("JAX_COORDINATOR_BIND_ADDRESS", variables["JAX_COORDINATOR_ADDRESS"])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(**options)
-    # Gloo listens where the machine's name leads, on Debian 127.0.1.1, and JAX 0.10 has no setting for it.
+    # Gloo would listen where this machine's name leads (Debian: 127.0.1.1). It gets its address in rank 0's network.
     if make := getattr(getattr(xla_bridge, "_jax", None), "make_gloo_tcp_collectives", None):
         with socket.socket(type=socket.SOCK_DGRAM) as probe:  # nothing is sent
             probe.connect((distributed.global_state.coordinator_address.rpartition(":")[0], 9))
-            own = probe.getsockname()[0]  # this machine's address in the coordinator's network
-        xla_bridge._jax.make_gloo_tcp_collectives = functools.partial(make, hostname=own)
+            xla_bridge._jax.make_gloo_tcp_collectives = functools.partial(make, hostname=probe.getsockname()[0])
 
 
 def main() -> None:
@@ -73,9 +69,12 @@ def main() -> None:
     keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
     keras.utils.set_random_seed(SEED)
     model = models.plain_mlp(RATE)
-    losses = checkpoint.load(args.checkpoint, model) if args.checkpoint and rank == 0 else []
     variables = checkpoint.state(model)
-    done, *values = broadcast_one_to_all([np.array(len(losses)), *(variable.numpy() for variable in variables)])
+    losses, values = [], [variable.numpy() for variable in variables]
+    if args.checkpoint and rank == 0 and args.checkpoint.exists():
+        kept, values = checkpoint.read(args.checkpoint, model)
+        losses = kept.tolist()
+    done, *values = broadcast_one_to_all([np.array(len(losses)), *values])
     for variable, value in zip(variables, values, strict=True):
         variable.assign(np.asarray(value))
     for epoch in range(int(done) // steps, args.epochs):
