@@ -41,7 +41,7 @@ EXTRAS = {
     "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
     "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
 }
-NEED_TOOLS = ("test", "store", "lint", "format", "book")  # the commands for those who change the course
+NEED_TOOLS = ("test", "store", "lint", "book")  # the commands for those who change the course
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] not in ("-h", "--help"):
             status = _run(arguments[0], arguments[1:])
         else:
-            print(f"usage: {_call()} COMMAND [...]\n\n{commands.overview()}")
+            print(f"usage: {_how_to_call()} COMMAND [...]\n\n{commands.overview()}")
             status = 0 if arguments else 2
-        sys.stdout.flush()  # what cannot be written is told now, not in an exception while Python ends
+        sys.stdout.flush()  # what cannot be written is reported now, not in an exception while Python ends
         return status
     except WorkshopError as error:
         print(error, file=sys.stderr)
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         return 1
     except (OSError, ImportError) as error:
-        message = in_words(error)
+        message = explain(error)
         if message is None:
             raise
         _forget_output()
@@ -58,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def in_words(error: OSError | ImportError) -> WorkshopError | None:
+def explain(error: OSError | ImportError) -> WorkshopError | None:
     """Put into words a full disk, a place that cannot be written to or is of another kind, and a package's lost files.
 
-    Anything else is a mistake in the workshop, for which this returns None: it needs its traceback.
+    Returns None for anything else, which is a mistake in the workshop and needs its traceback.
     """
     from helpers.doctor.findings import advise
 
@@ -104,28 +104,28 @@ def _forget_output() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Arguments of a command; a mistake in them is told as every other: what, why, next."""
+    """Read the arguments of a command, and report a mistake in them as any other: what, why, next."""
 
     def error(self, message: str) -> NoReturn:
         name = self.prog.rpartition(" ")[2]
         how = " ".join(self.format_usage().partition(":")[2].split())
-        see = f"See what it takes: {_call(name)} --help"
+        see = f"See what it takes: {_how_to_call(name)} --help"
         raise WorkshopError(f"{name}: {message}", f"It is typed as: {how}", see)
 
 
-def _call(name: str = "") -> str:
+def _how_to_call(name: str = "") -> str:
     """Return how a command is typed here: after `workshop.py`, or in conda and on Binder after `python -m helpers`."""
     return command(Host.here(), name).rstrip()
 
 
 def _run(name: str, rest: list[str]) -> int:
-    commands.check(name, _call())
+    commands.check(name, _how_to_call())
     installed.prepare()
     if name in USE_KERAS:
         backends.validate()
     module = commands.load(name)
-    packages = f"--accel and --with add packages: {_call()} --help" if "workshop.py" in _call() else None
-    parser = _Parser(prog=_call(name), description=commands.COMMANDS[name], epilog=packages, allow_abbrev=False)
+    packages = f"--accel and --with add packages: {_how_to_call()} --help" if "workshop.py" in _how_to_call() else None
+    parser = _Parser(prog=_how_to_call(name), description=commands.COMMANDS[name], epilog=packages, allow_abbrev=False)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown and not getattr(module, "PASSES_ON", False):

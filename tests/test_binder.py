@@ -1,7 +1,6 @@
 """Binder's files: what they install, and that a session has one thread of each library and a course that is set up."""
 
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -60,17 +59,3 @@ def test_post_build_lets_every_folder_find_the_helpers_and_takes_the_dataset_tha
     assert all((my_lessons.FOLDER / lesson.name).is_file() for lesson in lesson_files.every())
     done = session("python", "-c", "import helpers; print(helpers.__file__)", folder=tmp_path, PATH=path)
     assert done.stdout.strip() == str(ROOT / "helpers/__init__.py")
-
-
-def test_a_hubs_server_has_binders_limits_of_threads_and_closes_what_it_writes(monkeypatch):
-    from traitlets.config.loader import PyFileConfigLoader
-
-    masks = []
-    monkeypatch.setattr(os, "umask", masks.append)
-    loaded = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "classroom")).load_config()
-    exports = re.findall(r"^export (.*?)(?:  #.*)?$", (ROOT / "binder/start").read_text("utf-8"), re.MULTILINE)
-    binder = dict(pair.split("=", 1) for line in exports for pair in line.split())
-    assert len(binder) > 8 and loaded.Spawner.environment.items() >= binder.items()
-    assert "--KernelManager.transport_encryption=auto" in loaded.Spawner.args and masks == [0o077]
-    assert loaded.Spawner.default_url.endswith(f"/my-lessons/{host.FIRST_LESSON}")
-    assert "my_lessons.update()" in loaded.Spawner.cmd[2]

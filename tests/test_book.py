@@ -62,7 +62,7 @@ def test_every_lesson_and_every_page_stands_once_in_the_contents(prepared):
 )
 def test_links_lead_to_where_the_site_has_their_targets(path, text, wanted, shipped):
     files = []
-    assert book.with_links(text, ROOT / path, files) == wanted
+    assert book.rewrite_links(text, ROOT / path, files) == wanted
     assert [file.relative_to(ROOT).as_posix() for file in files] == shipped
 
 

@@ -111,7 +111,7 @@ def test_the_tasters_network_reads_as_well_as_the_page_says(monkeypatch):
         right = int(kept["right"])
     read = web.Network(weights, mnist.x_test.reshape(-1, 784), mnist.y_test).compute_probabilities().argmax(1)
     assert abs((read == mnist.y_test).sum() - right) <= 2
-    assert f"{right:,}" in taster.html()
+    assert f"{right:,}" in taster.build_page()
 
 
 @pytest.fixture(scope="module")

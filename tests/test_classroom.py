@@ -1,15 +1,19 @@
-"""A class's bundle: lessons without solutions, what a student needs to run them, and nbgrader's verdict on answers."""
+"""A class's bundle: lessons without solutions, what a student needs to run them, and a hub for a room."""
 
 import json
+import os
 import re
 import zipfile
 
 import nbformat
 import pytest
 import sample_lesson
+from traitlets.config import Config
 
+from helpers import ROOT
 from helpers.__main__ import main
 from helpers.commands import classroom, execute, lesson_files
+from helpers.devices import host
 from helpers.errors import WorkshopError
 
 LESSONS = lesson_files.every()
@@ -118,3 +122,21 @@ def test_a_failure_leaves_no_half_bundle(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         classroom.write_bundle([FIRST], tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
+
+
+# --------------------------------------------------------------------------------------------------------------- a hub
+
+
+def test_the_hubs_configuration_of_the_guide_keeps_its_safety_lines(monkeypatch):
+    masks = []
+    monkeypatch.setattr(os, "umask", masks.append)
+    page = (ROOT / "docs" / "teaching" / "hub.md").read_text(encoding="utf-8")
+    c = Config()
+    exec(re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], {"c": c})
+    assert masks == [0o077]  # the hub's database and the learners' files
+    assert c.JupyterHub.authenticator_class == "pam" and c.JupyterHub.spawner_class.endswith(".LocalProcessSpawner")
+    assert c.Spawner.args == ["--KernelManager.transport_encryption=auto"]
+    assert c.Spawner.cmd[0].endswith("/binder/start") and "my_lessons.update()" in c.Spawner.cmd[3]
+    assert c.Spawner.default_url.endswith(f"/my-lessons/{host.FIRST_LESSON}")
+    (culler,) = c.JupyterHub.services
+    assert "jupyterhub_idle_culler" in culler["command"]

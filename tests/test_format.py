@@ -12,8 +12,7 @@ import sample_lesson
 from nbformat import v4
 from sample_lesson import WORDS
 
-from helpers.commands import format as formatting
-from helpers.commands import lesson_files, lesson_rules
+from helpers.commands import lesson_files, lesson_rules, lint
 
 PNG = base64.b64encode(b"\x89PNG" + bytes(1000)).decode()
 
@@ -146,12 +145,12 @@ def test_the_form_is_mended_and_outputs_and_ids_stay(tmp_path):
     path = tmp_path / "20-add-numbers.ipynb"
     path.write_text(json.dumps(notebook, indent=4), encoding="utf-8")
     assert ["form" in problem.what for problem in lesson_rules.problems(path)] == [True]
-    assert formatting.normalise_file(path) and lesson_rules.problems(path) == []
+    assert lint.normalise_file(path) and lesson_rules.problems(path) == []
     mended = sample_lesson.load(path)
     assert [cell.get("outputs") for cell in mended.cells] == [cell.get("outputs") for cell in GOOD.cells]
     ids, before = ([cell.id for cell in made.cells] for made in (mended, GOOD))
     assert len(set(ids)) == len(ids) and ids[:3] + ids[6:] == before[:3] + before[6:]
-    assert not formatting.normalise_file(path)
+    assert not lint.normalise_file(path)
 
 
 def test_ruff_and_the_form_agree_on_a_notebook(tmp_path):

@@ -15,14 +15,14 @@ from helpers.commands import lesson_files
 
 # From the ground up: a file imports files of lower rooms alone, or files beside it in its own room.
 PLAN = """
-    __init__ errors setup/* measure/* running/* devices/* training/* tile/* judge/* doctor/* lessons/* commands/*
-    __main__
+    __init__ errors variables setup/* measure/* running/* devices/* training/* tile/* judge/* doctor/* lessons/*
+    commands/* __main__
 """
 FLOORS = PLAN.split()
 HEAVY = "tensorflow jax torch keras pyopencl matplotlib scipy IPython nbformat nbclient nbconvert jupyterlab"
 # What answers where packages are broken or slow to import: without NumPy too.
 LIGHT = """
-    errors measure.tables measure.workload running.quiet running.processes devices.host devices
+    errors variables measure.tables measure.workload running.quiet running.processes devices.host devices
     devices.monitor doctor commands __main__
 """
 

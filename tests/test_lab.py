@@ -205,7 +205,7 @@ def test_a_window_that_is_closed_while_the_server_starts_leaves_nothing_behind(t
 
 
 def test_only_this_machine_and_never_without_a_token():
-    chosen = lab.options(ROOT, None, "abc")
+    chosen = lab.build_options(ROOT, None, "abc")
     assert "--ServerApp.ip=127.0.0.1" in chosen and "--IdentityProvider.token=abc" in chosen
     assert "--KernelManager.transport_encryption=auto" in chosen  # what kernels print is for this account alone
     root = hasattr(os, "geteuid") and os.geteuid() == 0

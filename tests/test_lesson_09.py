@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from waiting import in_the_end
 
@@ -16,8 +17,9 @@ from helpers import ROOT, devices
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
+from helpers.lessons import lesson_09_servers
 from helpers.lessons.lesson_09_exercises import Died
-from helpers.running import private_network, processes, worker
+from helpers.running import worker
 from helpers.training import data
 
 NOTEBOOKS = [ROOT / "notebooks" / name for name in ("09-train-across-machines.ipynb", "09b-lose-a-worker.ipynb")]
@@ -65,32 +67,35 @@ for path in (secret, f"/proc/{pid}/ns/user", f"/proc/{pid}/ns/net"):
 """
 
 
-def serve(process, addresses, folder):
+def serve(process, addresses):
     import os
     import socket
     import time
     from pathlib import Path
 
+    folder = Path(os.environ["SERVE_IN"])
     port = int(addresses[0].rpartition(":")[2])
     if process == 1:  # a process of the same run reaches it
         while socket.socket().connect_ex(("127.0.0.1", port)):
             time.sleep(0.05)
-        Path(folder, "reached").touch()
-        return "reached"
+        (folder / "reached").touch()
+        print("reached")
+        return
     server = socket.create_server(("", port))  # on all addresses, as TensorFlow does
-    Path(folder, "listens").write_text(f"{port} {os.getpid()}")
-    while not (Path(folder, "done").exists() and Path(folder, "reached").exists()):
+    (folder / "listens").write_text(f"{port} {os.getpid()}")
+    while not ((folder / "done").exists() and (folder / "reached").exists()):
         time.sleep(0.05)
-    return server.getsockname()[0]
+    print(server.getsockname()[0])
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another account")
-@pytest.mark.skipif(not private_network.available(), reason="this system lets us make no network namespace")
-@pytest.mark.parametrize("private", [False, True])
-def test_another_account_reaches_no_server_in_a_private_network(tmp_path, private):
+@pytest.mark.skipif(not lesson_09_servers.is_own_network_allowed(), reason="unshare may make no network here")
+@pytest.mark.parametrize("own", [False, True])
+def test_another_account_reaches_no_server_in_a_network_of_its_own(tmp_path, monkeypatch, own):
     secret, answer = tmp_path / "secret", []
     secret.write_text("mine")
     secret.chmod(0o600)
+    monkeypatch.setenv("SERVE_IN", str(tmp_path))
 
     def intrude():
         in_the_end(lambda: (tmp_path / "listens").exists() and " " in (tmp_path / "listens").read_text())
@@ -100,18 +105,36 @@ def test_another_account_reaches_no_server_in_a_private_network(tmp_path, privat
         (tmp_path / "done").touch()
 
     threading.Thread(target=intrude, daemon=True).start()
-    run = processes.run(serve, 2, 300, arguments={"folder": str(tmp_path)}, private_network=private)
-    assert run.results == ["0.0.0.0", "reached"]
+    printed = lesson_09_servers.run_in_own_network(serve, 2, 300) if own else lesson.run(serve, 2, 300).stdout
+    assert printed == ["0.0.0.0\n", "reached\n"]
     *tried, file, user, network = answer[0].stdout.splitlines()
-    assert tried and all(line.endswith(" 0") != private for line in tried), answer[0]  # 0: connected
+    assert tried and all(line.endswith(" 0") != own for line in tried), answer[0]  # 0: connected
     assert [line.rpartition(" ")[2] for line in (file, user, network)] == ["denied"] * 3
+
+
+@pytest.mark.skipif(not lesson_09_servers.is_own_network_allowed(), reason="unshare may make no network here")
+def test_what_fails_in_a_network_of_its_own_is_told_and_leaves_no_process():
+    def fail(process):
+        raise ValueError(f"process {process} gives up")
+
+    def stay(process):
+        import time
+
+        time.sleep(600)
+
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with pytest.raises(WorkshopError, match=r"process \d gives up"):
+        lesson_09_servers.run_in_own_network(fail, 2, 100)
+    with pytest.raises(WorkshopError, match="2 s"):
+        lesson_09_servers.run_in_own_network(stay, 2, 2)
+    in_the_end(lambda: {child.pid for child in psutil.Process().children(recursive=True)} == before)
 
 
 def test_servers_that_others_could_reach_need_a_yes(monkeypatch, capsys):
     def say(process):
         print("process", process)
 
-    monkeypatch.setattr(private_network, "available", lambda: False)
+    monkeypatch.setattr(lesson_09_servers, "is_own_network_allowed", lambda: False)
     monkeypatch.delenv("ANYGPU_OPEN_SERVERS", raising=False)
     lesson.run_servers(say, 2)
     assert "ANYGPU_OPEN_SERVERS=1" in capsys.readouterr().out

@@ -17,7 +17,7 @@ import yaml
 from IPython.core.inputtransformer2 import TransformerManager
 
 import workshop
-from helpers import ROOT, commands, doctor
+from helpers import ROOT, commands, doctor, variables
 from helpers.commands import address, lesson_files
 from helpers.devices import host
 
@@ -153,6 +153,19 @@ def test_every_block_of_code_can_be_read_by_what_it_is_for(page):
             assert done.returncode == 0, f"{code}\n{done.stderr}"
 
 
+# ------------------------------------------------------------------------------------------------------ the variables
+
+
+def test_the_page_of_commands_has_the_variables_of_the_course_and_no_other_file_names_one():
+    assert text_of(ROOT / "docs" / "commands.md").endswith(f"\n\n{variables.write_table()}")
+    code = [path for path in ROOT.glob("helpers/**/*.py") if path.name != "variables.py"]
+    named = {path.name: re.findall(r"[\"']ANYGPU_[A-Z_]+[\"']", path.read_text(encoding="utf-8")) for path in code}
+    assert {name: found for name, found in named.items() if found} == {}
+    files = [path for pattern in ("helpers/**/*.*", "docs/**/*.md", "binder/*", "*.md") for path in ROOT.glob(pattern)]
+    texts = [path.read_text(encoding="utf-8") for path in files if path.suffix in ("", ".py", ".md", ".toml")]
+    assert set(re.findall(r"\bANYGPU_[A-Z_]+", "\n".join(texts))) == set(variables.TABLE)
+
+
 # ------------------------------------------------------------------------------------------------ the known failures
 
 
@@ -167,7 +180,8 @@ def test_the_page_has_the_errors_that_the_doctor_knows_under_their_own_words():
 
 
 def test_the_pages_have_the_address_of_the_project_s_file():
-    assert [path.name for path in address.find_outdated()] == [], "python3 workshop.py format brings them up to date"
+    outdated = [path.name for path in address.find_outdated()]
+    assert outdated == [], "python3 workshop.py lint --fix brings them up to date"
 
 
 def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):

@@ -206,7 +206,7 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
 
 def test_nbgraders_submissions_are_told_apart(tmp_path):
     lesson = lesson_files.every()[0]
-    names = [run._name(tmp_path / student / lesson.stem / lesson.name) for student in ("ann", "bob")]
+    names = [run._name_in_report(tmp_path / student / lesson.stem / lesson.name) for student in ("ann", "bob")]
     assert names == [f"ann-{lesson.stem}", f"bob-{lesson.stem}"]
 
 

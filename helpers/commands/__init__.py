@@ -1,4 +1,4 @@
-"""The workshop's commands: a small module each, with `add_arguments` and `run`.
+"""List the workshop's commands; each is a small module with `add_arguments` and `run`.
 
 A module whose PASSES_ON is true gets every argument that it does not know itself in `args.rest`.
 workshop.py imports this file, and helpers.errors, with whatever Python starts it: 3.8 or newer, without any package.
@@ -17,21 +17,19 @@ from helpers.errors import WorkshopError
 GROUPS = {
     "To learn": {
         "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
-        "doctor": "say what is wrong here, why, and what to type next",
+        "doctor": "report what is wrong here, why, and what to type next",
         "devices": "list what can compute here, as each framework sees it",
         "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 06b",
-        "train": "train a network on one process or many, whatever launcher starts them (docs/scaling.md)",
     },
     "To teach": {
         "run": "execute lessons without a browser and write build/: notebooks and a report",
         "book": "build a site of all lessons, from their stored outputs, in build/book",
-        "classroom": "write what a teacher hands out and grades: lessons without solutions, an nbgrader course",
+        "classroom": "write a class's files: lessons without solutions, an nbgrader course",
     },
     "To change the course": {
-        "lint": "check code and notebooks, and change nothing",
+        "lint": "check code, notebooks and pages; with --fix, bring them into the workshop's form",
         "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
-        "format": "bring code, notebooks and the course's address in pages into the workshop's form",
-        "store": "execute lessons anew and store their outputs in notebooks/",
+        "store": "execute lessons again and store their outputs in notebooks/",
         "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
     },
 }
@@ -53,7 +51,7 @@ def check(name: str, call: str) -> None:
 
     Args:
         name: what was typed.
-        call: what stands before it, to be shown.
+        call: how the workshop is called here, for the message.
     """
     if name in COMMANDS:
         return

@@ -26,12 +26,12 @@ def fill_in(text: str) -> str:
     folder = "The folder: from whoever gave you these pages.\n"
     if repository:
         folder = f"The folder: on [the course's page]({repository}) choose *Code*, then *Download ZIP*.\n"
-    text = WAYS_IN.sub(lambda _: ways_in(), text)
+    text = WAYS_IN.sub(lambda _: link_ways_in(), text)
     text = FOLDER.sub(lambda _: folder, text)
     return CELL.sub(lambda _: repository, text)
 
 
-def ways_in() -> str:
+def link_ways_in() -> str:
     """Return the links that need no installation, as one line of Markdown; nothing where there are none."""
     book = host.addresses().get("Book", "")
     links = {

@@ -59,18 +59,19 @@ def build(site: Path) -> None:
         sources, html = Path(scratch) / "sources", Path(scratch) / "html"
         shipped = prepare(sources)
         options = ["-q", "-W", "-c", str(SETTINGS), "-d", str(Path(scratch) / "read")]
-        done = subprocess.run(
-            [sys.executable, "-m", "sphinx", *options, str(sources), str(html)],
-            env=os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}, capture_output=True, encoding="utf-8", check=False,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "sphinx", *options, str(sources), str(html)]
+        env = os.environ | {"NO_COLOR": "1", "PYTHONUTF8": "1"}
+        done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False)
         if done.returncode:
             output = (done.stderr.strip() or done.stdout.strip()).replace(f"{sources}{os.sep}", "")
-            raise WorkshopError("The book was not built.", output[-3000:], "Mend what Sphinx names, then repeat.")
+            raise WorkshopError(
+                "The book was not built.", output[-3000:], "Fix what Sphinx names, then repeat the command."
+            )
         for file in shipped:
             if file.suffix == ".html":  # a page that is no page of Sphinx: it is opened, not downloaded
                 shutil.copy(file, html / file.relative_to(ROOT))
         if taster.STORED in shipped:
-            write(html / taster.STORED.relative_to(ROOT), taster.html(way_back="../index.html"))
+            write(html / taster.STORED.relative_to(ROOT), taster.build_page(way_back="../index.html"))
         shutil.rmtree(site, ignore_errors=True)
         html.replace(site)
 
@@ -78,7 +79,7 @@ def build(site: Path) -> None:
 def prepare(folder: Path) -> list[Path]:
     """Write all pages into `folder` as Sphinx reads them, and return the other files that they link to, copied there.
 
-    Pages keep their places, so that most links hold as they are; the front page stands where README does.
+    Pages keep their places, so that most links still hold; the front page takes README's.
     """
     import nbformat
 
@@ -88,17 +89,17 @@ def prepare(folder: Path) -> list[Path]:
     shipped: list[Path] = []
 
     for path, notebook in lessons.items():
-        write(folder / path.relative_to(ROOT), nbformat.writes(lesson(path, notebook, shipped)))
+        write(folder / path.relative_to(ROOT), nbformat.writes(build_lesson_page(path, notebook, shipped)))
     for path in pages:
-        write(folder / path.relative_to(ROOT), with_links(path.read_text(encoding="utf-8"), path, shipped))
-    write(folder / "index.md", with_links(front_page(lessons), README, shipped))
+        write(folder / path.relative_to(ROOT), rewrite_links(path.read_text(encoding="utf-8"), path, shipped))
+    write(folder / "index.md", rewrite_links(build_front_page(lessons), README, shipped))
     for file in dict.fromkeys(shipped):
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / file.relative_to(ROOT))
     return shipped
 
 
-def with_links(text: str, path: Path, shipped: list[Path]) -> str:
+def rewrite_links(text: str, path: Path, shipped: list[Path]) -> str:
     """Return the Markdown of the file `path` with links as MyST wants them.
 
     Args:
@@ -126,11 +127,11 @@ def with_links(text: str, path: Path, shipped: list[Path]) -> str:
     return re.sub(r'^<a id="([^"]+)"></a>$', r"(\1)=", _LINK.sub(link, text), flags=re.MULTILINE)
 
 
-def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookNode:
+def build_lesson_page(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookNode:
     """Return a lesson as a page: its links and alternative texts as MyST wants them, and whose outputs it shows."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = with_links(cell.source, path, shipped)
+            cell.source = rewrite_links(cell.source, path, shipped)
             continue
         metadata = [output.get("metadata", {}) for output in cell.outputs]
         alternatives = [entry["image/png"]["alt"] for entry in metadata if "alt" in entry.get("image/png", {})]
@@ -149,7 +150,7 @@ def lesson(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookN
     return notebook
 
 
-def front_page(lessons: Mapping[Path, NotebookNode]) -> str:
+def build_front_page(lessons: Mapping[Path, NotebookNode]) -> str:
     """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes."""
     text = FRONT.read_text(encoding="utf-8")
     titles = {path: f"{lesson_files.number(path)} {lesson_files.title(notebook)}" for path, notebook in lessons.items()}
@@ -160,7 +161,7 @@ def front_page(lessons: Mapping[Path, NotebookNode]) -> str:
         for name, numbers in paths
     ]
     binder = binder_link()
-    text = text.replace("{pad}", taster.pad())
+    text = text.replace("{pad}", taster.build_pad())
     text = text.replace("{binder}", f" Or [open it on Binder]({binder})." if binder else "")
     rows = [f"{title} <notebooks/{path.stem}>" for path, title in titles.items()]
     return text.replace("{paths}\n", "".join(listed)).replace("{lessons}", "\n".join(rows))

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the bundle and return 0."""
     paths = lesson_files.find(args.lessons)
     write_bundle(paths, BUNDLE)
-    print(f"{short(BUNDLE)}: {_count(paths)}, without solutions.")
+    print(f"{short(BUNDLE)}: {_count_lessons(paths)}, without solutions.")
     print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")
     return 0
 
@@ -81,51 +81,51 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
             elif part.exists():
                 students.mkdir(parents=True, exist_ok=True)
                 shutil.copy(part, students)
-        write(students / "README.md", _text("students.md").replace("{lessons}", "\n".join(links)))
+        write(students / "README.md", _read_text("students.md").replace("{lessons}", "\n".join(links)))
         for stem, text in written.items():
             write(students / "notebooks" / f"{stem}.ipynb", text)
         for place in ("docs/*.md", "notebooks/*.ipynb", "*/README.md"):
             for page in students.glob(place):
-                write(page, _with_links_that_lead_somewhere(page))
+                write(page, _without_dead_links(page))
         for stem, text in written.items():
             write(course / "source" / stem / f"{stem}.ipynb", text)
         shutil.copy(TEXTS / "nbgrader_config.py", course)
         shutil.make_archive(str(students), "zip", bundle, STUDENTS)
-        readme = _text("README.md").replace("{lessons}", _count(written))
+        readme = _read_text("README.md").replace("{lessons}", _count_lessons(written))
         write(bundle / "README.md", readme.replace("{example}", next(iter(written))))
         bundle.replace(folder)
 
 
-def _with_links_that_lead_somewhere(page: Path) -> str:
+def _without_dead_links(page: Path) -> str:
     """Return a page's text, or a notebook's, with the words alone of links to what is not handed out."""
     text = page.read_text(encoding="utf-8")
     return LINK.sub(lambda found: found[0] if (page.parent / found[2]).exists() else found[1], text)
 
 
-def _text(name: str) -> str:
+def _read_text(name: str) -> str:
     return (TEXTS / name).read_text(encoding="utf-8")
 
 
-def _count(lessons: Collection[object]) -> str:
+def _count_lessons(lessons: Collection[object]) -> str:
     return "one lesson" if len(lessons) == 1 else f"{len(lessons)} lessons"
 
 
 def without_solutions(notebook: NotebookNode) -> NotebookNode:
-    """Return the lesson as it is handed out: no solutions, no outputs, exercises and checks marked for nbgrader.
+    """Return the lesson for students: no solutions, no outputs, exercises and checks marked for nbgrader.
 
     Raises:
         WorkshopError: an exercise is not followed by its check and its solution.
     """
     for exercise in lesson_files.exercises(notebook):
         answer, check = notebook.cells[exercise.cell], notebook.cells[exercise.check]
-        answer.metadata["nbgrader"] = _metadata(f"exercise-{exercise.number}", solution=True)
-        check.metadata["nbgrader"] = _metadata(f"check-{exercise.number}", grade=True, locked=True, points=1)
+        answer.metadata["nbgrader"] = _make_metadata(f"exercise-{exercise.number}", solution=True)
+        check.metadata["nbgrader"] = _make_metadata(f"check-{exercise.number}", grade=True, locked=True, points=1)
     notebook.cells = [cell for cell in notebook.cells if "solution" not in lesson_files.tags(cell)]
     lesson_files.clear(notebook)
     return notebook
 
 
-def _metadata(grade_id: str, **more: object) -> dict[str, Any]:
-    """Return nbgrader's metadata of a cell: neither graded nor locked nor the student's, but for what `more` says."""
-    return {"schema_version": 3, "grade_id": grade_id, "grade": False, "solution": False, "locked": False,
-            "task": False, **more}  # fmt: skip
+def _make_metadata(grade_id: str, **more: object) -> dict[str, Any]:
+    """Return nbgrader's metadata of a cell: ungraded, unlocked, not the student's, except for what `more` says."""
+    plain = dict.fromkeys(("grade", "solution", "locked", "task"), False)
+    return {"schema_version": 3, "grade_id": grade_id, **plain, **more}

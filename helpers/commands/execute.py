@@ -8,12 +8,13 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helpers.commands import lesson_files
 from helpers.measure import workload
+from helpers.variables import GRADE
 
 if TYPE_CHECKING:
     import psutil
@@ -98,7 +99,7 @@ def manager(**options: str) -> Any:  # noqa: ANN401
     return AsyncKernelManager(kernel_spec_manager=ThisPython(), transport_encryption="auto", **options)
 
 
-def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
+def _make_client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
     """Return nbclient's client for `notebook`; it keeps OUTPUT_LIMIT characters of a cell that prints without end."""
     from collections import Counter
 
@@ -119,19 +120,21 @@ def _client(notebook: NotebookNode, timeout: int) -> Any:  # noqa: ANN401
     client = Client(
         notebook, km=manager(), timeout=timeout, coalesce_streams=True, record_timing=False, store_widget_state=False
     )
-    client.log.setLevel("CRITICAL")  # every failure is told by us, once
+    client.log.setLevel("CRITICAL")  # we report every failure, once
     return client
 
 
 @contextlib.contextmanager
-def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str], timeout: int) -> Iterator[Any]:
+def _start_kernel(
+    notebook: NotebookNode, folder: Path, environment: dict[str, str], timeout: int
+) -> Generator[tuple[Any, Watch]]:
     """Start a kernel in `folder`, hand over (nbclient's client, watch), and end it with all its children."""
     import asyncio
 
     import psutil
     from jupyter_core.utils import ensure_event_loop
 
-    client = _client(notebook, timeout)
+    client = _make_client(notebook, timeout)
     watch = None
     try:
         # What a cell prints comes as a message. What it writes past that, such as escape codes, reaches no terminal.
@@ -184,14 +187,14 @@ def execute(
         WorkshopError: there is no such profile.
     """
     profile = workload.validate(profile) if profile else workload.current()
-    environment = {k: v for k, v in os.environ.items() if k not in ("ANYGPU_GRADE", "MPLBACKEND")}
-    environment |= {workload.VARIABLE: profile} | ({"ANYGPU_GRADE": "1"} if grade else {}) | dict(variables or {})
+    environment = {k: v for k, v in os.environ.items() if k not in (GRADE, "MPLBACKEND")}
+    environment |= {workload.VARIABLE: profile} | ({GRADE: "1"} if grade else {}) | dict(variables or {})
     lesson_files.clear(notebook)
     began, watch, failure = time.perf_counter(), None, None
     try:
-        with _kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):
+        with _start_kernel(notebook, folder, environment, cell_seconds or CELL_SECONDS[profile]) as (client, watch):
             client.allow_errors = allow_errors
-            failure = _cells(client, notebook, progress)
+            failure = _execute_cells(client, notebook, progress)
             _leave_widgets_out(notebook)
             if failure:
                 client.shutdown_kernel = "immediate"
@@ -200,11 +203,11 @@ def execute(
     return Outcome(time.perf_counter() - began, watch.peak if watch else 0, failure)
 
 
-def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None]) -> Failure | None:  # noqa: ANN401
+def _execute_cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None]) -> Failure | None:  # noqa: ANN401
     """Execute the cells up to the first failure; a wrong exercise is one, too, but does not stop the cells after it."""
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    wrong: list[Failure] = []
+    wrong: list[tuple[int, Failure]] = []
     for index, cell in enumerate(notebook.cells):
         failure = None
         try:
@@ -215,18 +218,20 @@ def _cells(client: Any, notebook: NotebookNode, progress: Callable[[int], None])
             failure = Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
         except DeadKernelError:
             failure = Failure("kernel died", index, "The kernel ended in the cell: killed, crashed, or no memory.")
-        wrong += [failure] if failure else []
+        if failure:
+            wrong.append((index, failure))
         if failure and not (failure.kind == "error" and {"exercise", "check"} & set(lesson_files.tags(cell))):
             break
         progress(index)
     if not wrong:
         return None
-    more = [f"{lesson_files.label(notebook, failure.cell)}: {failure.message}" for failure in wrong[1:]]
-    return wrong[0]._replace(message="\n".join([wrong[0].message, *more]))
+    first = wrong[0][1]
+    more = [f"{lesson_files.label(notebook, index)}: {failure.message}" for index, failure in wrong[1:]]
+    return first._replace(message="\n".join([first.message, *more]))
 
 
 def _leave_widgets_out(notebook: NotebookNode) -> None:
-    """Keep of an output with a widget what else it holds: a line or a figure. No page is here to fill the widget."""
+    """Take widgets out of outputs, which no page would fill; the text or figure beside them stays."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)

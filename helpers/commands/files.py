@@ -24,7 +24,7 @@ def write(path: Path, text: str) -> None:
 def printable(text: str) -> str:
     """Return foreign text for a terminal or a page: in its lines, but with control characters written out as `\\x1b`.
 
-    Else a notebook's error could clear the reader's screen, write over lines that stand there, or fill the clipboard.
+    Otherwise a notebook's error could clear the reader's screen, write over its lines, or fill the clipboard.
     """
     kept = text if len(text) <= MOST else f"{text[:MOST]} ..."
     return "".join(

@@ -21,12 +21,12 @@ def prepare() -> None:
     except (OSError, ValueError):
         return
     if backends.VARIABLE not in os.environ:
-        os.environ[backends.VARIABLE] = _keras_backend(stamp["family"], stamp["extras"])
+        os.environ[backends.VARIABLE] = _choose_keras_backend(stamp["family"], stamp["extras"])
     if "intel-opencl" in stamp["extras"]:
         _register_intel_opencl()
 
 
-def _keras_backend(family: str, extras: list[str]) -> str:
+def _choose_keras_backend(family: str, extras: list[str]) -> str:
     """Return Keras' default backend for what is installed."""
     backend = DEFAULT_BACKENDS.get(family, "tensorflow")
     if backend == "torch" and "torch" not in extras:
@@ -38,8 +38,9 @@ def _keras_backend(family: str, extras: list[str]) -> str:
 
 def _register_intel_opencl() -> None:
     """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place."""
-    place = importlib.util.find_spec("pyopencl").submodule_search_locations[0]
-    register = Path(place, ".libs", "intel.icd")
+    package = importlib.util.find_spec("pyopencl")
+    assert package and package.origin  # the extra intel-opencl needs it
+    register = Path(package.origin).parent / ".libs" / "intel.icd"
     driver = f"{Path(sys.prefix, 'lib', 'libintelocl.so')}\n"
     if not register.exists() or register.read_text(encoding="utf-8") != driver:  # new, or the folder was moved
         register.unlink(missing_ok=True)  # it may be a hard link to that of another folder's workshop

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,7 +22,6 @@ from helpers.commands import files, lesson_files, my_lessons
 from helpers.devices.host import Host
 from helpers.errors import WorkshopError
 from helpers.measure import workload
-from helpers.running import workarounds
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.profile:
         os.environ[workload.VARIABLE] = args.profile
-    workload.current()  # a wrong name is told now, not in the first cell
+    workload.current()  # a wrong name is reported now, not in the first cell
     lesson = lesson_files.find([args.lesson] if args.lesson else [])[0]
     if not lesson.is_relative_to(ROOT):
         raise WorkshopError(
@@ -104,7 +103,7 @@ def own_copy(lesson: Path) -> Path:
 
 
 def serve(root: Path, lesson: str, port: int | None = None, browser: bool = False) -> None:
-    """Run the server until it is told to stop by Ctrl-C, SIGTERM or its own menu; then leave nothing behind.
+    """Run the server until it is stopped by Ctrl-C, SIGTERM or its own menu; then leave nothing behind.
 
     Args:
         root: the folder to serve.
@@ -122,11 +121,10 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
         if early:
             raise KeyboardInterrupt
         isolate(Path(scratch))
-        workarounds.leave_out_iri_grammar()
         from jupyterlab.labapp import LabApp  # reads the folders that isolate() names when it is imported
 
         token = secrets.token_hex(24)
-        server = LabApp.initialize_server(options(root, port, token))
+        server = LabApp.initialize_server(build_options(root, port, token))
         for number in heeded:
             signal.signal(number, lambda *_: server.stop(from_signal=True))
         address = f"http://{ADDRESS}:{server.port}/lab/tree/{quote(lesson)}?token={token}"
@@ -138,7 +136,7 @@ def serve(root: Path, lesson: str, port: int | None = None, browser: bool = Fals
 
 
 def can_open() -> bool:
-    """Say whether a browser can open a page of this folder.
+    """Return whether a browser can open a page of this folder.
 
     On Linux without a screen Python would open a text browser, here in the terminal; and from WSL a browser of Windows,
     which does not find a file by its name here.
@@ -149,12 +147,12 @@ def can_open() -> bool:
 
 
 @contextlib.contextmanager
-def redirect(page: Path, address: str) -> Iterator[Path | None]:
+def redirect(page: Path, address: str) -> Generator[Path | None]:
     """Write a page that leads to the address, and delete it at the end; None where it would not be ours alone.
 
-    Every account of a machine can read a browser's command line, and who has the address can run code as the learner.
-    So the browser gets a page that this account alone may read. The page lies in a folder that is not hidden, and not
-    in /tmp: browsers from snap read neither.
+    Every account of a machine can read a browser's command line, and anybody with the address can run code as the
+    learner. So the browser gets a page that this account alone may read. The page is in a folder that is not hidden,
+    and not in /tmp: browsers from snap read neither.
     """
     from jupyter_core.paths import secure_write
 
@@ -211,7 +209,7 @@ def isolate(scratch: Path) -> None:
     os.environ |= {f"JUPYTER_{name}": str(folder) for name, folder in folders.items()}
 
 
-def options(root: Path, port: int | None, token: str) -> list[str]:
+def build_options(root: Path, port: int | None, token: str) -> list[str]:
     """Return the server's options; as this process's own they never show in the list of processes."""
     chosen = {
         "ServerApp.ip": ADDRESS,

@@ -26,9 +26,9 @@ class Exercise(NamedTuple):
     number: int  # its place among the lesson's exercises, from 1
     starter: str  # the code that the learner finds
     solution: str  # the code that solves it
-    cell: int  # where the starter stands in the notebook's list of cells, from 0
-    check: int  # where its check stands
-    shown: int  # where the folded solution stands
+    cell: int  # the position of the starter in the notebook's list of cells, from 0
+    check: int  # the position of its check
+    shown: int  # the position of the folded solution
 
 
 def every(folder: Path = FOLDER) -> list[Path]:
@@ -37,8 +37,10 @@ def every(folder: Path = FOLDER) -> list[Path]:
 
 
 def number(path: Path) -> str:
-    """Return a lesson's number, such as "01" or "01b"."""
-    return NAME.match(path.stem)[1]
+    """Return a lesson's number, such as "01" or "01b"; the file is called as a lesson."""
+    named = NAME.match(path.stem)
+    assert named, path
+    return named[1]
 
 
 def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
@@ -87,7 +89,7 @@ def read(path: Path) -> NotebookNode:
     import nbformat
 
     try:
-        with warnings.catch_warnings(action="ignore"):  # cells without an id are told by the format check
+        with warnings.catch_warnings(action="ignore"):  # lesson_rules reports cells without an id
             return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
     except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -137,7 +139,7 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
                 f"Exercise {number} is not complete: {label(notebook, three[0][0])}.",
                 "The tags must come as exercise, check, solution; here they come as "
                 + ", ".join(tag for _, tag in three),
-                "Before a check stands the starter, tagged exercise; behind it the solution. Mend the tags.",
+                "Before a check stands the starter, tagged exercise; behind it the solution. Fix the tags.",
             )
         cell, check, shown = (index for index, _ in three)
         blocks = code_blocks(notebook.cells[shown].source)

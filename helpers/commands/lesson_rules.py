@@ -25,7 +25,7 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("tags", "jupyter")
-_FIX = "python3 workshop.py format"
+FIX = "python3 workshop.py lint --fix"
 _PATH = (
     r"/(?:root|home|work|tmp|Users|mnt|private|workspace|content|var/folders)/[^\s'\"<>]*"
     r"|/[^\s'\"<>]*/(?:site-packages|dist-packages)/[^\s'\"<>]*"
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
     file: str  # the notebook's name
     where: str  # the cell, as `lesson_files.label` names it, or empty for the whole file
-    what: str  # is wrong, and what mends it
+    what: str  # is wrong, and what fixes it
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.file, self.where, self.what) if part)
@@ -91,27 +91,32 @@ def problems(path: Path) -> list[Problem]:
         notebook = lesson_files.read(path)
     except (WorkshopError, UnicodeDecodeError) as error:
         return [Problem(path.name, "", " ".join(str(error).splitlines()))]
-    rules = [_file(path, raw, notebook), _parts(path, notebook), _exercises(notebook), _outputs(notebook)]
-    return [_problem(notebook, finding, path.name) for rule in rules for finding in rule]
+    rules = [
+        _check_file(path, raw, notebook),
+        _check_parts(path, notebook),
+        _check_exercises(notebook),
+        _check_outputs(notebook),
+    ]
+    return [_make_problem(notebook, finding, path.name) for rule in rules for finding in rule]
 
 
 def output_problems(notebook: NotebookNode) -> list[Problem]:
     """Return what is wrong with the stored outputs of `notebook`."""
-    return [_problem(notebook, finding, "") for finding in _outputs(notebook)]
+    return [_make_problem(notebook, finding, "") for finding in _check_outputs(notebook)]
 
 
-def _problem(notebook: NotebookNode, finding: Finding, file: str) -> Problem:
+def _make_problem(notebook: NotebookNode, finding: Finding, file: str) -> Problem:
     index, what = finding
     return Problem(file, "" if index is None else lesson_files.label(notebook, index), what)
 
 
-def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
+def _check_file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
     import nbformat
 
     if not lesson_files.NAME.fullmatch(path.stem):
         yield None, "a lesson is called NN-verb-object.ipynb or NNb-verb-object.ipynb, in small letters; rename it"
     if dump(normalise(lesson_files.read(path))) != raw:
-        yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {_FIX}"
+        yield None, f"not in the workshop's form (format 4.5, ids, metadata, indentation, line ends); run {FIX}"
         return
     size = len(raw.encode())
     if size > NOTEBOOK_BYTES:
@@ -119,10 +124,10 @@ def _file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Finding]:
     try:
         nbformat.validate(notebook)
     except nbformat.ValidationError as error:
-        yield None, f"not a valid notebook: {str(error).splitlines()[0]}; mend that cell by hand"
+        yield None, f"not a valid notebook: {str(error).splitlines()[0]}; fix that cell by hand"
 
 
-def _parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
+def _check_parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     first, last = notebook.cells[0] if notebook.cells else None, notebook.cells[-4:]
     if not first or first.cell_type != "markdown" or not re.match(r"# \S", first.source):
         yield None, "the first cell is not a title; begin with a markdown cell: # Verb the object"
@@ -138,18 +143,18 @@ def _parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
         yield None, f"no link to the lesson beside it after the recap; add [...]({other})"
 
 
-def _exercises(notebook: NotebookNode) -> Iterator[Finding]:
+def _check_exercises(notebook: NotebookNode) -> Iterator[Finding]:
     try:
         found = lesson_files.exercises(notebook)
     except WorkshopError as error:
         yield None, " ".join(str(error).splitlines())
         return
     for exercise in found:
-        yield from _exercise(notebook.cells, exercise)
-    yield from _dependencies(notebook, found)
+        yield from _check_exercise(notebook.cells, exercise)
+    yield from _check_dependencies(notebook, found)
 
 
-def _exercise(cells: list[NotebookNode], exercise: lesson_files.Exercise) -> Iterator[Finding]:
+def _check_exercise(cells: list[NotebookNode], exercise: lesson_files.Exercise) -> Iterator[Finding]:
     around = cells[max(exercise.cell - 1, 0) : exercise.check]
     kinds = [cells[index].cell_type for index in (exercise.cell, exercise.check, exercise.shown)]
     if kinds != ["code", "code", "markdown"]:
@@ -175,7 +180,7 @@ def names(code: str) -> tuple[set[str], set[str]]:
     return assigned, used - assigned
 
 
-def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]) -> Iterator[Finding]:
+def _check_dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]) -> Iterator[Finding]:
     """Find code that needs a name from an exercise: a learner who leaves the exercise out would be stuck there."""
     owner: dict[str, int] = {}
     codes = {index: cell.source for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
@@ -191,15 +196,15 @@ def _dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exercise]
         owner |= dict.fromkeys(assigned, own) if own is not None else {}
 
 
-def _outputs(notebook: NotebookNode) -> Iterator[Finding]:
+def _check_outputs(notebook: NotebookNode) -> Iterator[Finding]:
     code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
     if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
         yield None, "outputs are missing or of several runs: python3 workshop.py store, with its number, makes them"
     for index, cell in code.items():
-        yield from ((index, what) for output in cell.outputs for what in _output(output))
+        yield from ((index, what) for output in cell.outputs for what in _check_output(output))
 
 
-def _output(output: NotebookNode) -> Iterator[str]:
+def _check_output(output: NotebookNode) -> Iterator[str]:
     if output.output_type == "stream" and output.name == "stderr":
         yield f"standard error is stored ({output.text.strip().splitlines()[0][:60]!r}); silence it where it arises"
     data = output.get("data", {})

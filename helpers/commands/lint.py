@@ -1,26 +1,67 @@
-"""Say what is wrong with the code, the notebooks and the course's address in pages, and change nothing."""
+"""Report what is wrong with the code, the notebooks and the course's address in pages; with --fix, fix their form."""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
+from pathlib import Path
 
-from helpers.commands import address, lesson_files, lesson_rules
-from helpers.commands.format import ruff
+from helpers import ROOT
+from helpers.commands import address, lesson_files, lesson_rules, uv
+from helpers.commands.files import write
 from helpers.commands.lesson_rules import Problem
+
+PLACES = ("helpers", "tests", "docs/cluster", "notebooks", "workshop.py", "conftest.py")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
+    fix = "first bring code, notebooks and pages into the workshop's form; outputs stay as they are"
+    parser.add_argument("--fix", action="store_true", help=fix)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check the code, the pages, and all lessons or those named; return 0 if nothing is wrong."""
-    status = ruff("check") | ruff("format", "--check")
+    if args.fix:
+        fix_form()
+    status = run_ruff("check") | run_ruff("format", "--check")
     paths = lesson_files.find(args.lessons) if args.lessons else sorted(lesson_files.FOLDER.glob("*.ipynb"))
     found = [problem for path in paths for problem in lesson_rules.problems(path)]
-    fault = "another address; run python3 workshop.py format"
+    fault = f"another address; run {lesson_rules.FIX}"
     found += [Problem(path.name, "", fault) for path in address.find_outdated()]
     for problem in found:
         print(problem)
     return status | bool(found)
+
+
+def fix_form() -> None:
+    """Bring code, all notebooks and the address in pages into the workshop's form; print which files changed."""
+    run_ruff("format")
+    changed = [path for path in sorted(lesson_files.FOLDER.glob("*.ipynb")) if normalise_file(path)]
+    for path, text in address.find_outdated().items():
+        write(path, text)
+        changed.append(path)
+    for path in changed:
+        print(f"{path.name}: brought into form")
+
+
+def normalise_file(path: Path) -> bool:
+    """Rewrite the notebook in the file `path` in the workshop's form; return whether that changed the file.
+
+    Raises:
+        WorkshopError: the file is no notebook.
+    """
+    text = lesson_rules.dump(lesson_rules.normalise(lesson_files.read(path)))
+    if text == path.read_text(encoding="utf-8"):
+        return False
+    write(path, text)
+    return True
+
+
+def run_ruff(*arguments: str) -> int:
+    """Run ruff over the project's code and notebooks, and return its status."""
+    uv.need("ruff")
+    places = [str(ROOT / place) for place in PLACES if (ROOT / place).exists()]
+    return subprocess.run([sys.executable, "-m", "ruff", *arguments, *places], cwd=ROOT, check=False).returncode

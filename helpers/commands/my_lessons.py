@@ -21,7 +21,7 @@ def update(lessons: Path = lesson_files.FOLDER, own: Path = FOLDER) -> list[str]
     """Copy each lesson that has no copy yet, and return a sentence on each copy whose lesson has changed since.
 
     A copy that the learner has neither edited nor run is replaced. Beside any other one the new edition is laid, under
-    a name of its own, and told once.
+    a name of its own, and reported once.
 
     Args:
         lessons: the folder of the lessons.
@@ -49,7 +49,7 @@ def update(lessons: Path = lesson_files.FOLDER, own: Path = FOLDER) -> list[str]
 def prepare(lesson: Notebook) -> Notebook:
     """Return the lesson as a learner first meets it: without outputs, and marked with its edition."""
     lesson_files.clear(lesson)
-    lesson["metadata"][EDITION] = _fingerprint(lesson)
+    lesson["metadata"][EDITION] = _compute_fingerprint(lesson)
     return lesson
 
 
@@ -63,12 +63,12 @@ def _read(path: Path) -> Notebook | None:
 
 
 def _is_untouched(mine: Notebook) -> bool:
-    """Say whether a copy was neither edited nor run."""
+    """Return whether a copy was neither edited nor run."""
     is_run = any(cell.get("execution_count") or cell.get("outputs") for cell in mine["cells"])
-    return mine["metadata"][EDITION] == _fingerprint(mine) and not is_run
+    return mine["metadata"][EDITION] == _compute_fingerprint(mine) and not is_run
 
 
-def _fingerprint(notebook: Notebook) -> str:
+def _compute_fingerprint(notebook: Notebook) -> str:
     """Return what two notebooks share if their cells say the same; a source may be one text, or a list of lines."""
     content = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -19,6 +19,7 @@ from helpers.commands.files import printable, short, write
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 from helpers.measure import workload
+from helpers.variables import GRADE
 
 BUILD = ROOT / "build"
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = workload.validate(args.profile) if args.profile else workload.current()
-    grade = args.grade or os.environ.get("ANYGPU_GRADE") == "1"
+    grade = args.grade or os.environ.get(GRADE) == "1"
     return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade)
 
 
@@ -52,7 +53,9 @@ def run_lessons(
     try:
         for path in paths:
             empty = dict.fromkeys(("verdict", "where", "message", "device", "dataset"), "")
-            rows.append({"lesson": printable(_name(path)), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty)
+            rows.append(
+                {"lesson": printable(_name_in_report(path)), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty
+            )
             try:
                 row = _run_lesson(path, profile, build, cell_seconds, grade)
             except WorkshopError as error:
@@ -62,22 +65,22 @@ def run_lessons(
             except Exception as error:  # whatever a stranger's file holds: it has failed, and the next one is run
                 row = {"verdict": "failed", "message": f"The file cannot be run: {error!r}"}
             rows[-1] |= {key: printable(value) if isinstance(value, str) else value for key, value in row.items()}
-            print(_line(rows[-1]), flush=True)
+            print(_format_row(rows[-1]), flush=True)
             status |= rows[-1]["verdict"] != "passed"
     except KeyboardInterrupt:
         rows[-1].update(verdict="interrupted", message="Stopped before its end.")
-        print(_line(rows[-1]), flush=True)
+        print(_format_row(rows[-1]), flush=True)
         status = 130
     finally:
-        _report(rows, build)
+        _write_report(rows, build)
         passed = sum(row["verdict"] == "passed" for row in rows)
         print(f"{passed} of {len(rows)} passed.")
         print(f"Report: {short(build / 'report.md')}  Notebooks: {short(build / 'notebooks')}")
     return int(status)
 
 
-def _name(path: Path) -> str:
-    """The lesson's name; a copy of a shipped one has its folder's name too, in nbgrader's folders the student's."""
+def _name_in_report(path: Path) -> str:
+    """Return the lesson's name; before a copy's its folder's, which in nbgrader's folders is the student's."""
     copied = path.parent != lesson_files.FOLDER and (lesson_files.FOLDER / path.name).exists()
     folder = path.parent.parent if path.parent.name == path.stem else path.parent
     return f"{folder.name}-{path.stem}" if copied else path.stem
@@ -88,11 +91,13 @@ def _run_lesson(path: Path, profile: str, build: Path, cell_seconds: int | None,
     import nbformat
     from tqdm import tqdm
 
-    written = build / "notebooks" / f"{_name(path)}.ipynb"
+    written = build / "notebooks" / f"{_name_in_report(path)}.ipynb"
     written.unlink(missing_ok=True)
     notebook = lesson_files.read(path)
     cells = len(notebook.cells)
-    with tqdm(total=cells, desc=printable(_name(path)), unit="cell", leave=False, disable=None, file=sys.stderr) as bar:
+    with tqdm(
+        total=cells, desc=printable(_name_in_report(path)), unit="cell", leave=False, disable=None, file=sys.stderr
+    ) as bar:
         outcome = execute.execute(
             notebook, path.parent, profile, grade, cell_seconds, progress=lambda index: bar.update(index + 1 - bar.n)
         )
@@ -108,14 +113,14 @@ def _run_lesson(path: Path, profile: str, build: Path, cell_seconds: int | None,
     return row
 
 
-def _line(row: dict[str, Any]) -> str:
+def _format_row(row: dict[str, Any]) -> str:
     line = f"{row['lesson']:28} {row['verdict']:8} {row['seconds']:6.1f} s {row['peak_mib']:5d} MiB"
     line += f"\n    on {row['device']}" if row["device"] else ""
     line += f", {row['dataset']}" if row["dataset"] else ""
     return line + "".join(f"\n    {text}" for key in ("where", "message") for text in row[key].splitlines())
 
 
-def _report(rows: list[dict[str, Any]], build: Path) -> None:
+def _write_report(rows: list[dict[str, Any]], build: Path) -> None:
     """Write report.json and report.md."""
     import psutil
     from tabulate import tabulate

@@ -60,7 +60,7 @@ def store(path: Path) -> None:
         raise WorkshopError(
             f"The lesson {path.stem} stopped" + ("." if at is None else f" in {lesson_files.label(notebook, at)}."),
             outcome.failure.message,
-            "Mend the cell. The stored outputs are untouched.",
+            "Fix the cell. The stored outputs are untouched.",
         )
     dataset = lesson_files.facts(notebook).get("dataset", "")
     if dataset and not dataset.startswith("MNIST"):
@@ -74,7 +74,7 @@ def store(path: Path) -> None:
         raise WorkshopError(
             f"The lesson {path.stem} shows what must not be stored.",
             "\n      ".join(str(problem) for problem in wrong),
-            "Mend the cells. The stored outputs are untouched.",
+            "Fix the cells. The stored outputs are untouched.",
         )
     write(path, lesson_rules.dump(notebook))
 
@@ -87,10 +87,10 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":
-                output.traceback = [_plain(line) for line in output.traceback]
+                output.traceback = [_without_paths(line) for line in output.traceback]
     return notebook
 
 
-def _plain(text: str) -> str:
+def _without_paths(text: str) -> str:
     text = execute.COLOURS.sub("", text).replace(f"{lesson_files.FOLDER.parent}/", "")
     return re.sub(r"(?:~|/)[^\s'\"<>]*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", text)

@@ -25,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page."""
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    write(args.output, html())
+    write(args.output, build_page())
     size = args.output.stat().st_size / 1e3
     print(f"{short(args.output)}: {size:.0f} KB. Open it in a browser: a double click will do.")
     return 0
 
 
-def html(way_back: str = "") -> str:
+def build_page(way_back: str = "") -> str:
     """Return the page: its text, style, scripts, kernels and weights, all in one.
 
     Args:
@@ -42,7 +42,7 @@ def html(way_back: str = "") -> str:
     return page.replace("<!-- in the book: the way back -->\n", link)
 
 
-def pad() -> str:
+def build_pad() -> str:
     """Return the taster's drawing pad alone, as HTML for a page of the book, which names its theme in `data-theme`."""
     return _fill("pad.html", "gpu", "digit", "reader", "pad")
 

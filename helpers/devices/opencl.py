@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helpers import devices
+from helpers import devices, variables
 from helpers.devices import frameworks, products
 from helpers.devices.device import preference
 from helpers.devices.host import Host, command
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
-PROOFS = "ANYGPU_OPENCL_PROOFS"  # a variable: what each OpenCL device that was tried computes, as JSON
+PROOFS = variables.OPENCL_PROOFS  # what each OpenCL device that was tried computes, as JSON
 
 
 def _advise_doctor() -> str:

@@ -11,8 +11,9 @@ from helpers import ROOT
 from helpers.devices.host import Host, has_module
 from helpers.doctor.findings import Results, tell
 from helpers.training import backends
+from helpers.variables import MNIST
 
-DATASET = "ANYGPU_MNIST"
+DATASET = MNIST
 
 
 def check_dataset_file(host: Host) -> Results:

@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
+from helpers import variables
 from helpers.errors import WorkshopError, wrap
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-GRADE = "ANYGPU_GRADE"
+GRADE = variables.GRADE
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
-SAME_PROCESS = "ANYGPU_JUDGE_IN_SAME_PROCESS"  # "1" only in tests of answers that neither crash nor run for ever
+SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run for ever
 
 
 class Verdict(enum.Enum):

@@ -38,6 +38,7 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks 
     serve,
 )
 from helpers.training import checkpoint
+from helpers.variables import KEY, OPEN_SERVERS, PATIENCE
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -51,7 +52,7 @@ BATCH = 256  # images of a step, for all processes together
 RATE = 0.05
 SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]  # article A's network
 # After this time a run ends with a message. ANYGPU_PATIENCE is for busy machines.
-SECONDS = 100.0 * float(os.environ.get("ANYGPU_PATIENCE", "1"))
+SECONDS = 100.0 * float(os.environ.get(PATIENCE, "1"))
 JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
@@ -96,7 +97,7 @@ def run(
     """
     from helpers.running import processes as running
 
-    variables = {**make_thread_variables(1), "ANYGPU_KEY": secrets.token_hex(16), **options.pop("variables", {})}
+    variables = {**make_thread_variables(1), KEY: secrets.token_hex(16), **options.pop("variables", {})}
     return running.run(function, processes, seconds, variables=variables, **options)
 
 
@@ -119,7 +120,7 @@ class Peers:
         from multiprocessing.connection import Client, Listener
 
         self.rank, self.size = process, len(addresses)
-        key = os.environ["ANYGPU_KEY"].encode()  # a caller that does not know it gets no answer
+        key = os.environ[KEY].encode()  # a caller that does not know it gets no answer
         split = [address.rpartition(":") for address in addresses]
         places = [(host, int(port)) for host, _, port in split]
         self._connections: dict[int, Connection] = {}
@@ -304,19 +305,25 @@ def run_servers(function: Callable[..., object], processes: int = 3) -> None:
     and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
     """
     from helpers import devices
-    from helpers.running import private_network
+    from helpers.lessons import lesson_09_servers
 
     if not devices.is_installed("tensorflow"):
         print("Skipped: TensorFlow is not installed here.")
         return
-    private = private_network.available()
-    if not private and os.environ.get("ANYGPU_OPEN_SERVERS") != "1":
+    if lesson_09_servers.is_own_network_allowed():
+        print(
+            *lesson_09_servers.run_in_own_network(function, processes, SECONDS, make_thread_variables(1)),
+            sep="",
+            end="",
+        )
+        return
+    if os.environ.get(OPEN_SERVERS) != "1":
         print(
             "Skipped: this system lets us make no network of their own for TensorFlow's servers, and others could read "
             "and write your files. Nobody else reaches this computer? Start the workshop with ANYGPU_OPEN_SERVERS=1."
         )
         return
-    print(*run(function, processes, private_network=private).stdout, sep="", end="")
+    print(*run(function, processes).stdout, sep="", end="")
 
 
 def import_tensorflow() -> Any:  # noqa: ANN401 (it has no types)

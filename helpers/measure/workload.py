@@ -6,16 +6,17 @@ import math
 import os
 from typing import TypeVar
 
+from helpers import variables
 from helpers.errors import WorkshopError
 
-VARIABLE = "ANYGPU_PROFILE"
+VARIABLE = variables.PROFILE
 WORKLOADS = {
     "preview": "little work, for Binder and the tests",
     "lab": "the default: a laptop in a classroom",
     "full": "for a real GPU, only when asked",
 }
 T = TypeVar("T")
-WHOLE_TRAINING = "ANYGPU_WHOLE"  # 1: train every epoch, however long it takes
+WHOLE_TRAINING = variables.WHOLE  # 1: train every epoch, however long it takes
 
 
 def pick(*, preview: T, lab: T, full: T) -> T:

@@ -197,7 +197,6 @@ def run(
     check: bool = True,
     python: str | None = None,
     arguments: Mapping[str, Any] | None = None,
-    private_network: bool = False,
 ) -> Run:
     """Call a function in fresh Python processes and bring back what it returned and printed.
 
@@ -213,8 +212,6 @@ def run(
             (lesson 06b); this one if None.
         arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
             lists, tuples, dictionaries, sets, NumPy arrays. Objects of a framework are refused.
-        private_network: whether they get a network of their own, which nobody else can reach; on Linux, where
-            `private_network.available()`.
 
     Raises:
         WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
@@ -224,7 +221,7 @@ def run(
     changes: dict[str, str | None] = {"PYTHONPATH": str(ROOT)} if python else {}
     changes |= variables or {}
     script = _name_script(function) if isinstance(function, str) else _read_script(function)
-    job = _Job(script, processes, seconds, changes, check, python or sys.executable, arguments or {}, private_network)
+    job = _Job(script, processes, seconds, changes, check, python or sys.executable, arguments or {})
     return _finish_despite_interrupts(job.run)
 
 
@@ -271,7 +268,6 @@ class _Job:
     check: bool
     python: str
     arguments: Mapping[str, Any]
-    private_network: bool
 
     def run(self, stop: threading.Event) -> Run:
         """Start the processes, wait for them, and end them, however the waiting comes to its end."""
@@ -283,8 +279,7 @@ class _Job:
             try:
                 self._write(Path(folder))
                 for number in range(self.processes):
-                    words = [str(number), "private"] if self.private_network else [str(number)]
-                    workers.append(_Worker(words, Path(folder), self.script, self.python, own))
+                    workers.append(_Worker(number, Path(folder), self.script, self.python, own))
                 _wait(workers, start, self.seconds, self.check, stop)
             finally:
                 _end(workers)
@@ -375,15 +370,14 @@ class _Output(threading.Thread):
 class _Worker:
     """A process that runs the function, seen from the caller."""
 
-    def __init__(self, words: list[str], folder: Path, script: Script, python: str, variables: dict[str, str]) -> None:
-        number = int(words[0])
+    def __init__(self, number: int, folder: Path, script: Script, python: str, variables: dict[str, str]) -> None:
         self.number, self.script = number, script
         self.answer, self.stack = folder / f"answer-{number}", folder / f"stack-{number}"
         self.result: Any = None
         self.failure = ""
         self.over = False  # it has answered or ended
         self.late = False  # the time was over before it did
-        command = [python, "-P", "-u", "-m", "helpers.running.worker", str(folder), *words]
+        command = [python, "-P", "-u", "-m", "helpers.running.worker", str(folder), str(number)]
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe)

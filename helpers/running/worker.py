@@ -1,6 +1,6 @@
 """What runs inside a fresh process of `processes.run`: read the job, call the function, write the answer, wait.
 
-python -m helpers.running.worker FOLDER NUMBER [private]
+python -m helpers.running.worker FOLDER NUMBER
 """
 
 from __future__ import annotations
@@ -172,8 +172,4 @@ def _main(folder: Path, number: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[3:] == ["private"]:  # before there is a thread
-        from helpers.running import private_network
-
-        private_network.enter(Path(sys.argv[1]), int(sys.argv[2]))
     _main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from helpers import ROOT
+from helpers import ROOT, variables
 from helpers.errors import WorkshopError
 
 CACHE = ROOT / "data" / "cache"
-VARIABLE = "ANYGPU_MNIST"
+VARIABLE = variables.MNIST
 # A kernel has the variables of the terminal that the workshop was started in, so a new kernel alone changes nothing.
 AGAIN = "stop the workshop with Ctrl-C, set or unset the variable in that terminal, and start the workshop again there"
 DIGITS = ROOT / "data" / "digits.npz"

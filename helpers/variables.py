@@ -1,0 +1,42 @@
+"""The course's own environment variables: their names, what each means, its default. docs/commands.md shows them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PROFILE = "ANYGPU_PROFILE"
+MNIST = "ANYGPU_MNIST"
+OPEN_SERVERS = "ANYGPU_OPEN_SERVERS"
+PATIENCE = "ANYGPU_PATIENCE"
+GRADE = "ANYGPU_GRADE"
+WHOLE = "ANYGPU_WHOLE"
+OPENCL_PROOFS = "ANYGPU_OPENCL_PROOFS"
+KEY = "ANYGPU_KEY"
+JUDGE_IN_SAME_PROCESS = "ANYGPU_JUDGE_IN_SAME_PROCESS"
+
+
+class Variable(NamedTuple):
+    """What a variable is for."""
+
+    meaning: str
+    default: str  # what holds where it is unset
+    set_by: str  # you, or what sets it for the processes that it starts
+
+
+TABLE = {
+    PROFILE: Variable("how much work a lesson does: `preview`, `lab`, or `full` (a fast GPU)", "`lab`", "you"),
+    MNIST: Variable("a path to `mnist.npz`, where the download is not possible", "a download", "you"),
+    OPEN_SERVERS: Variable("`1`: lesson 09 starts servers that others can reach", "no", "you"),
+    PATIENCE: Variable("how many times longer lesson 09's runs may take, on a busy machine", "`1`", "you"),
+    GRADE: Variable("`1`: a wrong or untouched exercise raises an error", "no", "`run --grade`"),
+    WHOLE: Variable("`1`: a lesson trains every epoch, however long it takes", "no", "`store`"),
+    OPENCL_PROOFS: Variable("what each OpenCL device was found to compute", "none", "a check"),
+    KEY: Variable("the secret by which the processes of one run know each other", "none", "lesson 09"),
+    JUDGE_IN_SAME_PROCESS: Variable("`1`: kernels are judged without a process of their own", "no", "tests alone"),
+}
+
+
+def write_table() -> str:
+    """Return TABLE as Markdown, as docs/commands.md has it."""
+    rows = [f"| `{name}` | {about.meaning} | {about.default} | {about.set_by} |" for name, about in TABLE.items()]
+    return "\n".join(["| variable | what it means | if unset | set by |", "|---|---|---|---|", *rows]) + "\n"
