@@ -13,6 +13,7 @@ from helpers.commands.files import write
 from helpers.commands.lesson_rules import Problem
 
 PLACES = ("helpers", "tests", "docs/cluster", "notebooks", "workshop.py", "conftest.py")
+TYPED = ("helpers", "docs/cluster", "workshop.py")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the code, the pages, and all lessons or those named; return 0 if nothing is wrong."""
     if args.fix:
         fix_form()
-    status = run_ruff("check") | run_ruff("format", "--check")
+    status = run_ruff("check") | run_ruff("format", "--check") | run_ty()
     paths = lesson_files.find(args.lessons) if args.lessons else sorted(lesson_files.FOLDER.glob("*.ipynb"))
     found = [problem for path in paths for problem in lesson_rules.problems(path)]
     fault = f"another address; run {lesson_rules.FIX}"
@@ -65,3 +66,11 @@ def run_ruff(*arguments: str) -> int:
     uv.need("ruff")
     places = [str(ROOT / place) for place in PLACES if (ROOT / place).exists()]
     return subprocess.run([sys.executable, "-m", "ruff", *arguments, *places], cwd=ROOT, check=False).returncode
+
+
+def run_ty() -> int:
+    """Check the types of the code that has annotations (tests have none) with ty, and return its status."""
+    uv.need("ty")
+    places = [str(ROOT / place) for place in TYPED if (ROOT / place).exists()]
+    command = [sys.executable, "-m", "ty", "check", "--output-format", "concise", "--quiet", *places]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
