@@ -72,5 +72,5 @@ def run_ty() -> int:
     """Check the types of the code that has annotations (tests have none) with ty, and return its status."""
     uv.need("ty")
     places = [str(ROOT / place) for place in TYPED if (ROOT / place).exists()]
-    command = [sys.executable, "-m", "ty", "check", "--output-format", "concise", "--quiet", *places]
+    command = [sys.executable, "-m", "ty", "check", "--output-format", "concise", *places]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
