@@ -304,6 +304,12 @@ def test_a_local_version_of_the_same_release_is_the_locks(lock, monkeypatch):
     assert lock("torch==2.14.0", "numpy==2.0.0rc1")[0] == []
 
 
+def test_the_cuda_libraries_that_pytorch_brings_are_no_finding(lock, monkeypatch):
+    versions = {"torch": "2.13.0+cu126", "nvidia-cublas-cu12": "12.6.4", "numpy": "2.0.0"}
+    monkeypatch.setattr(metadata, "version", versions.get)
+    assert lock("torch==2.13.0", "nvidia-cublas-cu12==12.9.1", "numpy==2.0.0")[0] == []
+
+
 def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkeypatch):
     own = dataclasses.replace(HERE, installed_by="own")
     assert packages.find_other_python(own, tmp_path) is None  # there is no environment yet

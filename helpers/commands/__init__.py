@@ -1,7 +1,8 @@
 """List the workshop's commands; each is a small module with `add_arguments` and `run`.
 
 A module whose PASSES_ON is true gets every argument that it does not know itself in `args.rest`.
-workshop.py imports this file, and helpers.errors, with whatever Python starts it: 3.8 or newer, without any package.
+workshop.py imports this file, helpers.errors and helpers.setup with whatever Python starts it: 3.8 or newer, and
+without any package.
 """
 
 from __future__ import annotations

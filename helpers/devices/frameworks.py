@@ -59,29 +59,24 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
 
     bits = _read_or_none(lambda: device.type) or 0
     kind = "gpu" if bits & cl.device_type.GPU else "cpu" if bits & cl.device_type.CPU else "accelerator"
-    if re.search(
-        "simulator|emulat", str(_read_or_none(lambda: device.name)), re.IGNORECASE
-    ):  # Oclgrind; Intel's for FPGAs
+    name = _read_or_none(lambda: device.name)
+    if re.search("simulator|emulat", str(name), re.IGNORECASE):  # Oclgrind; Intel's for FPGAs
         kind = "simulator"
-    layer = _read_or_none(lambda: device.platform.name) in (
-        "OpenCLOn12",
-        "Clover",
-    )  # above the GPU's own driver, or before it
-    board = (
-        _read_or_none(lambda: device.board_name_amd) if kind == "gpu" else None
-    )  # AMD's `name` is the chip's code, "gfx1032"
+    platform = _read_or_none(lambda: device.platform.name)
+    is_layer = platform in ("OpenCLOn12", "Clover")  # above the GPU's own driver, or before it
+    # AMD's `name` is the chip's code, "gfx1032".
+    board = _read_or_none(lambda: device.board_name_amd) if kind == "gpu" else None
     version = str(_read_or_none(lambda: device.platform.version)).strip()
-    version += (
-        " rusticl" if _read_or_none(lambda: device.platform.name) == "rusticl" else ""
-    )  # its version does not say whose
+    if platform == "rusticl":  # its version does not say whose it is
+        version += " rusticl"
     return Device(
         "opencl",
         identifier,
-        cpu_name() if kind == "cpu" else tidy(str(board or _read_or_none(lambda: device.name) or "unnamed device")),
+        cpu_name() if kind == "cpu" else tidy(str(board or name or "unnamed device")),
         kind,
         vendor=str(_read_or_none(lambda: device.vendor) or "").strip(),
         version=re.split(r"\s{2,}|, ", version)[0],  # without the list of build options: "OpenCL 3.0 PoCL 3.1"
-        memory_bytes=None if layer else _read_or_none(lambda: int(device.global_mem_size)),
+        memory_bytes=None if is_layer else _read_or_none(lambda: int(device.global_mem_size)),
         compute_units=_read_or_none(lambda: int(device.max_compute_units)),
         pci=_read_opencl_pci(device) if kind == "gpu" else "",
         integrated=kind == "gpu" and bool(_read_or_none(lambda: device.host_unified_memory)),

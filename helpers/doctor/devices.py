@@ -85,9 +85,7 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
         words.append("processor")
     elif facts.variables.get(OVERRIDE):
         words.append("overridden")
-    if branch := gpus.find_last_branch(facts):
-        words.append(f"branch-{branch}")
-    return words
+    return words + gpus.list_branch_words(facts)
 
 
 def find_no_webgpu_adapter(facts: Facts) -> Results:

@@ -151,3 +151,10 @@ def list_windows_cards(facts: Facts) -> list[str]:
     lines = [line.strip() for line in facts.read_stdout("powershell").splitlines()]
     names = [line for line in lines if re.search(r"NVIDIA|AMD|Radeon|Intel.*Arc", line)]
     return names or [gpu.name for gpu in list_nvidia_gpus(facts)]
+
+
+def list_branch_words(facts: Facts) -> list[str]:
+    """Return what the cases of failures.toml may ask about the driver that fits."""
+    if branch := find_last_branch(facts):
+        return [f"branch-{branch}"]
+    return [] if is_nvidia_generation_known(facts) else ["branch-unknown"]

@@ -41,13 +41,6 @@ def list_cuda_builds(facts: Facts) -> dict[str, int]:
     return builds
 
 
-def _list_branch_words(facts: Facts) -> list[str]:
-    """Return what the cases of failures.toml may ask about the driver that fits."""
-    if branch := gpus.find_last_branch(facts):
-        return [f"branch-{branch}"]
-    return [] if gpus.is_nvidia_generation_known(facts) else ["branch-unknown"]
-
-
 # --------------------------------------------------------------- the judges, the most fundamental first
 
 
@@ -59,13 +52,13 @@ def find_missing_driver(facts: Facts) -> Results:
     if facts.host.wsl:
         is_missing = not facts.has_file("usr/lib/wsl/lib/libcuda.so.1")
         if is_missing and facts.has_file("dev/dxg") and list_cuda_builds(facts):
-            yield tell("nvidia-no-driver", facts.host, words=_list_branch_words(facts))
+            yield tell("nvidia-no-driver", facts.host, words=gpus.list_branch_words(facts))
         return
     table = facts.tools.get("nvidia-smi")
     has_no_tool = table is None or table.state == "missing"
     is_missing = has_no_tool and not facts.host.nvidia and not gpus.read_nvidia_driver(facts)
     if is_missing and gpus.NVIDIA in facts.list_graphics_cards() and not facts.host.container:
-        yield tell("nvidia-no-driver", facts.host, words=_list_branch_words(facts))
+        yield tell("nvidia-no-driver", facts.host, words=gpus.list_branch_words(facts))
 
 
 def find_failing_driver(facts: Facts) -> Results:
@@ -85,13 +78,13 @@ def find_failing_driver(facts: Facts) -> Results:
         yield tell(
             "nvidia-driver-too-new",
             facts.host,
-            words=_list_branch_words(facts),
+            words=gpus.list_branch_words(facts),
             driver=driver,
             branch=branch,
             says=says,
         )
     else:
-        yield tell("nvidia-driver-fails", facts.host, words=_list_branch_words(facts), says=says)
+        yield tell("nvidia-driver-fails", facts.host, words=gpus.list_branch_words(facts), says=says)
 
 
 def find_old_driver(facts: Facts) -> Results:
@@ -109,7 +102,7 @@ def find_old_driver(facts: Facts) -> Results:
             needs.append(f"{who} needs {oldest} (CUDA {generation})")
     if needs:
         severity = "" if builds else "note"
-        words = _list_branch_words(facts)
+        words = gpus.list_branch_words(facts)
         yield tell("nvidia-driver-too-old", facts.host, severity, words, driver=version, says=", ".join(needs))
 
 
