@@ -131,7 +131,7 @@ def lesson(tmp_path_factory):
     path = os.pathsep.join([str(HERE.parent), str(HERE)])
     backend = "tensorflow" if devices.is_installed("tensorflow") else "jax"
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path}
-    with execute._kernel(notebook, tmp_path_factory.mktemp("lesson"), environment, 300) as (client, _):
+    with execute._start_kernel(notebook, tmp_path_factory.mktemp("lesson"), environment, 300) as (client, _):
         client.execute_cell(notebook.cells[0], 0)
         endless = notebook.cells[1]
         watcher = threading.Thread(target=interrupt_when_it_trains, args=(client, endless, failures))

@@ -150,6 +150,8 @@ def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
             return answer
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise checks.NotYet(f"expected (weights, by), came {answer!r}")
+        if np.asarray(answer[1]).dtype.kind not in "iuf":
+            raise checks.NotYet(f"expected the numbers of workers in by, came {answer[1]!r}")
         return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])]}
 
     return serve_workers
