@@ -86,6 +86,8 @@ def test_a_lessons_number_chooses_its_tests(monkeypatch):
     monkeypatch.setattr(pytest, "main", lambda arguments: given.extend(arguments) or 0)
     test_command.run(argparse.Namespace(all=False, rest=["4", "01b", "-q", "-n", "0"]))
     assert given[-5:] == ["-q", "-n", "0", "-k", "01b- or lesson_01 or 04- or lesson_04"]
+    test_command.run(argparse.Namespace(all=False, rest=["tests/test_house.py", "-k", "07"]))
+    assert given[-3:] == ["tests/test_house.py", "-k", "07"]
     with pytest.raises(WorkshopError, match="no lesson called '99'"):
         test_command.run(argparse.Namespace(all=False, rest=["99"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from helpers.commands import execute, lesson_files, lesson_rules
 from helpers.commands.files import write
+from helpers.devices.host import usable_cpus
 from helpers.errors import WorkshopError
 from helpers.measure import workload
 
@@ -37,6 +39,8 @@ def store_all(paths: Sequence[Path]) -> int:
         0 if every lesson was stored, 1 if not.
     """
     status = 0
+    if busy := describe_load():
+        print(busy, flush=True)
     for path in paths:
         try:
             store(path)
@@ -45,6 +49,16 @@ def store_all(paths: Sequence[Path]) -> int:
             print(f"{path.name}: not stored\n{error}", flush=True)
             status = 1
     return status
+
+
+def describe_load() -> str:
+    """Return a warning if other programs compute on this machine, because stored times would then be wrong."""
+    if not hasattr(os, "getloadavg"):  # Windows
+        return ""
+    load, cores = os.getloadavg()[0], usable_cpus()
+    if load < cores / 2:
+        return ""
+    return f"This machine is busy (load {load:.1f} on {cores:g} processors). Times that are stored now will be wrong."
 
 
 def store(path: Path) -> None:

@@ -75,8 +75,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (the numbers of lessons among some arguments, the other arguments)."""
     lessons, rest = [], []
     for before, word in itertools.pairwise(["", *words]):
-        is_one_digit = re.fullmatch(r"\db?", word) and not before.startswith("-")  # the 0 of `-n 0` is no lesson
-        if is_one_digit or re.fullmatch(lesson_files.NUMBER, word):
+        is_value = re.fullmatch(r"-[a-zA-Z]", before) and before not in ("-x", "-v", "-q", "-s", "-l")  # as in `-n 0`
+        if not is_value and (re.fullmatch(r"\db?", word) or re.fullmatch(lesson_files.NUMBER, word)):
             lessons.append(word)
         else:
             rest.append(word)
