@@ -1,7 +1,9 @@
 """`run` on real kernels: lessons that pass, fail, hang, die or are unreadable."""
 
+import argparse
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from waiting import alive, in_the_end
 from helpers import ROOT
 from helpers.commands import execute, files, lesson_files, run
 from helpers.errors import WorkshopError
+from helpers.measure import recorded
 
 LONG = 300  # seconds: against hanging alone
 
@@ -269,3 +272,34 @@ def test_a_cell_that_prints_without_end_is_kept_in_part(tmp_path, monkeypatch):
     assert execute.execute(notebook, tmp_path).failure is None
     assert 5_000 < len(execute.text(notebook.cells[0])) < 20_000 and execute.errors(notebook.cells[0])
     assert execute.text(notebook.cells[1]) == "next\n"
+
+
+# ---------------------------------------------------------------------------------------------- what it records
+
+
+def test_a_record_keeps_what_the_lessons_measured(tmp_path):
+    source = """
+from helpers.measure import recorded
+recorded.add_note(recorded.Note("speed", 2.5, "GFLOP/s", "a processor"))
+"""
+    paths = [sample_lesson.save(tmp_path, sample_lesson.of(source), f"0{n}-note-speed") for n in (1, 2)]
+    record = tmp_path / "results" / "mine.json"
+    assert run.run_lessons(paths, "preview", tmp_path / "build", record=record) == 0
+    kept = recorded.read(record)
+    assert list(kept.notes) == [("01", "speed"), ("02", "speed")]
+    note = kept.notes["01", "speed"]
+    assert (note.value, note.unit, note.device, note.profile) == (2.5, "GFLOP/s", "a processor", "preview")
+    assert kept.machine.versions["Python"] == platform.python_version() and kept.machine.device
+
+
+def test_without_a_record_nothing_is_kept(tmp_path):
+    source = "import os\nassert 'ANYGPU_RECORD' not in os.environ"
+    assert run.run_lessons([sample_lesson.save(tmp_path, sample_lesson.of(source))], "preview", tmp_path / "build") == 0
+
+
+@pytest.mark.parametrize("name", ["../mine", "", "My GPU"])
+def test_a_record_is_named_like_a_file(name):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    run.add_arguments(parser)
+    with pytest.raises(argparse.ArgumentError, match="nvidia-h100"):
+        parser.parse_args(["--record", name])
