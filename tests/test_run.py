@@ -18,7 +18,7 @@ from waiting import alive, in_the_end
 from helpers import ROOT
 from helpers.commands import execute, files, lesson_files, run
 from helpers.errors import WorkshopError
-from helpers.measure import recorded
+from helpers.measure import records
 
 LONG = 300  # seconds: against hanging alone
 
@@ -279,13 +279,13 @@ def test_a_cell_that_prints_without_end_is_kept_in_part(tmp_path, monkeypatch):
 
 def test_a_record_keeps_what_the_lessons_measured(tmp_path):
     source = """
-from helpers.measure import recorded
-recorded.add_note(recorded.Note("speed", 2.5, "GFLOP/s", "a processor"))
+from helpers.measure import records
+records.add_note(records.Note("speed", 2.5, "GFLOP/s", "a processor"))
 """
     paths = [sample_lesson.save(tmp_path, sample_lesson.of(source), f"0{n}-note-speed") for n in (1, 2)]
     record = tmp_path / "results" / "mine.json"
     assert run.run_lessons(paths, "preview", tmp_path / "build", record=record) == 0
-    kept = recorded.read(record)
+    kept = records.read(record)
     assert list(kept.notes) == [("01", "speed"), ("02", "speed")]
     note = kept.notes["01", "speed"]
     assert (note.value, note.unit, note.device, note.profile) == (2.5, "GFLOP/s", "a processor", "preview")

@@ -9,11 +9,11 @@ from importlib import metadata
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name, has_module, usable_cpus
 from helpers.errors import WorkshopError
-from helpers.measure.recorded import Machine
+from helpers.measure.records import Machine
 
 PACKAGES = (
     *("numpy", "pyopencl", "pocl-binary-distribution", "intel-opencl-rt", "jax", "jaxlib", "torch", "tensorflow"),
-    *("keras", "wgpu", "onnxruntime", "onnxruntime-gpu", "openvino"),
+    *("tensorflow-cpu", "keras", "wgpu", "onnxruntime", "onnxruntime-gpu", "openvino"),
 )
 
 

@@ -20,7 +20,7 @@ from helpers.commands import execute, lesson_files, machine
 from helpers.commands.files import printable, short, write
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
-from helpers.measure import recorded, workload
+from helpers.measure import records, workload
 from helpers.variables import GRADE, RECORD
 
 BUILD = ROOT / "build"
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = workload.validate(args.profile) if args.profile else workload.current()
     grade = args.grade or os.environ.get(GRADE) == "1"
-    record = recorded.FOLDER / f"{args.record}.json" if args.record else None
+    record = records.FOLDER / f"{args.record}.json" if args.record else None
     return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade, record)
 
 
@@ -140,8 +140,8 @@ def _run_lesson(
             variables={RECORD: str(noted)} if record else None,
         )
         if record and noted.exists():
-            notes = recorded.read_notes(noted, lesson_files.number(path))
-            recorded.write(record, machine.describe_machine(), notes)
+            notes = records.read_notes(noted, lesson_files.number(path))
+            records.write(record, machine.describe_machine(), notes)
     row = {"verdict": "passed", "seconds": round(outcome.seconds, 1), "peak_mib": round(outcome.peak_bytes / 2**20)}
     row |= {key: str(value) for key, value in lesson_files.facts(notebook).items() if key in ("device", "dataset")}
     if failure := outcome.failure:

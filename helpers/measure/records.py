@@ -10,6 +10,7 @@ import datetime
 import functools
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +20,13 @@ from typing import TYPE_CHECKING
 
 from helpers import ROOT, variables
 from helpers.measure import workload
-from helpers.measure.tables import Table
+from helpers.measure.tables import MISSING, Table, format_number
 
 if TYPE_CHECKING:
     from helpers.measure.timing import Measurement
 
 RECORD = variables.RECORD  # the file that notes are added to, one a line
 FOLDER = ROOT / "data" / "results"
-MISSING = "not recorded"
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,12 @@ class Column:
     cells: Sequence[str]  # one for each label that was asked for
     below: Sequence[str]
 
+    def get(self, label: str) -> float:
+        """Return the recorded number; NaN if there is none."""
+        return self.notes[label].value if label in self.notes else math.nan
 
-def find_column(lesson: str, labels: Sequence[str], folder: Path = FOLDER) -> Column:
+
+def find_column(lesson: str, labels: Iterable[str], folder: Path = FOLDER) -> Column:
     """Return what the GPU with the most of these numbers reached; the first such GPU if there are several.
 
     Args:
@@ -182,8 +186,8 @@ def find_column(lesson: str, labels: Sequence[str], folder: Path = FOLDER) -> Co
         labels: what was measured, as the lesson's cells call it.
         folder: where the records are.
     """
+    labels, below = list(labels), []
     notes: dict[str, Note] = {}
-    below: list[str] = []
     for record in read_all(folder):
         found = {label: record.notes[lesson, label] for label in labels if (lesson, label) in record.notes}
         if len(found) > len(notes):
@@ -204,20 +208,13 @@ def add_column(table: Table, lesson: str, folder: Path = FOLDER) -> Table:
     return Table(rows, (*table.headers, "recorded"), (*table.below, *column.below))
 
 
-def format_number(value: float) -> str:
-    """Return a number with three significant digits, without an exponent.
-
-    >>> format_number(4361.2), format_number(0.3041), format_number(15700)
-    ('4,360', '0.304', '15,700')
-    """
-    digits = float(f"{value:.3g}")
-    return f"{digits:,.0f}" if abs(digits) >= 100 else f"{digits:g}"
-
-
 def _format_cell(note: Note | None) -> str:
     if note is None:
         return MISSING
-    return f"{format_number(note.value)} {note.unit}" + (f" ({note.device})" if note.device else "")
+    from helpers.measure.timing import duration  # with NumPy, which `doctor` does without
+
+    value = duration(note.value) if note.unit == "s" else f"{format_number(note.value)} {note.unit}"
+    return value + (f" ({note.device})" if note.device else "")
 
 
 def _describe_origin(lesson: str, machine: Machine, notes: Mapping[str, Note]) -> list[str]:
@@ -229,4 +226,8 @@ def _describe_origin(lesson: str, machine: Machine, notes: Mapping[str, Note]) -
     editions = {note.edition for note in notes.values() if note.edition}
     if editions - {hash_lesson(lesson)}:
         lines.append("recorded with an earlier edition of this lesson, whose code differed.")
-    return lines + [f"{label}, recorded: {note.remark}." for label, note in notes.items() if note.remark]
+    remarks: dict[str, list[str]] = {}
+    for label, note in notes.items():
+        if note.remark:
+            remarks.setdefault(note.remark, []).append(label)
+    return lines + [f"{'; '.join(labels)}, recorded: {remark}." for remark, labels in remarks.items()]
