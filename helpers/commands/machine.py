@@ -17,8 +17,12 @@ PACKAGES = (
 )
 
 
-def describe_machine() -> Machine:
-    """Return the lessons' OpenCL device, without PyOpenCL the GPU that `nvidia-smi` lists, otherwise the processor."""
+def describe_machine(use_opencl: bool = True) -> Machine:
+    """Return the lessons' OpenCL device, without one the GPU that `nvidia-smi` lists, otherwise the processor.
+
+    Args:
+        use_opencl: False where OpenCL's driver was found to hang or to crash.
+    """
     system = f"{platform.system()} {platform.machine()}, {cpu_name()}, {usable_cpus():g} cores"
     versions = {"Python": platform.python_version()}
     for package in PACKAGES:
@@ -26,13 +30,13 @@ def describe_machine() -> Machine:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    device, kind, driver = _find_device()
+    device, kind, driver = _find_device(use_opencl)
     return Machine(device, kind, driver, system, versions)
 
 
-def _find_device() -> tuple[str, str, str]:
+def _find_device(use_opencl: bool) -> tuple[str, str, str]:
     """Return the name, the kind and the driver's version of what the lessons compute on."""
-    if has_module("pyopencl"):
+    if use_opencl and has_module("pyopencl"):
         try:
             device = opencl.pick_device()
         except WorkshopError:

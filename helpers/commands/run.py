@@ -8,7 +8,6 @@ import html
 import json
 import os
 import platform
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -32,9 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
     parser.add_argument("--grade", action="store_true", help="a wrong or untouched exercise fails its lesson")
     parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.WORKLOADS)}")
-    parser.add_argument(
-        "--record", metavar="NAME", type=_validate_name, help="keep the measured numbers in data/results/NAME.json"
-    )
+    kept = "keep the measured numbers in data/results/NAME.json"
+    parser.add_argument("--record", metavar="NAME", type=records.validate_name, help=kept)
     parser.add_argument("--cell-seconds", type=int, metavar="N", help="the longest that one cell may take, in seconds")
 
 
@@ -44,13 +42,6 @@ def run(args: argparse.Namespace) -> int:
     grade = args.grade or os.environ.get(GRADE) == "1"
     record = records.FOLDER / f"{args.record}.json" if args.record else None
     return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade, record)
-
-
-def _validate_name(name: str) -> str:
-    """Return the name of a record if it can be a file's name on every system."""
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise argparse.ArgumentTypeError(f"{name!r} is not made of a-z, 0-9 and single hyphens, as in nvidia-h100")
-    return name
 
 
 def run_lessons(

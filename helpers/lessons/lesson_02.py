@@ -354,7 +354,8 @@ def measure_peak(queue: cl.CommandQueue, items: int = 2**14, steps: int | None =
         on=queue,
     )
     found = 2 * 8 * width * steps * items / run.median / 1e9
-    records.add_run(run, "GFLOP/s", found * run.median, label="peak")
+    label = "peak" if items == 2**14 else f"peak, {items:,} work-items"
+    records.add_run(run, "GFLOP/s", found * run.median, label=label)
     print(f"peak: {found:.3g} GFLOP/s. {run}")
     return found
 

@@ -406,6 +406,16 @@ def read_counter(name: str, counter: str) -> float:
     return counters.compare_with_fewest(accesses, in_local=counter == "turns")
 
 
+def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
+    """Note for a record how many times as fast each of STEPS made the kernel, and whether the spread allows a claim."""
+    for step in STEPS:
+        before, after = step.split(" → ")
+        if before in runs and after in runs:
+            unit = "times as fast" if timing.is_clear(runs[before], runs[after]) else "times as fast, no claim"
+            factor = runs[before].median / runs[after].median
+            records.add_note(records.Note(step, factor, unit, runs[after].device))
+
+
 def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object]) -> tables.Table:
     """Return for each step what a counter and the clock say, whether they agree, and what a GPU's clock said.
 
@@ -413,6 +423,7 @@ def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[s
         runs: what `measure_kernels` returned.
         predictions: for each step the learner's word, "faster" or "same".
     """
+    note_steps(runs)
     rows, below = [], []
     for step, (counter, published) in STEPS.items():
         before, after = step.split(" → ")
@@ -421,11 +432,8 @@ def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[s
         old, new = read_counter(before, counter), read_counter(after, counter)
         change = f"idle: {old:.0%} → {new:.0%}" if counter == "idle" else f"{counter}: {old:.3g} → {new:.3g} x fewest"
         times = runs[before].median / runs[after].median
-        is_clear = timing.is_clear(runs[before], runs[after])
-        claim = "times as fast" if is_clear else "times as fast, no claim"
-        records.add_note(records.Note(step, times, claim, runs[after].device))
         here, agree = "no claim", "open"
-        if is_clear:
+        if timing.is_clear(runs[before], runs[after]):
             here = f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times slower"
             agree = "yes" if times > 1 else "no"
         rows.append((step, predictions.get(step) or "", change, here, agree))

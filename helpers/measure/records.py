@@ -96,12 +96,20 @@ def add_run(run: Measurement, unit: str = "s", work: float = 0, amount: str = ""
 
 
 def read_notes(path: Path, lesson: str) -> list[Note]:
-    """Return what the cells of a lesson noted in the file `path`; nothing if there is no such file."""
+    """Return what was noted in the file `path`; nothing if there is no such file.
+
+    Args:
+        path: what the variable ANYGPU_RECORD named.
+        lesson: whose notes they are, where they do not name another.
+    """
     if not path.exists():
         return []
-    edition = hash_lesson(lesson)
-    notes = [Note(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [replace(each, lesson=lesson, edition=edition) for each in notes]
+    notes = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        noted = Note(**json.loads(line))
+        owner = noted.lesson or lesson
+        notes.append(replace(noted, lesson=owner, edition=hash_lesson(owner)))
+    return notes
 
 
 def hash_lesson(lesson: str, root: Path = ROOT) -> str:
@@ -127,6 +135,17 @@ def hash_lesson(lesson: str, root: Path = ROOT) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------ the files
+
+
+def validate_name(name: str) -> str:
+    """Return the name of a record if it can be a file's name on every system.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise ValueError(f"{name!r} is not made of a-z, 0-9 and single hyphens, as in nvidia-h100")
+    return name
 
 
 def read(path: Path) -> Record | None:
@@ -230,4 +249,6 @@ def _describe_origin(lesson: str, machine: Machine, notes: Mapping[str, Note]) -
     for label, note in notes.items():
         if note.remark:
             remarks.setdefault(note.remark, []).append(label)
+    if len(remarks) == 1 and len(next(iter(remarks.values()))) == len(notes) > 1:
+        return [*lines, f"all of them recorded: {next(iter(remarks))}."]
     return lines + [f"{'; '.join(labels)}, recorded: {remark}." for remark, labels in remarks.items()]
