@@ -63,7 +63,7 @@ def test_what_is_measured_is_noted_for_a_record(bench, monkeypatch, tmp_path):
     first = bench.gflops("naive")
     bench.measure({"naive": launch_of(bench)}, repeats=3)  # once more, alone: not noted
     bench.measure_numpy(3)
-    lesson_02.measure_peak(bench.queue, items=64, steps=10)
+    lesson_02.measure_peak(bench.queue, steps=10)
     lesson_02.measure_bandwidth(bench.queue, 2**10)
     naive, numpy, peak, bandwidth = records.read_notes(tmp_path / "notes", "02")
     assert (naive.value, naive.unit) == (pytest.approx(first), "GFLOP/s")

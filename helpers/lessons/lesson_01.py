@@ -378,7 +378,7 @@ def tabulate_bandwidth(measured: Mapping[str, timing.Measurement], elements: int
         speed = compute_speed(measured, label, elements)
         rows.append((label, f"{speed:.3g} GB/s", f"{low:.3g} to {high:.3g}"))
         by_host = dataclasses.replace(run, device=cpu_name())
-        records.add_run(by_host if label == NUMPY else run, "GB/s", speed * run.median, f"{elements:,} elements")
+        records.add_run(by_host if label == NUMPY else run, "GB/s", speed * run.median, f"{elements:,} elements", label)
     return records.add_column(Table(rows, ("", "here", "middle half of the runs")), "01b")
 
 
