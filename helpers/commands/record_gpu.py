@@ -23,13 +23,17 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from helpers import ROOT, variables
 from helpers.commands import machine
 from helpers.devices.host import cpu_name, has_module
-from helpers.measure import records, timing
+from helpers.measure import records, timing, workload
 from helpers.measure.records import Machine, Note
+
+if TYPE_CHECKING:
+    from helpers.training.data import Dataset
 
 TOTAL_SECONDS = 480.0
 MACHINE_SECONDS = 40.0  # to find the device; a driver may hang
@@ -95,6 +99,18 @@ def _prove_devices() -> None:
     for device in frameworks.opencl_devices().values():
         proofs[opencl.identify(device)] = products.prove(frameworks.describe_opencl(device))
     os.environ[variables.OPENCL_PROOFS] = json.dumps(proofs)
+
+
+def _make_images() -> Dataset:
+    """Return random images in MNIST's shapes: a machine without a network may have no MNIST, and a time needs none."""
+    import numpy as np
+
+    from helpers.training.data import Dataset
+
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(0, 256, (count, 28, 28), np.uint8) for count in (60_000, 10_000))
+    labels = rng.integers(0, 10, 70_000, np.uint8)
+    return Dataset("random images", train, labels[:60_000], test, labels[60_000:], "NumPy's generator")
 
 
 # ---------------------------------------------------------------------------------------------------- the parts
@@ -239,17 +255,47 @@ def record_atomics() -> None:
 
 
 def record_webgpu() -> None:
-    """Note the product of lesson 14b through WebGPU, and whether lesson 14's cells run."""
-    execute_cells("14")
-    execute_cells("14b")
+    """Note lesson 14's addition and lesson 14b's product through WebGPU, on 10,000 random images."""
+    import numpy as np
+
+    from helpers.devices import webgpu
+    from helpers.lessons import lesson_14_web
+
+    adapter = webgpu.pick_adapter()
+    assert adapter, "there is no adapter for WebGPU: NVIDIA's Vulkan needs libvulkan1 and libegl1"
+    device, name = webgpu.request_device(adapter), webgpu.name(adapter)
+    groups = 65_535  # the most in one dimension
+    numbers = np.ones(64 * groups, np.float32)
+    kernel = webgpu.Kernel(device, lesson_14_web.read_kernel("add"))
+    bound = kernel.bind({number: webgpu.buffer(device, numbers) for number in range(3)})
+
+    def add() -> None:
+        kernel.submit(bound, groups)
+        webgpu.wait(device)
+
+    run = timing.measure(add, label="addition through WebGPU", device=name)
+    records.add_run(run, "GB/s", 12e-9 * len(numbers), f"{len(numbers):,} elements", lesson="14")
+    images = workload.pick(preview=500, lab=1_000, full=10_000)
+    network = lesson_14_web.load_network(_make_images(), images)
+    lesson_14_web.compare_speed(network, adapter, device, repeats=15)
 
 
 def record_providers() -> None:
-    """Note the times of lesson 10's forms of a network."""
-    names = execute_cells("10")
-    for images, runs in names.get("timed", {}).items():
+    """Note the times of lesson 10's forms of a network, and of float32 by each of ONNX Runtime's providers here."""
+    from helpers.training import data
+
+    images = _make_images()
+    with mock.patch.object(data, "load_mnist", return_value=images):
+        names = execute_cells("10")
+    for provider in names["here"]:
+        session = names["ort"].InferenceSession(names["file"], providers=[provider])
+        given = {session.get_inputs()[0].name: names["test"][:64]}
+        device = cpu_name() if provider == "CPUExecutionProvider" else provider
+        run = timing.measure(functools.partial(session.run, None, given), device=device, repeats=21)
+        records.add_run(run, amount="64 images", label=f"float32 by {provider}, 64 images")
+    for count, runs in names.get("timed", {}).items():
         for form, run in runs.items():
-            records.add_run(run, amount=f"{images} images", label=f"{form}, {images} images")
+            records.add_run(run, amount=f"{count} images", label=f"{form}, {count} images")
 
 
 def record_steps() -> None:
@@ -280,9 +326,8 @@ def record_steps() -> None:
             y = rng.integers(0, 10, batch, np.uint8)
             step = functools.partial(model.train_on_batch, x, y)
             run = timing.measure(step, device=device, repeats=15, warmup=3)
-            label, images = f"a step of the {title} on {backend}, batch {batch:,}", f"{batch:,} random images"
-            values = [run.median, *run.quartiles]
-            records.add_note(Note(label, values[0], "s", device, images, values[1], values[2], 15, lesson))
+            label = f"a step of the {title} on {backend}, batch {batch:,}"
+            records.add_run(run, amount=f"{batch:,} random images", label=label, lesson=lesson)
 
 
 @dataclass(frozen=True)
@@ -297,6 +342,7 @@ class Part:
 
 
 OPENCL = ("numpy", "pyopencl")
+PREVIEW = variables.PROFILE, "preview"  # for what trains a network before it measures
 PARTS = {  # in the order of their worth
     "peak": Part(record_peak, 30, "02", OPENCL),
     "product": Part(record_product, 90, "02", OPENCL),
@@ -308,7 +354,7 @@ PARTS = {  # in the order of their worth
     "WebGPU": Part(record_webgpu, 40, "14b", ("numpy", "wgpu")),
     "steps on JAX": Part(record_steps, 45, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
     "steps on PyTorch": Part(record_steps, 45, "04", ("keras", "torch"), (("KERAS_BACKEND", "torch"),)),
-    "providers": Part(record_providers, 60, "10", ("keras", "onnxruntime", "onnx")),
+    "providers": Part(record_providers, 60, "10", ("keras", "onnxruntime", "onnx"), (PREVIEW,)),
 }
 MACHINE = "machine"
 
@@ -327,7 +373,7 @@ def run_part(name: str, seconds: float, notes: Path, log: Path, profile: str) ->
         profile: how much work it does.
     """
     settings = dict(PARTS[name].settings) if name in PARTS else {}
-    environment = os.environ | settings | {variables.RECORD: str(notes), variables.PROFILE: profile}
+    environment = os.environ | {variables.RECORD: str(notes), variables.PROFILE: profile} | settings
     command = [sys.executable, "-m", "helpers.commands.record_gpu", "--part", name, "part"]
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(

@@ -80,7 +80,9 @@ def add_note(note: Note) -> None:
         file.write(json.dumps(asdict(full), ensure_ascii=False) + "\n")
 
 
-def add_run(run: Measurement, unit: str = "s", work: float = 0, amount: str = "", label: str = "") -> None:
+def add_run(
+    run: Measurement, unit: str = "s", work: float = 0, amount: str = "", label: str = "", lesson: str = ""
+) -> None:
     """Note the median and the quartiles of a measurement: its seconds, or the speed if `work` is given.
 
     Args:
@@ -89,10 +91,11 @@ def add_run(run: Measurement, unit: str = "s", work: float = 0, amount: str = ""
         work: what one run does, in `unit` times seconds, such as 10**9 operations; 0 to note seconds.
         amount: how much work in words.
         label: what the lesson calls it; the run's own label if empty.
+        lesson: its number; the lesson that is executed if empty.
     """
     values = [work / seconds if work else seconds for seconds in (run.median, *run.quartiles)]
     low, high = sorted(values[1:])
-    add_note(Note(label or run.label, values[0], unit, run.device, amount, low, high, len(run.seconds)))
+    add_note(Note(label or run.label, values[0], unit, run.device, amount, low, high, len(run.seconds), lesson))
 
 
 def read_notes(path: Path, lesson: str) -> list[Note]:
