@@ -292,6 +292,19 @@ records.add_note(records.Note("speed", 2.5, "GFLOP/s", "a processor"))
     assert kept.machine.versions["Python"] == platform.python_version() and kept.machine.device
 
 
+@pytest.mark.slow
+def test_a_real_lesson_is_recorded_step_by_step(tmp_path):
+    record = tmp_path / "mine.json"
+    assert run.run_lessons(lesson_files.find(["02b"]), "preview", tmp_path / "build", record=record) == 0
+    kept = records.read(record)
+    steps = [label for _, label in kept.notes if label[0].isdigit()]
+    assert steps == ["1 one element", "2 a vector", "3 12 partial sums", "4 12 rows instead", "5 B packed"]
+    for note in kept.notes.values():
+        assert note.unit == "GFLOP/s" and note.low <= note.value <= note.high and note.runs >= 13
+        assert note.amount == "384 x 384" and note.edition == records.hash_lesson("02b")
+    assert kept.notes["02b", "NumPy"].device != kept.notes["02b", "2 a vector"].device == ""  # the record's own
+
+
 def test_without_a_record_nothing_is_kept(tmp_path):
     source = "import os\nassert 'ANYGPU_RECORD' not in os.environ"
     assert run.run_lessons([sample_lesson.save(tmp_path, sample_lesson.of(source))], "preview", tmp_path / "build") == 0

@@ -394,7 +394,7 @@ def run_part(name: str, seconds: float, notes: Path, log: Path, profile: str) ->
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     left_out = sum(NOT_EXECUTED in line for line in lines)
     if status == 0:
-        return f"done, {left_out} statements not executed: {log.name}" if left_out else DONE
+        return f"done, but not every statement: {log.name} names {left_out} that failed" if left_out else DONE
     if status < 0:
         return f"failed: ended by {signal.Signals(-status).name}"
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
