@@ -11,6 +11,7 @@ PATIENCE = "ANYGPU_PATIENCE"
 GRADE = "ANYGPU_GRADE"
 WHOLE = "ANYGPU_WHOLE"
 OPENCL_PROOFS = "ANYGPU_OPENCL_PROOFS"
+RECORD = "ANYGPU_RECORD"
 KEY = "ANYGPU_KEY"
 JUDGE_IN_SAME_PROCESS = "ANYGPU_JUDGE_IN_SAME_PROCESS"
 
@@ -31,6 +32,7 @@ TABLE = {
     GRADE: Variable("`1`: a wrong or untouched exercise raises an error", "no", "`run --grade`"),
     WHOLE: Variable("`1`: a lesson trains every epoch, however long it takes", "no", "`store`"),
     OPENCL_PROOFS: Variable("what each OpenCL device was found to compute", "none", "a check"),
+    RECORD: Variable("the file to which lessons add the numbers that they measured", "none", "`run --record`"),
     KEY: Variable("the secret by which the processes of one run know each other", "none", "lesson 09"),
     JUDGE_IN_SAME_PROCESS: Variable("`1`: kernels are judged without a process of their own", "no", "tests alone"),
 }

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from helpers.devices.host import cpu_name
 from helpers.judge import checks
 from helpers.lessons import lesson_01
+from helpers.measure import records
 from helpers.measure.timing import Measurement
 
 
@@ -116,3 +118,17 @@ def test_what_the_output_held_before_is_no_result():
 def test_a_clock_without_an_answer_is_told_what_is_missing(capsys, clock, verdict):
     lesson_01.check_clock(clock)
     assert " ".join(capsys.readouterr().out.split()).startswith(verdict)
+
+
+def test_bandwidths_stand_beside_a_gpus_and_are_noted_with_what_moved_the_bytes(monkeypatch, tmp_path):
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    table = lesson_01.tabulate_bandwidth(runs_of(numpy=20, kernel=48, copy=50), 10**6)
+    assert [row[:2] for row in table.rows] == [
+        ("NumPy, one core", "20 GB/s"),
+        ("kernel", "48 GB/s"),
+        ("copy by a kernel", "50 GB/s"),
+    ]
+    assert table.rows[1][-1] == "1,330 GB/s" and "NVIDIA H100" in table.below[0]
+    by_numpy, kernel, _ = records.read_notes(tmp_path / "notes", "01b")
+    assert (kernel.value, kernel.unit, kernel.device) == (pytest.approx(48), "GB/s", "here")
+    assert by_numpy.label == "NumPy, one core" and by_numpy.device == cpu_name()

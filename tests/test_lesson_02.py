@@ -8,6 +8,7 @@ from helpers.devices import opencl
 from helpers.judge import checks
 from helpers.lessons import lesson_02
 from helpers.lessons.lesson_02 import MULTIPLY
+from helpers.measure import records
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +42,34 @@ def test_a_wrong_kernel_is_found(bench, capsys, old, new):
     assert "WRONG" in capsys.readouterr().out
 
 
-def test_speed_is_operations_over_time(bench, capsys):
+def test_speed_is_operations_over_time(bench):
     bench.measure({"naive": launch_of(bench)}, repeats=3)
     bench.measure_numpy(3)
     assert bench.gflops("naive") == pytest.approx(2 * 64**3 / bench.runs["naive"].median / 1e9)
-    naive, numpy = capsys.readouterr().out.splitlines()
-    assert naive.startswith(f"naive: {bench.gflops('naive'):.3g} GFLOP/s (middle half") and bench.device in naive
-    assert numpy.startswith("NumPy: ") and bench.device not in numpy  # it runs on the processor itself
+    table = bench.tabulate("02")
+    (naive, here, middle, recorded), (numpy, *_) = table.rows
+    assert (naive, here, numpy) == ("naive", f"{bench.gflops('naive'):.3g} GFLOP/s", "NumPy")
+    low, high = (2e-9 * 64**3 / seconds for seconds in reversed(bench.runs["naive"].quartiles))
+    assert middle == f"{low:.3g} to {high:.3g}"
+    assert bench.device in table.below[0] and bench.runs["NumPy"].device in table.below[0]
+    assert recorded == "4,360 GFLOP/s" and "NVIDIA H100" in table.below[1]
+    assert [row[0] for row in bench.tabulate("02", ["NumPy"]).rows] == ["NumPy"]
+
+
+def test_what_is_measured_is_noted_for_a_record(bench, monkeypatch, tmp_path):
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    bench.runs.clear()
+    bench.measure({"naive": launch_of(bench)}, repeats=3)
+    first = bench.gflops("naive")
+    bench.measure({"naive": launch_of(bench)}, repeats=3)  # once more, alone: not noted
+    bench.measure_numpy(3)
+    lesson_02.measure_peak(bench.queue, steps=10)
+    lesson_02.measure_bandwidth(bench.queue, 2**10)
+    naive, numpy, peak, bandwidth = records.read_notes(tmp_path / "notes", "02")
+    assert (naive.value, naive.unit) == (pytest.approx(first), "GFLOP/s")
+    assert (naive.label, naive.amount, naive.device) == ("naive", "64 x 64", bench.device)
+    assert numpy.device == bench.runs["NumPy"].device
+    assert (peak.label, peak.unit, bandwidth.label, bandwidth.unit) == ("peak", "GFLOP/s", "bandwidth", "GB/s")
 
 
 def test_bandwidth_is_the_bytes_of_both_arrays_over_time(bench, monkeypatch, capsys):

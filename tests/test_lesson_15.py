@@ -7,7 +7,7 @@ import pytest
 from helpers.devices import opencl
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_15
-from helpers.measure import timing
+from helpers.measure import records, timing
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +35,25 @@ def test_each_step_is_better_by_its_counter(step):
     assert after < before
 
 
-def test_counter_and_clock_agree_only_where_the_gap_is_clear():
+def test_counter_and_clock_agree_only_where_the_gap_is_clear(monkeypatch, tmp_path):
     def run(*seconds):
         return timing.Measurement("", "a device", seconds * 13)
 
     slow, fast, noisy = run(2.0), run(1.0), run(0.5, 3.5)
     names = ("stride 32", "stride 1", "structures", "arrays", "naive", "tile")
     runs = dict(zip(names, (slow, fast, fast, slow, slow, noisy), strict=True))
-    rows = lesson_15.compare_steps(runs, {"stride 32 → stride 1": "same"}).rows
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    table = lesson_15.compare_steps(runs, {"stride 32 → stride 1": "same"})
+    rows = table.rows
     assert [(row[1], *row[3:5]) for row in rows] == [
         ("same", "2 times as fast", "yes"),
         ("", "2 times slower", "no"),
         ("", "no claim", "open"),
     ]
+    assert rows[0][-1] == "1.47 times as fast" and "recorded: NVIDIA H200" in " ".join(table.below)
+    noted = [(note.label, note.value, note.unit) for note in records.read_notes(tmp_path / "notes", "15")]
+    assert noted[0] == ("stride 32 → stride 1", 2, "times as fast")
+    assert noted[2] == ("naive → tile", 1, "times as fast, no claim")
 
 
 def test_the_figure_says_the_lines_of_each_stride(monkeypatch):

@@ -1,7 +1,9 @@
 """`run` on real kernels: lessons that pass, fail, hang, die or are unreadable."""
 
+import argparse
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from waiting import alive, in_the_end
 from helpers import ROOT
 from helpers.commands import execute, files, lesson_files, run
 from helpers.errors import WorkshopError
+from helpers.measure import records
 
 LONG = 300  # seconds: against hanging alone
 
@@ -269,3 +272,47 @@ def test_a_cell_that_prints_without_end_is_kept_in_part(tmp_path, monkeypatch):
     assert execute.execute(notebook, tmp_path).failure is None
     assert 5_000 < len(execute.text(notebook.cells[0])) < 20_000 and execute.errors(notebook.cells[0])
     assert execute.text(notebook.cells[1]) == "next\n"
+
+
+# ---------------------------------------------------------------------------------------------- what it records
+
+
+def test_a_record_keeps_what_the_lessons_measured(tmp_path):
+    source = """
+from helpers.measure import records
+records.add_note(records.Note("speed", 2.5, "GFLOP/s", "a processor"))
+"""
+    paths = [sample_lesson.save(tmp_path, sample_lesson.of(source), f"0{n}-note-speed") for n in (1, 2)]
+    record = tmp_path / "results" / "mine.json"
+    assert run.run_lessons(paths, "preview", tmp_path / "build", record=record) == 0
+    kept = records.read(record)
+    assert list(kept.notes) == [("01", "speed"), ("02", "speed")]
+    note = kept.notes["01", "speed"]
+    assert (note.value, note.unit, note.device, note.profile) == (2.5, "GFLOP/s", "a processor", "preview")
+    assert kept.machine.versions["Python"] == platform.python_version() and kept.machine.device
+
+
+@pytest.mark.slow
+def test_a_real_lesson_is_recorded_step_by_step(tmp_path):
+    record = tmp_path / "mine.json"
+    assert run.run_lessons(lesson_files.find(["02b"]), "preview", tmp_path / "build", record=record) == 0
+    kept = records.read(record)
+    steps = [label for _, label in kept.notes if label[0].isdigit()]
+    assert steps == ["1 one element", "2 a vector", "3 12 partial sums", "4 12 rows instead", "5 B packed"]
+    for note in kept.notes.values():
+        assert note.unit == "GFLOP/s" and note.low <= note.value <= note.high and note.runs >= 13
+        assert note.amount == "384 x 384" and note.edition == records.hash_lesson("02b")
+    assert kept.notes["02b", "NumPy"].device != kept.notes["02b", "2 a vector"].device == ""  # the record's own
+
+
+def test_without_a_record_nothing_is_kept(tmp_path):
+    source = "import os\nassert 'ANYGPU_RECORD' not in os.environ"
+    assert run.run_lessons([sample_lesson.save(tmp_path, sample_lesson.of(source))], "preview", tmp_path / "build") == 0
+
+
+@pytest.mark.parametrize("name", ["../mine", "", "My GPU"])
+def test_a_record_is_named_like_a_file(name):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    run.add_arguments(parser)
+    with pytest.raises(argparse.ArgumentError, match="--record"):
+        parser.parse_args(["--record", name])

@@ -9,17 +9,18 @@ import json
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from helpers import ROOT
-from helpers.commands import execute, lesson_files
+from helpers.commands import execute, lesson_files, machine
 from helpers.commands.files import printable, short, write
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
-from helpers.measure import workload
-from helpers.variables import GRADE
+from helpers.measure import records, workload
+from helpers.variables import GRADE, RECORD
 
 BUILD = ROOT / "build"
 
@@ -30,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
     parser.add_argument("--grade", action="store_true", help="a wrong or untouched exercise fails its lesson")
     parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.WORKLOADS)}")
+    kept = "keep the measured numbers in data/results/NAME.json"
+    parser.add_argument("--record", metavar="NAME", type=records.validate_name, help=kept)
     parser.add_argument("--cell-seconds", type=int, metavar="N", help="the longest that one cell may take, in seconds")
 
 
@@ -37,13 +40,27 @@ def run(args: argparse.Namespace) -> int:
     """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
     profile = workload.validate(args.profile) if args.profile else workload.current()
     grade = args.grade or os.environ.get(GRADE) == "1"
-    return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade)
+    record = records.FOLDER / f"{args.record}.json" if args.record else None
+    return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade, record)
 
 
 def run_lessons(
-    paths: Sequence[Path], profile: str, build: Path = BUILD, cell_seconds: int | None = None, grade: bool = False
+    paths: Sequence[Path],
+    profile: str,
+    build: Path = BUILD,
+    cell_seconds: int | None = None,
+    grade: bool = False,
+    record: Path | None = None,
 ) -> int:
     """Execute `paths` one after another, whatever becomes of each, and write the results into the folder `build`.
+
+    Args:
+        paths: the lessons.
+        profile: how much work they do.
+        build: the folder for the report and the notebooks.
+        cell_seconds: how long one cell may take.
+        grade: whether a wrong exercise fails its lesson.
+        record: the file in data/results that keeps what the lessons measure, after each lesson; None for no record.
 
     Returns:
         0 if every lesson passed, 1 if not, 130 after Ctrl-C (the report then holds what was done).
@@ -57,7 +74,7 @@ def run_lessons(
                 {"lesson": printable(_name_in_report(path)), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty
             )
             try:
-                row = _run_lesson(path, profile, build, cell_seconds, grade)
+                row = _run_lesson(path, profile, build, cell_seconds, grade, record)
             except WorkshopError as error:
                 row = {"verdict": "failed", "message": str(error)}
             except ImportError:
@@ -86,8 +103,10 @@ def _name_in_report(path: Path) -> str:
     return f"{folder.name}-{path.stem}" if copied else path.stem
 
 
-def _run_lesson(path: Path, profile: str, build: Path, cell_seconds: int | None, grade: bool) -> dict[str, Any]:
-    """Execute one lesson, write its notebook, and return what the report says of it."""
+def _run_lesson(
+    path: Path, profile: str, build: Path, cell_seconds: int | None, grade: bool, record: Path | None
+) -> dict[str, Any]:
+    """Execute one lesson, write its notebook and what it measured, and return what the report says of it."""
     import nbformat
     from tqdm import tqdm
 
@@ -95,12 +114,25 @@ def _run_lesson(path: Path, profile: str, build: Path, cell_seconds: int | None,
     written.unlink(missing_ok=True)
     notebook = lesson_files.read(path)
     cells = len(notebook.cells)
-    with tqdm(
-        total=cells, desc=printable(_name_in_report(path)), unit="cell", leave=False, disable=None, file=sys.stderr
-    ) as bar:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tqdm(
+            total=cells, desc=printable(_name_in_report(path)), unit="cell", leave=False, disable=None, file=sys.stderr
+        ) as bar,
+    ):
+        noted = Path(folder) / "notes"
         outcome = execute.execute(
-            notebook, path.parent, profile, grade, cell_seconds, progress=lambda index: bar.update(index + 1 - bar.n)
+            notebook,
+            path.parent,
+            profile,
+            grade,
+            cell_seconds,
+            progress=lambda index: bar.update(index + 1 - bar.n),
+            variables={RECORD: str(noted)} if record else None,
         )
+        if record and noted.exists():
+            notes = records.read_notes(noted, lesson_files.number(path))
+            records.write(record, machine.describe_machine(), notes)
     row = {"verdict": "passed", "seconds": round(outcome.seconds, 1), "peak_mib": round(outcome.peak_bytes / 2**20)}
     row |= {key: str(value) for key, value in lesson_files.facts(notebook).items() if key in ("device", "dataset")}
     if failure := outcome.failure:

@@ -66,7 +66,7 @@ def find_problem(device: cl.Device) -> str:
 
     It multiplies once: the processes that this one starts inherit what came of it.
     """
-    known, key = json.loads(os.environ.get(PROOFS, "{}")), _identify(device)
+    known, key = json.loads(os.environ.get(PROOFS, "{}")), identify(device)
     if not known.get(key) and kind(device) in ("gpu", "accelerator"):  # its driver may end the process that asks
         for listed in devices.ask("opencl").devices:
             known[f"{listed.identifier} {listed}"] = listed.computes
@@ -76,7 +76,7 @@ def find_problem(device: cl.Device) -> str:
     return "" if known[key] == products.RIGHT else known[key]
 
 
-def _identify(device: cl.Device) -> str:
+def identify(device: cl.Device) -> str:
     """Return a device's place and name, such as "0:0 AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
     place = next((place for place, other in frameworks.opencl_devices().items() if other == device), "")
     return f"{place} {name(device)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 import types
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.devices import opencl
+from helpers.devices.host import cpu_name
 from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
-from helpers.measure import timing
+from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, draw_speeds, figure, show
+from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -365,6 +368,18 @@ def draw_bandwidth(measured: Mapping[str, timing.Measurement], elements: int, de
     line = "the yardstick", ways[COPY][1]
     title = f"How near to the yardstick? {device}"
     show(*draw_speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
+
+
+def tabulate_bandwidth(measured: Mapping[str, timing.Measurement], elements: int) -> Table:
+    """Return the GB/s of each way beside what a GPU reached, and note them for a record."""
+    rows = []
+    for label, run in measured.items():
+        high, low = (compute_speed(measured, label, elements, seconds) for seconds in run.quartiles)
+        speed = compute_speed(measured, label, elements)
+        rows.append((label, f"{speed:.3g} GB/s", f"{low:.3g} to {high:.3g}"))
+        by_host = dataclasses.replace(run, device=cpu_name())
+        records.add_run(by_host if label == NUMPY else run, "GB/s", speed * run.median, f"{elements:,} elements", label)
+    return records.add_column(Table(rows, ("", "here", "middle half of the runs")), "01b")
 
 
 def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ from helpers.devices.host import cpu_name
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
-from helpers.measure import timing
+from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
+from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -326,6 +327,7 @@ def measure_bandwidth(queue: cl.CommandQueue, floats: int) -> float:
         device=opencl.name(queue.device),
         on=queue,
     )
+    records.add_run(run, "GB/s", 8e-9 * floats, label="bandwidth")
     print(f"bandwidth: {8 * floats / run.median / 1e9:.3g} GB/s, read and written. {run}")
     return 8 * floats / run.median / 1e9
 
@@ -352,12 +354,17 @@ def measure_peak(queue: cl.CommandQueue, items: int = 2**14, steps: int | None =
         on=queue,
     )
     found = 2 * 8 * width * steps * items / run.median / 1e9
+    label = "peak" if items == 2**14 else f"peak, {items:,} work-items"
+    records.add_run(run, "GFLOP/s", found * run.median, label=label)
     print(f"peak: {found:.3g} GFLOP/s. {run}")
     return found
 
 
 class MatmulBenchmark:
-    """Two random matrices in NumPy and on the device, and what was measured with them."""
+    """Two random matrices in NumPy and on the device, and what was measured with them.
+
+    Each measurement is noted for `run --record`.
+    """
 
     def __init__(self, queue: cl.CommandQueue, size: int) -> None:
         self.queue, self.size = queue, size  # rows and columns of the matrices
@@ -389,18 +396,20 @@ class MatmulBenchmark:
             print(f"{m} x {k} by {k} x {n}: {'right' if good else 'WRONG'}")
 
     def measure(self, launches: Mapping[str, Launch], repeats: int = 5) -> None:
-        """Time several products of the two matrices on the device, interleaved; keep and print the runs."""
+        """Time several products of the two matrices on the device, interleaved; keep the runs."""
         jobs = {
             label: lambda launch=launch: launch(*self.buffers, self.size, self.size, self.size)
             for label, launch in launches.items()
         }
+        # Runs in turn with others are worth more than later ones alone, which lesson 02b makes of its best step.
+        noted = [label for label in launches if len(launches) > 1 or label not in self.runs]
         time.sleep(timing.SETTLE)  # NumPy multiplied before
         self.runs |= timing.measure_interleaved(jobs, self.device, repeats, on=self.queue)
-        for label in launches:
-            print(f"{label}: {self.describe_speed(label)} on {self.device}")
+        for label in noted:
+            self._note(label)
 
     def measure_numpy(self, repeats: int = 15) -> None:
-        """Time NumPy's product with all its threads and with one, keep the faster under "NumPy", and print it.
+        """Time NumPy's product with all its threads and with one, and keep the faster under "NumPy".
 
         On a busy machine threads wait for each other: OpenBLAS was seen at 1.9 GFLOP/s with 2 and at 41.7 with one.
         """
@@ -411,13 +420,26 @@ class MatmulBenchmark:
                 return timing.measure(lambda: self.a @ self.b, device=cpu_name(), label="NumPy", repeats=repeats)
 
         self.runs["NumPy"] = min((run(None), run(1)), key=lambda run: run.median)
-        print(f"NumPy: {self.describe_speed('NumPy')} on {cpu_name()}")
+        self._note("NumPy")
+
+    def _note(self, label: str) -> None:
+        amount = f"{self.size:,} x {self.size:,}"
+        records.add_run(self.runs[label], "GFLOP/s", 2e-9 * self.size**3, amount, label)
 
     def gflops(self, label: str) -> float:
         """Return the speed of what was measured under `label`: 2 size**3 operations, in 10**9 a second."""
         return 2 * self.size**3 / self.runs[label].median / 1e9
 
-    def describe_speed(self, label: str) -> str:
-        """Return that speed in words, with the middle half of the runs."""
-        low, high = (2 * self.size**3 / seconds / 1e9 for seconds in reversed(self.runs[label].quartiles))
-        return f"{self.gflops(label):.3g} GFLOP/s (middle half of the runs: {low:.3g} to {high:.3g})"
+    def tabulate(self, lesson: str, labels: Iterable[str] | None = None) -> Table:
+        """Return the speeds with the middle half of their runs, beside those that were recorded on a GPU.
+
+        Args:
+            lesson: the number of the lesson whose record stands beside them, such as 02b.
+            labels: of what was measured; all by default.
+        """
+        rows = []
+        for label in labels or self.runs:
+            low, high = (2e-9 * self.size**3 / seconds for seconds in reversed(self.runs[label].quartiles))
+            rows.append((label, f"{self.gflops(label):.3g} GFLOP/s", f"{low:.3g} to {high:.3g}"))
+        where = f"here: {self.size:,} x {self.size:,}, on {self.device}; NumPy on {cpu_name()}."
+        return records.add_column(Table(rows, ("", "here", "middle half of the runs"), (where,)), lesson)

@@ -25,7 +25,7 @@ from helpers.judge import checks, wgsl_checks
 from helpers.judge.checks import Verdict
 from helpers.judge.wgsl_recorder import GROUP, Case
 from helpers.lessons import lesson_14
-from helpers.measure import timing
+from helpers.measure import records, timing
 
 if TYPE_CHECKING:
     import wgpu
@@ -255,6 +255,7 @@ def compare_speed(network: Network, adapter: wgpu.GPUAdapter, device: wgpu.GPUDe
     ]
     print(f"m, n, k = {m:,}, {n}, {k}; in GFLOP/s, the middle half of {repeats} runs in brackets")
     for run in runs:
+        records.add_run(run, "GFLOP/s", 2e-9 * m * n * k, f"{m:,} x {k} by {k} x {n}")
         slow, fast = (2e-9 * m * n * k / seconds for seconds in reversed(run.quartiles))
         print(f"{2e-9 * m * n * k / run.median:>8.3g} ({slow:.3g} to {fast:.3g})  {run.label}, {run.device}")
 

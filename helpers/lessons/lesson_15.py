@@ -14,7 +14,7 @@ from helpers.judge import checks, counters, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.kernel_checks import FILLS
 from helpers.judge.trace import Trace
-from helpers.measure import tables, timing
+from helpers.measure import records, tables, timing
 from helpers.measure.plots import BLUE, GREY, figure, show
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ def choose_rows(device: cl.Device) -> int:
 
 
 def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str, timing.Measurement]:
-    """Compare each kernel's result with NumPy's, then time those that are right, in turn.
+    """Compare each kernel's result with NumPy's, then time those that are right, in turn; note the times for a record.
 
     Args:
         queue: of the lesson's device.
@@ -382,7 +382,10 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
             print(f"{name}: WRONG, so it is not timed")
             del ways[name]
     print(f"right, beside NumPy: {'; '.join(ways)}")
-    return timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    for run in runs.values():
+        records.add_run(run, amount=f"{rows:,} x {rows:,} floats")
+    return runs
 
 
 # From one kernel to the next: which counter changes, and how many times as fast the next was where it was published.
@@ -403,14 +406,25 @@ def read_counter(name: str, counter: str) -> float:
     return counters.compare_with_fewest(accesses, in_local=counter == "turns")
 
 
+def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
+    """Note for a record how many times as fast each of STEPS made the kernel, and whether the spread allows a claim."""
+    for step in STEPS:
+        before, after = step.split(" → ")
+        if before in runs and after in runs:
+            unit = "times as fast" if timing.is_clear(runs[before], runs[after]) else "times as fast, no claim"
+            factor = runs[before].median / runs[after].median
+            records.add_note(records.Note(step, factor, unit, runs[after].device))
+
+
 def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object]) -> tables.Table:
-    """Return for each step what a counter and the clock say, and whether they agree.
+    """Return for each step what a counter and the clock say, whether they agree, and what a GPU's clock said.
 
     Args:
         runs: what `measure_kernels` returned.
         predictions: for each step the learner's word, "faster" or "same".
     """
-    rows = []
+    note_steps(runs)
+    rows, below = [], []
     for step, (counter, published) in STEPS.items():
         before, after = step.split(" → ")
         if before not in runs or after not in runs:  # one of them computed something wrong
@@ -422,6 +436,8 @@ def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[s
         if timing.is_clear(runs[before], runs[after]):
             here = f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times slower"
             agree = "yes" if times > 1 else "no"
-        rows.append((step, predictions.get(step) or "", change, here, agree, published))
-    headers = ("step", "you", "counted", "time here", "count and clock agree?", "published: times as fast")
-    return tables.Table(rows, headers)
+        rows.append((step, predictions.get(step) or "", change, here, agree))
+        if published:
+            below.append(f"published, times as fast: {step} {published}.")
+    headers = ("step", "you", "counted", "time here", "count and clock agree?")
+    return records.add_column(tables.Table(rows, headers, below), "15")

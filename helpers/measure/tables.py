@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MISSING = "not recorded"  # in place of a number that nobody has measured yet
 TEXT_WIDTH = 100  # of texts side by side, in characters
 
 
@@ -32,6 +34,18 @@ class Table:
         table = tabulate(self.rows, headers=self.headers, tablefmt="html", disable_numparse=True)
         table = re.sub(r"<(t[dh])>", r'<\1 style="text-align: left">', table)  # JupyterLab pushes text to the right
         return table + "".join(f"<p>{html.escape(line)}</p>" for line in self.below)
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """Return a number with `digits` significant digits, without an exponent; "not recorded" for NaN.
+
+    >>> format_number(4361.2), format_number(0.3041), format_number(15700), format_number(17440, digits=4)
+    ('4,360', '0.304', '15,700', '17,440')
+    """
+    if math.isnan(value):
+        return MISSING
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
 @dataclass(frozen=True)
