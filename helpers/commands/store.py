@@ -58,7 +58,7 @@ def describe_load() -> str:
     load, cores = os.getloadavg()[0], usable_cpus()
     if load < cores / 2:
         return ""
-    return f"This machine is busy (load {load:.1f} on {cores:g} processors). Times that are stored now will be wrong."
+    return f"This machine is busy (load {load:.1f} on {cores:g} processors). Times that are stored now may be wrong."
 
 
 def store(path: Path) -> None:
