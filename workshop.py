@@ -39,7 +39,7 @@ EXTRAS = {
     "torch": "PyTorch",
     "openvino": "Intel's runtime for trained networks, about 60 MB",
     "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
-    "intel-opencl": "Intel's OpenCL for any x86-64 processor, about 300 MB",
+    "intel-opencl": "Intel's OpenCL for processors, 0.3 GB, Intel's license; added by itself on Linux and Windows",
 }
 NEED_TOOLS = ("test", "store", "lint", "book")  # the commands for those who change the course
 
@@ -82,6 +82,8 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
     parser.add_argument("--accel", choices=[*families.FAMILIES, "rocm"], help="packages for this accelerator")
     extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
+    less = "leave out what is added by itself: OpenCL then comes from PoCL (Linux), or a driver that you have"
+    parser.add_argument("--without", choices=[families.INTEL_OPENCL], action="append", default=[], help=less)
     return parser
 
 
@@ -95,11 +97,15 @@ def set_up(options: argparse.Namespace, command: str) -> None:
         if environment.is_built(wanted):  # another call has built it while this one waited
             return
         began = time.monotonic()
-        size = families.FAMILIES[wanted.family].download
+        size = families.describe_download(wanted.family, wanted.extras)
         first = f"Setting up: this takes some minutes once, and downloads about {size}."
         print("Setting up." if stood else first, flush=True)
+        if families.INTEL_OPENCL in wanted.extras and not (stood and families.INTEL_OPENCL in stood.extras):
+            print("Intel's OpenCL is among it: by installing it you accept Intel's license,", flush=True)
+            print(f"{families.INTEL_LICENSE}\n(--without {families.INTEL_OPENCL} leaves it out).", flush=True)
         tools.bring_uv()
-        held = tuple(name for name in wanted.extras if stood and name in stood.extras)
+        # What was there before must not be lost where something new cannot be had.
+        held = tuple(name for name in wanted.extras if name in (stood.extras if stood else (families.INTEL_OPENCL,)))
         try:
             environment.build(wanted._replace(extras=held))
             environment.build(wanted)
@@ -120,11 +126,16 @@ def desired_state(options: argparse.Namespace, command: str) -> "environment.Sta
     stands = environment.read()
     family = options.accel or (stands.family if stands else "cpu")
     families.check(family)
-    extras = {*options.extras, *(stands.extras if stands else ())}
+    if families.INTEL_OPENCL in options.extras:
+        families.check_intel_opencl()
+    extras = set(options.extras)
+    if stands:
+        extras.update(stands.extras)
+    elif families.has_intel_opencl():
+        extras.add(families.INTEL_OPENCL)
+    extras.difference_update(options.without)
     if command in NEED_TOOLS:
         extras.update(environment.GROUPS)
-    if "intel-opencl" in extras:
-        families.check_intel_opencl()
     return environment.State(family, tuple(sorted(extras)))
 
 

@@ -1,5 +1,6 @@
 """helpers.devices: the frameworks that are here for real, and every way in which one can fail to answer."""
 
+import dataclasses
 import json
 import os
 import re
@@ -370,3 +371,19 @@ def test_of_a_macs_two_gpus_the_card_is_taken():
     intel = listed("Intel(R) UHD Graphics 630", cl.device_type.GPU, 1.5, True)
     radeon = listed("AMD Radeon Pro 560X Compute Engine", cl.device_type.GPU, 4, False)
     assert min([cpu, intel, radeon], key=preference) == radeon
+
+
+def test_of_a_processors_drivers_intels_is_taken_then_the_newest_pocl():
+    def listed(vendor, version, computes="right"):
+        return Device("opencl", "", "AMD EPYC", "cpu", vendor=vendor, version=version, computes=computes)
+
+    intel = listed("Intel(R) Corporation", "OpenCL 3.1 LINUX")
+    debian = listed("AuthenticAMD", "OpenCL 3.0 PoCL 3.1+debian")
+    pip = listed("AuthenticAMD", "OpenCL 3.0 PoCL 3.0-rc2")
+    newest = listed("GenuineIntel", "OpenCL 3.0 PoCL 10.0")
+    assert sorted([pip, newest, debian, intel], key=preference) == [intel, newest, debian, pip]
+    chosen = dataclasses.replace(pip, chosen=True)  # by PYOPENCL_CTX
+    assert sorted([intel, chosen], key=preference) == [chosen, intel]
+    wrong = dataclasses.replace(intel, computes="wrong: by up to 3")
+    assert pick([Answer("opencl", "ok", "", (wrong, pip, debian))]) == debian
+    assert "Intel's driver" in str(intel)

@@ -93,6 +93,7 @@ HOST_WORDS = """
 """
 JUDGE_WORDS = """
     installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
+    space
     no-target branch-470 branch-580 branch-unknown files pythonpath torch
 """
 

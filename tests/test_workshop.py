@@ -40,7 +40,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the cuda family i
 def ask_for(folder, dependencies=("tabulate",), cuda=(), torch=("torch==0.0.1",), **extras):
     """Write which packages the project in a folder asks for."""
     project = {"name": "x", "version": "0", "requires-python": ">=3.11", "dependencies": list(dependencies)}
-    lists = {"cpu": [], "cuda": list(cuda), "torch": list(torch), **extras}
+    lists = {"cpu": [], "cuda": list(cuda), "torch": list(torch), "intel-opencl": [], **extras}
     groups = {"setup": [], "test": ["iniconfig"], "book": ["imagesize"]}
     sections = {"project": project, "project.optional-dependencies": lists, "dependency-groups": groups}
     text = ""
@@ -304,8 +304,35 @@ def test_a_gpu_is_offered_and_never_installed_unasked(tmp_path, monkeypatch):
     assert "--accel cuda downloads about 4.2 GB" in families.suggest_gpu("cpu")
     assert families.suggest_gpu("cuda") == ""
     monkeypatch.setattr(environment, "read", lambda: None)
-    asked = workshop.own_options().parse_args([])
+    asked = workshop.own_options().parse_args(["--without", "intel-opencl"])
     assert workshop.desired_state(asked, "lab") == State("cpu")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "folder", "extras"),
+    [
+        ("Linux", "x86_64", "/home/me/workshop", ("intel-opencl",)),
+        ("Windows", "AMD64", "C:/gpu", ("intel-opencl",)),
+        ("Linux", "x86_64", "/home/me/any gpu workshop", ()),  # the driver does not work there
+        ("Linux", "aarch64", "/home/me/workshop", ()),
+        ("Darwin", "x86_64", "/home/me/workshop", ()),
+    ],
+)
+def test_intels_opencl_is_added_where_it_works(system, machine, folder, extras, monkeypatch):
+    monkeypatch.setattr(families, "ROOT", folder)
+    monkeypatch.setattr(families.platform, "system", lambda: system)
+    monkeypatch.setattr(families.platform, "machine", lambda: machine)
+    stands = [None]
+    monkeypatch.setattr(environment, "read", lambda: stands[0])
+    asked = workshop.own_options().parse_args([])
+    assert workshop.desired_state(asked, "lab").extras == extras
+    less = workshop.own_options().parse_args(["--without", "intel-opencl"])
+    assert workshop.desired_state(less, "lab").extras == ()
+    stands[0] = State("cpu", ("intel-opencl", "torch"))
+    assert workshop.desired_state(asked, "lab") == stands[0]  # also where the folder was moved to one with a space
+    assert workshop.desired_state(less, "lab").extras == ("torch",)  # remembered from here on
+    stands[0] = State("cpu")
+    assert workshop.desired_state(asked, "lab") == stands[0]
 
 
 @posix
@@ -618,6 +645,14 @@ intel = [p for p in cl.get_platforms() if "Intel" in p.name][0]
 cl.Program(cl.Context(intel.get_devices()), "__kernel void f(__global int *a) { a[0] = 1; }").build()
 print("Intel's compiler works")
 """
+LIST = """
+import pyopencl as cl
+try:
+    names = [p.name for p in cl.get_platforms()]
+except cl.Error:  # this folder asked for no PoCL, and the system may have none
+    names = []
+print(any("Intel" in name for name in names))
+"""
 
 
 @pytest.mark.slow
@@ -625,9 +660,12 @@ print("Intel's compiler works")
 def test_intel_opencl_is_installed_found_and_compiles_also_where_the_folder_is_moved(fresh, tmp_path):
     folder = fresh.rename(tmp_path / "workshop")  # no space in this one
     ask_for(folder, ["pyopencl"], **{"intel-opencl": ["intel-opencl-rt", "intel-cmplr-lib-rt"]})
-    output = call(folder, "devices", "--with", "intel-opencl")[1]
-    assert "Set-up finished" in output, output
+    output = call(folder, "devices")[1]
+    assert "Set-up finished" in output and families.INTEL_LICENSE in output, output
     assert inner(folder, COMPILE) == "Intel's compiler works\n"
     folder = folder.rename(tmp_path / "moved")
     assert "Setting up" not in call(folder)[1]  # it is remembered
     assert inner(folder, COMPILE) == "Intel's compiler works\n"
+    folder = folder.rename(tmp_path / "moved again")
+    assert "Setting up" not in call(folder)[1]
+    assert inner(folder, LIST) == "False\n"  # in a path with a space it would be listed, and fail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -22,8 +23,11 @@ def prepare() -> None:
         return
     if backends.VARIABLE not in os.environ:
         os.environ[backends.VARIABLE] = _choose_keras_backend(stamp["family"], stamp["extras"])
-    if "intel-opencl" in stamp["extras"]:
-        _register_intel_opencl()
+    is_wanted = "intel-opencl" in stamp["extras"] and " " not in sys.prefix  # where it has a space, the driver fails
+    if sys.platform == "linux":
+        _register_intel_opencl(Path(sys.prefix, "lib", "libintelocl.so") if is_wanted else None)
+    elif sys.platform == "win32" and is_wanted:
+        _name_intel_opencl(Path(sys.prefix, "Library", "bin", "intelocl64.dll"))
 
 
 def _choose_keras_backend(family: str, extras: list[str]) -> str:
@@ -36,12 +40,35 @@ def _choose_keras_backend(family: str, extras: list[str]) -> str:
     return backend
 
 
-def _register_intel_opencl() -> None:
-    """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place."""
+def _register_intel_opencl(driver: Path | None) -> None:
+    """Tell the OpenCL loader in PyOpenCL's wheel where Intel's driver is: the wheel's own .icd names another place.
+
+    The loader reads this file beside those of the system, so that their drivers stay.
+
+    Args:
+        driver: the library; None where it must not be listed.
+    """
     package = importlib.util.find_spec("pyopencl")
-    assert package and package.origin  # the extra intel-opencl needs it
+    if not package or not package.origin:
+        return
     register = Path(package.origin).parent / ".libs" / "intel.icd"
-    driver = f"{Path(sys.prefix, 'lib', 'libintelocl.so')}\n"
-    if not register.exists() or register.read_text(encoding="utf-8") != driver:  # new, or the folder was moved
-        register.unlink(missing_ok=True)  # it may be a hard link to that of another folder's workshop
-        register.write_text(driver, encoding="utf-8")
+    with contextlib.suppress(OSError):  # a .venv that may not be written to: the doctor says that the driver is missing
+        if driver is None:
+            register.unlink(missing_ok=True)
+        elif not register.exists() or register.read_text(encoding="utf-8") != f"{driver}\n":  # new, or it was moved
+            draft = register.with_suffix(f".{os.getpid()}")  # the file may be a hard link to another workshop's
+            draft.write_text(f"{driver}\n", encoding="utf-8")
+            draft.replace(register)
+
+
+def _name_intel_opencl(driver: Path) -> None:
+    """Name Intel's driver to the OpenCL loader in PyOpenCL's wheel for Windows, which reads the variable beside the
+    registry, and let Windows find the driver's other libraries. Not verified on Windows.
+
+    Args:
+        driver: the library.
+    """
+    for name, value in (("OCL_ICD_FILENAMES", driver), ("PATH", driver.parent)):
+        listed = os.environ.get(name, "").split(os.pathsep)
+        if str(value) not in listed:
+            os.environ[name] = os.pathsep.join([str(value), *filter(None, listed)])

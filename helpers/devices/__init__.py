@@ -208,7 +208,7 @@ def pick(answers: Iterable[Answer], kind: str | None = None) -> Device:
     found = [device for answer in answers for device in answer.devices]
     if usable := [device for device in found if device.is_usable and kind in (None, device.kind)]:
         # Not every framework tells the memory of its GPUs, so it decides within one framework alone.
-        first = min(usable, key=lambda device: preference(device)[:-1])
+        first = min(usable, key=lambda device: preference(device)[:4])
         return min((device for device in usable if device.framework == first.framework), key=preference)
     why = [f"{device} ({device.identifier}): {device.computes or device.kind}" for device in found]
     why += [

@@ -73,7 +73,13 @@ class Device:
         if self.framework != "opencl":
             return ""
         found = re.search(r"(PoCL|CUDA|AMD-APP|D3D12|Mesa) .*|Oclgrind [\d.]+|rusticl", self.version)
-        return found.group(0) if found else "Intel" if self.vendor.startswith("Intel") else ""
+        return found.group(0) if found else "Intel's driver" if self.vendor.startswith("Intel") else ""
+
+    @property
+    def pocl_version(self) -> tuple[int, int]:
+        """Major and minor version of PoCL, where that is behind a device of OpenCL; otherwise (0, 0)."""
+        found = re.search(r"PoCL (\d+)\.(\d+)", self.version)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
 
     def __str__(self) -> str:
         """A short name for banners: "AMD EPYC (PoCL 3.1, OpenCL, CPU)"."""
@@ -87,13 +93,18 @@ def looks_integrated(name: str) -> bool:
     return bool(_INSIDE.fullmatch(name))
 
 
-def preference(device: Device) -> tuple[bool, bool, int, bool, int]:
+def preference(device: Device) -> tuple[bool, bool, int, bool, int, bool, tuple[int, int]]:
     """Return the key by which devices are sorted, the best first.
 
     What computes right before what was not tried; what a variable of the user's names; a GPU before an accelerator
     before a CPU before a simulator; a card before a GPU that is part of a processor; of GPUs the one with the most
-    memory. One that computes wrongly or fails must not be in the list at all.
+    memory. OpenCL lists a CPU once for each driver: Intel's comes first, which compiles and computes fastest, on AMD's
+    processors, too, and a newer PoCL before an older one (docs/opencl.md has the times). One that computes wrongly or
+    fails must not be in the list at all.
     """
     memory = (device.memory_bytes or 0) if device.kind == "gpu" else 0
     untried = device.state != RIGHT
-    return untried, not device.chosen, KINDS.index(device.kind), device.integrated, -memory
+    is_intel = device.kind == "cpu" and device.framework == "opencl" and device.vendor.startswith("Intel")
+    major, minor = device.pocl_version
+    kind = KINDS.index(device.kind)
+    return untried, not device.chosen, kind, device.integrated, -memory, not is_intel, (-major, -minor)

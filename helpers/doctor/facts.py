@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from helpers import devices
+from helpers import ROOT, devices
 from helpers.devices import Answer, Device
 from helpers.devices.host import Host, text_of
 from helpers.running.tools import ToolOutput
@@ -37,6 +37,7 @@ class Facts:
     closed: tuple[str, ...] = ()  # the device files of GPUs that this user may not open
     backend: str = "tensorflow"  # the framework that Keras will compute with
     site: Path | None = None  # the folder of the packages; None for this environment
+    folder: Path = ROOT  # the workshop's
 
     def read_stdout(self, tool: str) -> str:
         """Return what a tool printed if it ended well, otherwise an empty text."""

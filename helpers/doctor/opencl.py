@@ -116,4 +116,19 @@ def _list_driver_words(facts: Facts, maker: str) -> list[str]:
     return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
 
 
-JUDGES = (find_no_device, find_unseen_gpu)
+def find_missing_intel(facts: Facts) -> Results:
+    """Find that kernels run on the processor, and not with Intel's driver, which a set-up brings where it works."""
+    answer, host = facts.answers.get("opencl"), facts.host
+    if answer is None or answer.state != "ok" or host.installed_by != "venv" or host.machine != "x86_64":
+        return
+    if host.system not in ("Linux", "Windows") or _list_diversions(facts):
+        return
+    if any(device.kind != "cpu" or device.vendor.startswith("Intel") for device in answer.devices):
+        return
+    has_space = " " in str(facts.folder)
+    if has_space or facts.find_package("intel-opencl-rt"):
+        words = ["space"] if has_space else []
+        yield tell("opencl-intel-missing", host, words=words, about=["opencl"], folder=facts.folder)
+
+
+JUDGES = (find_no_device, find_unseen_gpu, find_missing_intel)

@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,16 +18,19 @@ from helpers.errors import WorkshopError
 class Family(NamedTuple):
     """One kind of accelerator: an extra of pyproject.toml, and the lock that holds its packages."""
 
-    download: str
+    download: float  # the sum of the wheels in GB, November 2026
     torch: str | None = None  # the build of PyTorch, as uv names it; None takes what the index has
     lock: str = "lock.txt"  # in requirements/
 
 
 FAMILIES = {
-    "cpu": Family("0.6 GB", "cpu"),
-    "cuda": Family("4.2 GB", "cu126"),  # the sum of the wheels, November 2026
-    "metal": Family("0.6 GB", lock="lock-metal.txt"),
+    "cpu": Family(0.6, "cpu"),
+    "cuda": Family(4.2, "cu126"),
+    "metal": Family(0.6, lock="lock-metal.txt"),
 }
+INTEL_OPENCL = "intel-opencl"  # the extra with Intel's OpenCL driver for CPUs, and its dependencies
+INTEL_OPENCL_DOWNLOAD = 0.3  # GB, on Linux; half of it on Windows
+INTEL_LICENSE = "https://www.intel.com/content/www/us/en/developer/articles/license/end-user-license-agreement.html"
 
 
 def pythons(family: str) -> tuple[str, ...]:
@@ -61,16 +65,40 @@ def check(family: str) -> None:
         raise WorkshopError("The metal family is for Macs with Apple silicon.", next="Leave out --accel metal.")
 
 
+def has_intel_opencl() -> bool:
+    """Return whether Intel's OpenCL can be installed here and works in this folder."""
+    try:
+        check_intel_opencl()
+    except WorkshopError:
+        return False
+    return True
+
+
 def check_intel_opencl() -> None:
-    """Refuse where Intel's OpenCL is known not to work."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise WorkshopError("Intel's OpenCL comes by pip for Linux on x86-64 alone.", next="Leave out this --with.")
+    """Refuse where Intel's OpenCL is known not to work.
+
+    Raises:
+        WorkshopError: there are no packages for this machine, or this folder's path has a space.
+    """
+    place = (platform.system(), platform.machine().lower())
+    if place not in (("Linux", "x86_64"), ("Windows", "amd64")):
+        raise WorkshopError(
+            "Intel's OpenCL comes by pip for Linux and Windows on x86-64 alone.", next="Leave out this --with."
+        )
     if " " in str(ROOT):
         raise WorkshopError(
             "Intel's OpenCL does not work in a folder whose path has a space.",
             f"This one is {ROOT}: the driver then says DEVICE_NOT_AVAILABLE.",
-            "Move the workshop to a folder without spaces and repeat, or: sudo apt install pocl-opencl-icd",
+            "Move the workshop to a folder without spaces and repeat, or leave out this --with.",
         )
+
+
+def describe_download(family: str, extras: Iterable[str] = ()) -> str:
+    """Return about how much the packages of a family and of these extras are to download, such as "0.6 GB"."""
+    size = FAMILIES[family].download
+    if INTEL_OPENCL in extras:
+        size += INTEL_OPENCL_DOWNLOAD
+    return f"{size:.1f} GB"
 
 
 def is_intel_mac() -> bool:
@@ -107,11 +135,11 @@ def suggest_gpu(family: str) -> str:
     """Return what to add to the command for a GPU that this machine seems to have; empty if there is nothing to add."""
     system = platform.system()
     if system == "Linux" and (Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi")):
-        seen, accel, more = "An NVIDIA GPU", "cuda", f"downloads about {FAMILIES['cuda'].download}"
+        seen, accel, more = "An NVIDIA GPU", "cuda", f"downloads about {describe_download('cuda')}"
     elif system == "Linux" and Path("/dev/kfd").exists():
         seen, accel, more = "An AMD GPU", "rocm", "says where the commands for it are"
     elif (system, platform.machine()) == ("Darwin", "arm64"):
-        seen, accel, more = "An Apple GPU", "metal --with torch", f"downloads about {FAMILIES['metal'].download}"
+        seen, accel, more = "An Apple GPU", "metal --with torch", f"downloads about {describe_download('metal')}"
     else:
         return ""
     return "" if accel.split()[0] == family else f"{seen} was found: the same command with --accel {accel} {more}."

@@ -41,7 +41,7 @@ class Machine:
         self.installed = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
         self.installed["pyopencl"] = "2026.1.4"
         self.torch_build, self.closed_files = "", ()
-        self.answers, self.site = {}, None
+        self.answers, self.site, self.place = {}, None, Path("/home/me/workshop")
         self.lists({"opencl": [], "tensorflow": [], "jax": []})
         self.files({"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 f16c\n"})
         for name in filter(OURS.match, list(os.environ)):
@@ -132,6 +132,10 @@ class Machine:
         for name, value in values.items():
             self.monkeypatch.setenv(name, value.replace("{root}", str(self.root)))
 
+    def folder(self, name):
+        """The workshop's folder."""
+        self.place = Path(name)
+
     def unset(self, names):
         for name in names:
             self.monkeypatch.delenv(name, raising=False)
@@ -166,6 +170,11 @@ class Machine:
             Device("opencl", f"{n}:0", "AMD EPYC", "cpu", version=f"OpenCL 3.0 PoCL 3.{n}", computes=text_of(verdict))
             for n, verdict in enumerate(verdicts)
         ]
+        self.answers["opencl"] = Answer("opencl", "ok", "1.0", tuple(found))
+
+    def drivers(self, makers):
+        """OpenCL with a driver for the processor by each of these vendors."""
+        found = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", vendor=maker) for n, maker in enumerate(makers)]
         self.answers["opencl"] = Answer("opencl", "ok", "1.0", tuple(found))
 
     def webgpu(self, adapters):
@@ -266,7 +275,8 @@ class Machine:
         self.monkeypatch.setattr(devices, "ask", ask)
         self.monkeypatch.setattr(gather, "list_packages", lambda: dict(self.installed))
         self.monkeypatch.setattr(gather, "read_torch_build", lambda: self.torch_build)
-        return replace(gather.gather(self.system, self.root), closed=self.closed_files, site=self.site)
+        gathered = gather.gather(self.system, self.root)
+        return replace(gathered, closed=self.closed_files, site=self.site, folder=self.place)
 
     def findings(self):
         return findings_of(doctor.judge(self.facts()))
