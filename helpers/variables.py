@@ -36,9 +36,3 @@ TABLE = {
     KEY: Variable("the secret by which the processes of one run know each other", "none", "lesson 09"),
     JUDGE_IN_SAME_PROCESS: Variable("`1`: kernels are judged without a process of their own", "no", "tests alone"),
 }
-
-
-def write_table() -> str:
-    """Return TABLE as Markdown, as docs/commands.md has it."""
-    rows = [f"| `{name}` | {about.meaning} | {about.default} | {about.set_by} |" for name, about in TABLE.items()]
-    return "\n".join(["| variable | what it means | if unset | set by |", "|---|---|---|---|", *rows]) + "\n"

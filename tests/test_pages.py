@@ -157,7 +157,11 @@ def test_every_block_of_code_can_be_read_by_what_it_is_for(page):
 
 
 def test_the_page_of_commands_has_the_variables_of_the_course_and_no_other_file_names_one():
-    assert text_of(ROOT / "docs" / "commands.md").endswith(f"\n\n{variables.write_table()}")
+    rows = ["| variable | what it means | if unset | set by |", "|---|---|---|---|"]
+    for name, about in variables.TABLE.items():
+        rows.append(f"| `{name}` | {about.meaning} | {about.default} | {about.set_by} |")
+    table = "\n".join(rows)
+    assert text_of(ROOT / "docs" / "commands.md").endswith(f"\n\n{table}\n")
     code = [path for path in ROOT.glob("helpers/**/*.py") if path.name != "variables.py"]
     named = {path.name: re.findall(r"[\"']ANYGPU_[A-Z_]+[\"']", path.read_text(encoding="utf-8")) for path in code}
     assert {name: found for name, found in named.items() if found} == {}

@@ -12,6 +12,7 @@ from helpers import __main__
 from helpers.commands import plaidml as command
 from helpers.errors import WorkshopError
 from helpers.running import processes
+from helpers.setup.tools import python_in
 from helpers.training import plaidml
 
 LONG = 300  # seconds: against hanging alone
@@ -108,7 +109,7 @@ def test_an_environment_that_is_not_whole_is_said_with_the_command(folder):
     assert refused()
     venv.create(folder, symlinks=os.name != "nt")  # it looks whole, and has no package
     (folder / "plaidml.txt").write_bytes(plaidml.LOCK.read_bytes())
-    assert plaidml.python() == str(plaidml.executable(folder)) and plaidml.ready()
+    assert plaidml.python() == str(python_in(folder)) and plaidml.ready()
     (folder / "plaidml.txt").write_text("of another list", encoding="utf-8")
     assert refused()
 
@@ -134,4 +135,4 @@ def test_packages_that_cannot_be_installed_leave_nothing_that_looks_whole(folder
     if any(words in error for words in ("uv is not here", "No interpreter found")):
         pytest.skip(error)
     assert "Installing the packages failed." in error
-    assert plaidml.executable(folder).exists() and not plaidml.ready()
+    assert python_in(folder).exists() and not plaidml.ready()

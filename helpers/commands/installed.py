@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import sys
 from pathlib import Path
 
-from helpers.devices.host import STAMP, Host, command
+from helpers.devices.host import Host, command
+from helpers.setup import environment, families
+from helpers.setup.environment import State
 from helpers.training import backends
 
 DEFAULT_BACKENDS = {"cuda": "jax", "metal": "torch"}  # the default of each family; TensorFlow for the others
@@ -17,23 +18,24 @@ DEFAULT_BACKENDS = {"cuda": "jax", "metal": "torch"}  # the default of each fami
 
 def prepare() -> None:
     """Prepare this process and those that it starts; where workshop.py has installed nothing, do nothing."""
-    try:
-        stamp = json.loads(Path(sys.prefix, STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    built = environment.read(Path(sys.prefix))
+    if not built:
         return
     if backends.VARIABLE not in os.environ:
-        os.environ[backends.VARIABLE] = _choose_keras_backend(stamp["family"], stamp["extras"])
-    is_wanted = "intel-opencl" in stamp["extras"] and " " not in sys.prefix  # where it has a space, the driver fails
+        os.environ[backends.VARIABLE] = _choose_keras_backend(built)
+    is_wanted = (
+        families.INTEL_OPENCL in built.extras and " " not in sys.prefix
+    )  # where it has a space, the driver fails
     if sys.platform == "linux":
         _register_intel_opencl(Path(sys.prefix, "lib", "libintelocl.so") if is_wanted else None)
     elif sys.platform == "win32" and is_wanted:
         _name_intel_opencl(Path(sys.prefix, "Library", "bin", "intelocl64.dll"))
 
 
-def _choose_keras_backend(family: str, extras: list[str]) -> str:
+def _choose_keras_backend(built: State) -> str:
     """Return Keras' default backend for what is installed."""
-    backend = DEFAULT_BACKENDS.get(family, "tensorflow")
-    if backend == "torch" and "torch" not in extras:
+    backend = DEFAULT_BACKENDS.get(built.family, "tensorflow")
+    if backend == "torch" and "torch" not in built.extras:
         get = command(Host.here(), "lab --with torch")
         print(f"Keras would use this GPU through PyTorch, which is not installed: {get}")
         return "tensorflow"

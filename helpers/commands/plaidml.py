@@ -8,6 +8,7 @@ from pathlib import Path
 
 from helpers.commands import uv
 from helpers.errors import WorkshopError
+from helpers.setup.tools import python_in
 from helpers.training import plaidml
 
 AGAIN = f"Repeat the command. If it fails again, delete the folder {plaidml.ENVIRONMENT.name} first."
@@ -38,7 +39,7 @@ def build(environment: Path) -> None:
         WorkshopError: uv or Python 3.11 is missing, or the packages cannot be installed.
     """
     (environment / plaidml.LOCK.name).unlink(missing_ok=True)
-    python = plaidml.executable(environment)
+    python = python_in(environment)
     if not python.exists():
         new = ("venv", "--clear", "--no-python-downloads", str(environment), "--python", "3.11")
         uv.run("Making the environment", *new, next=f"Install Python 3.11, which its Keras needs. {AGAIN}")

@@ -17,9 +17,9 @@ from importlib import metadata
 from pathlib import Path
 
 from helpers import ROOT
+from helpers.setup.environment import STAMP
 
 WORKSHOP = "py workshop.py" if os.name == "nt" else "python3 workshop.py"  # as people start it
-STAMP = "workshop.json"  # workshop.py writes it into .venv: the family and the extras that it was built for
 LESSON_FOLDERS = ("my-lessons", "notebooks")  # in ROOT: where kernels start, the learner's copies and the lessons
 FIRST_LESSON = "00-check-your-setup.ipynb"
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")

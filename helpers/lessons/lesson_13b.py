@@ -21,6 +21,7 @@ from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.lessons.lesson_13 import Suspect, judge_cause
 from helpers.running import processes
+from helpers.setup.tools import python_in
 
 
 @dataclass(repr=False)
@@ -37,7 +38,7 @@ class Scratch:
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # on Windows a file may still be open
         self.folder = Path(self._temporary.name).resolve()
         venv.create(self.folder / "venv", symlinks=os.name != "nt")
-        self.interpreter = str(self.folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+        self.interpreter = str(python_in(self.folder / "venv"))
         self.packages = next((self.folder / "venv").rglob("site-packages"))
         self.work = self.folder / "work"  # beside its programs
         self.work.mkdir()

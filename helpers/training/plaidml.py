@@ -10,13 +10,12 @@ function there:
 from __future__ import annotations
 
 import collections.abc
-import os
 import platform
-from pathlib import Path
 
 from helpers import ROOT
 from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
+from helpers.setup.tools import python_in
 
 ENVIRONMENT = ROOT / ".plaidml"
 LOCK = ROOT / "requirements" / "plaidml.txt"
@@ -34,7 +33,7 @@ KERAS = {
 def ready() -> bool:
     """Say whether PlaidML's environment is there and whole: it then keeps a copy of the lock it was built from."""
     copy = ENVIRONMENT / LOCK.name
-    return executable(ENVIRONMENT).exists() and copy.exists() and copy.read_bytes() == LOCK.read_bytes()
+    return python_in(ENVIRONMENT).exists() and copy.exists() and copy.read_bytes() == LOCK.read_bytes()
 
 
 def python() -> str:
@@ -44,7 +43,7 @@ def python() -> str:
         WorkshopError: it is not there, or cannot be on this machine.
     """
     if ready():
-        return str(executable(ENVIRONMENT))
+        return str(python_in(ENVIRONMENT))
     if reason := unfit():
         raise WorkshopError("PlaidML cannot run on this machine.", reason, "Look at what was recorded elsewhere.")
     raise WorkshopError(
@@ -59,11 +58,6 @@ def unfit() -> str:
     if platform.machine().lower() in ("x86_64", "amd64"):
         return ""
     return f"Its packages of 2020 are for x86-64 processors alone, and this Python runs on {platform.machine()}."
-
-
-def executable(environment: Path) -> Path:
-    """Return where an environment has its Python."""
-    return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def put_names_back() -> None:
