@@ -5,6 +5,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 from on_backend import BACKENDS, record  # noqa: F401  (`record` is a fixture)
 
@@ -63,13 +64,23 @@ def test_what_does_not_stop_a_learner_is_passed_on():
 
 
 @pytest.mark.parametrize("multiply", [np.matmul, np.dot, lambda a, b: a.dot(b)])
-def test_every_usual_way_to_write_a_product_is_counted(multiply):
+def test_every_usual_way_to_square_a_matrix_is_counted(multiply):
     matrix = np.eye(3, dtype=np.float32).view(lesson_00._Counted)
     before = lesson_00._Counted.products
-    result = multiply(multiply(matrix, matrix), matrix)
-    np.matmul(result, matrix, out=matrix)
-    assert lesson_00._Counted.products == before + 3
-    assert (matrix == np.eye(3)).all() and (matrix * 2).sum() == 6 and lesson_00._Counted.products == before + 3
+    square = multiply(matrix, matrix)
+    np.matmul(matrix, matrix, out=np.empty_like(matrix))
+    assert lesson_00._Counted.products == before + 2
+    multiply(square, square), multiply(matrix, matrix[0]), matrix * 2  # other products, and no product
+    assert (square == np.eye(3)).all() and lesson_00._Counted.products == before + 2
+
+
+def test_the_other_program_works_and_ends_with_its_input():
+    with lesson_00.start_other_program() as work:
+        before = time.process_time()
+        work()
+        assert time.process_time() - before < 0.1  # that was not this process
+        children = psutil.Process().children()
+    assert children and not any(child.is_running() for child in children)
 
 
 class Counter(Monitor):

@@ -152,7 +152,7 @@ class Samples:
             return Usage(True, f"Used: utilisation rose from {before} to {after}, says {self.source}.")
         return Usage(
             False,
-            f"Not shown: utilisation was {before} idle and {after} under load, says {self.source}; "
+            f"Not shown: utilisation was {before} idle and {after} while it ran, says {self.source}; "
             "the two overlap, or lie too close together to mean anything.",
         )
 

@@ -7,6 +7,8 @@ import contextlib
 import functools
 import io
 import numbers
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -28,9 +30,9 @@ Result = TypeVar("Result")
 AFTER = "after"  # the third phase of a watching: idle again
 SHORTEST, LONGEST = 0.02, 0.75  # seconds: "about a tenth of a second", with room for a busy machine
 PATIENCE = 15.0  # seconds after which a function counts as endless
-SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: too few for a second core
+SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: OpenBLAS wakes a second core above it
 # Seconds and sizes to try: a fixed number of products that fits the first by luck does not fit the second.
-TRIED = ((0.1, SIZE), (0.4, 96))
+TRIED = ((0.1, SIZE), (0.4, 48))
 MIN_PRODUCTS = 10  # products; an honest load computes thousands in a tenth of a second
 # A learner's `fool` must not use these.
 LIBRARIES = {
@@ -43,6 +45,15 @@ LIBRARIES = {
 }
 MATRIX = 1536  # rows and columns in the work for a device: 9 MiB, and 3.6 billion multiply-adds for a product
 SLICE = 0.1  # seconds that one slice of work should take, so that a load can end in time
+# Another program: for each line that it reads it works for a tenth of a second, and writes one. It ends with its input.
+OTHER_PROGRAM = """
+import sys, time
+for line in sys.stdin:
+    end = time.perf_counter() + 0.1
+    while time.perf_counter() < end:
+        pass
+    print(flush=True)
+"""
 # This kernel multiplies and adds in registers: all arithmetic, no memory traffic.
 MULTIPLY_ADD = """
 __kernel void multiply_add(__global float *x, const int rounds) {
@@ -66,13 +77,15 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
     with _watch_call(load, "load") as name:
         earlier = 0
         for seconds, size in TRIED:
-            matrix = np.eye(size, dtype=np.float32).view(_Counted)  # its powers never overflow
+            matrix = _make_shift(size)
             (returned, products), took = _time_quickest(functools.partial(count_products, matrix, seconds))
             call = f"{name}(matrix, {seconds})"
             if returned is ...:
-                raise checks.NotDone(f"{call} is as it was handed out.")
+                raise checks.NotDone(f"{call} is unchanged.")
             if products < MIN_PRODUCTS:
-                raise checks.NotYet(f"{call} computed {products} products with `matrix @ matrix`; expected many.")
+                raise checks.NotYet(f"{call} computed `matrix @ matrix` {products} times; expected many.")
+            if not np.array_equal(matrix, _make_shift(size)):
+                raise checks.NotYet(f"{call} changed `matrix`, which belongs to the caller; expected it untouched.")
             if not isinstance(returned, numbers.Real) or returned != products:
                 raise checks.NotYet(f"{call} computed {products} products and returned {checks.short(returned)}.")
             if products == earlier:
@@ -81,8 +94,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
                 raise checks.NotYet(f"{call} lasted {took:.3g} s; expected about {seconds} s.")
             earlier = products
         title = f"{name}(): {products / took:,.0f} products a second"
-        matrix = np.eye(SIZE, dtype=np.float32).view(_Counted)
-        verdict = _judge_utilization(functools.partial(load, matrix, 0.1), name, title)
+        verdict = _judge_utilization(functools.partial(load, _make_shift(SIZE), 0.1), name, title)
     yield f"{products:,} products in {took:.1f} s: {verdict}"
 
 
@@ -96,7 +108,7 @@ def check_fool(fool: Callable[[], object]) -> Iterator[str]:
             raise checks.NotYet(f"{name}() uses {', '.join(sorted(libraries))}; expected Python alone.")
         returned, took = _time_quickest(fool)
         if returned is ...:
-            raise checks.NotDone(f"{name}() is as it was handed out.")
+            raise checks.NotDone(f"{name}() is unchanged.")
         if not SHORTEST <= took <= LONGEST:
             raise checks.NotYet(f"{name}() lasted {took:.3f} s; expected about a tenth of a second.")
         verdict = _judge_utilization(fool, name, f"{name}(): plain Python")
@@ -104,7 +116,7 @@ def check_fool(fool: Callable[[], object]) -> Iterator[str]:
 
 
 class _Counted(np.ndarray):
-    """A matrix that counts the products in which it takes part, by `@`, `np.matmul`, `np.dot` or its method `dot`."""
+    """A matrix that counts its products with itself, by `@`, `np.matmul`, `np.dot` or its method `dot`."""
 
     products = 0
 
@@ -117,13 +129,18 @@ class _Counted(np.ndarray):
             return np.matmul(*args, **kwargs)
         return super().__array_function__(func, types, args, kwargs)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> _Counted:  # noqa: ANN401
-        if ufunc is np.matmul:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> Any:  # noqa: ANN401
+        if ufunc is np.matmul and given[0] is given[1]:
             _Counted.products += 1
         if "out" in options:
             options["out"] = tuple(np.asarray(array) for array in options["out"])
         plain = [np.asarray(array) for array in given]  # otherwise the call below would end here again
-        return np.asarray(getattr(ufunc, method)(*plain, **options)).view(_Counted)
+        return getattr(ufunc, method)(*plain, **options)  # a plain array: products of products are not counted
+
+
+def _make_shift(size: int) -> _Counted:
+    """Return a matrix that shifts the rows of what it multiplies: not its own square, and no power of it overflows."""
+    return np.roll(np.eye(size, dtype=np.float32), 1, axis=0).view(_Counted)
 
 
 def _time_quickest(call: Callable[[], Result]) -> tuple[Result, float]:
@@ -173,13 +190,30 @@ def _watch_call(function: Callable[..., object], wanted: str) -> Generator[str]:
 
 
 def find_libraries(function: types.FunctionType) -> set[str]:
-    """Return which of LIBRARIES a function uses, by name or through a value that a cell made with one."""
-    names = _collect_names(function.__code__)
-    homes = set(names)  # also what the function imports itself
-    for name in names & function.__globals__.keys():
-        value = function.__globals__[name]
-        homes |= {getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__}
+    """Return which of LIBRARIES a function uses: by name, by a value that a cell made with one, or in a helper."""
+    homes: set[object] = set()
+    waiting, seen = [function], set()
+    while waiting:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        names = _collect_names(function.__code__)
+        homes |= names  # also what the function imports itself
+        for value in _collect_values(function, names):
+            homes |= {getattr(value, "__name__", ""), getattr(value, "__module__", ""), type(value).__module__}
+            if isinstance(value, types.FunctionType) and value.__module__ == function.__module__:
+                waiting.append(value)
     return LIBRARIES & {str(home).partition(".")[0] for home in homes}
+
+
+def _collect_values(function: types.FunctionType, names: set[str]) -> list[object]:
+    """Return the values that a function reaches: of its cell by name, its defaults, and what it closes over."""
+    values: list[object] = [function.__globals__[name] for name in names & function.__globals__.keys()]
+    values += function.__defaults__ or ()
+    values += (function.__kwdefaults__ or {}).values()
+    values += [cell.cell_contents for cell in function.__closure__ or ()]
+    return values
 
 
 def _collect_names(code: types.CodeType) -> set[str]:
@@ -250,6 +284,21 @@ def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------- work for any device
+
+
+@contextlib.contextmanager
+def start_other_program() -> Generator[Callable[[], None]]:
+    """Start a program that computes on the CPU, and yield a function that lets it work for a tenth of a second."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", OTHER_PROGRAM], stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdin and program.stdout
+        orders, answers = program.stdin, program.stdout
+
+        def work() -> None:
+            print(file=orders, flush=True)
+            answers.readline()
+
+        yield work
 
 
 def make_work(device: Device) -> Callable[[], None]:
