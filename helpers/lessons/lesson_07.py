@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,12 +24,13 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
     """Judge exercise 1 of lesson 07: the square of a on `first`, that of b and the sum of both on `second`."""
     tensorflow, rng = training.import_tensorflow(), np.random.default_rng()
     names, wanted = ("the square of a", "the square of b", "the sum"), (first, second, second)
-    default = _find_place(tensorflow.ones(1))
+    default = _find_place(tensorflow.ones(1) + 1)
     for size, start in itertools.product((1, 2, 5), (first, second)):
         with tensorflow.device(start):
             a, b = (tensorflow.constant(rng.normal(size=(size, size)), tensorflow.float32) for _ in "ab")
         exact_a, exact_b = (np.linalg.matrix_power(matrix.numpy().astype(float), 2) for matrix in (a, b))
-        parts = checks.answer(learner, a, b, who=f"split, for matrices on {start},")
+        with record_operations() as operations:
+            parts = checks.answer(learner, a, b, who=f"split, for matrices on {start},")
         if parts is None or parts is ...:
             raise checks.NotDone("split returned nothing. (It is `return` that hands an answer back, not `print`.)")
         if not isinstance(parts, tuple | list) or len(parts) != len(names):
@@ -36,29 +39,95 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
             is_tensor = hasattr(part, "numpy") and part.shape == exact.shape
             if not is_tensor or not np.allclose(part.numpy(), exact, rtol=1e-3, atol=1e-5):
                 raise checks.NotYet(f"{name} is not right: expected a tensor of {exact.tolist()}, came {part}")
-        places = [_find_place(part) for part in parts]
-        if places == [default] * len(names):
+        lying = [_find_place(part) for part in parts]
+        computed = [_find_computed(operations, part) for part in parts]
+        if lying == [default] * len(names) and computed == [{default}] * len(names):
             raise checks.NotDone(f"all three were computed on {default}, which is TensorFlow's own choice.")
-        for name, actual, expected in zip(names, places, wanted, strict=True):
-            if actual != expected:
-                raise checks.NotYet(f"for matrices on {start}, {name}: expected on {expected}, came on {actual}")
+        for name, place, places, expected in zip(names, lying, computed, wanted, strict=True):
+            which = f"for matrices on {start}, {name}"
+            if not places:
+                raise checks.NotYet(f"{which}: no operation of TensorFlow computed it; a device was only given it.")
+            if places != {expected}:
+                other = min(places - {expected})
+                copied = f", and lies on {place} as a copy" if place != other else ""
+                raise checks.NotYet(f"{which}: expected on {expected}; it was computed on {other}{copied}")
+            if place != expected:
+                raise checks.NotYet(f"{which}: expected on {expected}; it was computed there, and copied to {place}")
     yield "matrices of 3 sizes, from both devices"
 
 
+@dataclass(frozen=True)
+class Operation:
+    """An operation that TensorFlow has executed: its name, its inputs and its outputs, which lie where it ran."""
+
+    kind: str
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+
+@contextlib.contextmanager
+def record_operations() -> Generator[list[Operation]]:
+    """Note each operation that TensorFlow executes inside the `with` block.
+
+    `tf.debugging.set_log_device_placement` would only write into the log, so this uses what TensorFlow's own debugger
+    uses, which is no public interface.
+    """
+    training.import_tensorflow()
+    from tensorflow.python.framework import op_callbacks
+
+    noted: list[Operation] = []
+
+    def note(kind: str, inputs: tuple, attributes: object, outputs: tuple, name: object = None, graph: object = None):  # noqa: ANN202
+        if graph is None:  # while a tf.function is traced, nothing is computed
+            noted.append(Operation(kind, tuple(inputs), tuple(outputs)))
+
+    op_callbacks.add_op_callback(note)
+    try:
+        yield noted
+    finally:
+        op_callbacks.remove_op_callback(note)
+
+
+def _find_computed(operations: list[Operation], result: tf.Tensor) -> set[str]:
+    """Return the devices on which a result was computed, not only copied: no input of the operation had its values."""
+    values, places = result.numpy(), set()
+    for operation in operations:
+        inputs, outputs = ([_read(tensor) for tensor in tensors] for tensors in (operation.inputs, operation.outputs))
+        is_copy = any(np.array_equal(given, values) for given in inputs)
+        if not is_copy and any(np.array_equal(made, values) for made in outputs):
+            places |= {_find_place(tensor) for tensor in operation.outputs}
+    return places
+
+
+def _read(tensor: tf.Tensor) -> np.ndarray:
+    """Return a tensor's values; none for what has none, such as a variable's handle."""
+    try:
+        return tensor.numpy()
+    except (AttributeError, ValueError, NotImplementedError):
+        return np.array([])
+
+
 def _find_place(tensor: tf.Tensor) -> str:
-    """Return the device of a tensor, such as "GPU:0"."""
+    """Return the device on which a tensor lies, such as "GPU:0"."""
     return tensor.device.rpartition("device:")[2]
 
 
+@dataclass(frozen=True)
+class Placed:
+    """A stand-in for a result of TensorFlow, with the `device` of a machine that is not here."""
+
+    device: str
+
+
 @checks.print_verdict
-def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 07: the names of the tensors that are not on the wanted device, sorted."""
+def check_misplaced(learner: Callable[[dict[str, Any], str], list[str]]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 07: the names of the results that are not on the wanted device, sorted."""
 
-    def make_place(kind: str, number: int, task: int = 0, job: str = "localhost") -> str:
-        return f"/job:{job}/replica:0/task:{task}/device:{kind}:{number}"
+    def make_place(kind: str, number: int, task: int = 0, job: str = "localhost") -> Placed:
+        return Placed(f"/job:{job}/replica:0/task:{task}/device:{kind}:{number}")
 
-    def right(places: dict[str, str], wanted: str) -> list[str]:
-        return sorted(name for name, where in places.items() if where.rsplit("/device:", 1)[1] != wanted)
+    def right(results: dict[str, Any], wanted: str) -> list[str]:
+        return sorted(name for name, result in results.items() if result.device.rsplit("/device:", 1)[1] != wanted)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [
@@ -77,7 +146,7 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             ),
             ({"worker": make_place("CPU", 0, job="worker"), "wrong": make_place("GPU", 0, job="worker")}, "CPU:0"),
             ({"B": make_place("CPU", 0), "A": make_place("CPU", 0), "C": make_place("GPU", 1)}, "GPU:1"),
-            ({"short": "/device:GPU:1", "Wrong": "/device:GPU:0", "Local": "/job:localhost/device:CPU:0"}, "GPU:1"),
+            ({"short": Placed("/device:GPU:1"), "Wrong": Placed("/device:GPU:0")}, "GPU:1"),
             ({}, "CPU:0"),
         ]
         drawn = []
@@ -85,8 +154,8 @@ def check_misplaced(learner: Callable[[dict[str, str], str], list[str]]) -> Iter
             names = rng.permutation(list("abcdefgh"))[: rng.integers(1, 8)].tolist()
             kinds, numbers = rng.choice(["CPU", "GPU"], len(names)).tolist(), rng.integers(0, 3, len(names)).tolist()
             tasks = rng.integers(0, 2, len(names)).tolist()
-            places = {name: make_place(*device) for name, *device in zip(names, kinds, numbers, tasks, strict=True)}
-            drawn.append((places, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
+            results = {name: make_place(*device) for name, *device in zip(names, kinds, numbers, tasks, strict=True)}
+            drawn.append((results, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
         return plain + drawn
 
     yield checks.judge_function(learner, right, cases)
