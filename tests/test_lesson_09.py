@@ -17,8 +17,8 @@ from helpers import ROOT, devices
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
-from helpers.lessons import lesson_09_servers
-from helpers.lessons.lesson_09_exercises import Died
+from helpers.lessons import lesson_09_servers, lesson_09_steps
+from helpers.lessons.lesson_09b_exercises import Died
 from helpers.running import worker
 from helpers.training import data
 
@@ -191,6 +191,16 @@ def test_parts_of_a_step_are_read_from_the_clocks():
     # Process 0 computes 1 s and waits 1 s for process 1; the exchange takes 0.5 s, and a step 3 s.
     both = [[(3 * s, 3 * s + compute, 3 * s + 2.5) for s in range(8)] for compute in (1.0, 2.0)]
     assert lesson.measure_step_parts(both) == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5})
+
+
+def test_a_time_line_shows_who_computed_when(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(lesson_09_steps.plots, "draw_timeline", lambda shown, title: drawn.append(shown))
+    quick, slow = ([(s, s + computes, s + 1.0) for s in range(9)] for computes in (0.25, 0.75))
+    lesson.draw_steps({"synchronous": [quick, slow]}, "a title")
+    spans = drawn[0]["synchronous"]
+    assert [span for span in spans if span[0] == "worker 0"][0] == ("worker 0", "computes", 3, 3.25)
+    assert sum(until - start for name, _, start, until in spans if name == "worker 1") == pytest.approx(3 * 0.75)
 
 
 # ---------------------------------------------------------------------------------------------------- the trainings

@@ -1,4 +1,4 @@
-"""Serve lessons 09, Train on several machines, and 09b, Lose a worker; `lesson_09_exercises` has their checks."""
+"""Serve lessons 09, Train on several machines, and 09b, Lose a worker; the notebooks call their checks here, too."""
 
 from __future__ import annotations
 
@@ -27,16 +27,9 @@ import numpy as np
 
 from helpers.errors import WorkshopError
 from helpers.judge.messages import Receive, Send
-from helpers.lessons.lesson_09_exercises import (  # noqa: F401  (the notebooks call them)
-    Disk,
-    check_all_reduce,
-    check_checkpoints,
-    check_receive,
-    check_serve,
-    check_share,
-    check_train,
-    serve,
-)
+from helpers.lessons.lesson_09_exercises import check_all_reduce, check_serve, check_share, serve  # noqa: F401
+from helpers.lessons.lesson_09_steps import draw_steps, measure_step_parts  # noqa: F401
+from helpers.lessons.lesson_09b_exercises import Disk, check_checkpoints, check_receive, check_train  # noqa: F401
 from helpers.training import checkpoint
 from helpers.variables import KEY, OPEN_SERVERS, PATIENCE
 
@@ -44,7 +37,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     import keras
-    import tensorflow as tf
 
     from helpers.running.processes import Run
 
@@ -249,7 +241,7 @@ def train_alone(images: np.ndarray, labels: np.ndarray, epochs: int) -> np.ndarr
 
 def run_worker(
     peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None
-) -> None:
+) -> list[tuple[float, float, float]]:
     """Compute gradients for a parameter server, whose rank is 2, until it sends an empty array.
 
     Args:
@@ -258,41 +250,28 @@ def run_worker(
         labels: of shape (batches, BATCH).
         pause: seconds that worker 1 sleeps in each step.
         dies_at: the step in which worker 1 is killed, from 0; None for never.
+
+    Returns:
+        For each step when it began, had computed, and had new weights: seconds of the computer's clock.
     """
     first, end = share(BATCH, peers.rank, 2)
+    notes = []
+    weights = peers.receive(2)
     for step in itertools.count():
-        weights = peers.receive(2)
-        if not len(weights):
-            return
+        began = time.time()
         batch = step % len(images)
         mine = compute_gradient(weights, images[batch, first:end], labels[batch, first:end])[1]
         if peers.rank == 1:
             time.sleep(pause)
             if step == dies_at:
                 die()
+        computed = time.time()
         peers.send(2, mine)
-
-
-BEGAN, COMPUTED, EXCHANGED = range(3)  # the columns of a training's notes: seconds, one row a step
-WARM = 3  # the first steps, which are left out
-
-
-def measure_step_parts(results: Sequence[Sequence[tuple[float, float, float]]]) -> dict[str, float]:
-    """Return the parts of a synchronous step in seconds: medians over the steps and the processes, and a mean wait.
-
-    All processes note the time of the same clock, the computer's; the first that is ready waits for the last.
-
-    Args:
-        results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
-    """
-    notes = np.array([result[WARM:] for result in results])
-    last = notes[:, :, COMPUTED].max(axis=0)
-    return {
-        "step": float(np.median(np.diff(notes[:, :, BEGAN], axis=1))),
-        "compute": float(np.median(notes[:, :, COMPUTED] - notes[:, :, BEGAN])),
-        "wait": float(np.mean(last - notes[:, :, COMPUTED])),
-        "exchange": float(np.median(notes[:, :, EXCHANGED] - last)),
-    }
+        weights = peers.receive(2)
+        if not len(weights):
+            break
+        notes.append((began, computed, time.time()))
+    return notes
 
 
 # ---------------------------------------------------------------------------------------------- TensorFlow's servers
@@ -339,20 +318,6 @@ def _block_imports(*names: str) -> None:
     """Let an import of these modules fail from now on, which None in `sys.modules` does."""
     modules: dict[str, Any] = sys.modules  # its own type has no None
     modules.update(dict.fromkeys(names))
-
-
-def list_tasks(metadata: tf.compat.v1.RunMetadata, names: Sequence[str]) -> str:
-    """Return in one line, for each of an old session's operations, the task that ran it.
-
-    Args:
-        metadata: what `Session.run` noted.
-        names: of the operations; those that only move data are left out.
-    """
-    found = {}
-    for device in metadata.step_stats.dev_stats:
-        task = re.sub(r"/replica:\d+|/device:.*", "", device.device)
-        found |= {node.node_name: task for node in device.node_stats if node.node_name in names}
-    return ", ".join(f"{name} on {task}" for name, task in sorted(found.items()))
 
 
 # --------------------------------------------------------------------------------------------------- a process is lost

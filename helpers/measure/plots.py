@@ -225,7 +225,7 @@ def draw_timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
                     textcoords="offset points",
                     va="center",
                 )
-            panel.set_title(f"{name}: {1e3 * length:.3g} ms", fontsize=10)
+            panel.set_title(f"{name}: {duration(length)}", fontsize=10)
             panel.set(yticks=range(len(devices)), yticklabels=devices, ylim=(len(devices) - 0.5, -0.5))
             panel.grid(axis="y", visible=False)
         axes[-1, 0].set(xlabel="time since the first piece of work (ms)")

@@ -1,0 +1,59 @@
+"""Serve lesson 09: what the processes of a training noted of their steps, in numbers and as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from helpers.measure import plots
+from helpers.measure.timing import Span
+
+Notes = Sequence[tuple[float, float, float]]  # of one process: one row a step, with the columns below
+
+BEGAN, COMPUTED, EXCHANGED = range(3)  # the columns of a training's notes: seconds, one row a step
+WARM = 3  # the first steps, which are left out
+
+
+def measure_step_parts(results: Sequence[Notes]) -> dict[str, float]:
+    """Return the parts of a synchronous step in seconds: medians over the steps and the processes, and a mean wait.
+
+    All processes note the time of the same clock, the computer's; the first that is ready waits for the last.
+
+    Args:
+        results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
+    """
+    notes = np.array([result[WARM:] for result in results])
+    last = notes[:, :, COMPUTED].max(axis=0)
+    return {
+        "step": float(np.median(np.diff(notes[:, :, BEGAN], axis=1))),
+        "compute": float(np.median(notes[:, :, COMPUTED] - notes[:, :, BEGAN])),
+        "wait": float(np.mean(last - notes[:, :, COMPUTED])),
+        "exchange": float(np.median(notes[:, :, EXCHANGED] - last)),
+    }
+
+
+def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str) -> None:
+    """Draw when each worker computed, in the middle of each training; between its boxes it waits or exchanges.
+
+    Args:
+        trainings: for each training's name the notes of its workers.
+        title: the message of the figure.
+    """
+    longest = max(np.diff([note[BEGAN] for note in notes]).max() for workers in trainings.values() for notes in workers)
+    shown = {}
+    for name, workers in trainings.items():
+        begin = max(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
+        shown[name] = _cut(workers, begin, begin + 3 * longest)
+    plots.draw_timeline(shown, title)
+
+
+def _cut(workers: Sequence[Notes], begin: float, end: float) -> list[Span]:
+    """Return what the workers computed between two times, as spans for a time line."""
+    spans = []
+    for number, notes in enumerate(workers):
+        for began, computed, _ in notes:
+            start, until = max(began, begin), min(computed, end)
+            if start < until:
+                spans.append((f"worker {number}", "computes", start, until))
+    return spans

@@ -1,0 +1,290 @@
+"""Serve lesson 09b: solutions and checks of its exercises, and a disk whose writer may die at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.judge import checks
+
+
+class Died(BaseException):
+    """A process' death, which no `except Exception` of a learner stops."""
+
+
+class Disk:
+    """A disk in memory whose writing process may die at any moment: before each action, and while it writes."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._kept: dict[str, list] = {}
+        self._lived, self._dies_after = 0, math.inf  # moments
+
+    def write(self, name: str, numbers: Iterable[float]) -> None:
+        """Keep a list under a name; what was there is gone at once, even if the process dies while it writes."""
+        numbers = list(numbers)
+        self._live()
+        self._kept[str(name)] = kept = []
+        for number in numbers:
+            self._live()
+            kept.append(number)
+
+    def replace(self, old: str, new: str) -> None:
+        """Give a list a new name, in one moment, as `os.replace` does; the list that had that name is gone."""
+        self.read(old)
+        self._live()
+        self._kept[str(new)] = self._kept.pop(str(old))
+
+    def delete(self, name: str) -> None:
+        """Forget a name and what was written there."""
+        self.read(name)
+        self._live()
+        del self._kept[str(name)]
+
+    def read(self, name: str) -> list:
+        """Return what was written under a name."""
+        if str(name) not in self._kept:
+            raise FileNotFoundError(f"the disk has no {name!r}")
+        return list(self._kept[str(name)])
+
+    def names(self) -> list[str]:
+        """Return all names in alphabetical order, so that "10" comes before "9"."""
+        return sorted(self._kept)
+
+    def _live(self) -> None:
+        """Live for one more moment; a dead process does nothing more."""
+        if self._lived >= self._dies_after:
+            raise Died
+        self._lived += 1
+
+
+Checkpoint = tuple[int, list]  # a step, its weights
+
+
+@checks.print_verdict
+def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callable[[Disk], object]) -> Iterator[str]:
+    """Judge exercise 1 of lesson 09b: wherever a process dies in `save`, the last checkpoint or the new one is found.
+
+    The steps catch names that are sorted as text, and places chosen by the remainder of a step (840 is a multiple of
+    all small numbers). The weights catch rounding, sums, lists that are written twice and compared, and a mark for the
+    end that a weight can equal.
+    """
+    first = Disk()
+    _save(save, first, 1, [0.5, 0.0], "")
+    if not first.names():
+        raise checks.NotDone("save(disk, 1, [0.5, 0.0]) wrote nothing.")
+    _judge_newest(newest, first, [(1, [0.5, 0.0])], "after save(disk, 1, [0.5, 0.0])")
+    _judge_newest(newest, Disk(), [None], "with an empty disk")
+    on_disk = itertools.chain(*first._kept.values())
+    mark = float([0, *(number for number in on_disk if isinstance(number, int | float | np.number))][-1])
+    trainings: list[tuple[Sequence[int], Callable[[int], list[float]]]] = [
+        (range(1, 5), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
+        ((10**9 - 1, 10**9), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
+        ((8, 16, 24), lambda step: [mark, float(step), mark]),
+        ((1, 3, 5), lambda step: [0.0] * 4),
+        ((1, 2, 3), lambda step: [1.0, 1.0, float(step), 1.0]),
+        ((840, 1680, 2520), lambda step: [float(step)]),
+    ]
+    deaths = 0
+    for steps, weights in trainings:
+        disk, old = Disk(), None
+        for step in steps:
+            new = step, weights(step)
+            deaths += _judge_deaths(save, newest, disk, old, new, "")
+            _save(save, disk, *new, "")
+            deaths += _judge_deaths(save, newest, disk, new, new, "saved once; ")
+            old = new
+    _judge_newest(newest, first, [(1, [0.5, 0.0])], "with the first disk again, as a new process has it")
+    yield f"{deaths} deaths, and a whole checkpoint after each"
+
+
+def _judge_deaths(
+    save: Callable[..., object],
+    newest: Callable[..., object],
+    disk: Disk,
+    old: Checkpoint | None,
+    new: Checkpoint,
+    before: str,
+) -> int:
+    """Let `save` die at every moment of its work, and of its next call, then save the step; return how often it died.
+
+    Args:
+        save: the learner's function.
+        newest: the learner's function.
+        disk: as it is before; it does not change.
+        old: what `newest` may return until it has returned the new one.
+        new: the step and its weights.
+        before: what happened before, in words.
+    """
+    whole = copy.deepcopy(disk)
+    _save(save, whole, *new, before)
+    _judge_newest(newest, whole, [new], f"{before}after step {new[0]} was saved")
+    deaths = 0
+    for left in _list_deaths(save, disk, new, before):
+        deaths += 1
+        where = f"{before}save(disk, {new[0]}, {new[1]}) died and left {left._kept}; "
+        found = _judge_newest(newest, left, [old, new], f"{where}after this")
+        for again in _list_deaths(save, left, new, where):
+            deaths += 1
+            twice = f"{where}called again, it died again and left {again._kept}; after this"
+            _judge_newest(newest, again, [found, new], twice)
+        _save(save, left, *new, where)
+        _judge_newest(newest, left, [new], f"{where}after the step was saved again")
+    return deaths
+
+
+def _list_deaths(save: Callable[..., object], disk: Disk, new: Checkpoint, before: str) -> Iterator[Disk]:
+    """Yield the disk that `save` leaves for each moment at which it may die; `disk` itself does not change."""
+    for moment in itertools.count(disk._lived):
+        trial = copy.deepcopy(disk)
+        trial._dies_after = moment
+        try:
+            _save(save, trial, *new, before)
+        except Died:
+            trial._dies_after = math.inf
+            yield trial
+        else:
+            return
+
+
+def _save(save: Callable[..., object], disk: Disk, step: int, weights: list, before: str) -> None:
+    """Call the learner's `save`; NotYet if it stops, or changes its list."""
+    given = list(weights)
+    checks.answer(save, disk, step, given, who=f"{before}save(disk, {step}, {weights})")
+    if given != weights:
+        raise checks.NotYet(f"save(disk, {step}, {weights}) changed the list of weights to {given}; work on a copy")
+
+
+def _judge_newest(
+    newest: Callable[..., object], disk: Disk, expected: Sequence[Checkpoint | None], when: str
+) -> Checkpoint | None:
+    """Return which of the expected checkpoints the learner's `newest` returns; NotYet if it is none of them.
+
+    It gets a copy of the disk, because a new process would not have the same object either.
+    """
+    answer: Any = checks.answer(newest, copy.deepcopy(disk), who=f"{when}, newest(disk)")
+    if answer is ...:
+        raise checks.NotDone("newest(disk) is `...`, as it was handed out.")
+    try:
+        actual = None if answer is None else (int(answer[0]), [float(weight) for weight in answer[1]])
+    except (TypeError, ValueError, IndexError, KeyError):
+        raise checks.NotYet(f"{when}, newest(disk) is {answer!r}; expected (step, weights) or None") from None
+    for checkpoint in expected:
+        close = actual and checkpoint and actual[0] == checkpoint[0] and len(actual[1]) == len(checkpoint[1])
+        if actual is checkpoint is None or (close and np.allclose(actual[1], checkpoint[1], rtol=1e-6, atol=0)):
+            return checkpoint
+    raise checks.NotYet(
+        f"{when}, newest(disk): expected {' or '.join(dict.fromkeys(map(str, expected)))}, actual {actual}"
+    )
+
+
+@checks.print_verdict
+def check_train(learner: Callable[..., object]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 09b: a training run that is killed again and again ends as if nothing had happened."""
+
+    def cases(rng: np.random.Generator) -> Iterator[tuple]:
+        for steps, every in ((6, 2), (7, 3), (5, 1), (4, 9), (12, 4), (1, 1), (0, 2)):
+            yield steps, every, []
+            for calls in range(steps + steps // every):
+                yield steps, every, [calls]
+                yield steps, every, [calls, *rng.integers(0, steps + 1, 3).tolist()]
+
+    yield checks.judge_function(_with_deaths(learner), _with_deaths(train), cases)
+
+
+def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Callable) -> tuple:
+    """Train from the newest checkpoint on, and save one after each `every` steps; return the weights."""
+    done, weights = newest() or (0, (1.0, 0.0))
+    for step in range(done, steps):
+        weights = one_step(weights, step)
+        if (step + 1) % every == 0:
+            save(step + 1, weights)
+    return weights
+
+
+def _with_deaths(train: Callable[..., Any]) -> Callable[[int, int, list[int]], object]:
+    """Return a function that calls `train` until it returns, and kills it after a given number of calls each time.
+
+    A checkpoint of the beginning or of the end is always allowed, and is neither kept nor counted.
+    """
+
+    def train_killed(steps: int, every: int, deaths: list[int]) -> object:
+        kept: list[tuple] = []
+        computed: list[int] = []
+        for calls in [*deaths, 10 * (steps + 1)]:
+            left = iter(range(calls))
+
+            def live(left: Iterator[int] = left) -> None:
+                if next(left, None) is None:
+                    raise Died
+
+            def one_step(weights: Sequence[float], step: int) -> tuple:
+                live()
+                computed.append(int(step))
+                return weights[0] * 1.5 - step, weights[1] + 1
+
+            def save(done: int, weights: Sequence[float]) -> None:
+                if done and (done % every == 0 or done != steps):
+                    live()
+                    kept.append((done, tuple(weights)))
+
+            with contextlib.suppress(Died):
+                answer = train(steps, every, one_step, save, lambda: kept[-1] if kept else None)
+                if answer is None or answer is ...:
+                    return answer
+                saved = sorted({done for done, _ in kept})
+                return {"weights": [*answer], "steps computed": computed, "saved after": saved}
+        raise checks.NotYet(f"train({steps}, {every}, ...) does not end.")
+
+    return train_killed
+
+
+@checks.print_verdict
+def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterator[str]:
+    """Judge exercise 3 of lesson 09b: let a step that comes twice count once in a parameter server."""
+
+    def cases(rng: np.random.Generator) -> Iterator[tuple]:
+        yield np.array([100.0]), [(0, np.array([1.0])), (1, np.array([2.0])), (1, np.array([2.0]))]
+        yield np.array([5.0]), [(at, np.array([value])) for at, value in ((2, 1.0), (0, 4.0), (2, 1.0), (1, 8.0))]
+        yield np.array([5.0]), [(at, np.array([value])) for at, value in ((1, 3.0), (0, 0.0), (1, 3.0), (0, 0.0))]
+        for _ in range(5):
+            gradients = rng.normal(0, 5, (int(rng.integers(3, 9)), 2, 3))
+            gradients[-1] = gradients[0]  # two different steps with the same gradient
+            numbers = rng.permutation(np.concatenate([np.arange(len(gradients)), rng.integers(0, len(gradients), 3)]))
+            yield rng.normal(0, 9, (2, 3)), [(number, gradients[number]) for number in numbers.tolist()]
+
+    yield checks.judge_function(_deliver(learner), _deliver(receive), cases)
+
+
+def receive(server: dict[str, Any], number: int, gradient: np.ndarray) -> None:
+    """Apply a step to a server's weights, unless it has been applied already."""
+    if number not in server["done"]:
+        server["weights"] = server["weights"] - 0.1 * gradient
+        server["done"].add(number)
+
+
+def _deliver(receive: Callable[[dict, int, np.ndarray], object]) -> Callable[[np.ndarray, list], object]:
+    """Return a function that delivers steps to a new server, and returns its weights and the steps done."""
+
+    def receive_all(weights: np.ndarray, deliveries: list[tuple[int, np.ndarray]]) -> object:
+        server: dict[str, Any] = {"weights": weights.copy(), "done": set()}
+        for number, gradient in deliveries:
+            given = gradient.copy()
+            answer = receive(server, number, given)
+            if not np.array_equal(given, gradient):
+                raise checks.NotYet(f"The gradient of step {number} was changed; work on a copy.")
+            if not isinstance(server["done"], set | frozenset):
+                raise checks.NotYet(f'server["done"] is {server["done"]!r}; expected a set (`add` returns None).')
+        if not server["done"] and np.array_equal(server["weights"], weights):
+            if answer is ...:
+                return answer
+            raise checks.NotYet("`server` is unchanged; expected new weights, and the step's number in its set.")
+        return {"weights": np.round(server["weights"], 9).tolist(), "done": sorted(server["done"])}
+
+    return receive_all
