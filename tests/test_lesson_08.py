@@ -13,7 +13,10 @@ from helpers.lessons import lesson_08
 def test_a_pipeline_waits_for_what_is_not_there_yet(capsys):
     lesson_08.draw_pipeline(lambda stage, stages, parts: [("F", 0), ("F", 1), ("B", 1), ("B", 0)], stages=2, parts=2)
     rows = [line.split()[2:] for line in capsys.readouterr().out.splitlines()[1:3]]
-    assert rows == [["F0", "F1", ".", ".", "B1", "B0"], [".", "F0", "F1", "B1", "B0", "."]]
+    assert rows == [
+        ["F0", "F1", ".", ".", ".", "B1", "B1", "B0", "B0"],
+        [".", "F0", "F1", "B1", "B1", "B0", "B0", ".", "."],
+    ]
 
 
 def test_a_pipeline_whose_stages_wait_for_each_other_says_so():

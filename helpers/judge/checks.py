@@ -169,7 +169,9 @@ def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
 # ---------------------------------------------------------------------------------------------- predictions
 
 
-def compare_prediction(prediction: object, measured: object, unit: str = "", most: float = math.inf) -> None:
+def compare_prediction(
+    prediction: object, measured: object, unit: str = "", most: float = math.inf, how: str = "measured"
+) -> None:
     """Print a learner's prediction beside what was measured, or that none was made.
 
     Args:
@@ -177,15 +179,16 @@ def compare_prediction(prediction: object, measured: object, unit: str = "", mos
         measured: what the cell measured.
         unit: the unit of both.
         most: the largest size that such a number can have, its sign aside; 100 for a percentage of a whole.
+        how: the cell got it: "measured", "counted" or "computed".
     """
     actual, predicted = (
         _format_plainly(value) if isinstance(value, str) else f"{_format_plainly(value)} {unit}".rstrip()
         for value in (measured, prediction)
     )
     if prediction is None or prediction is ...:
-        print(wrap(f"no prediction made; measured: {actual}"))
+        print(wrap(f"no prediction made; {how}: {actual}"))
     else:
-        print(wrap(f"you predicted: {predicted}\nmeasured:      {actual}"))
+        print(wrap(f"you predicted: {predicted}\n{how + ':':14} {actual}"))
         if isinstance(prediction, int | float) and abs(prediction) > most:
             print(f"(such a number is never larger than {most:g})")
 

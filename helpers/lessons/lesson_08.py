@@ -215,6 +215,7 @@ def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, in
     yield checks.judge_function(learner, right, cases)
 
 
+TURNS = {"F": 1, "B": 2}  # that a piece of a pipeline takes: backward computes two products for each layer
 Order = Callable[[int, int, int], list[tuple[str, int]]]  # what one stage of a pipeline does: ("F", 0), ("B", 0) ...
 
 
@@ -240,7 +241,7 @@ def _judge_pipeline(learner: Order, stages: int, parts: int, is_first: bool) -> 
         raise checks.NotDone("this is what you were given: one micro-batch after the other.")
     rows, least, where = (
         _play_turns(orders),
-        2 * (parts + stages - 1),
+        sum(TURNS.values()) * (parts + stages - 1),
         f"with {stages} stages and {parts} micro-batches",
     )
     drawing = _format_turns(rows)
@@ -257,7 +258,7 @@ def _judge_pipeline(learner: Order, stages: int, parts: int, is_first: bool) -> 
 def draw_pipeline(order: Order, stages: int, parts: int) -> None:
     """Print what each stage of a pipeline does in each turn."""
     rows = _play_turns([order(stage, stages, parts) for stage in range(stages)])
-    print(f"{_format_turns(rows)}\n{len(rows[0])} turns; each stage works in {2 * parts} of them")
+    print(f"{_format_turns(rows)}\n{len(rows[0])} turns; each stage works in {sum(TURNS.values()) * parts} of them")
 
 
 def _ask_stage(learner: Order, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
@@ -271,8 +272,11 @@ def _ask_stage(learner: Order, stage: int, stages: int, parts: int) -> list[tupl
     except (TypeError, ValueError):
         raise checks.NotYet(f'{who} returned {answer!r}; expected a list such as [("F", 0), ("B", 0)].') from None
     pieces = list(itertools.product("FB", range(parts)))
-    for kind, part in [*pieces, *works]:
-        if (count := works.count((kind, part))) != pieces.count((kind, part)):
+    for kind, part in works:
+        if (kind, part) not in pieces:
+            raise checks.NotYet(f"{who} does {kind}{part}; there is F or B of the micro-batches 0 to {parts - 1}.")
+    for kind, part in pieces:
+        if (count := works.count((kind, part))) != 1:
             raise checks.NotYet(f"{who} does {kind}{part} {count} times; each F and each B is done once.")
     if early := [part for part in range(parts) if works.index(("B", part)) < works.index(("F", part))]:
         raise checks.NotYet(f"{who} does B{early[0]} before F{early[0]}.")
@@ -291,20 +295,32 @@ def _play_turns(works: list[list[tuple[str, int]]]) -> list[list[str]]:
     left, last = [list(own) for own in works], len(works) - 1
     done = {("F", part, -1) for _, part in works[0]}  # the images are there; each tuple: F or B, micro-batch, stage
     rows: list[list[str]] = [[] for _ in works]
-    while any(left):
-        now = []
+    under_way: list[list[tuple[str, int]]] = [
+        [] for _ in works
+    ]  # a stage's piece, once for each turn that it still takes
+    while any(left) or any(under_way):
         for stage, own in enumerate(left):
             kind, part = own[0] if own else ("", 0)
-            ready = (kind, part, stage - 1 if kind == "F" else stage + 1) in done
-            rows[stage].append(f"{kind}{part}" if ready else ".")
-            if ready:
-                now.append((*own.pop(0), stage))
-        if not now:
+            if not under_way[stage] and (kind, part, stage - 1 if kind == "F" else stage + 1) in done:
+                under_way[stage] = [own.pop(0)] * TURNS[kind]
+        if not any(under_way):
             waits = ", ".join(f"stage {stage} with {own[0][0]}{own[0][1]}" for stage, own in enumerate(left) if own)
             raise checks.NotYet(f"from turn {len(rows[0])} on all wait for each other: {waits}.\n{_format_turns(rows)}")
-        done.update(now)
-        done.update(("B", part, last + 1) for kind, part, stage in now if (kind, stage) == ("F", last))  # the loss
+        done |= _play_turn(rows, under_way, last)
     return rows
+
+
+def _play_turn(rows: list[list[str]], under_way: list[list[tuple[str, int]]], last: int) -> set[tuple[str, int, int]]:
+    """Let all stages work for one turn, note it in their rows, and return which pieces are done with it."""
+    done = set()
+    for stage, pieces in enumerate(under_way):
+        kind, part = pieces.pop() if pieces else ("", 0)
+        rows[stage].append(f"{kind}{part}" if kind else ".")
+        if kind and not pieces:
+            done.add((kind, part, stage))
+            if (kind, stage) == ("F", last):  # the loss: the last stage can go back
+                done.add(("B", part, last + 1))
+    return done
 
 
 def _format_turns(rows: list[list[str]]) -> str:
@@ -314,7 +330,7 @@ def _format_turns(rows: list[list[str]]) -> str:
     table |= {f"stage {stage}": row for stage, row in enumerate(rows)}
     lines = []
     for name, row in table.items():
-        lines.append(name + "".join(f"{work:>{wide}}" for work in row[: 90 // wide]))
+        lines.append(name + "".join(f"{work:>{wide}}" for work in row[: 102 // wide]))
     return "\n".join(lines)
 
 
