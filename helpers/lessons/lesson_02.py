@@ -1,8 +1,7 @@
-"""Lesson 02, Multiply matrices with OpenCL, and 02b, Make the product fast: their checks, figures and benchmark."""
+"""Lesson 02, Multiply matrices with OpenCL: its checks, its figure, and the benchmark of lessons 02 and 02b."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -106,33 +105,6 @@ def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
     )
 
 
-@checks.print_verdict
-def check_block(source: str) -> Iterator[str]:
-    """Lesson 02b, exercise 1: C = A B, each work-item a block of 2 x 2 that loads each of its numbers once."""
-    yield checks.judge_in_subprocess(judge_block, source=source)
-
-
-@checks.print_verdict
-def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
-    """Lesson 02b, exercise 2: "faster", "slower", or "no claim" where the gap lies within the spread."""
-    series = (
-        (8, 9, 10, 11, 12),
-        (11.4, 11.5, 11.6, 11.7),
-        (10, 10.1, 10.2, 10.3, 99),
-        (8, 8, 8, 8),
-        (12, 12.1, 12.2, 12.3),
-        (10, 14),  # the two in the middle differ: neither of them alone is the median
-        (7, 7, 7, 7),
-    )
-    # 16 or 15 runs each: with fewer than 13 `timing` asks for a larger gap. Every pair is a case, in both orders.
-    pairs = itertools.product([[float(seconds) for seconds in runs] * (16 // len(runs)) for runs in series], repeat=2)
-    yield checks.judge_function(
-        learner,
-        timing.decide,
-        lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)],
-    )
-
-
 @dataclass(frozen=True)
 class Grid:
     """How a kernel for C = A B is launched."""
@@ -163,7 +135,7 @@ def judge_multiply(source: str) -> str:
     """Judge the kernel of lesson 02's exercise 1; called in a subprocess."""
     grid = Grid((1, 1))
     kernel = kernel_checks.build(source, "multiply")
-    return f"{_judge_product(kernel, grid, _judge_trace(kernel, grid))} on {opencl.name(kernel.device)}"
+    return f"{judge_product(kernel, grid, judge_trace(kernel, grid))} on {opencl.name(kernel.device)}"
 
 
 def judge_tiled(source: str) -> str:
@@ -176,20 +148,20 @@ def judge_tiled(source: str) -> str:
         kernel = kernel_checks.build(f"{source[: defined.start(1)]}{tile}{source[defined.end(1) :]}", "tiled")
         grid = Grid((tile, tile))
         try:
-            traced = _judge_trace(kernel, grid)
+            traced = judge_trace(kernel, grid)
             if not any(touch.reads for touch in traced.touches):
                 raise NotDone("the kernel loads nothing yet.")
-            tried = _judge_product(kernel, grid, traced)
+            tried = judge_product(kernel, grid, traced)
             turns = -(-SMALL[2] // tile)
             why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
-            _judge_accesses(traced, 2 * turns + 1, why)
+            judge_accesses(traced, 2 * turns + 1, why)
         except NotYet as problem:
             raise NotYet(f"with T = {tile}: {problem}") from None
     loads = "one load a work-item into either tile"
     return f"T = 4, 16 and 2, each on {tried}, {loads}; on {opencl.name(kernel.device)}"
 
 
-def _judge_accesses(traced: Trace, most: int, why: str) -> None:
+def judge_accesses(traced: Trace, most: int, why: str) -> None:
     """Refuse a right kernel of which a work-item asks global memory more often than `most` times."""
     found, item = int(traced.global_accesses.max()), int(traced.global_accesses.argmax())
     if found > most:
@@ -198,17 +170,7 @@ def _judge_accesses(traced: Trace, most: int, why: str) -> None:
         )
 
 
-def judge_block(source: str) -> str:
-    """Judge the kernel of lesson 02b's exercise 1; called in a subprocess."""
-    kernel = kernel_checks.build(source, "block")
-    traced = _judge_trace(kernel, Grid((2, 2), block=2))
-    texts = [_judge_product(kernel, Grid(group, block=2), traced) for group in ((4, 4), (16, 2))]
-    why = "for each i two numbers of A and two of B, and in the end four elements of C."
-    _judge_accesses(traced, 4 * SMALL[2] + 4, why)
-    return f"{texts[0]} in two kinds of work-groups, on {opencl.name(kernel.device)}"
-
-
-def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
+def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     """Record a small launch; refuse accesses outside, races, barriers that not all meet, and what writes nothing."""
     kernel_checks.expect_parameters(kernel, ["float[]"] * 3 + ["int"] * 3)
     (m, n, k), launch = SMALL, grid.describe_launch(*SMALL)
@@ -219,7 +181,7 @@ def _judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     return traced
 
 
-def _judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace) -> str:
+def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace) -> str:
     """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried."""
     rng = np.random.default_rng()
     for m, n, k in SIZES:
