@@ -287,7 +287,7 @@ def refuse_overwork(traced: Trace, launch: str, most: int = 2) -> None:
     if len(written.get(item, ())) > most:
         count = len(written[item])
         raise NotYet(
-            f"{launch}: work-item {item} writes {count} elements, so it works while others rest. "
+            f"{launch}: work-item {item} writes at least {count} elements, some of which belong to others. "
             "Let each work-item compute its own."
         )
 
