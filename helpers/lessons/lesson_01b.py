@@ -181,7 +181,7 @@ def find_lanes(parted: Mapping[int, timing.Measurement]) -> int | None:
         parted: what was measured, by the number of neighbors, in ascending order.
     """
     apart, found = parted[min(parted)], None
-    for count, run in reversed(parted.items()):
+    for count, run in reversed(list(parted.items())):
         if run.median > 0.75 * apart.median or run.quartiles[1] >= apart.quartiles[0]:
             break
         found = count
@@ -192,7 +192,7 @@ def tabulate_branches(parted: Mapping[int, timing.Measurement]) -> Table:
     """Return the time by the number of neighbors that go one way, beside what a GPU needed, and note them."""
     rows = []
     for run, each in parted.items():
-        label = f"{run} neighbors together"
+        label = f"together = {run}"
         records.add_run(each, label=label)
         rows.append((label, timing.duration(each.median), timing.duration(each.spread)))
     return records.add_column(Table(rows, ("", "here", "spread")), LESSON)
