@@ -24,7 +24,9 @@ from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook 
     check_roof,
     check_two,
     compute_intensities,
+    compute_roof,
     decide_limit,
+    functions,
 )
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
@@ -45,6 +47,13 @@ DATA_SHEET = "NVIDIA H100 SXM, published", 67_000.0, 3_350.0  # GFLOP/s in float
 
 
 # ---------------------------------------------------------------------------------------------- what it measures
+
+
+def compare_clocks(launch: Callable[[], object], queue: cl.CommandQueue, repeats: int) -> None:
+    """Print what `timing.measure` says of a launch, and the learner's clock where it is right."""
+    print(timing.measure(launch, label="addition", device=opencl.name(queue.device), on=queue, repeats=repeats))
+    if "clock" in functions:
+        print(f"your clock: {timing.duration(float(np.median(functions['clock'](launch, queue, repeats))))}")
 
 
 @dataclass(frozen=True)
@@ -240,6 +249,8 @@ def copy_and_add(
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
     """Draw speed against work-items, a panel for each kernel, and beside them what was recorded on a GPU."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     looks, words = {64: (BLUE, "o", "-"), 1: (ORANGE, "s", "--")}, []
     units = list(dict.fromkeys(curve.unit for curve in curves))
     title = f"How many work-items until it is full? {device}"
@@ -254,6 +265,10 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
                 words.append(f"{curve.kernel}, {label}: full with {curve.full:,}, {format_number(curve.best)} {unit}")
                 words += _draw_recorded(panel, curve)
             panel.set(ylabel=unit, xscale="log", yscale="log")
+            low, high = panel.get_ylim()
+            digits = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
+            panel.yaxis.set_major_locator(LogLocator(subs=digits))
+            panel.yaxis.set_minor_formatter(NullFormatter())
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             panel.legend(fontsize=9, loc="lower right")
         axes[-1, 0].set_xlabel("work-items (large circle: full)")
@@ -337,19 +352,23 @@ def draw_roofline(dots: Sequence[Dot], bandwidth: float, peak: float, device: st
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.legend(fontsize=9)
     show(drawn, f"{title} {'; '.join(words)}.")
-    print(*map(wrap, column.below), sep="\n")
+    missing = [dot.label for dot in dots if dot.label != "add" and dot.label not in column.notes]
+    lines = [*column.below, *([f"{MISSING} on a GPU: {'; '.join(missing)}."] if missing else [])]
+    print(*map(wrap, lines), sep="\n")
 
 
 def say_what_limits(dots: Sequence[Dot], bandwidth: float, peak: float) -> None:
     """Print for each kernel what the rule of exercise 3 says if it says the same of the middle half of its runs.
 
-    Each speed is noted for a record.
+    The rule is the learner's own where it is right. Each speed is noted for a record.
     """
+    print("The rule is yours." if "limit" in functions else "The rule is the lesson's.")
     for dot in dots:
         records.add_run(dot.run, "GFLOP/s", dot.work, label=dot.label)
-        roof, side = min((dot.intensity * bandwidth, "memory"), (peak, "arithmetic"))
+        roof = functions.get("roof", compute_roof)(dot.intensity, bandwidth, peak)
+        side = "memory" if dot.intensity * bandwidth < peak else "arithmetic"
         shares = [dot.work / seconds / roof for seconds in (dot.run.median, *reversed(dot.run.quartiles))]
-        verdicts = {decide_limit(share, 1.0) for share in shares}
+        verdicts = {functions.get("limit", decide_limit)(share * roof, roof) for share in shares}
         middle, low, high = (format_number(100 * share, 2) for share in shares)
         text = f"{dot.label}: {middle} % of its roof, {side}."
         if math.isclose(shares[0], 1.0):

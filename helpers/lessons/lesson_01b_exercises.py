@@ -16,7 +16,8 @@ from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
 
-accepted: dict[str, str] = {}  # the learner's own kernels that a check called right, by name
+accepted: dict[str, str] = {}  # the learner's kernels that a check called right, by name
+functions: dict[str, Callable] = {}  # likewise, the learner's functions
 
 ROOF, ELSE, QUESTION = "roof", "something else", "question"
 LEAST, MOST = 0.75, 1.1  # shares of the roof between which the roof is the limit
@@ -42,6 +43,7 @@ def check_clock(clock: Callable[..., Sequence[float]]) -> Iterator[str]:
         if not math.isclose(actual, end - start, rel_tol=0.01):
             spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(actual)}"
             raise NotYet(f"run {number}: {spent}. When does your clock start, and stop?")
+    functions["clock"] = clock
     yield f"{repeats} runs of a queue whose times are known"
 
 
@@ -205,13 +207,25 @@ def check_roof(
         return [(6.0, 8.0), (8.75, 8.0), (9.0, 8.0), *((float(share * 400), 400.0) for share in shares)]
 
     yield "three intensities"
-    yield checks.judge_function(roof, lambda each, bandwidth, peak: min(each * bandwidth, peak), draw_roofs)
+    yield checks.judge_function(roof, compute_roof, draw_roofs)
     yield checks.judge_function(limit, decide_limit, draw_limits)
+    functions.update(roof=roof, limit=limit)
 
 
 def compute_intensities(steps: int) -> dict[str, float]:
     """Return the operations for each byte of the kernels `add` and `chain`, this one with 16 and with `steps` steps."""
     return {"add": 1 / 12, "chain, 16 steps": 2 * 16 / 8, f"chain, {steps:,} steps": 2 * steps / 8}
+
+
+def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
+    """Return the GFLOP/s that memory and arithmetic allow.
+
+    Args:
+        intensity: operations for each byte.
+        bandwidth: GB/s.
+        peak: GFLOP/s.
+    """
+    return min(intensity * bandwidth, peak)
 
 
 def decide_limit(speed: float, roof: float) -> str:
