@@ -23,6 +23,7 @@ from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook 
     check_clock,
     check_roof,
     check_two,
+    compute_chain,
     compute_intensities,
     compute_roof,
     decide_limit,
