@@ -159,7 +159,7 @@ def tabulate_chains(found: Chains) -> Table:
         gain = f"{speed / found[1][1]:.2g} times"
         rows.append((_name_chains(count), f"{format_number(speed)} GFLOP/s", gain, timing.duration(run.spread)))
     whose = "2 chains: the kernel is yours." if accepted else "2 chains: a kernel of the lesson's."
-    if accepted and found[2][1] < 1.3 * found[1][1]:
+    if accepted and found[2][1] < 1.6 * found[1][1]:
         whose += " It gains little: do both chains take a step in each round of the same loop?"
     table = records.add_column(Table(rows, ("", "here", "beside 1 chain", "spread of the time")), LESSON)
     return dataclasses.replace(table, below=(*table.below, whose))
