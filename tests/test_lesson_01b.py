@@ -126,7 +126,7 @@ def test_chains_side_by_side_compute_what_one_after_the_other_do(count):
 
 def curve(speeds):
     runs = {items: run(1.0) for items in speeds}
-    return lesson_01b.Curve("chain", "GFLOP/s", 64, runs, speeds)
+    return lesson_01b.Curve("chain", 64, runs, speeds)
 
 
 def test_full_is_the_fewest_work_items_near_the_best():
@@ -146,7 +146,7 @@ def test_a_curve_ends_with_the_first_long_launch_and_is_noted(monkeypatch, tmp_p
         sizes.append((items, group))
         time.sleep(0.03 if items == 4 else 0.0)
 
-    found = lesson_01b.measure_curve("chain", launch, 1e-9, "GFLOP/s", 2, 1_000, queue, 3)
+    found = lesson_01b.measure_curve("chain", launch, 1e-9, 2, 1_000, queue, 3)
     assert list(found.speeds) == [1, 2, 4] and set(sizes) == {(1, 1), (2, 2), (4, 2)}
     noted = records.read_notes(tmp_path / "notes", "01b")
     assert noted[-1].label == "chain, 4 work-items, groups of 2" and noted[-1].unit == "GFLOP/s"

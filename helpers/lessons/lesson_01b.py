@@ -62,14 +62,13 @@ class Curve:
     """How fast a kernel is with more and more work-items."""
 
     kernel: str  # its name for people
-    unit: str  # GFLOP/s or GB/s
     group: int  # the size of a work-group
     runs: Mapping[int, timing.Measurement]  # by the number of work-items
-    speeds: Mapping[int, float]  # the median of the runs, in `unit`
+    speeds: Mapping[int, float]  # the median of the runs, in GFLOP/s
 
     @property
     def best(self) -> float:
-        """The highest speed, in `unit`."""
+        """The highest speed, in GFLOP/s."""
         return max(self.speeds.values())
 
     @property
@@ -83,27 +82,26 @@ class Curve:
 
 
 def measure_curve(
-    kernel: str, launch: Launch, work: float, unit: str, group: int, most: int, queue: cl.CommandQueue, repeats: int
+    kernel: str, launch: Launch, work: float, group: int, most: int, queue: cl.CommandQueue, repeats: int
 ) -> Curve:
     """Time a kernel with 1, 2, 4, ... work-items, until a launch takes LONGEST seconds, and note each speed.
 
     Args:
         kernel: its name for people.
         launch: queues it; takes the work-items and the size of a work-group.
-        work: of one work-item, in `unit` times seconds.
-        unit: GFLOP/s or GB/s.
+        work: 10**9 operations of one work-item.
         group: the size of a work-group; smaller where there are fewer work-items.
         most: work-items, at most.
         queue: of the device.
         repeats: runs of each launch.
     """
-    device, curve = opencl.name(queue.device), Curve(kernel, unit, group, {}, {})
+    device, curve = opencl.name(queue.device), Curve(kernel, group, {}, {})
     runs, speeds = dict(curve.runs), dict(curve.speeds)
     for items in (2**power for power in range(most.bit_length())):
         size = min(items, group)
         run = timing.measure(functools.partial(launch, items, size), device=device, on=queue, repeats=repeats, warmup=1)
         runs[items], speeds[items] = run, work * items / run.median
-        records.add_run(run, unit, work * items, label=curve.name(items))
+        records.add_run(run, "GFLOP/s", work * items, label=curve.name(items))
         if run.median > LONGEST:
             break
     return dataclasses.replace(curve, runs=runs, speeds=speeds)
@@ -253,19 +251,18 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     looks, words = {64: (BLUE, "o", "-"), 1: (ORANGE, "s", "--")}, []
-    units = list(dict.fromkeys(curve.unit for curve in curves))
+    kernels = list(dict.fromkeys(curve.kernel for curve in curves))
     title = f"How many work-items until it is full? {device}"
-    with figure(7.5, 2.6 * len(units) + 0.5, title, nrows=len(units), sharex=True, squeeze=False) as (drawn, axes):
-        for panel, unit in zip(axes[:, 0], units, strict=True):
-            for curve in (each for each in curves if each.unit == unit):
-                panel.set_title(curve.kernel)
+    with figure(7.5, 2.6 * len(kernels) + 0.5, title, nrows=len(kernels), sharex=True, squeeze=False) as (drawn, axes):
+        for panel, kernel in zip(axes[:, 0], kernels, strict=True):
+            for curve in (each for each in curves if each.kernel == kernel):
                 color, marker, line = looks[curve.group]
                 label = f"groups of {curve.group}"
                 panel.plot(*_split(curve.speeds), color=color, marker=marker, ms=4, ls=line, label=label)
                 panel.plot(curve.full, curve.speeds[curve.full], "o", mfc="none", mec=color, ms=13, mew=2)
-                words.append(f"{curve.kernel}, {label}: full with {curve.full:,}, {format_number(curve.best)} {unit}")
+                words.append(f"{curve.kernel}, {label}: full with {curve.full:,}, {format_number(curve.best)} GFLOP/s")
                 words += _draw_recorded(panel, curve)
-            panel.set(ylabel=unit, xscale="log", yscale="log")
+            panel.set(title=kernel, ylabel="GFLOP/s", xscale="log", yscale="log")
             low, high = panel.get_ylim()
             digits = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
             panel.yaxis.set_major_locator(LogLocator(subs=digits))
@@ -291,7 +288,7 @@ def _draw_recorded(panel: Axes, curve: Curve) -> list[str]:
         panel.plot([], [], " ", label=f"{name}: {MISSING}")
         return []
     panel.plot(*_split(found), color=GREEN if curve.group > 1 else PINK, ls=":", marker=".", label=name)
-    return [f"{name}, {curve.kernel}: up to {format_number(max(found.values()))} {curve.unit}"]
+    return [f"{name}, {curve.kernel}: up to {format_number(max(found.values()))} GFLOP/s"]
 
 
 class Dot(NamedTuple):
