@@ -163,12 +163,9 @@ def record_counted_kernels() -> None:
 
 
 def record_limits() -> None:
-    """Note the bandwidths of lesson 01b and its race."""
+    """Note lesson 01b's curves, branches, chains, bandwidths and dots below the roof."""
     _prove_devices()
-    names = execute_cells("01b")
-    for label, timed in names.get("runs", {}).items():
-        for steps, run in timed:
-            records.add_run(run, amount=f"{names['size']:,} numbers", label=f"{label}, {steps} steps")
+    execute_cells("01b")
 
 
 def record_groups_and_copies() -> None:
@@ -177,6 +174,7 @@ def record_groups_and_copies() -> None:
     import pyopencl as cl
 
     from helpers.devices import opencl
+    from helpers.lessons import lesson_01b
 
     _prove_devices()
     device = opencl.pick_device()
@@ -215,24 +213,16 @@ def record_groups_and_copies() -> None:
     pinned[:] = 1
     add = cl.Kernel(program, "add")
 
-    def copy_and_add(parts: int) -> None:
-        """Copy x there in parts from pinned memory and add each; one part adds while the next is copied."""
-        length = count // parts
-        for part in range(parts):
-            piece = slice(part * length, (part + 1) * length)
-            chosen = (queue, second)[part % 2] if parts > 1 else queue
-            copied = cl.enqueue_copy(chosen, buffers[0], pinned[piece], dst_offset=4 * piece.start, is_blocking=False)
-            add(chosen, (length,), (64,), *buffers, np.int32(count), global_offset=(piece.start,), wait_for=[copied])
-        queue.finish()
-        second.finish()
+    def overlap(queues: Sequence[cl.CommandQueue], parts: int) -> None:
+        lesson_01b.copy_and_add(add, queues, buffers, pinned, parts)
 
     copies = {
         "copy there, pageable": lambda: cl.enqueue_copy(queue, buffers[0], x),
         "copy there, pinned": lambda: cl.enqueue_copy(queue, buffers[0], pinned),
         "copy back, pageable": lambda: cl.enqueue_copy(queue, x, buffers[0]),
         "copy back, pinned": lambda: cl.enqueue_copy(queue, pinned, buffers[0]),
-        "copy there, then add, pinned": lambda: copy_and_add(1),
-        "copy there in 8 parts and add meanwhile, pinned": lambda: copy_and_add(8),
+        "copy there, then add, pinned": lambda: overlap([queue], 1),
+        "copy there in 8 parts and add meanwhile, pinned": lambda: overlap([queue, second], 8),
     }
     for run in timing.measure_interleaved(copies, name, 9, warmup=1, on=queue).values():
         records.add_run(run, "GB/s", 4e-9 * count, amount)

@@ -1,25 +1,18 @@
-"""Lessons 01, Add vectors with OpenCL, and 01b, Find what limits a kernel: checks, figures, machinery."""
+"""Lesson 01, Add vectors with OpenCL: its checks and its figure."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import time
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.devices.host import cpu_name
-from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
-from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, draw_speeds, figure, show
-from helpers.measure.tables import Table
+from helpers.measure.plots import BLUE, GREEN, GREY, PINK, RED, SKY, figure, show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +20,7 @@ if TYPE_CHECKING:
 GROUP_COLORS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
 NEARBY = 3  # how many elements beyond either end are drawn
 
-# The solutions of exercise 2 of 01 and of exercise 3 of 01b: other cells launch them, whatever the learner wrote.
+# The solution of exercise 2: other cells launch it, whatever the learner wrote.
 ADD = """
 __kernel void add(__global const float *a, __global const float *b, __global float *c, const int n) {
     int i = get_global_id(0);
@@ -36,22 +29,9 @@ __kernel void add(__global const float *a, __global const float *b, __global flo
     }
 }
 """
-CHAIN = """
-__kernel void chain(__global const float *x, __global float *out, const int n) {
-    int i = get_global_id(0);
-    if (i < n) {
-        float value = x[i];
-        #pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-            value = 0.99f * value + 0.01f;
-        }
-        out[i] = value;
-    }
-}
-"""
 
 
-# ------------------------------------------------------------------------------- checks of 01, Add vectors with OpenCL
+# ------------------------------------------------------------------------------------------------------- its checks
 
 
 @checks.print_verdict
@@ -155,112 +135,7 @@ def smooth(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
 
 
-# ------------------------------------------------------------------------ checks of 01b, Find what limits a kernel
-
-
-@checks.print_verdict
-def check_clock(clock: Callable[..., list[float]]) -> Iterator[str]:
-    """Lesson 01b, exercise 1: the seconds of each run, from the call until the device has finished."""
-    queue, repeats = SlowQueue(), 4
-    seconds = checks.answer(clock, queue.launch, queue, repeats, who="your clock")
-    if not queue.runs:
-        raise NotDone("no run was timed.")
-    if not isinstance(seconds, list | tuple | np.ndarray) or len(seconds) != repeats:
-        hint = " Is there a `return` at the end?" if seconds is None else ""
-        raise NotYet(f"expected a list of {repeats} times, came {seconds!r}.{hint}")
-    if not all(isinstance(duration, int | float | np.number) for duration in seconds):
-        raise NotYet(f"expected {repeats} numbers, the seconds of each run; came {checks.short(seconds)}.")
-    for number, (actual, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
-        if not 0.99 * (end - start) <= actual <= 1.5 * (end - start):
-            spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(actual)}"
-            raise NotYet(f"run {number}: {spent}. When does your clock start, and stop?")
-    yield f"{repeats} runs of a queue whose times are known"
-
-
-class SlowQueue:
-    """A stand-in for a command queue whose work takes a known time, and for the event of each run."""
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[float, float]] = []  # of each run: when it was called, when it will be done
-
-    def launch(self) -> SlowQueue:
-        """Queue a run and return its event soon; the call itself costs a little time, too."""
-        now = time.perf_counter()
-        begin = max(now, self.runs[-1][1]) if self.runs else now
-        self.runs.append((now, begin + (0.04, 0.12, 0.08)[len(self.runs) % 3]))
-        time.sleep(0.01)
-        return self
-
-    def finish(self) -> None:
-        """Wait until all that was queued is done."""
-        while self.runs and (rest := self.runs[-1][1] - time.perf_counter()) > 0:
-            time.sleep(rest)
-            self.runs[-1] = self.runs[-1][0], max(self.runs[-1][1], time.perf_counter())  # a busy machine wakes late
-
-    wait = finish  # of the event that `launch` returns
-
-
-@checks.print_verdict
-def check_limit(
-    bandwidth: Callable[[Sequence[float], int], float],
-    limit: Callable[[float, float], str],
-    speeds: Sequence[object],
-    measured: Mapping[str, timing.Measurement],
-    elements: int,
-) -> Iterator[str]:
-    """Lesson 01b, exercise 2: GB/s, what limits a kernel, and both speeds of the learner's own device.
-
-    Args:
-        bandwidth: the learner's; takes the seconds of several runs, and the bytes that one run moves.
-        limit: the learner's; takes a speed and the yardstick, in GB/s.
-        speeds: the learner's GB/s of KERNEL and of COPY.
-        measured: the runs of both on this device.
-        elements: how many elements each of them worked on.
-    """
-
-    def draw_timings(rng: np.random.Generator) -> list[tuple]:
-        drawn = [rng.uniform(0.001, 0.002, count) * (1 + rng.exponential(1, count)) for count in (3, 15, 31)]
-        return [([0.25, 0.5, 1.0, 4.0], 3 * 10**9), *((seconds.tolist(), 12 * 10**6) for seconds in drawn)]
-
-    def draw_speeds(rng: np.random.Generator) -> list[tuple]:
-        drawn = [*rng.uniform(0.1, 0.74, 5), 0.746, 0.7499, 0.7501, *rng.uniform(0.76, 1.3, 5)]
-        return [(6.0, 8.0), (5.75, 8.0), *((float(share * 400), 400.0) for share in drawn)]
-
-    yield checks.judge_function(bandwidth, lambda seconds, size: size / float(np.median(seconds)) / 1e9, draw_timings)
-    yield checks.judge_function(
-        limit, lambda speed, yard: "memory" if speed >= 0.75 * yard else "not memory", draw_speeds
-    )
-    for name, actual, label in zip(("add_speed", "copy_speed"), speeds, (KERNEL, COPY), strict=True):
-        if actual is None or actual is ...:
-            raise NotDone(f"{name} is still {actual}.")
-        expected = compute_speed(measured, label, elements)
-        if not isinstance(actual, int | float | np.number) or not np.isclose(actual, expected, rtol=1e-4):
-            raise NotYet(f"{name} is {actual}; expected {expected:.6g}. How many bytes does each element cost there?")
-    yield "both speeds of your device"
-
-
-@checks.print_verdict
-def check_chain(source: str) -> Iterator[str]:
-    """Lesson 01b, exercise 3: many steps with a number that is read once and written once."""
-    yield checks.judge_in_subprocess(judge_chain, source=source)
-
-
-def judge_chain(source: str) -> str:
-    """Judge the kernel of exercise 3 for several numbers of steps; called in a subprocess."""
-    for steps in (7, 1, 16):
-        kernel = kernel_checks.build(f"#define STEPS {steps}\n{source}", "chain")
-        tried = kernel_checks.judge_kernel(kernel, ("float[]",), functools.partial(compute_chain, steps=steps))
-    return f"{tried}; {kernel_checks.judge_accesses(kernel)}"
-
-
-def compute_chain(x: np.ndarray, steps: int) -> np.ndarray:
-    """Return x, float32 of shape (n,), after `steps` steps of `0.99 * x + 0.01`."""
-    for _ in range(steps):
-        x = np.float32(0.99) * x + np.float32(0.01)
-    return x
-
-
-# ------------------------------------------------------------------------------------------------------ the figures
+# ------------------------------------------------------------------------------------------------------- its figure
 
 
 def draw_launch(source: str, name: str, items: int, group: int, arguments: Sequence[np.ndarray | np.generic]) -> Trace:
@@ -337,70 +212,3 @@ def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]
     line = "--" if color == RED else "-"
     look = {"arrowstyle": "-|>", "color": color, "lw": 1.3, "ls": line, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=tip, xytext=(start[0], start[1] + down), arrowprops=look, zorder=3)
-
-
-# ---------------------------------------------------------------------------------------- bytes a second, measured
-
-NUMPY, KERNEL, COPY = "NumPy, one core", "kernel", "copy by a kernel"  # labels of what is compared
-MEMORY_BOUND = 75  # percent of the yardstick: from here on, memory is said to be the limit
-
-
-def compute_speed(measured: Mapping[str, timing.Measurement], label: str, elements: int, seconds: float = 0) -> float:
-    """Return the GB/s (10**9 bytes a second) that were read and written: 8 bytes an element for COPY, otherwise 12.
-
-    Args:
-        measured: runs by label.
-        label: which of them.
-        elements: how many elements one run worked on.
-        seconds: the time of one run; their median if 0.
-    """
-    return (8 if label == COPY else 12) * elements / (seconds or measured[label].median) / 1e9
-
-
-def draw_bandwidth(measured: Mapping[str, timing.Measurement], elements: int, device: str) -> None:
-    """Draw one bar for each way, the middle half of its runs, and the copy as a line: the yardstick."""
-    ways = {}
-    for label, run in measured.items():
-        low, high = run.quartiles
-        slowest, middle, fastest = (
-            compute_speed(measured, label, elements, seconds) for seconds in (high, run.median, low)
-        )
-        ways[label] = slowest, middle, fastest
-    line = "the yardstick", ways[COPY][1]
-    title = f"How near to the yardstick? {device}"
-    show(*draw_speeds(ways, title, "GB/s read and written", colors={COPY: GREY, NUMPY: ORANGE}, line=line))
-
-
-def tabulate_bandwidth(measured: Mapping[str, timing.Measurement], elements: int) -> Table:
-    """Return the GB/s of each way beside what a GPU reached, and note them for a record."""
-    rows = []
-    for label, run in measured.items():
-        high, low = (compute_speed(measured, label, elements, seconds) for seconds in run.quartiles)
-        speed = compute_speed(measured, label, elements)
-        rows.append((label, f"{speed:.3g} GB/s", f"{low:.3g} to {high:.3g}"))
-        by_host = dataclasses.replace(run, device=cpu_name())
-        records.add_run(by_host if label == NUMPY else run, "GB/s", speed * run.median, f"{elements:,} elements", label)
-    return records.add_column(Table(rows, ("", "here", "middle half of the runs")), "01b")
-
-
-def say_what_limits(measured: Mapping[str, timing.Measurement]) -> None:
-    """Print what the rule of exercise 2 says of KERNEL beside COPY, if the middle half of the runs says the same."""
-    yardstick = compute_speed(measured, COPY, 1) / 100
-    high, low = (compute_speed(measured, KERNEL, 1, seconds) / yardstick for seconds in measured[KERNEL].quartiles)
-    share = compute_speed(measured, KERNEL, 1) / yardstick
-    if low < MEMORY_BOUND <= high:
-        between = f"{KERNEL}: {low:.0f} to {high:.0f} % of the yardstick in the middle half of the runs"
-        print(wrap(f"{between}: no claim. Close other programs, and run the cell before the exercise again."))
-        return
-    message = f"{KERNEL}: {share:.0f} % of the yardstick, so limit(add_speed, copy_speed) is "
-    limit = (
-        '"memory"' if share >= MEMORY_BOUND else '"not memory": calls, the handing out of work-groups, or arithmetic'
-    )
-    print(wrap(f"{message}{limit}."))
-
-
-def name_faster(first: timing.Measurement, second: timing.Measurement) -> str:
-    """Return the label of the one that was clearly faster, or "no claim"."""
-    if not timing.is_clear(first, second):
-        return "no claim"
-    return min(first, second, key=lambda run: run.median).label

@@ -1,0 +1,257 @@
+"""helpers.lessons.lesson_01b: what it says of a measurement must follow from the measurement."""
+
+import time
+
+import numpy as np
+import pytest
+
+from helpers.devices.host import cpu_name
+from helpers.judge import checks
+from helpers.lessons import lesson_01b
+from helpers.lessons import lesson_01b_exercises as exercises
+from helpers.measure import records, timing
+from helpers.measure.timing import Measurement
+
+TWO = lesson_01b.write_chains(2).replace("chains", "two")
+
+
+def run(seconds, spread=0.02, label="x"):
+    return Measurement(label, "here", tuple(seconds * (1 + spread * i) for i in range(-6, 7)))
+
+
+def printed(capsys):
+    return " ".join(capsys.readouterr().out.split())
+
+
+# ------------------------------------------------------------------------------------------------- the clock
+
+
+@pytest.mark.parametrize(
+    ("clock", "verdict"),
+    [
+        (lambda launch, queue, repeats: None, "not done yet: no run was timed"),
+        (lambda launch, queue, repeats: launch().wait(), "not yet: expected a list of 4 times, came None. Is there a"),
+        (lambda launch, queue, repeats: [launch().finish() for _ in range(4)], "not yet: expected 4 numbers"),
+        (lambda launch, queue, repeats: [launch() and 0.08 for _ in range(4)], "not yet: your clock never asked"),
+    ],
+)
+def test_a_clock_without_an_answer_is_told_what_is_missing(capsys, clock, verdict):
+    lesson_01b.check_clock(clock)
+    assert printed(capsys).startswith(verdict)
+
+
+def test_the_check_gives_back_every_clock_and_takes_no_time(capsys):
+    before = time.perf_counter, timing.time, time.sleep
+
+    def clock(launch, queue, repeats):
+        start = time.perf_counter()
+        launch()
+        time.sleep(1_000)
+        raise ValueError(start)
+
+    begin = time.perf_counter()
+    lesson_01b.check_clock(clock)
+    assert "ValueError" in printed(capsys)
+    assert (time.perf_counter, timing.time, time.sleep) == before
+    assert time.perf_counter() - begin < 100
+
+
+# ------------------------------------------------------------------------------------------------- two chains
+
+
+@pytest.mark.parametrize("loop", ["for k in range(steps) {", "for (k = 0; k < steps; k++) {"])
+def test_a_loop_that_is_none_of_c_is_shown_one(loop):
+    with pytest.raises(checks.NotYet, match="A loop in C, whose counter needs a type"):
+        exercises.judge_two(TWO.replace("for (int k = 0; k < steps; k++) {", loop))
+    with pytest.raises(checks.NotYet) as other:
+        exercises.judge_two(TWO.replace("= v1;", "= v1"))
+    assert "A loop in C" not in str(other.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("out[i + 1 * items] = v1;", "", "was never written"),
+        ("v1 * v1", "v1 * v0", "element"),
+        ("int i = get_global_id(0)", "int i = get_global_id(0) + 1", "work-item"),
+        ("int i", "__local float far[9]; far[get_local_id(0)] = 0; int i", "lie in local memory"),
+    ],
+)
+def test_a_wrong_kernel_of_two_chains_is_told_what_shows(old, new, message):
+    assert old in TWO
+    with pytest.raises(checks.NotYet, match=message):
+        exercises.judge_two(TWO.replace(old, new))
+
+
+def test_one_chain_after_the_other_is_refused():
+    loop = "v = 0; for (int k = 0; k < steps; k++) v = v * v + c; out[{0}] = v;"
+    body = f"float v, c = x[i]; {loop.format('i')} c = x[i + n]; {loop.format('i + n')}"
+    head = "__kernel void two(__global const float *x, __global float *out, const int steps) {"
+    source = f"{head} int i = get_global_id(0), n = get_global_size(0); {body} }}"
+    with pytest.raises(checks.NotYet, match="begins its second chain when the first one is done"):
+        exercises.judge_two(source)
+
+
+def test_a_right_kernel_is_the_one_that_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(exercises, "accepted", exercises.accepted)
+    exercises.accepted.clear()
+    lesson_01b.check_two(TWO.replace("v1 * v1", "v1 * v0"))
+    assert not exercises.accepted
+    lesson_01b.check_two(TWO)
+    assert printed(capsys).count("right (5 launches") == 1 and exercises.accepted["two"] == TWO
+    found = {count: (run(1.0), speed) for count, speed in ((1, 10.0), (2, 10.5), (4, 40.0), (8, 80.0))}
+    assert "yours. It gains little" in lesson_01b.tabulate_chains(found).below[-1]
+    exercises.accepted.clear()
+    assert "the lesson's" in lesson_01b.tabulate_chains(found).below[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_chains_side_by_side_compute_what_one_after_the_other_do(count):
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+
+    kernel = opencl.Kernel(lesson_01b.write_chains(count), "chains")
+    x = np.linspace(-0.5, 0.2, 4 * count, dtype=np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    given, out = (cl.Buffer(kernel.context, flags, hostbuf=array) for array in (x, np.zeros_like(x)))
+    kernel.kernel(kernel.queue, (4,), (2,), given, out, np.int32(5))
+    actual = np.empty_like(x)
+    cl.enqueue_copy(kernel.queue, actual, out)
+    np.testing.assert_allclose(actual, exercises.compute_chain(x, 5), rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------- curves, branches
+
+
+def curve(speeds):
+    runs = {items: run(1.0) for items in speeds}
+    return lesson_01b.Curve("chain", 64, runs, speeds)
+
+
+def test_full_is_the_fewest_work_items_near_the_best():
+    assert curve({1: 1.0, 2: 2.0, 4: 3.9, 8: 4.0, 16: 4.4, 32: 3.0}).full == 4
+    assert curve({1: 1.0, 2: 0.9}).full == 1
+
+
+def test_a_curve_ends_with_the_first_long_launch_and_is_noted(monkeypatch, tmp_path):
+    import types
+
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    monkeypatch.setattr(lesson_01b.opencl, "name", lambda device: "a device")
+    monkeypatch.setattr(lesson_01b, "LONGEST", 0.02)
+    queue, sizes = types.SimpleNamespace(device=None, finish=lambda: None), []
+
+    def launch(items, group):
+        sizes.append((items, group))
+        time.sleep(0.03 if items == 4 else 0.0)
+
+    found = lesson_01b.measure_curve("chain", launch, 1e-9, 2, 1_000, queue, 3)
+    assert list(found.speeds) == [1, 2, 4] and set(sizes) == {(1, 1), (2, 2), (4, 2)}
+    noted = records.read_notes(tmp_path / "notes", "01b")
+    assert noted[-1].label == "chain, 4 work-items, groups of 2" and noted[-1].unit == "GFLOP/s"
+    assert found.speeds[4] == pytest.approx(noted[-1].value)
+
+
+def test_a_recorded_curve_stands_beside_the_own(monkeypatch, tmp_path):
+    machine = records.Machine("A GPU", "gpu", "1", "Linux", {})
+    label = curve({}).name
+    notes = [records.Note(label(n), 2.0 * n, "GFLOP/s", lesson="01b", date="2026-11-27") for n in (1, 2, 4)]
+    records.write(tmp_path / "a.json", machine, notes)
+    find, shown = records.find_column, []
+    monkeypatch.setattr(records, "find_column", lambda lesson, labels: find(lesson, labels, tmp_path))
+    monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
+    lesson_01b.draw_curves([curve({1: 1.0, 2: 2.0})], "mine")
+    assert "groups of 64, recorded GPU, chain: up to 8 GFLOP/s" in shown[0] and "full with 2" in shown[0]
+
+
+@pytest.mark.parametrize(
+    ("times", "lanes"),
+    [
+        ((2.0, 2.0, 2.1, 2.0, 1.0, 1.0, 1.0), 16),
+        ((1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), None),
+        ((2.0, 1.0, 2.0, 2.0, 2.0, 2.0, 1.0), 64),
+        ((2.0, 2.0, 2.0, 1.0, 2.0, 2.0, 2.0), None),
+    ],
+)
+def test_lanes_show_where_a_branch_stops_to_cost(times, lanes):
+    parted = {2**place: run(seconds) for place, seconds in enumerate(times)}
+    assert lesson_01b.find_lanes(parted) == lanes
+
+
+def test_no_lanes_show_where_the_runs_overlap():
+    parted = {1: run(2.0, 0.2), 2: run(1.2, 0.2)}
+    assert lesson_01b.find_lanes(parted) is None
+
+
+# ------------------------------------------------------------------------------------------------- the roof
+
+
+@pytest.mark.parametrize(
+    ("speed", "said"),
+    [
+        (9.0, "90 % of its roof, memory. Memory limits it"),
+        (5.0, "50 % of its roof, memory. Something else limits it"),
+        (12.0, "120 % of its roof, memory. A question"),
+        (10.0, "100 % of its roof, memory. No way was faster here"),
+        (7.5, "no claim"),
+        (11.05, "no claim"),
+    ],
+)
+def test_what_limits_is_said_by_the_rule_of_the_exercise(capsys, speed, said):
+    dot = lesson_01b.Dot("add", 0.25, run(1.0), speed)
+    lesson_01b.say_what_limits([dot], 40.0, 100.0)
+    assert said in printed(capsys)
+
+
+def test_the_roof_on_the_right_is_arithmetic_and_the_figure_has_its_dots(capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
+    long = curve({1: 1.0, 2: 95.0})
+    dots = lesson_01b.collect_dots(1_000, 10**6, run(0.01), run(0.1), long, {8: (run(1.0), 99.0)})
+    assert [round(dot.intensity, 3) for dot in dots] == [0.083, 4.0, 250.0, 250.0]
+    assert [dot.work / dot.run.median for dot in dots] == pytest.approx([0.1, 0.32, 4e-6, 99.0])
+    lesson_01b.say_what_limits(dots, 40.0, 100.0)
+    assert "8 chains in each work-item: 99 % of its roof, arithmetic. Arithmetic limits it." in printed(capsys)
+    lesson_01b.draw_roofline(dots, 40.0, 100.0, "a device")
+    assert "a device" in shown[0] and "add, recorded on a GPU: 111 GFLOP/s" in shown[0]
+    assert "NVIDIA H100" in printed(capsys)
+
+
+def test_bandwidths_stand_beside_a_gpus_and_are_noted_with_what_moved_the_bytes(monkeypatch, tmp_path):
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    measured = {label: run(1e-3) for label in ("NumPy copy, one core", "kernel", "copy by a kernel")}
+    moved = {"NumPy copy, one core": 20_000_000, "kernel": 48_000_000, "copy by a kernel": 50_000_000}
+    table = lesson_01b.tabulate_bandwidth(measured, moved)
+    assert [row[:2] for row in table.rows] == [
+        ("NumPy copy, one core", "20 GB/s"),
+        ("kernel", "48 GB/s"),
+        ("copy by a kernel", "50 GB/s"),
+    ]
+    assert table.rows[1][-1] == "1,330 GB/s" and "NVIDIA H100" in table.below[0]
+    by_numpy, kernel, _ = records.read_notes(tmp_path / "notes", "01b")
+    assert (kernel.value, kernel.unit, kernel.device) == (pytest.approx(48), "GB/s", "here")
+    assert by_numpy.label == "NumPy copy, one core" and by_numpy.device == cpu_name()
+
+
+def test_a_copy_on_all_cores_copies_everything():
+    source, target = np.arange(1_001, dtype=np.float32), np.zeros(1_001, np.float32)
+    lesson_01b.copy_on_all_cores(target, source)
+    np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize("parts", [1, 8])
+def test_parts_that_are_copied_and_added_are_the_sum(parts):
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_01
+
+    kernel, x = opencl.Kernel(lesson_01.ADD, "add"), np.arange(1_024, dtype=np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(kernel.context, flags, hostbuf=array) for array in (np.zeros_like(x), x, np.zeros_like(x))]
+    queues = [kernel.queue, cl.CommandQueue(kernel.context)]
+    lesson_01b.copy_and_add(kernel.kernel, queues, buffers, x, parts)
+    actual = np.empty_like(x)
+    cl.enqueue_copy(kernel.queue, actual, buffers[2])
+    np.testing.assert_array_equal(actual, 2 * x)
