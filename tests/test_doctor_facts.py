@@ -134,8 +134,8 @@ def test_a_framework_that_cannot_be_asked_stays_unknown(machine, monkeypatch):
 WHOLE_DOCTOR = """
 from helpers import doctor
 from helpers.doctor import gather
-from helpers.running import tools
-tools.TOOL_FOLDERS, gather.FRAMEWORK_SECONDS = (), 8  # which is 30
+from helpers.setup import programs
+programs.FOLDERS, gather.FRAMEWORK_SECONDS = (), 8  # which is 30
 findings = doctor.examine()
 print(*(finding.id for finding in findings))
 print(*(finding.what for finding in findings))

@@ -48,7 +48,7 @@ class Machine:
             monkeypatch.delenv(name)
         monkeypatch.setenv("KERAS_HOME", str(folder / "keras"))
         monkeypatch.setenv("PATH", str(self.bin))  # and no tool of this machine
-        monkeypatch.setattr("helpers.running.tools.TOOL_FOLDERS", ())
+        monkeypatch.setattr("helpers.setup.programs.FOLDERS", ())
 
     def become(self, name):
         """Become a machine of the table."""
