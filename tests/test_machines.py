@@ -14,9 +14,9 @@ from helpers.devices.host import Host
 from helpers.doctor import findings
 
 VALUES = """
-    backends branch card device driver files first folder framework frameworks free gpu here how installed least maker
-    makers message metal name names newest number oldest other override package packages place reason says seconds
-    source target tensorflow values version ways what which why
+    backends branch card device driver effects file files first folder framework frameworks free gpu here how installed
+    least maker makers message metal name names needed newest number oldest other override package packages place places
+    reason says seconds settings source target tensorflow value values version ways what which why
 """  # that judges hand over
 TERMINAL_ALONE = Path(__file__).with_name("test_doctor.py")  # provokes for real what `checks` find
 ADVISED = [
@@ -47,7 +47,7 @@ FOREIGN = {  # what nobody types on that system
 ONE_SYSTEM = {  # what other systems do not have
     "Darwin": r"apple-|torch-for-metal",
     "Windows": r"windows-|torch-for-",
-    "Linux": r"containers-|host-gpu-access|amd-no-|nvidia-(no-|libraries)|opencl-for-",
+    "Linux": r"wsl-|containers-|host-gpu-access|amd-no-|nvidia-(no-|libraries)|opencl-for-",
 }
 
 
@@ -93,8 +93,8 @@ HOST_WORDS = """
 """
 JUDGE_WORDS = """
     installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
-    space
-    no-target branch-470 branch-580 branch-unknown files pythonpath torch
+    space joined fitting variables rocm user
+    no-target branch-470 branch-580 branch-unknown build-cu126 build-cu128 build-installed files pythonpath torch
 """
 
 

@@ -13,6 +13,7 @@ from helpers.doctor.findings import Results, tell
 
 # tensorflow-metal 1.2.0 fits TensorFlow 2.18 and 2.19; from 2.20 on `import tensorflow` itself fails
 # (https://github.com/tensorflow/tensorflow/pull/126360, 2026-08-28). 1.1.0 breaks with 2.18 (issues 81987, 84167).
+METAL, TENSORFLOWS = (1, 2), ((2, 18), (2, 19))
 PLUGIN_WORDS = r"libmetal_plugin|_pywrap_tensorflow_internal|symbol not found"
 
 
@@ -29,9 +30,11 @@ def find_broken_plugin(facts: Facts) -> Results:
     if not facts.find_package("tensorflow-metal") or answer is None or answer.state != "failed":
         return
     if re.search(PLUGIN_WORDS, answer.message, re.IGNORECASE):
+        metal, tensorflow = facts.read_version("tensorflow-metal")[:2], facts.read_version("tensorflow")[:2]
         yield tell(
             "apple-metal-breaks-tensorflow",
             facts.host,
+            words=["fitting"] if metal == METAL and tensorflow in TENSORFLOWS else [],
             about=["tensorflow"],
             metal=facts.packages["tensorflow-metal"],
             tensorflow=facts.packages.get(facts.find_package("tensorflow", "tensorflow-macos"), ""),
@@ -47,7 +50,10 @@ def find_unused_gpu(facts: Facts) -> Results:
         reasons["tensorflow"] = "TensorFlow reaches it through the plug-in tensorflow-metal alone."
     backend = facts.backend
     if backend in reasons:
-        yield tell("apple-cpu-build", facts.host, framework=FRAMEWORKS[backend].title, reason=reasons[backend])
+        words = ["installed"] if facts.torch else []
+        yield tell(
+            "apple-cpu-build", facts.host, words=words, framework=FRAMEWORKS[backend].title, reason=reasons[backend]
+        )
 
 
 JUDGES = (find_rosetta, find_broken_plugin, find_unused_gpu)

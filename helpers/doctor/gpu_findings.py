@@ -9,6 +9,7 @@ from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Finding, Results, join_names, tell
 
+JAX_PLATFORMS = "JAX_PLATFORMS"
 TRAINING = ("tensorflow", "jax", "torch")  # the frameworks that obey the variables of CUDA and ROCm
 LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
 
@@ -58,6 +59,14 @@ def tell_hidden(
         values=values,
         reason=reason,
     )
+
+
+def tell_hidden_from_jax(facts: Facts, builds: Collection[str], maker: str) -> Results:
+    """Tell that JAX_PLATFORMS lets JAX look at other platforms than the GPU for which it was built."""
+    value = facts.variables.get(JAX_PLATFORMS, "")
+    if value and "jax" in builds and not re.search(r"cuda|rocm|gpu", value) and facts.has_no_gpu("jax"):
+        reason = "JAX looks at these platforms alone."
+        yield tell_hidden(facts, [JAX_PLATFORMS], f"every {maker} GPU from JAX", reason, about=["jax"])
 
 
 def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu: str) -> Results:

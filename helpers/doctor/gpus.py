@@ -15,6 +15,7 @@ from helpers.doctor.facts import Facts
 
 # The makers on the PCI bus: https://pci-ids.ucw.cz
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
+MAKERS = {"NVIDIA": "NVIDIA", "AMD": "AMD|Radeon", "Intel": "Intel"}  # patterns for names of cards
 NODES = {  # one of a maker's files is there where a program can reach its GPU
     NVIDIA: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"),
     AMD: ("dev/kfd",),
@@ -144,6 +145,16 @@ def find_amd_target(name: str) -> str:
     """
     card = RADEON.search(name)
     return AMD_TARGETS.get(card[1], "") if card else ""
+
+
+def list_gpu_makers(facts: Facts) -> list[str]:
+    """Return the makers of the GPUs whose driver is loaded, "NVIDIA", "AMD" or "Intel"; on a Mac none."""
+    if facts.host.system == "Windows":
+        names = " ".join(list_windows_cards(facts))
+        return [maker for maker, pattern in MAKERS.items() if re.search(pattern, names)]
+    known = {INTEL: "Intel", AMD: "AMD"} if facts.has_file("dev/dri/renderD128") else {}
+    makers = [known[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in known]
+    return [*makers, "NVIDIA"] if is_nvidia_working(facts) else makers
 
 
 def list_windows_cards(facts: Facts) -> list[str]:

@@ -11,7 +11,13 @@ from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor import gpus
 from helpers.doctor.facts import Facts, parse_version
 from helpers.doctor.findings import Results, tell
-from helpers.doctor.gpu_findings import is_hiding_all, tell_hidden, tell_processor_build, tell_unlisted
+from helpers.doctor.gpu_findings import (
+    is_hiding_all,
+    tell_hidden,
+    tell_hidden_from_jax,
+    tell_processor_build,
+    tell_unlisted,
+)
 
 # The oldest driver for each CUDA generation: (Linux, Windows and WSL).
 # CUDA 12: https://www.tensorflow.org/install/pip (2026-03-11). CUDA 13: JAX's docs/installation.md (2026-08-08).
@@ -126,10 +132,12 @@ def find_rtx_50_without_code(facts: Facts) -> Results:
 
 
 def find_hidden_gpus(facts: Facts) -> Results:
-    """Find that CUDA_VISIBLE_DEVICES hides every GPU."""
+    """Find that CUDA_VISIBLE_DEVICES hides every GPU, or JAX_PLATFORMS from JAX."""
     value = facts.variables.get("CUDA_VISIBLE_DEVICES")
     if value is not None and gpus.is_nvidia_working(facts) and is_hiding_all(value, len(gpus.list_nvidia_gpus(facts))):
         yield tell_hidden(facts, ["CUDA_VISIBLE_DEVICES"], "every NVIDIA GPU from TensorFlow, JAX and PyTorch")
+    elif gpus.is_nvidia_working(facts):
+        yield from tell_hidden_from_jax(facts, list_cuda_builds(facts), "NVIDIA")
 
 
 def find_missing_libraries(facts: Facts) -> Results:

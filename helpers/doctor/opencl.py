@@ -14,6 +14,7 @@ from helpers.doctor.gpu_findings import tell_hidden
 
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
 REGISTERED_AS = {"Intel": "intel", "AMD": "rusticl|mesa", "NVIDIA": "nvidia"}  # the names of their files there
+CHOICE = "PYOPENCL_CTX"  # the platform and device that PyOpenCL and the lessons choose
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
@@ -93,10 +94,7 @@ def _find_unseen_on_windows(facts: Facts) -> Results:
 
 
 def _find_unseen_on_linux(facts: Facts) -> Results:
-    names = {gpus.INTEL: "Intel", gpus.AMD: "AMD"} if facts.has_file("dev/dri/renderD128") else {}
-    makers = [names[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in names]
-    if gpus.is_nvidia_working(facts):
-        makers.append("NVIDIA")
+    makers = gpus.list_gpu_makers(facts)
     if not makers:
         return
     if _list_diversions(facts) and _list_drivers(facts):
@@ -131,4 +129,14 @@ def find_missing_intel(facts: Facts) -> Results:
         yield tell("opencl-intel-missing", host, words=words, about=["opencl"], folder=facts.folder)
 
 
-JUDGES = (find_no_device, find_unseen_gpu, find_missing_intel)
+def find_wrong_number(facts: Facts) -> Results:
+    """Find that PYOPENCL_CTX names a platform, or a device of it, that is not there; names are not judged."""
+    value, answer = facts.variables.get(CHOICE, ""), facts.answers.get("opencl")
+    if answer is None or not answer.devices or not re.fullmatch(r"\d+(:\d+)?", value):
+        return
+    places = [device.identifier for device in answer.devices]
+    if not any(place == value or place.partition(":")[0] == value for place in places):
+        yield tell("opencl-wrong-number", facts.host, about=["opencl"], value=value, places=join_some(places))
+
+
+JUDGES = (find_no_device, find_unseen_gpu, find_missing_intel, find_wrong_number)

@@ -20,7 +20,9 @@ OUTPUTS = TABLE["outputs"]
 CASES = TABLE["broken"] | TABLE["healthy"]
 EXPECTED = ("finds", "explained", "says", "never", "after")  # what a case expects; its other keys change the machine
 AFTERS = [(name, number) for name, case in CASES.items() for number in range(len(case.get("after", [])))]
-OURS = re.compile(r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY)_|LD_LIBRARY_PATH|PYOPENCL_CTX|ANYGPU_")
+OURS = re.compile(
+    r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY|JAX|VK|DYLD)_|LD_(LIBRARY_PATH|PRELOAD)|PYTHON(PATH|HOME)$|PYOPENCL_CTX|ANYGPU_"
+)
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
 
 
