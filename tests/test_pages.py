@@ -181,7 +181,7 @@ def test_the_page_has_the_errors_that_the_doctor_knows_under_their_own_words():
 
 
 # What somebody would have to replace before the command runs: a word in capitals, one in angle brackets, an ellipsis.
-# Names of variables are none: of the system, before "=", after "$", or with a line below the word.
+# The name of a variable is none: it stands before "=" or after "$", or has an underscore.
 PLACEHOLDER = r"(?<![\w$-])(?!OUT\b|LOGNAME\b)[A-Z]{4,}\b(?![=_])|<[a-z-]+>|\.\.\.|/path/to"
 
 
