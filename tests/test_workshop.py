@@ -270,6 +270,7 @@ def test_a_mac_with_an_intel_processor_gets_its_pythons_and_a_translated_one_is_
     [
         ("error: No solution found when resolving dependencies: tensorflow has no wheels with a matching", "platforms"),
         ("error: No space left on device (os error 28)", "Make room"),
+        ("The filename or extension is too long. (os error 206)", "short path"),
         ("Hash mismatch for `tabulate==0.10.0`", "differs from the lock"),
         ("invalid peer certificate: UnknownIssuer", "UV_SYSTEM_CERTS"),
         ("failed to lookup address information: Could not resolve host", "Check the network"),

@@ -24,7 +24,8 @@ SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails th
 WORDS = (  # what the framework says (the first row that fits), the failure
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory"),
     (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "nvidia-driver-too-old"),
-    (r"HIP error|hipError|invalid device function", "devices-no-amd-code"),
+    (r"DNN library initialization|runtime CuDNN library|SUBLIBRARY_VERSION_MISMATCH", "nvidia-cudnn"),
+    (r"HIP error|hipError|invalid device function|TensileLibrary|rocBLAS error", "devices-no-amd-code"),
     (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code"),
     ("", "devices-fails"),
 )
@@ -85,6 +86,8 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
         words.append("backend")
         if device.framework != facts.backend:
             words.append("spare")
+    if facts.variables.get("LD_LIBRARY_PATH"):
+        words.append("path")
     if device.kind != "gpu":
         words.append("processor")
     elif facts.variables.get(OVERRIDE):

@@ -19,6 +19,14 @@ FLAVORS = (  # packages that own the same files: of each row one alone may be in
 # (tried: JAX_PLATFORMS=cuda without such a GPU, and an unknown flag in XLA_FLAGS).
 SHADOWING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PYTHONPATH", "PYTHONHOME")
 ROCM_LIBRARY = r"\blib(hip|roc|amd|MIOpen|rccl)\w*\.so"  # docs/amd-linux.md, step 3
+# What an import says, and what stays as it is in a new environment: files that the system refuses
+# (https://github.com/pytorch/pytorch/issues/182008, 2026-04; https://github.com/Comfy-Org/ComfyUI/issues/15117);
+# a folder that no program may be run from; a C library that is older than the packages.
+IMPORT_CAUSES = {
+    "blocked": r"Application Control|WinError 4551|disallowed by system policy|not valid for use in process",
+    "noexec": r"failed to map segment from shared object",
+    "old-system": r"version `?'?GLIBC_2\.\d+'? not found",
+}
 OWN_VARIABLES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("XLA_FLAGS", "TF_XLA_FLAGS"),
     "jax": ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "XLA_FLAGS"),
@@ -54,18 +62,22 @@ def find_failing_imports(facts: Facts) -> Results:
         if facts.get_state(name) == "failed":
             says, title = facts.answers[name].message.rstrip("."), FRAMEWORKS[name].title
             names = _list_misleading_variables(facts, name)
-            words = ["variables"] if names else []
-            if name == "tensorflow" and facts.find_package("tensorflow-rocm") and re.search(ROCM_LIBRARY, says):
-                words = ["rocm"]
             yield tell(
                 "packages-import-fails",
                 facts.host,
-                words=words,
+                words=_list_causes(facts, name, says) or (["variables"] if names else []),
                 about=[name],
                 framework=title,
                 says=says,
                 names=" ".join(names),
             )
+
+
+def _list_causes(facts: Facts, framework: str, says: str) -> list[str]:
+    """Return the causes that an import's own words name, and that no new environment takes away."""
+    if framework == "tensorflow" and facts.find_package("tensorflow-rocm") and re.search(ROCM_LIBRARY, says):
+        return ["rocm"]
+    return [word for word, pattern in IMPORT_CAUSES.items() if re.search(pattern, says, re.IGNORECASE)][:1]
 
 
 def _list_misleading_variables(facts: Facts, framework: str) -> list[str]:

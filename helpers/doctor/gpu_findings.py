@@ -11,6 +11,11 @@ from helpers.doctor.findings import Finding, Results, join_names, tell
 
 JAX_PLATFORMS = "JAX_PLATFORMS"
 TRAINING = ("tensorflow", "jax", "torch")  # the frameworks that obey the variables of CUDA and ROCm
+UNLISTED = {  # what a framework says of the driver
+    "fabric": r"Error 802|system not yet initialized",
+    "compat": r"Error 80[34]|forward compatibility|unsupported display driver",
+    "unknown-error": r"CUDA unknown error|CUDA_ERROR_UNKNOWN|\(error 999\)",
+}
 LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
 
 
@@ -102,11 +107,15 @@ def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
     for framework in builds:
         if facts.has_no_gpu(framework):
             message = facts.answers[framework].message
+            words = [word for word, pattern in UNLISTED.items() if re.search(pattern, message, re.IGNORECASE)]
+            if facts.variables.get("LD_LIBRARY_PATH"):
+                words.append("path")
             yield tell(
                 "devices-not-listed",
                 facts.host,
+                words=words,
                 about=[framework],
                 framework=FRAMEWORKS[framework].title,
                 maker=maker,
-                says=f"It says: {message}" if message else "",
+                says=f"It says: {message}" if message else "It says nothing of that itself.",
             )

@@ -26,8 +26,8 @@ KERNEL_MODULE = re.compile(r"Kernel Module[^\d\n]*(?:x86_64|aarch64)?\s+(\d+\.[\
 # GTX 900, GTX 10 and Titan V (Maxwell, Pascal, Volta) are between these two, by compute capability and by the number of
 # the chip on the PCI bus. In the list of https://pci-ids.ucw.cz (version 2023.04.10, Debian's package pci.ids) all 197
 # GM, GP and GV chips are from 0x1340 (GM108) to 0x1df6 (GV100), no other GPU is among them, the 287 GF and GK chips end
-# with 0x12ba, and the 270 TU, GA, AD and GH chips begin with 0x1e02 (TU102), as the list of NVIDIA's open kernel modules
-# does, which know nothing older (README.md of https://github.com/NVIDIA/open-gpu-kernel-modules).
+# with 0x12ba, and the 270 TU, GA, AD and GH chips begin with 0x1e02 (TU102), as does the list of NVIDIA's open kernel
+# modules, which know nothing older (README.md of https://github.com/NVIDIA/open-gpu-kernel-modules).
 MAXWELL, TURING = (5, 0), (7, 5)
 MAXWELL_CHIP, TURING_CHIP = 0x1340, 0x1E00
 

@@ -90,7 +90,8 @@ def find_failing_driver(facts: Facts) -> Results:
             says=says,
         )
     else:
-        yield tell("nvidia-driver-fails", facts.host, words=gpus.list_branch_words(facts), says=says)
+        lost = ["lost"] if "NVML: Unknown Error" in says else []
+        yield tell("nvidia-driver-fails", facts.host, words=[*gpus.list_branch_words(facts), *lost], says=says)
 
 
 def find_old_driver(facts: Facts) -> Results:

@@ -12,7 +12,10 @@ from helpers.doctor.findings import Results, advise, join_some, tell
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
-ROUTINE_FAILED = r"DLL load failed.*initialization routine failed|WinError 1114"  # 1114 is its number
+ROUTINE_FAILED = (  # what Windows says of a library that it cannot start (1114) or find (126, 127: one that it needs)
+    r"DLL load failed.*(initialization routine failed|specified (module|procedure) could not be found)"
+    r"|WinError (1114|126|127)\b"
+)
 
 
 def _list_missing_libraries(facts: Facts) -> list[str]:

@@ -26,6 +26,10 @@ UV_WANTED, UV_INSTALLED = ROOT / "requirements" / "uv.txt", FETCHED / "uv.txt"
 CERTIFICATES = "A proxy or virus scanner reads along"  # `advise_certificates` has the rest
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
+    (
+        r"os error (3|206)\b|path too long|file ?name (is )?too long",
+        r"Move the workshop to a short path, such as C:\gpu",
+    ),
     ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
     ("access is denied|used by another process|not empty|already exists", "Stop what runs from .venv (JupyterLab?)"),
     ("no wheels|platform tag", "These packages are not made for this computer (docs/platforms.md): use another one"),
