@@ -81,6 +81,28 @@ def test_advice_that_was_followed_is_not_given_again(name, number, tmp_path, mon
     assert before & again == set()
 
 
+VARIABLE = re.compile(
+    r"^    (?:(?:export|unset) (\w+)=?(.*)|\$env:(\w+) = \"(.*)\"|Remove-Item Env:(\w+).*)$", re.MULTILINE
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
+@pytest.mark.parametrize("name", machines.CASES)
+def test_a_variable_that_was_set_as_advised_is_not_advised_again(name, tmp_path, monkeypatch):
+    """The fact itself stays: only what the advice says of variables is done, all of it."""
+    machine = machines.Machine(tmp_path, monkeypatch).become(name)
+    before = {finding.id: finding.next for finding in machine.findings()}
+    done = VARIABLE.findall("\n".join(before.values()))
+    for exported, value, set_there, there, removed in done:
+        if (exported and not value) or removed:
+            machine.unset([exported or removed])
+        else:
+            machine.variables({exported or set_there: value or there})
+    again = {finding.id: finding.next for finding in machine.findings()}
+    for failure, advice in before.items():
+        assert not VARIABLE.search(advice) or advice != again.get(failure), advice
+
+
 def test_the_advice_of_every_judge_is_followed_on_a_machine():
     judged = {failure for case in machines.CASES.values() for failure in case.get("finds", [])}
     followed = {failure for name, _ in machines.AFTERS for failure in machines.CASES[name]["finds"]}
@@ -93,7 +115,8 @@ HOST_WORDS = """
 """
 JUDGE_WORDS = """
     installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
-    space joined fitting variables rocm user blocked noexec old-system lost fabric compat unknown-error
+    space joined fitting variables rocm user blocked noexec old-system lost fabric compat unknown-error chosen cached
+    sparing
     no-target branch-470 branch-580 branch-unknown build-cu126 build-cu128 build-installed files pythonpath torch
 """
 

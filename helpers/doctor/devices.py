@@ -20,6 +20,7 @@ VULKAN_DRIVERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d")  # where Linux r
 VULKAN_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # they name the only drivers that Vulkan's loader looks at
 VULKAN_REASON = "Vulkan looks at these drivers alone."
 VULKAN_NAMES = {"NVIDIA": "nvidia", "AMD": "radeon|amd", "Intel": "intel"}  # how the names of their files begin
+SPARING = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")  # let frameworks reserve no GPU's memory
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
 WORDS = (  # what the framework says (the first row that fits), the failure
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory"),
@@ -88,6 +89,8 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
             words.append("spare")
     if facts.variables.get("LD_LIBRARY_PATH"):
         words.append("path")
+    if all(facts.variables.get(name) for name in SPARING):
+        words.append("sparing")
     if device.kind != "gpu":
         words.append("processor")
     elif facts.variables.get(OVERRIDE):

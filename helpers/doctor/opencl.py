@@ -14,6 +14,7 @@ from helpers.doctor.gpu_findings import tell_hidden
 
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
 REGISTERED_AS = {"Intel": "intel", "AMD": "rusticl|mesa", "NVIDIA": "nvidia"}  # the names of their files there
+CACHE = "POCL_CACHE_DIR"  # where PoCL keeps what it has compiled
 CHOICE = "PYOPENCL_CTX"  # the platform and device that PyOpenCL and the lessons choose
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
@@ -35,7 +36,7 @@ def find_no_device(facts: Facts) -> Results:
         yield tell(
             "opencl-no-device",
             host,
-            words=["registered"] if registered else [],
+            words=[*(["registered"] if registered else []), *(["cached"] if facts.variables.get(CACHE) else [])],
             files=", ".join(registered),
             message=answer.message or "no driver has any",
         )
@@ -110,7 +111,7 @@ def _find_unseen_on_linux(facts: Facts) -> Results:
 def _list_driver_words(facts: Facts, maker: str) -> list[str]:
     """Return what the cases of failures.toml may ask: is the maker's driver registered, and does it list its GPUs."""
     if not any(re.match(REGISTERED_AS[maker], name) for name in _list_drivers(facts)):
-        return []
+        return ["chosen"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else []
     return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
 
 
