@@ -232,6 +232,15 @@ def test_prose_is_wrapped_and_a_command_never():
     assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 12)) <= terminal.WIDTH
 
 
+def test_a_report_of_something_wrong_always_ends_with_the_way_to_a_helper():
+    letter_command = f"    {host.command(HERE, terminal.LETTER)}"
+    wrong = [finding("note"), finding("limits")]
+    assert doctor.report(wrong).splitlines().count(letter_command) == 1
+    own = dataclasses.replace(wrong[0], next=f"If that does not help:\n{letter_command}")  # not twice
+    assert doctor.report([own]).count(terminal.LETTER) == 1
+    assert terminal.LETTER not in doctor.report([])
+
+
 def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, tmp_path):
     home = tmp_path / "home" / "xaverine.q"
     monkeypatch.setenv("HOME", str(home))

@@ -114,7 +114,7 @@ HOST_WORDS = """
     Linux Darwin Windows x86_64 arm64 venv conda binder own debian fedora arch nvidia wsl container hosted otherwise
 """
 JUDGE_WORDS = """
-    installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
+    installed detected loaded spare none path registered enabled gpu AMD NVIDIA side processor opencl backend overridden
     space joined fitting variables rocm user blocked noexec old-system lost fabric compat unknown-error chosen cached
     sparing
     no-target branch-470 branch-580 branch-unknown build-cu126 build-cu128 build-installed files pythonpath torch

@@ -94,7 +94,7 @@ def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu:
         yield tell(
             "devices-cpu-build",
             facts.host,
-            words=[maker],
+            words=[maker, backend],
             about=[backend],
             maker=maker,
             gpu=gpu,
