@@ -56,4 +56,20 @@ def find_unused_gpu(facts: Facts) -> Results:
         )
 
 
-JUDGES = (find_rosetta, find_broken_plugin, find_unused_gpu)
+def find_missing_mps(facts: Facts) -> Results:
+    """Find that PyTorch lists no GPU on an Apple processor, as on an old macOS and in a virtual machine."""
+    is_apple = (facts.host.system, facts.host.machine) == ("Darwin", "arm64")
+    if is_apple and facts.backend == "torch" and facts.has_no_gpu("torch"):
+        yield tell("apple-no-mps", facts.host, about=["torch"])
+
+
+def find_dead_plugin(facts: Facts) -> Results:
+    """Find jax-metal, which fits one old JAX alone, where JAX does not compute."""
+    if not facts.find_package("jax-metal") or "jax" not in facts.answers:
+        return
+    answer = facts.answers["jax"]
+    if answer.state == "failed" or any(device.state == "failed" for device in answer.devices):
+        yield tell("apple-jax-metal", facts.host, about=["jax"], version=facts.packages.get("jax", ""))
+
+
+JUDGES = (find_rosetta, find_broken_plugin, find_dead_plugin, find_missing_mps, find_unused_gpu)

@@ -110,6 +110,8 @@ def _find_unseen_on_linux(facts: Facts) -> Results:
 
 def _list_driver_words(facts: Facts, maker: str) -> list[str]:
     """Return what the cases of failures.toml may ask: is the maker's driver registered, and does it list its GPUs."""
+    if maker == "AMD" and any(name.startswith("amdocl") for name in _list_drivers(facts)):
+        return ["rocm"]  # ROCm's own OpenCL
     if not any(re.match(REGISTERED_AS[maker], name) for name in _list_drivers(facts)):
         return ["chosen"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else []
     return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
