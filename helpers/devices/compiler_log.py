@@ -1,8 +1,7 @@
 """What a compiler of OpenCL C says, as a learner can use it: the lines of the source, and what is wrong there.
 
-PoCL (3.0, 3.1) and Intel's driver for processors were run. Apple's, AMD's and NVIDIA's form is that of logs that others
-have published, such as https://github.com/opencv/opencv_contrib/issues/2108 (Apple); Mesa writes `input.cl:4:19: ...`
-(https://github.com/krrishnarraj/clpeak/issues/50).
+PoCL (3.0, 3.1), Intel's driver for processors and Mesa's rusticl (22.3, on llvmpipe) were run. Apple's, AMD's and NVIDIA's
+form is that of logs that others have published, such as https://github.com/opencv/opencv_contrib/issues/2108 (Apple).
 """
 
 from __future__ import annotations
@@ -23,15 +22,19 @@ INCLUDED = re.compile(r"In file included from (?:\S.*:)?(\d+):$")  # the line of
 EXPANDED = re.compile(r"expanded from macro '")
 # What PoCL, Apple and others call their built-in functions: https://github.com/beehive-lab/TornadoVM/issues/66
 RENAMED = re.compile(r"\b_{1,2}(?:cl|fast_relax)_(\w+)")
-# A function without a body: PoCL, Intel, NVIDIA, and linkers of LLVM's kind.
+# A function without a body: PoCL, Intel, NVIDIA, Mesa, and linkers of LLVM's kind.
 UNRESOLVED = re.compile(
     r"Cannot find symbol (\w+)|Symbols not found: \[ (\w+)|Unresolved extern function '(\w+)'"
+    r'|Unresolved external reference to "(\w+)"'
     r"|undefined (?:symbol|reference)[^\w]*(?:to )?[`'\"]?(\w+)"
 )
 AMBIGUOUS = (
     "Each built-in function has versions for several types, and these arguments fit no single one. Give all of them "
-    "one type: `0.0f` beside a float, `(float)i` for an int. `atomic_add` and its like exist for whole numbers only."
-)  # OpenCL C 1.2, 6.12.11: atomic_xchg alone takes a float
+    "one type: `0.0f` beside a float, `(float)i` for an int."
+)
+ATOMIC = (
+    "`atomic_add` and its like exist for whole numbers only."  # OpenCL C 1.2, 6.12.11: atomic_xchg alone takes a float
+)
 
 
 @dataclass
@@ -59,8 +62,9 @@ def explain_log(source: str, log: str) -> tuple[str, str]:
     if not complaints:
         return "", ""
     blocks = [_show(source, complaint) for complaint in complaints]
-    if any("is ambiguous" in complaint.says for complaint in complaints):
-        blocks.append(AMBIGUOUS)
+    ambiguous = [complaint.says for complaint in complaints if "is ambiguous" in complaint.says]
+    if ambiguous:
+        blocks.append(ATOMIC if all("atom" in says for says in ambiguous) else AMBIGUOUS)
     return "The kernel does not compile.", "\n".join(blocks)
 
 

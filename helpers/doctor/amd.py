@@ -115,7 +115,7 @@ def find_unlisted_gpus_in_wsl(facts: Facts) -> Results:
         return
     for name in list_rocm_builds(facts):
         if facts.has_no_gpu(name):
-            words = ["detected"] if facts.variables.get(DETECTION) else []
+            words = ["detected"] if facts.variables.get(DETECTION, "0") not in ("", "0") else []
             yield tell("amd-wsl-not-listed", facts.host, words=words, about=[name], framework=FRAMEWORKS[name].title)
 
 
