@@ -1,7 +1,7 @@
 """What a compiler of OpenCL C says, as a learner can use it: the lines of the source, and what is wrong there.
 
-PoCL (3.0, 3.1), Intel's driver for processors and Mesa's rusticl (22.3, on llvmpipe) were run. The form of Apple's, AMD's
-and NVIDIA's is that of logs that others have published, such as https://github.com/opencv/opencv_contrib/issues/2108.
+PoCL (3.0, 3.1), Intel's driver for processors and Mesa's rusticl (22.3, on llvmpipe) were run. The form of Apple's,
+AMD's and NVIDIA's is that of logs that others have published, such as https://github.com/opencv/opencv_contrib/issues/2108.
 """
 
 from __future__ import annotations
