@@ -32,7 +32,7 @@ from helpers.running.tools import ToolOutput
 
 ROOT = Path(__file__).parent.parent
 HERE = host.Host.here()
-VARIABLES = ("KERAS_BACKEND", "ANYGPU_MNIST", "PYTHONPATH", "ANYGPU_PROFILE")
+VARIABLES = ("KERAS_BACKEND", "ANYGPU_MNIST", "PYTHONPATH", "ANYGPU_PROFILE", *settings.CHANGING)
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ sys.addaudithook(lambda event, _: used.append(event) if event in ("socket.connec
 from helpers import doctor
 findings = doctor.examine(quick=True)
 heavy = {"numpy", "tensorflow", "jax", "torch", "keras", "pyopencl", "matplotlib", "requests"}
-families = ("nvidia", "amd", "apple", "windows", "opencl", "devices", "facts", "gather", "gpus")
+families = ("nvidia", "amd", "apple", "intel", "windows", "opencl", "devices", "facts", "gather", "gpus")
 families = {f"helpers.doctor.{name}" for name in families}
 print(sorted((heavy | families) & set(sys.modules)), used, len(findings.fine) >= 6)
 """
@@ -199,6 +199,7 @@ FAMILIES = [
     "devices",
     "frameworks",
     "host",
+    "intel",
     "nvidia",
     "opencl",
     "packages",
@@ -229,6 +230,15 @@ def test_prose_is_wrapped_and_a_command_never():
     text = doctor.report([doctor.Finding("x-y", "note", "what " * 60, "why " * 60, f"{'next ' * 60}\n{command}")])
     assert command.rstrip() in text
     assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 12)) <= terminal.WIDTH
+
+
+def test_a_report_of_something_wrong_always_ends_with_the_way_to_a_helper():
+    letter_command = f"    {host.command(HERE, terminal.LETTER)}"
+    wrong = [finding("note"), finding("limits")]
+    assert doctor.report(wrong).splitlines().count(letter_command) == 1
+    own = dataclasses.replace(wrong[0], next=f"If that does not help:\n{letter_command}")  # not twice
+    assert doctor.report([own]).count(terminal.LETTER) == 1
+    assert terminal.LETTER not in doctor.report([])
 
 
 def test_a_report_names_no_user_no_computer_no_home_and_no_secret(monkeypatch, tmp_path):
@@ -444,6 +454,72 @@ def test_a_backend_with_which_no_lesson_can_train_limits(variable, configured, e
     assert (variable or "keras.json") in findings[0].what
     assert '    $env:KERAS_BACKEND = "tensorflow"' in lines(findings[0])
     assert ("    py workshop.py lab --with torch" in lines(findings[0])) == (variable == "torch")
+
+
+@pytest.mark.parametrize(
+    ("settings_of_keras", "expected"),
+    [
+        ('{"image_data_format": "channels_first"}', "channels_first"),
+        ('{"floatx": "float64", "backend": "tensorflow"}', "float64"),
+        ('{"image_data_format": "channels_last", "floatx": "float32"}', ""),
+        ("{", ""),
+        ("[]", ""),
+        ("", ""),
+    ],
+)
+def test_keras_settings_of_another_course_are_told(settings_of_keras, expected, tmp_path):
+    file = tmp_path / "keras" / "keras.json"
+    file.parent.mkdir()
+    file.write_text(settings_of_keras)
+    found, _ = look(settings.check_keras_file)
+    assert [each.id for each in found] == (["keras-settings"] if expected else [])
+    if expected and os.name != "nt":
+        assert expected in found[0].what and str(file) in found[0].what
+        (command,) = [line for line in lines(found[0]) if line.startswith("    ")]
+        subprocess.run(command, shell=True, check=True)
+        assert look(settings.check_keras_file)[0] == []  # and the same file is not told again
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "is_told"),
+    [
+        ("MPLBACKEND", "Agg", True),
+        ("MPLBACKEND", "module://matplotlib_inline.backend_inline", False),
+        ("KERAS_MAX_EPOCHS", "1", True),
+        ("KERAS_MAX_STEPS_PER_EPOCH", "2", True),
+        ("JAX_ENABLE_X64", "True", True),
+        ("JAX_ENABLE_X64", "0", False),
+        ("JAX_DISABLE_JIT", "1", True),
+    ],
+)
+def test_a_variable_that_changes_what_lessons_show_is_told(variable, value, is_told, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    found, _ = look(settings.check_variables)
+    assert [each.id for each in found] == (["settings-variables"] if is_told else [])
+    assert not found or f"    {host.unset_variable(HERE, variable)}" in lines(found[0])
+
+
+def test_packages_that_pythonpath_puts_first_are_told(tmp_path, monkeypatch):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("raise SystemExit('imported by the doctor')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(tmp_path)]))
+    found = only_finding(packages.check_pythonpath)
+    assert found.id == "packages-pythonpath" and "numpy" in found.what and "keras" not in found.what
+    assert f"    {host.unset_variable(HERE, 'PYTHONPATH')}" in lines(found)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # as docs/hosted.md sets it
+    assert look(packages.check_pythonpath) == ([], [])
+
+
+def test_packages_of_the_user_before_those_of_conda_are_told(tmp_path, monkeypatch):
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "__init__.py").touch()
+    monkeypatch.setattr(packages.site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(packages.site, "getusersitepackages", lambda: str(tmp_path))
+    conda = dataclasses.replace(HERE, installed_by="conda")
+    found = only_finding(packages.check_pythonpath, conda)
+    assert "keras" in found.what and any("PYTHONNOUSERSITE" in line for line in lines(found))
+    monkeypatch.setattr(packages.site, "ENABLE_USER_SITE", False)  # as PYTHONNOUSERSITE=1 sets it
+    assert look(packages.check_pythonpath, conda) == ([], [])
 
 
 def test_a_named_file_that_is_not_there_is_told(tmp_path, monkeypatch):

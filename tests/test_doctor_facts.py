@@ -39,6 +39,24 @@ def test_the_drivers_version_is_read_from_the_kernels_module(module, machine):
     assert gpus.read_nvidia_driver(machine.facts()) == "570.86.15"
 
 
+@pytest.mark.parametrize(
+    ("chips", "branch"),
+    [
+        (["12ba"], "470"),  # GK208, the last of its generation
+        (["1340"], "580"),  # GM108, the first Maxwell
+        (["1df6"], "580"),  # Tesla V100S, the last Volta
+        (["1e02"], ""),  # Titan RTX, the first Turing
+        (["2684"], ""),  # RTX 4090
+        (["1c03", "2684"], ""),  # an old one beside it: the newest driver is for the new one
+        ([""], ""),
+    ],
+)
+def test_the_pci_bus_tells_the_last_branch_that_knows_a_gpu(chips, branch, machine):
+    """At the edges of the lists in https://pci-ids.ucw.cz and NVIDIA's open kernel modules."""
+    machine.cards([f"10de:{chip}" for chip in chips])
+    assert gpus.find_last_branch(machine.facts()) == branch
+
+
 def test_a_gpu_that_fell_off_the_bus_is_left_out(machine):
     lost = "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n"
     machine.tools({"nvidia-smi": {"query": f"{lost}NVIDIA A100, 550.54.15, 8.0\n[N/A], [N/A], [N/A]"}})
@@ -134,8 +152,8 @@ def test_a_framework_that_cannot_be_asked_stays_unknown(machine, monkeypatch):
 WHOLE_DOCTOR = """
 from helpers import doctor
 from helpers.doctor import gather
-from helpers.running import tools
-tools.TOOL_FOLDERS, gather.FRAMEWORK_SECONDS = (), 8  # which is 30
+from helpers.setup import programs
+programs.FOLDERS, gather.FRAMEWORK_SECONDS = (), 8  # which is 30
 findings = doctor.examine()
 print(*(finding.id for finding in findings))
 print(*(finding.what for finding in findings))

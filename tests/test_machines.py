@@ -14,9 +14,9 @@ from helpers.devices.host import Host
 from helpers.doctor import findings
 
 VALUES = """
-    backends branch card device driver files first folder framework frameworks free gpu here how installed least maker
-    makers message metal name names newest number oldest other override package packages place reason says seconds
-    source target tensorflow values version ways what which why
+    backends branch card device driver effects file files first folder framework frameworks free gpu here how installed
+    least maker makers message metal name names needed newest number oldest other override package packages place places
+    reason says seconds settings source target tensorflow value values version ways what which why
 """  # that judges hand over
 TERMINAL_ALONE = Path(__file__).with_name("test_doctor.py")  # provokes for real what `checks` find
 ADVISED = [
@@ -47,7 +47,7 @@ FOREIGN = {  # what nobody types on that system
 ONE_SYSTEM = {  # what other systems do not have
     "Darwin": r"apple-|torch-for-metal",
     "Windows": r"windows-|torch-for-",
-    "Linux": r"containers-|host-gpu-access|amd-no-|nvidia-(no-|libraries)|opencl-for-",
+    "Linux": r"wsl-|containers-|host-gpu-access|amd-no-|nvidia-(no-|libraries)|opencl-for-",
 }
 
 
@@ -81,6 +81,28 @@ def test_advice_that_was_followed_is_not_given_again(name, number, tmp_path, mon
     assert before & again == set()
 
 
+VARIABLE = re.compile(
+    r"^    (?:(?:export|unset) (\w+)=?(.*)|\$env:(\w+) = \"(.*)\"|Remove-Item Env:(\w+).*)$", re.MULTILINE
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
+@pytest.mark.parametrize("name", machines.CASES)
+def test_a_variable_that_was_set_as_advised_is_not_advised_again(name, tmp_path, monkeypatch):
+    """The fact itself stays: only what the advice says of variables is done, all of it."""
+    machine = machines.Machine(tmp_path, monkeypatch).become(name)
+    before = {finding.id: finding.next for finding in machine.findings()}
+    done = VARIABLE.findall("\n".join(before.values()))
+    for exported, value, set_there, there, removed in done:
+        if (exported and not value) or removed:
+            machine.unset([exported or removed])
+        else:
+            machine.variables({exported or set_there: value or there})
+    again = {finding.id: finding.next for finding in machine.findings()}
+    for failure, advice in before.items():
+        assert not VARIABLE.search(advice) or advice != again.get(failure), advice
+
+
 def test_the_advice_of_every_judge_is_followed_on_a_machine():
     judged = {failure for case in machines.CASES.values() for failure in case.get("finds", [])}
     followed = {failure for name, _ in machines.AFTERS for failure in machines.CASES[name]["finds"]}
@@ -92,9 +114,10 @@ HOST_WORDS = """
     Linux Darwin Windows x86_64 arm64 venv conda binder own debian fedora arch nvidia wsl container hosted otherwise
 """
 JUDGE_WORDS = """
-    installed detected loaded spare none path registered enabled gpu AMD side processor opencl backend overridden
-    space
-    no-target branch-470 branch-580 branch-unknown files pythonpath torch
+    installed detected loaded spare none path registered enabled gpu AMD NVIDIA side processor opencl backend overridden
+    space joined fitting variables rocm user blocked noexec old-system lost fabric compat unknown-error chosen cached
+    sparing
+    no-target branch-470 branch-580 branch-unknown build-cu126 build-cu128 build-installed files pythonpath torch
 """
 
 

@@ -12,7 +12,7 @@ import pyopencl as cl
 import pytest
 
 from helpers import devices
-from helpers.devices import frameworks, host, opencl
+from helpers.devices import compiler_log, frameworks, host, opencl
 from helpers.devices.kernel_text import KernelError
 
 ADD = """
@@ -123,20 +123,130 @@ LOGS = {  # as these compilers write them
 
 @pytest.mark.parametrize("compiler", LOGS)
 def test_the_logs_of_all_compilers_are_read(compiler):
-    _, why, _ = opencl.explain_log(ADD, LOGS[compiler])
+    _, why = compiler_log.explain_log(ADD, LOGS[compiler])
     assert why.splitlines()[0] == "line 4: use of undeclared identifier 'd'"
     assert "c[i] = a[i] + b[i];" in why.splitlines()[1]
     assert why.splitlines()[2].index("^") == 4 + 18
 
 
 def test_a_complaint_about_an_empty_source_is_shown():
-    assert opencl.explain_log("", "<kernel>:1:1: error: no kernel")[1].startswith("line 1: no kernel")
+    assert compiler_log.explain_log("", "<kernel>:1:1: error: no kernel")[1].startswith("line 1: no kernel")
 
 
-def test_a_compiler_that_fails_as_a_whole_says_so():
-    what, why, _ = opencl.explain_log(ADD, "clBuildProgram failed\n\nerror: unknown target CPU 'generic'\nDevice x")
-    assert what == "The compiler of this device failed."
-    assert why == "error: unknown target CPU 'generic'"
+def test_a_compiler_that_fails_as_a_whole_leads_to_the_doctor():
+    log = "clBuildProgram failed\n\nerror: unknown target CPU 'generic'\nDevice x"
+    error = opencl.explain_failure(ADD, log)
+    assert "doctor" in error.next and error.why == "error: unknown target CPU 'generic'"
+
+
+BODY = "__kernel void f(__global float *x) {{\n    int i = get_global_id(0);\n    {};\n}}\n"
+WRONG_KERNELS = {  # what a learner wrote in the body's third line, or before it; the line and a word of the complaint
+    "a float and an int": (BODY.format("x[i] = max(x[i], 0)"), 3, "'max'"),
+    "clamp to whole numbers": (BODY.format("x[i] = clamp(x[i], 0, 1)"), 3, "'clamp'"),
+    "a root of an int": (BODY.format("x[i] = sqrt(i)"), 3, "'sqrt'"),
+    "a power of two ints": (BODY.format("x[i] = pow(2, i)"), 3, "'pow'"),
+    "an argument missing": (BODY.format("x[i] = max(x[i])"), 3, "'max'"),
+    "a product of one vector": (BODY.format("x[i] = dot(x[i])"), 3, "'dot'"),
+    "an atomic sum of floats": (BODY.format("atomic_add(&x[i], x[i])"), 3, "'atomic_add'"),
+    "a barrier without a fence": (BODY.format("barrier()"), 3, "too few arguments"),
+    "a conversion to a vector": (BODY.format("x[i] = convert_float4(x[i]).x"), 3, "'convert_float4'"),
+    "the bits of a pointer": (BODY.format("x[i] = as_float(x)"), 3, "reinterpretation"),
+    "a function of the same name": (
+        f"float max(float a, float b) {{ return a; }}\n{BODY.format('x[i] = 0')}",
+        1,
+        "'max'",
+    ),
+    "a macro that names nothing": (
+        f"#define TWICE(a) (2 * b)\n{BODY.format('x[i] = TWICE(x[i])')}",
+        4,
+        "TWICE, line 1",
+    ),
+    "a macro in a macro": (
+        f"#define ADD(a) (b + a)\n#define TWICE(a) (2 * ADD(a))\n{BODY.format('x[i] = TWICE(x[i])')}",
+        5,
+        "ADD, line 1",
+    ),
+    "a constant with a semicolon": (f"#define N 8;\n{BODY.format('if (i < N) x[i] = 1')}", 4, "N, line 1"),
+    "a macro of several lines": (
+        f"#define ZERO(a) do {{ \\\n        a = zero; \\\n    }} while (0)\n{BODY.format('ZERO(x[i])')}",
+        6,
+        "ZERO, line 2",
+    ),
+    "a header of C": (f"// mine\n#include <math.h>\n{BODY.format('x[i] = 1')}", 2, "not found"),
+    "a function without a body": (
+        f"// half(x)\nfloat half_of(float x);\n{BODY.format('x[i] = half_of(x[i])')}",
+        2,
+        "body",
+    ),
+    "a warning before the error": (BODY.format("float4 v = (1, 2, 3, 4); x[i] = v.q"), 3, "'q'"),
+}
+
+
+# Mesa 22.3 has the functions for floats alone, and lets a kernel have a function of a built-in's name.
+COMPILED_BY_RUSTICL = {"a root of an int", "a power of two ints", "a function of the same name"}
+
+
+@pytest.mark.parametrize("driver", frameworks.opencl_devices())
+@pytest.mark.parametrize("mistake", WRONG_KERNELS)
+def test_every_driver_names_the_line_of_a_mistake_in_a_built_in_or_a_macro(driver, mistake):
+    source, line, words = WRONG_KERNELS[mistake]
+    driver = frameworks.opencl_devices()[driver]
+    if opencl.find_problem(driver):
+        pytest.skip("this driver compiles nothing here")
+    if driver.platform.name == "rusticl" and mistake in COMPILED_BY_RUSTICL:
+        pytest.skip("this driver compiles it")
+    with pytest.raises(KernelError) as caught:
+        opencl.build(cl.Context([driver]), source)
+    first = caught.value.why.splitlines()[0]
+    assert first.startswith(f"line {line}: ") and words in caught.value.why, caught.value.why
+    assert "doctor" not in caught.value.next
+    assert "_cl_" not in caught.value.why and "kcache" not in caught.value.why
+
+
+# Logs that others have published, with another place: https://github.com/opencv/opencv_contrib/issues/2108 (Apple),
+# https://github.com/beehive-lab/TornadoVM/issues/66 (Apple), https://github.com/krrishnarraj/clpeak/issues/50 (Mesa),
+# https://github.com/pocl/pocl/issues/1454 (PoCL).
+CL_KERNEL = "/System/Library/Frameworks/OpenCL.framework/Versions/A/lib/clang/3.2/include/cl_kernel.h"
+BUILT_IN_LOGS = {
+    "Apple": (
+        "<program source>:1:7: warning: unused variable 'res'\nfloat res;\n      ^\n"
+        "<program source>:4:12: error: call to '__cl_fmax' is ambiguous\n"
+        f"{CL_KERNEL}:4549:28: note: expanded from macro 'fmax'\n{CL_KERNEL}:4545:15: note: candidate function\n",
+        "line 4: call to 'fmax' is ambiguous",
+    ),
+    "Apple, fast": (
+        "<program source>:4:12: error: call to '__fast_relax_sin' is ambiguous\n"
+        f"{CL_KERNEL}:4765:22: note: expanded from macro 'sin'\n",
+        "line 4: call to 'sin' is ambiguous",
+    ),
+    "Mesa": (
+        "input.cl:4:12: error: call to 'mad' is ambiguous\ninput.cl:2:22: note: expanded from macro 'MAD_64'\n"
+        "/usr/include/clc/math/mad.inc:1:39: note: candidate function\n",
+        "line 4: call to 'mad' is ambiguous (in the macro of line 2)",
+    ),
+    "PoCL": (
+        "error: /home/me/.cache/pocl/kcache/tempfile_SZhJqE.cl:4:12 "
+        "<Spelling=/home/me/pocl/include/_builtin_renames.h:142:24>: call to '_cl_min' is ambiguous\n",
+        "line 4: call to 'min' is ambiguous",
+    ),
+    "PoCL on Windows": (
+        "error: C:\\Users\\me\\kcache\\tempfile_SZhJqE.cl:4:12 "
+        "<Spelling=C:\\pocl\\include\\_builtin_renames.h:142:24>: call to '_cl_min' is ambiguous\n",
+        "line 4: call to 'min' is ambiguous",
+    ),
+    "Mesa, linking": (
+        '(file=input,line=0,column=0,index=0): Unresolved external reference to "b".\n\nMissing module.\n',
+        "line 2: the function 'b' is declared",
+    ),
+    "NVIDIA": ("ptxas fatal   : Unresolved extern function 'b'\n", "line 2: the function 'b' is declared"),
+}
+
+
+@pytest.mark.parametrize("compiler", BUILT_IN_LOGS)
+def test_a_published_log_of_a_mistake_in_a_built_in_names_the_line(compiler):
+    log, expected = BUILT_IN_LOGS[compiler]
+    _, why = compiler_log.explain_log(ADD, log)
+    assert why.startswith(expected), why
 
 
 # ---------------------------------------------------------------------------------------------- a learner's kernel

@@ -180,6 +180,21 @@ def test_the_page_has_the_errors_that_the_doctor_knows_under_their_own_words():
     assert headings == known and len(known) > 10
 
 
+# What somebody would have to replace before the command runs: a word in capitals, one in angle brackets, an ellipsis.
+# The name of a variable is none: it stands before "=" or after "$", or has an underscore.
+PLACEHOLDER = r"(?<![\w$-])(?!OUT\b|LOGNAME\b)[A-Z]{4,}\b(?![=_])|<[a-z-]+>|\.\.\.|/path/to"
+
+
+def test_no_command_of_a_page_holds_a_placeholder():
+    held = []
+    for page in sorted(ROOT.glob("docs/**/*.md")):
+        for language, code in blocks(page):
+            if language in ("sh", "powershell", "bash"):
+                lines = [line.partition("  #")[0] for line in code.splitlines()]
+                held += [f"{page.name}: {line}" for line in lines if re.search(PLACEHOLDER, line)]
+    assert held == []
+
+
 # --------------------------------------------------------------------------------------------------- the address
 
 

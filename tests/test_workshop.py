@@ -20,8 +20,10 @@ from waiting import in_the_end
 
 import workshop
 from helpers import ROOT, commands
+from helpers.devices.host import Host
 from helpers.errors import WorkshopError
-from helpers.setup import environment, families, tools
+from helpers.running.tools import ask_tool
+from helpers.setup import environment, families, programs, tools
 from helpers.setup.environment import State
 
 LIMIT = 300  # seconds, against hanging alone
@@ -268,12 +270,15 @@ def test_a_mac_with_an_intel_processor_gets_its_pythons_and_a_translated_one_is_
     [
         ("error: No solution found when resolving dependencies: tensorflow has no wheels with a matching", "platforms"),
         ("error: No space left on device (os error 28)", "Make room"),
+        ("The filename or extension is too long. (os error 206)", "short path"),
         ("Hash mismatch for `tabulate==0.10.0`", "differs from the lock"),
         ("invalid peer certificate: UnknownIssuer", "UV_SYSTEM_CERTS"),
         ("failed to lookup address information: Could not resolve host", "Check the network"),
     ],
 )
-def test_what_uv_says_leads_to_a_step_that_helps(says, step):
+def test_what_uv_says_leads_to_a_step_that_helps(says, step, monkeypatch):
+    for name in ("UV_SYSTEM_CERTS", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(WorkshopError) as refused:
         tools.run("Installing", [sys.executable, "-c", f"import sys; sys.exit({says!r})"])
     assert step in refused.value.next and refused.value.why == says
@@ -295,6 +300,45 @@ def test_certificates_come_from_the_system_where_scanners_put_theirs(system, mon
     assert ("UV_SYSTEM_CERTS" in tools.clean_environment()) == (system != "Linux")
     monkeypatch.setenv("UV_SYSTEM_CERTS", "false")
     assert tools.clean_environment()["UV_SYSTEM_CERTS"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("tool", "variables", "step"),
+    [
+        ("uv", {}, "UV_SYSTEM_CERTS=true"),
+        ("uv", {"UV_SYSTEM_CERTS": "true"}, "set SSL_CERT_FILE"),
+        ("uv", {"UV_SYSTEM_CERTS": "true", "SSL_CERT_FILE": "/none.pem"}, "no such file"),
+        ("uv", {"UV_SYSTEM_CERTS": "true", "SSL_CERT_FILE": __file__}, "another network"),
+        ("pip", {"UV_SYSTEM_CERTS": "true"}, "set PIP_CERT"),
+        ("pip", {"PIP_CERT": __file__}, "another network"),
+    ],
+)
+def test_a_certificate_that_is_refused_never_leads_to_what_is_done_already(tool, variables, step, monkeypatch):
+    for name in ("UV_SYSTEM_CERTS", "SSL_CERT_FILE", "PIP_CERT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tools.platform, "system", lambda: "Linux")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    says = {"uv": "invalid peer certificate: UnknownIssuer", "pip": "SSL: CERTIFICATE_VERIFY_FAILED"}[tool]
+    with pytest.raises(WorkshopError) as refused:
+        tools.run("Installing", [sys.executable, "-c", f"import sys; print('error: {says}'); sys.exit(2)"])
+    assert step in refused.value.next
+    assert not any(f"set {name}{more}" in refused.value.next for name in variables for more in ("=", " to"))
+
+
+@posix
+def test_a_driver_off_path_is_found_as_the_doctor_finds_it(tmp_path, monkeypatch):
+    """In WSL nvidia-smi may be in /usr/lib/wsl/lib alone, which is not always on PATH."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 12.0\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(programs, "FOLDERS", (str(tmp_path),))
+    monkeypatch.setattr(families.platform, "system", lambda: "Linux")
+    assert families.torch_build("cuda") == "cu129"
+    assert "--accel cuda" in families.suggest_gpu("cpu")
+    assert Host.here(tmp_path).nvidia
+    assert ask_tool(["nvidia-smi"]).stdout == "12.0\n"
 
 
 @on_linux

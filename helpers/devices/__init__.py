@@ -39,7 +39,9 @@ __all__ = [
 ]
 SHORT = 36  # characters of a reason in the table; the whole one is below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
-_HINTS = re.compile(r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu", re.I)
+_HINTS = re.compile(
+    r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu|cuda initialization:", re.I
+)
 _LOG_PREFIX = re.compile(  # as "I0000 00:00:1.2 99 port.cc:153] " and "2026-01-31 10:00:00.1: W x.cc:1] "
     r"^(?:[IWEF]\d{4} \S+\s+\d+ \S+?\] |\d{4}-\d\d-\d\d [\d:.]+:? [IWEF] \S+?\] |WARNING:\S+?:)\s*"
 )

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from helpers import ROOT
 from helpers.setup.environment import STAMP
+from helpers.setup.programs import find_program
 
 WORKSHOP = "py workshop.py" if os.name == "nt" else "python3 workshop.py"  # as people start it
 LESSON_FOLDERS = ("my-lessons", "notebooks")  # in ROOT: where kernels start, the learner's copies and the lessons
@@ -56,7 +56,7 @@ class Host:
         """
         machine = platform.machine().lower()
         machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(machine, machine)
-        nvidia = (root / "proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+        nvidia = (root / "proc/driver/nvidia/version").exists() or find_program("nvidia-smi") is not None
         return cls(
             platform.system(),
             machine,

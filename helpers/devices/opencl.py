@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helpers import devices, variables
-from helpers.devices import frameworks, products
+from helpers.devices import compiler_log, frameworks, products
 from helpers.devices.device import preference
 from helpers.devices.host import Host, command
 from helpers.devices.kernel_text import KernelError, closing_bracket, without_comments
@@ -128,27 +128,23 @@ def build(context: cl.Context, source: str) -> cl.Program:
     try:
         return products.build_quietly(context, source)
     except cl.RuntimeError as error:
-        raise KernelError(*explain_log(source, str(error))) from None
+        raise explain_failure(source, str(error)) from None
 
 
-def explain_log(source: str, log: str) -> tuple[str, str, str]:
-    """Turn a compiler's log into what, why and next, with the lines of the source that it complains about.
+def explain_failure(source: str, log: str) -> KernelError:
+    """Return the error of a source that does not compile, or of a compiler that fails whatever the source is.
 
     Args:
         source: the OpenCL C that was compiled.
-        log: the compiler's output; PoCL, Intel, NVIDIA, AMD and Apple all write `file:line:column: ...`.
+        log: the compiler's output.
     """
-    lines, complaints = source.splitlines() or [""], []
-    for line in log.splitlines():
-        match = re.match(r"(?:error: )?(?:\S.*?:)?(\d+):(\d+): (?:(?:fatal )?error: )?(.+)", line.strip())
-        if match and not match[3].startswith(("note:", "warning:")):
-            number, column = min(int(match[1]), len(lines)), int(match[2])
-            complaints.append(f"line {number}: {match[3]}\n    {lines[number - 1]}\n    {' ' * (column - 1)}^")
-    if complaints:
-        what = "The kernel does not compile."
-        return what, "\n".join(complaints), "Fix the first line that is named; the later ones often follow from it."
+    what, why = compiler_log.explain_log(source, log)
+    if what:
+        return KernelError(what, why, "Fix the first line that is named; the later ones often follow from it.")
     errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
-    return "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _advise_doctor()
+    return KernelError(
+        "The compiler of this device failed.", errors[-1] if errors else log.strip()[-300:], _advise_doctor()
+    )
 
 
 # ---------------------------------------------------------------------------------------------- a learner's kernel

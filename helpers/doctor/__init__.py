@@ -50,9 +50,9 @@ def judge(facts: Facts) -> Results:
 
 
 def _judge_everything(facts: Facts) -> Results:
-    from helpers.doctor import amd, apple, containers, devices, frameworks, nvidia, opencl, windows
+    from helpers.doctor import amd, apple, containers, devices, frameworks, intel, nvidia, opencl, windows
 
-    for family in (host, windows, containers, apple, nvidia, amd, frameworks, opencl, devices):
+    for family in (host, windows, containers, apple, nvidia, amd, intel, frameworks, opencl, devices):
         for each in family.JUDGES:
             try:
                 yield from each(facts)

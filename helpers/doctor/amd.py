@@ -5,11 +5,19 @@ Not verified on hardware.
 
 from __future__ import annotations
 
+import re
+
 from helpers.devices.frameworks import FRAMEWORKS, looks_integrated
 from helpers.doctor import gpus
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, join_some, tell
-from helpers.doctor.gpu_findings import is_hiding_all, tell_hidden, tell_processor_build, tell_unlisted
+from helpers.doctor.gpu_findings import (
+    is_hiding_all,
+    tell_hidden,
+    tell_hidden_from_jax,
+    tell_processor_build,
+    tell_unlisted,
+)
 
 DETECTION = "HSA_ENABLE_DXG_DETECTION"  # lets ROCm before 7.13 look for a GPU behind WSL
 VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -48,9 +56,18 @@ def find_closed_files(facts: Facts) -> Results:
             "host-gpu-access",
             facts.host,
             "limits" if builds else "note",
-            about=["opencl", *builds],
+            words=["joined"] if _has_joined_groups(facts) else [],
+            about=["opencl", "webgpu", *builds],
             files=join_some(facts.closed),
         )
+
+
+def _has_joined_groups(facts: Facts) -> bool:
+    """Return whether /etc/group has this user in the groups render and video; a session of before does not know it."""
+    user = facts.variables.get("LOGNAME") or facts.variables.get("USER") or ""
+    rows = re.findall(r"^(render|video):[^:\n]*:\d*:(.*)$", facts.read_text("etc/group"), re.MULTILINE)
+    joined = {group for group, members in rows if user and user in members.strip().split(",")}
+    return {group for group, _ in rows} == joined and bool(joined)
 
 
 def find_missing_kfd(facts: Facts) -> Results:
@@ -68,6 +85,8 @@ def find_hidden_gpus(facts: Facts) -> Results:
     names = [name for name, value in values.items() if is_hiding_all(value, count)]
     if count and names and (list_rocm_builds(facts) or not gpus.is_nvidia_working(facts)):
         yield tell_hidden(facts, names, "every AMD GPU")
+    elif count:
+        yield from tell_hidden_from_jax(facts, list_rocm_builds(facts), "AMD")
 
 
 def find_integrated_first(facts: Facts) -> Results:
@@ -96,7 +115,7 @@ def find_unlisted_gpus_in_wsl(facts: Facts) -> Results:
         return
     for name in list_rocm_builds(facts):
         if facts.has_no_gpu(name):
-            words = ["detected"] if facts.variables.get(DETECTION) else []
+            words = ["detected"] if facts.variables.get(DETECTION, "0") not in ("", "0") else []
             yield tell("amd-wsl-not-listed", facts.host, words=words, about=[name], framework=FRAMEWORKS[name].title)
 
 

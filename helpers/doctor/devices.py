@@ -10,17 +10,23 @@ import re
 from helpers.devices import products
 from helpers.devices.frameworks import FRAMEWORKS, Device
 from helpers.doctor import gpus
-from helpers.doctor.facts import Facts, is_late
+from helpers.doctor.facts import Facts, is_late, parse_version
 from helpers.doctor.findings import Finding, Results, join_some, tell
+from helpers.doctor.gpu_findings import tell_hidden
 from helpers.training import backends
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 VULKAN_DRIVERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d")  # where Linux registers them
+VULKAN_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # they name the only drivers that Vulkan's loader looks at
+VULKAN_REASON = "Vulkan looks at these drivers alone."
+VULKAN_NAMES = {"NVIDIA": "nvidia", "AMD": "radeon|amd", "Intel": "intel"}  # how the names of their files begin
+SPARING = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")  # let frameworks reserve no GPU's memory
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
 WORDS = (  # what the framework says (the first row that fits), the failure
     (r"out of memory|RESOURCE_EXHAUSTED|\bOOM\b", "devices-memory"),
     (r"UNSUPPORTED_PTX_VERSION|driver version is insufficient", "nvidia-driver-too-old"),
-    (r"HIP error|hipError|invalid device function", "devices-no-amd-code"),
+    (r"DNN library initialization|runtime CuDNN library|SUBLIBRARY_VERSION_MISMATCH", "nvidia-cudnn"),
+    (r"HIP error|hipError|invalid device function|TensileLibrary|rocBLAS error", "devices-no-amd-code"),
     (r"no kernel image|INVALID_PTX|sm_\d+|invalid image", "devices-no-code"),
     ("", "devices-fails"),
 )
@@ -81,11 +87,30 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
         words.append("backend")
         if device.framework != facts.backend:
             words.append("spare")
+    if facts.variables.get("LD_LIBRARY_PATH"):
+        words.append("path")
+    if all(facts.variables.get(name) for name in SPARING):
+        words.append("sparing")
     if device.kind != "gpu":
         words.append("processor")
     elif facts.variables.get(OVERRIDE):
         words.append("overridden")
-    return words + gpus.list_branch_words(facts)
+    return [*words, *gpus.list_branch_words(facts), *_list_build_words(facts)]
+
+
+def _list_build_words(facts: Facts) -> list[str]:
+    """Return which of PyTorch's builds holds code for the NVIDIA GPUs here, and whether that one is installed.
+
+    CUDA 12.6's has code for 5.0 to 9.0, CUDA 12.8's for 7.0 to 12.0: https://github.com/Comfy-Org/ComfyUI/pull/16438
+    """
+    capabilities = [gpu.capability for gpu in gpus.list_nvidia_gpus(facts)]
+    if not capabilities:
+        return []
+    build = "build-cu128" if max(capabilities) >= (10, 0) else "build-cu126"
+    fitting = {"build-cu128": (12, 8), "build-cu126": (12, 6)}[build]
+    installed = parse_version(facts.torch.removeprefix("cuda ")) if facts.torch.startswith("cuda") else ()
+    is_installed = installed == fitting or (build == "build-cu128" and installed > fitting)
+    return [build, "build-installed"] if is_installed else [build]
 
 
 def find_no_webgpu_adapter(facts: Facts) -> Results:
@@ -93,7 +118,10 @@ def find_no_webgpu_adapter(facts: Facts) -> Results:
     answer = facts.answers.get("webgpu")
     if answer is None or answer.state in ("not installed", "timed out"):
         return
-    if not answer.devices:
+    diverted = [name for name in VULKAN_VARIABLES if facts.variables.get(name)]
+    if not answer.devices and diverted:
+        yield tell_hidden(facts, diverted, "every WebGPU adapter", VULKAN_REASON, "note", ["webgpu"])
+    elif not answer.devices:
         reason = answer.message.partition("; how to get one")[0]  # that way leads here, to the doctor
         registered = _list_vulkan_drivers(facts)
         yield tell(
@@ -107,9 +135,33 @@ def find_no_webgpu_adapter(facts: Facts) -> Results:
         yield f"WebGPU: {', '.join(right)}"
 
 
+def find_unseen_gpu(facts: Facts) -> Results:
+    """Find a GPU that the machine has and WebGPU does not list: it computes with a program on the processor."""
+    answer = facts.answers.get("webgpu")
+    if answer is None or not answer.devices or not facts.has_no_gpu("webgpu") or facts.host.hosted:
+        return
+    makers = gpus.list_gpu_makers(facts)
+    diverted = [name for name in VULKAN_VARIABLES if facts.variables.get(name)]
+    if makers and diverted:
+        yield tell_hidden(
+            facts, diverted, f"your GPU ({join_some(makers)}) from WebGPU", VULKAN_REASON, "note", ["webgpu"]
+        )
+    elif makers:
+        own = "|".join(VULKAN_NAMES[maker] for maker in makers)
+        is_registered = any(re.match(own, name) for name in _list_vulkan_drivers(facts))
+        yield tell(
+            "webgpu-gpu-missing",
+            facts.host,
+            words=["registered"] if is_registered else [],
+            about=["webgpu"],
+            gpu=join_some(makers),
+            names=join_some(sorted({str(device) for device in answer.devices})),
+        )
+
+
 def _list_vulkan_drivers(facts: Facts) -> list[str]:
     """Return the files that register drivers for Vulkan, such as "lvp_icd.x86_64.json"."""
     return sorted(file.name for folder in VULKAN_DRIVERS for file in (facts.root / folder).glob("*.json"))
 
 
-JUDGES = (find_failing_devices, find_no_webgpu_adapter)
+JUDGES = (find_failing_devices, find_no_webgpu_adapter, find_unseen_gpu)

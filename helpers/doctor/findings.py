@@ -129,6 +129,8 @@ def render(text: Text, host: Host, words: Collection[str], values: Mapping[str, 
             return set_variable(host, *rest.split("=", 1))
         if name == "unset":
             return "\n    ".join(unset_variable(host, variable) for variable in rest.split())
+        if name == "move":
+            return f'{"Move-Item" if host.system == "Windows" else "mv"} "{rest}" "{rest}.old"'
         if name == "command":
             return command(host, rest)
         if name in ADVICE:

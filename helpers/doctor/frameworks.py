@@ -15,6 +15,24 @@ FLAVORS = (  # packages that own the same files: of each row one alone may be in
     ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
     ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
 )
+# What leads a program to other libraries than its own; below, what ends a framework's start if it has a wrong value
+# (tried: JAX_PLATFORMS=cuda without such a GPU, and an unknown flag in XLA_FLAGS).
+SHADOWING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PYTHONPATH", "PYTHONHOME")
+ROCM_LIBRARY = r"\blib(hip|roc|amd|MIOpen|rccl)\w*\.so"  # docs/amd-linux.md, step 3
+# What an import says, and what stays as it is in a new environment: files that the system refuses
+# (https://github.com/pytorch/pytorch/issues/182008, 2026-04; https://github.com/Comfy-Org/ComfyUI/issues/15117);
+# a folder that no program may be run from; a C library that is older than the packages.
+IMPORT_CAUSES = {
+    "blocked": r"Application Control|WinError 4551|disallowed by system policy|not valid for use in process",
+    "noexec": r"failed to map segment from shared object",
+    "old-system": r"version `?'?GLIBC_2\.\d+'? not found",
+}
+OWN_VARIABLES: dict[str, tuple[str, ...]] = {
+    "tensorflow": ("XLA_FLAGS", "TF_XLA_FLAGS"),
+    "jax": ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "XLA_FLAGS"),
+    "torch": (),
+    "onnxruntime": (),
+}
 TWO_OPENMP = r"OMP: Error #15|multiple copies of the OpenMP runtime"
 
 
@@ -43,7 +61,30 @@ def find_failing_imports(facts: Facts) -> Results:
     for name in ("tensorflow", "jax", "torch", "onnxruntime"):
         if facts.get_state(name) == "failed":
             says, title = facts.answers[name].message.rstrip("."), FRAMEWORKS[name].title
-            yield tell("packages-import-fails", facts.host, about=[name], framework=title, says=says)
+            names = _list_misleading_variables(facts, name)
+            yield tell(
+                "packages-import-fails",
+                facts.host,
+                words=_list_causes(facts, name, says) or (["variables"] if names else []),
+                about=[name],
+                framework=title,
+                says=says,
+                names=" ".join(names),
+            )
+
+
+def _list_causes(facts: Facts, framework: str, says: str) -> list[str]:
+    """Return the causes that an import's own words name, and that no new environment takes away."""
+    if framework == "tensorflow" and facts.find_package("tensorflow-rocm") and re.search(ROCM_LIBRARY, says):
+        return ["rocm"]
+    return [word for word, pattern in IMPORT_CAUSES.items() if re.search(pattern, says, re.IGNORECASE)][:1]
+
+
+def _list_misleading_variables(facts: Facts, framework: str) -> list[str]:
+    """Return the variables that may end a framework's import; TensorFlow for ROCm needs LD_LIBRARY_PATH."""
+    names = [name for name in (*SHADOWING, *OWN_VARIABLES[framework]) if facts.variables.get(name)]
+    needs_path = framework == "tensorflow" and facts.find_package("tensorflow-rocm")
+    return [name for name in names if not (needs_path and name == "LD_LIBRARY_PATH")]
 
 
 def find_late_answers(facts: Facts) -> Results:

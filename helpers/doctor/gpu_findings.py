@@ -9,7 +9,13 @@ from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Finding, Results, join_names, tell
 
+JAX_PLATFORMS = "JAX_PLATFORMS"
 TRAINING = ("tensorflow", "jax", "torch")  # the frameworks that obey the variables of CUDA and ROCm
+UNLISTED = {  # what a framework says of the driver
+    "fabric": r"Error 802|system not yet initialized",
+    "compat": r"Error 80[34]|forward compatibility|unsupported display driver",
+    "unknown-error": r"CUDA unknown error|CUDA_ERROR_UNKNOWN|\(error 999\)",
+}
 LISTED = "It lists the GPUs that a program may see, from 0; a number that does not exist ends the list."
 
 
@@ -60,6 +66,14 @@ def tell_hidden(
     )
 
 
+def tell_hidden_from_jax(facts: Facts, builds: Collection[str], maker: str) -> Results:
+    """Tell that JAX_PLATFORMS lets JAX look at other platforms than the GPU for which it was built."""
+    value = facts.variables.get(JAX_PLATFORMS, "")
+    if value and "jax" in builds and not re.search(r"cuda|rocm|gpu", value) and facts.has_no_gpu("jax"):
+        reason = "JAX looks at these platforms alone."
+        yield tell_hidden(facts, [JAX_PLATFORMS], f"every {maker} GPU from JAX", reason, about=["jax"])
+
+
 def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu: str) -> Results:
     """Tell that Keras computes with a framework for processors, and which others are for processors, too.
 
@@ -80,7 +94,7 @@ def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu:
         yield tell(
             "devices-cpu-build",
             facts.host,
-            words=[maker],
+            words=[maker, backend],
             about=[backend],
             maker=maker,
             gpu=gpu,
@@ -93,11 +107,15 @@ def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
     for framework in builds:
         if facts.has_no_gpu(framework):
             message = facts.answers[framework].message
+            words = [word for word, pattern in UNLISTED.items() if re.search(pattern, message, re.IGNORECASE)]
+            if facts.variables.get("LD_LIBRARY_PATH"):
+                words.append("path")
             yield tell(
                 "devices-not-listed",
                 facts.host,
+                words=words,
                 about=[framework],
                 framework=FRAMEWORKS[framework].title,
                 maker=maker,
-                says=f"It says: {message}" if message else "",
+                says=f"It says: {message}" if message else "It says nothing of that itself.",
             )

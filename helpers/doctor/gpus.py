@@ -15,6 +15,7 @@ from helpers.doctor.facts import Facts
 
 # The makers on the PCI bus: https://pci-ids.ucw.cz
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
+MAKERS = {"NVIDIA": "NVIDIA", "AMD": "AMD|Radeon", "Intel": "Intel"}  # patterns for names of cards
 NODES = {  # one of a maker's files is there where a program can reach its GPU
     NVIDIA: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"),
     AMD: ("dev/kfd",),
@@ -23,7 +24,10 @@ DRIVER_VERSION = re.compile(r"(?:Driver|KMD) Version:\s*(\d+[\d.]+)")  # in nvid
 KERNEL_MODULE = re.compile(r"Kernel Module[^\d\n]*(?:x86_64|aarch64)?\s+(\d+\.[\d.]+)")
 
 # GTX 900, GTX 10 and Titan V (Maxwell, Pascal, Volta) are between these two, by compute capability and by the number of
-# the chip on the PCI bus (GM108 is 0x1340, GV100 ends with 0x1dff, TU102 begins with 0x1e02: https://pci-ids.ucw.cz).
+# the chip on the PCI bus. In the list of https://pci-ids.ucw.cz (version 2023.04.10, Debian's package pci.ids) all 197
+# GM, GP and GV chips are from 0x1340 (GM108) to 0x1df6 (GV100), no other GPU is among them, the 287 GF and GK chips end
+# with 0x12ba, and the 270 TU, GA, AD and GH chips begin with 0x1e02 (TU102), as does the list of NVIDIA's open kernel
+# modules, which know nothing older (README.md of https://github.com/NVIDIA/open-gpu-kernel-modules).
 MAXWELL, TURING = (5, 0), (7, 5)
 MAXWELL_CHIP, TURING_CHIP = 0x1340, 0x1E00
 
@@ -144,6 +148,16 @@ def find_amd_target(name: str) -> str:
     """
     card = RADEON.search(name)
     return AMD_TARGETS.get(card[1], "") if card else ""
+
+
+def list_gpu_makers(facts: Facts) -> list[str]:
+    """Return the makers of the GPUs whose driver is loaded, "NVIDIA", "AMD" or "Intel"; on a Mac none."""
+    if facts.host.system == "Windows":
+        names = " ".join(list_windows_cards(facts))
+        return [maker for maker, pattern in MAKERS.items() if re.search(pattern, names)]
+    known = {INTEL: "Intel", AMD: "AMD"} if facts.has_file("dev/dri/renderD128") else {}
+    makers = [known[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in known]
+    return [*makers, "NVIDIA"] if is_nvidia_working(facts) else makers
 
 
 def list_windows_cards(facts: Facts) -> list[str]:

@@ -11,12 +11,19 @@ from helpers.devices.frameworks import FRAMEWORKS
 from helpers.doctor import gpus
 from helpers.doctor.facts import Facts, parse_version
 from helpers.doctor.findings import Results, tell
-from helpers.doctor.gpu_findings import is_hiding_all, tell_hidden, tell_processor_build, tell_unlisted
+from helpers.doctor.gpu_findings import (
+    is_hiding_all,
+    tell_hidden,
+    tell_hidden_from_jax,
+    tell_processor_build,
+    tell_unlisted,
+)
 
 # The oldest driver for each CUDA generation: (Linux, Windows and WSL).
 # CUDA 12: https://www.tensorflow.org/install/pip (2026-03-11). CUDA 13: JAX's docs/installation.md (2026-08-08).
 DRIVERS = {12: ("525.60.13", "528.33"), 13: ("580", "580")}
 JAX_PLUGINS = {"jax-cuda12-plugin": 12, "jax-cuda13-plugin": 13}  # the CUDA generation of each
+SECOND_DRIVER = "usr/lib/x86_64-linux-gnu/libcuda.so.1"  # in WSL the driver's library is in usr/lib/wsl/lib alone
 RTX_50 = (12, 0)  # Blackwell of workstations; https://github.com/tensorflow/tensorflow/issues/89272
 TENSORFLOW_WITHOUT_RTX_50 = (2, 21)  # the newest TensorFlow that was seen to fail there; 2.22 is unconfirmed
 DRIVER_FAILS = re.compile(  # what nvidia-smi says then
@@ -84,7 +91,8 @@ def find_failing_driver(facts: Facts) -> Results:
             says=says,
         )
     else:
-        yield tell("nvidia-driver-fails", facts.host, words=gpus.list_branch_words(facts), says=says)
+        lost = ["lost"] if "NVML: Unknown Error" in says else []
+        yield tell("nvidia-driver-fails", facts.host, words=[*gpus.list_branch_words(facts), *lost], says=says)
 
 
 def find_old_driver(facts: Facts) -> Results:
@@ -126,10 +134,12 @@ def find_rtx_50_without_code(facts: Facts) -> Results:
 
 
 def find_hidden_gpus(facts: Facts) -> Results:
-    """Find that CUDA_VISIBLE_DEVICES hides every GPU."""
+    """Find that CUDA_VISIBLE_DEVICES hides every GPU, or JAX_PLATFORMS from JAX."""
     value = facts.variables.get("CUDA_VISIBLE_DEVICES")
     if value is not None and gpus.is_nvidia_working(facts) and is_hiding_all(value, len(gpus.list_nvidia_gpus(facts))):
         yield tell_hidden(facts, ["CUDA_VISIBLE_DEVICES"], "every NVIDIA GPU from TensorFlow, JAX and PyTorch")
+    elif gpus.is_nvidia_working(facts):
+        yield from tell_hidden_from_jax(facts, list_cuda_builds(facts), "NVIDIA")
 
 
 def find_missing_libraries(facts: Facts) -> Results:
@@ -152,8 +162,11 @@ def find_missing_libraries(facts: Facts) -> Results:
 
 
 def find_unlisted_gpus(facts: Facts) -> Results:
-    """Find a framework that was built for NVIDIA GPUs and lists none."""
-    if gpus.is_nvidia_working(facts):
+    """Find a framework that was built for NVIDIA GPUs and lists none; in WSL a second driver may be the cause."""
+    unlisted = [name for name in list_cuda_builds(facts) if facts.has_no_gpu(name)]
+    if facts.host.wsl and unlisted and facts.has_file(SECOND_DRIVER):
+        yield tell("nvidia-driver-in-wsl", facts.host, about=unlisted)
+    elif gpus.is_nvidia_working(facts):
         yield from tell_unlisted(facts, list_cuda_builds(facts), "NVIDIA")
 
 

@@ -14,6 +14,8 @@ from helpers.doctor.gpu_findings import tell_hidden
 
 DRIVERS = "/etc/OpenCL/vendors"  # where they are installed, a file NAME.icd for each
 REGISTERED_AS = {"Intel": "intel", "AMD": "rusticl|mesa", "NVIDIA": "nvidia"}  # the names of their files there
+CACHE = "POCL_CACHE_DIR"  # where PoCL keeps what it has compiled
+CHOICE = "PYOPENCL_CTX"  # the platform and device that PyOpenCL and the lessons choose
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")  # they name folders of OpenCL's drivers
 
 
@@ -34,7 +36,7 @@ def find_no_device(facts: Facts) -> Results:
         yield tell(
             "opencl-no-device",
             host,
-            words=["registered"] if registered else [],
+            words=[*(["registered"] if registered else []), *(["cached"] if facts.variables.get(CACHE) else [])],
             files=", ".join(registered),
             message=answer.message or "no driver has any",
         )
@@ -93,10 +95,7 @@ def _find_unseen_on_windows(facts: Facts) -> Results:
 
 
 def _find_unseen_on_linux(facts: Facts) -> Results:
-    names = {gpus.INTEL: "Intel", gpus.AMD: "AMD"} if facts.has_file("dev/dri/renderD128") else {}
-    makers = [names[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in names]
-    if gpus.is_nvidia_working(facts):
-        makers.append("NVIDIA")
+    makers = gpus.list_gpu_makers(facts)
     if not makers:
         return
     if _list_diversions(facts) and _list_drivers(facts):
@@ -111,8 +110,10 @@ def _find_unseen_on_linux(facts: Facts) -> Results:
 
 def _list_driver_words(facts: Facts, maker: str) -> list[str]:
     """Return what the cases of failures.toml may ask: is the maker's driver registered, and does it list its GPUs."""
+    if maker == "AMD" and any(name.startswith("amdocl") for name in _list_drivers(facts)):
+        return ["rocm"]  # ROCm's own OpenCL
     if not any(re.match(REGISTERED_AS[maker], name) for name in _list_drivers(facts)):
-        return []
+        return ["chosen"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else []
     return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
 
 
@@ -131,4 +132,14 @@ def find_missing_intel(facts: Facts) -> Results:
         yield tell("opencl-intel-missing", host, words=words, about=["opencl"], folder=facts.folder)
 
 
-JUDGES = (find_no_device, find_unseen_gpu, find_missing_intel)
+def find_wrong_number(facts: Facts) -> Results:
+    """Find that PYOPENCL_CTX names a platform, or a device of it, that is not there; names are not judged."""
+    value, answer = facts.variables.get(CHOICE, ""), facts.answers.get("opencl")
+    if answer is None or not answer.devices or not re.fullmatch(r"\d+(:\d+)?", value):
+        return
+    places = [device.identifier for device in answer.devices]
+    if not any(place == value or place.partition(":")[0] == value for place in places):
+        yield tell("opencl-wrong-number", facts.host, about=["opencl"], value=value, places=join_some(places))
+
+
+JUDGES = (find_no_device, find_unseen_gpu, find_missing_intel, find_wrong_number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import site
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -139,4 +140,23 @@ def check_shadows(host: Host, root: Path = ROOT) -> Results:
         yield tell("packages-shadowed", host, files=count_items(hiding, "file"), names=join_some(hiding))
 
 
-CHECKS = (check_versions, check_files, check_our_helpers, check_shadows)
+def check_pythonpath(host: Host) -> Results:
+    """Find packages that PYTHONPATH, or the user's own folder of packages, puts before the workshop's."""
+    folders = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if hiding := _list_modules_in(folders):
+        yield tell("packages-pythonpath", host, names=join_some(hiding), value=os.environ["PYTHONPATH"])
+    elif host.installed_by == "conda" and site.ENABLE_USER_SITE:
+        folder = site.getusersitepackages()
+        if hiding := _list_modules_in([folder]):
+            yield tell("packages-pythonpath", host, words=["user"], names=join_some(hiding), value=folder)
+
+
+def _list_modules_in(folders: Iterable[str]) -> list[str]:
+    """Return what the lessons import and one of these folders has; this environment's own folder does not count."""
+    own = {Path(place).resolve() for place in site.getsitepackages()}
+    others = [folder for folder in folders if Path(folder).resolve() not in own]
+    specs = {name: PathFinder.find_spec(name, others) for name in (*MODULES, "tensorflow", "torch")}
+    return [name for name, spec in specs.items() if spec and spec.origin]
+
+
+CHECKS = (check_versions, check_files, check_our_helpers, check_pythonpath, check_shadows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from helpers import ROOT
@@ -14,6 +14,27 @@ from helpers.training import backends
 from helpers.variables import MNIST
 
 DATASET = MNIST
+LESSONS_NEED = {
+    "image_data_format": "channels_last",
+    "floatx": "float32",
+}  # what Keras has where no file says otherwise
+
+
+def _is_on(value: str) -> bool:
+    """Return whether JAX reads a variable's value as true."""
+    return value.lower() in ("y", "yes", "t", "true", "on", "1")
+
+
+CHANGING: dict[str, tuple[Callable[[str], bool], str]] = {  # is a value another than the lessons', and what it does
+    "MPLBACKEND": (  # tried: with Agg a cell that draws shows nothing
+        lambda value: bool(value) and not any(word in value for word in ("inline", "ipympl", "widget")),
+        "Notebooks show no figures.",
+    ),
+    "KERAS_MAX_EPOCHS": (bool, "Keras ends every training after so many epochs."),
+    "KERAS_MAX_STEPS_PER_EPOCH": (bool, "Keras ends every epoch after so many steps."),
+    "JAX_ENABLE_X64": (_is_on, "JAX computes with float64 where the lessons mean float32."),
+    "JAX_DISABLE_JIT": (_is_on, "JAX compiles nothing: each operation runs alone."),
+}
 
 
 def check_dataset_file(host: Host) -> Results:
@@ -21,6 +42,21 @@ def check_dataset_file(host: Host) -> Results:
     name = os.environ.get(DATASET)
     if name and not any(place.is_file() for place in (Path(name).expanduser(), ROOT / name)):
         yield tell("data-named-file", host, what=f"{DATASET} names {name}, and there is no such file.")
+
+
+def _find_keras_file() -> Path:
+    """Return where Keras looks for a learner's own settings."""
+    home = os.environ.get("KERAS_HOME")
+    return (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
+
+
+def _read_keras_file(file: Path) -> dict[str, object]:
+    """Return a learner's own settings of Keras; none where the file is missing, or holds something else."""
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def find_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
@@ -31,12 +67,8 @@ def find_backend(variables: Mapping[str, str]) -> tuple[str, Path | None]:
     """
     if named := variables.get(backends.VARIABLE, ""):
         return named, None
-    home = os.environ.get("KERAS_HOME")
-    file = (Path(home) if home else Path(os.path.expanduser("~"), ".keras")) / "keras.json"  # noqa: PTH111 (never raises)
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8")).get("backend", "tensorflow")), file
-    except (OSError, ValueError, AttributeError):
-        return "tensorflow", file
+    file = _find_keras_file()
+    return str(_read_keras_file(file).get("backend", "tensorflow")), file
 
 
 def check_backend(host: Host) -> Results:
@@ -63,4 +95,23 @@ def check_backend(host: Host) -> Results:
     )
 
 
-CHECKS = (check_backend, check_dataset_file)
+def check_keras_file(host: Host) -> Results:
+    """Find that a learner's own settings of Keras give images another shape, or numbers another type."""
+    file = _find_keras_file()
+    settings = _read_keras_file(file)
+    other = [f"{name} to {settings[name]}" for name, ours in LESSONS_NEED.items() if settings.get(name, ours) != ours]
+    if other:
+        needed = " and ".join(LESSONS_NEED.values())
+        yield tell("keras-settings", host, file=file, settings=" and ".join(other), needed=needed)
+
+
+def check_variables(host: Host) -> Results:
+    """Find variables that change what lessons show, for every program that is started from the same terminal."""
+    names = [name for name, (is_other, _) in CHANGING.items() if is_other(os.environ.get(name, ""))]
+    if names:
+        values = ", ".join(f"{name} is {os.environ[name]!r}" for name in names)
+        effects = " ".join(CHANGING[name][1] for name in names)
+        yield tell("settings-variables", host, names=" ".join(names), values=values, effects=effects)
+
+
+CHECKS = (check_backend, check_keras_file, check_variables, check_dataset_file)

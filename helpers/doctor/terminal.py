@@ -5,11 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from helpers.devices.host import Host, command
 from helpers.doctor.findings import SEVERITIES, Finding
 
 if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
 
+LETTER = "doctor --report report.txt"  # the command that writes what a helper asks for
+AGAIN = "If you did what one of them says and it is still here, give this file to someone who can help you:"
 WIDTH = 100  # characters of the report's lines; commands are never broken
 
 
@@ -32,6 +35,8 @@ def report(findings: list[Finding]) -> str:
     for finding in findings:
         what = _wrap(f"{SEVERITIES[finding.severity]}: {finding.what}", WIDTH)
         blocks.append("\n".join([*what, *_label("  Why:  ", finding.why), *_label("  Next: ", finding.next)]))
+    if findings and not any(LETTER in finding.next for finding in findings):
+        blocks.append("\n".join([*_wrap(AGAIN, WIDTH), f"    {command(Host.here(), LETTER)}"]))
     fine = getattr(findings, "fine", ())
     if fine:
         blocks.append("\n".join(["In order:", *(f"  {words}" for words in fine)]))

@@ -12,8 +12,10 @@ from helpers.doctor.findings import Results, advise, join_some, tell
 LAST_WITH_GPU = (2, 10)  # of TensorFlow on Windows itself: https://www.tensorflow.org/install/pip
 # TensorFlow's own build_info names them as msvcp_dll_names; tensorflow/python/platform/self_check.py asks for them.
 LIBRARIES = ("msvcp140.dll", "msvcp140_1.dll", "vcruntime140_1.dll")
-ROUTINE_FAILED = r"DLL load failed.*initialization routine failed|WinError 1114"  # 1114 is its number
-MAKERS = {"nvidia": "NVIDIA", "amd": "AMD|Radeon", "intel": "Intel"}
+ROUTINE_FAILED = (  # what Windows says of a library that it cannot start (1114) or find (126, 127: one that it needs)
+    r"DLL load failed.*(initialization routine failed|specified (module|procedure) could not be found)"
+    r"|WinError (1114|126|127)\b"
+)
 
 
 def _list_missing_libraries(facts: Facts) -> list[str]:
@@ -43,9 +45,9 @@ def find_unused_gpu(facts: Facts) -> Results:
     if facts.host.system != "Windows" or not cards or backend not in FRAMEWORKS or _can_use_gpu(facts):
         return
     target = next(filter(None, map(gpus.find_amd_target, cards)), "")
-    words = [] if target else ["no-target"]
-    makers = [maker for maker, pattern in MAKERS.items() if any(re.search(pattern, name) for name in cards)]
-    ways = "\n".join(advise(f"torch-for-{maker}", facts.host, words, target=target) for maker in makers)
+    words = gpus.list_branch_words(facts) + ([] if target else ["no-target"])
+    makers = gpus.list_gpu_makers(facts)
+    ways = "\n".join(advise(f"torch-for-{maker.lower()}", facts.host, words, target=target) for maker in makers)
     yield tell(
         "windows-tensorflow",
         facts.host,
@@ -63,4 +65,15 @@ def _can_use_gpu(facts: Facts) -> bool:
     return facts.backend == "torch" and facts.torch != "cpu"
 
 
-JUDGES = (find_missing_runtime, find_old_runtime, find_unused_gpu)
+def find_unused_gpu_behind_wsl(facts: Facts) -> Results:
+    """Find that WSL may offer a GPU of Windows, while nothing here was built for one or lists one."""
+    is_offered = facts.host.wsl and facts.has_file("dev/dxg")
+    if not is_offered or facts.has_file("usr/lib/wsl/lib/libcuda.so.1") or any(map(facts.has_gpu, FRAMEWORKS)):
+        return
+    is_cuda = facts.find_package("nvidia-cudnn-cu12", "jax-cuda12-plugin", "jax-cuda13-plugin")
+    is_rocm = facts.find_package("tensorflow-rocm", "jax-rocm7-plugin", "jax-rocm10-plugin")
+    if not is_cuda and not is_rocm and facts.torch in ("", "cpu"):  # otherwise the maker's own family reports it
+        yield tell("wsl-gpu-unused", facts.host)
+
+
+JUDGES = (find_missing_runtime, find_old_runtime, find_unused_gpu, find_unused_gpu_behind_wsl)

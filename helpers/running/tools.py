@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 
 from helpers.running import processes
+from helpers.setup import programs
 
 TOOL_SECONDS = 6.0  # for each tool; a driver that has slept takes one or two
-# Where tools are that PATH may not lead to.
-TOOL_FOLDERS = (
-    "/opt/rocm/bin",
-    "/opt/rocm/core/bin",
-    "/usr/lib/wsl/lib",
-    "/usr/sbin",
-    "/sbin",
-)
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,7 @@ def ask_tool(command: list[str], seconds: float | None = None) -> ToolOutput:
         command: its name and its arguments.
         seconds: the time after which it is killed; TOOL_SECONDS if None.
     """
-    program = shutil.which(command[0]) or shutil.which(command[0], path=os.pathsep.join(TOOL_FOLDERS))
+    program = programs.find_program(command[0])
     if not program:
         return ToolOutput("missing")
     try:

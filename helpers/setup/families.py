@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from helpers import ROOT
 from helpers.errors import WorkshopError
+from helpers.setup.programs import find_program
 
 
 class Family(NamedTuple):
@@ -124,9 +124,10 @@ def torch_build(family: str) -> str | None:
     if family != "cuda":
         return None if is_intel_mac() else FAMILIES[family].torch
     capabilities = b""
-    query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]  # "12.0", a line for each GPU
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        capabilities = subprocess.run(query, capture_output=True, timeout=10, check=True).stdout
+    query = ["--query-gpu=compute_cap", "--format=csv,noheader"]  # "12.0", a line for each GPU
+    if tool := find_program("nvidia-smi"):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            capabilities = subprocess.run([tool, *query], capture_output=True, timeout=10, check=True).stdout
     newest = max([int(major) for major in re.findall(rb"(\d+)\.\d+", capabilities)], default=0)
     return "cu129" if newest >= 10 else FAMILIES[family].torch
 
@@ -134,7 +135,7 @@ def torch_build(family: str) -> str | None:
 def suggest_gpu(family: str) -> str:
     """Return what to add to the command for a GPU that this machine seems to have; empty if there is nothing to add."""
     system = platform.system()
-    if system == "Linux" and (Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi")):
+    if system == "Linux" and (Path("/proc/driver/nvidia/version").exists() or find_program("nvidia-smi")):
         seen, accel, more = "An NVIDIA GPU", "cuda", f"downloads about {describe_download('cuda')}"
     elif system == "Linux" and Path("/dev/kfd").exists():
         seen, accel, more = "An AMD GPU", "rocm", "says where the commands for it are"

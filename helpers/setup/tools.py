@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from helpers import ROOT
@@ -23,12 +23,17 @@ VENV = ROOT / ".venv"
 FETCHED = ROOT / ".uv" / f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
 UV = FETCHED / "bin" / ("uv.exe" if WINDOWS else "uv")
 UV_WANTED, UV_INSTALLED = ROOT / "requirements" / "uv.txt", FETCHED / "uv.txt"
+CERTIFICATES = "A proxy or virus scanner reads along"  # `advise_certificates` has the rest
 STEPS = (  # what to do if a tool says this
     ("no space left|disk quota|not enough space", "Make room on the disk"),
+    (
+        r"os error (3|206)\b|path too long|file ?name (is )?too long",
+        r"Move the workshop to a short path, such as C:\gpu",
+    ),
     ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
     ("access is denied|used by another process|not empty|already exists", "Stop what runs from .venv (JupyterLab?)"),
     ("no wheels|platform tag", "These packages are not made for this computer (docs/platforms.md): use another one"),
-    ("unknownissuer|invalid peer certificate", "A proxy or virus scanner reads along: set UV_SYSTEM_CERTS=true"),
+    ("unknownissuer|invalid peer certificate|certificate_verify_failed", CERTIFICATES),
     (
         "no matching distribution|connect|network|resolve host|timed out|fetch|ssl|certificate|offline|proxy",
         "Check the network (behind a proxy set HTTPS_PROXY)",
@@ -107,8 +112,38 @@ def run(title: str, command: Iterable[str | Path]) -> None:
     print("\r" + line.ljust(width) if moving else line, flush=True)
     if status:
         step = next(step for pattern, step in STEPS if re.search(pattern, "".join(output), re.IGNORECASE))
+        if step == CERTIFICATES:
+            step += advise_certificates("".join(output), clean_environment())
         step += ", then repeat the same command; what was downloaded is kept."
         raise WorkshopError(f"{title} failed.", shorten(output) or f"exit status {status}", step)
+
+
+def advise_certificates(said: str, environment: Mapping[str, str]) -> str:
+    """Return how a tool gets to trust the certificate of a proxy or scanner: a way that is not in use already.
+
+    uv looks into the system's store if UV_SYSTEM_CERTS is set, and into the file of SSL_CERT_FILE:
+    https://github.com/astral-sh/uv/issues/8070 (2024-10), /17355 (2026-01). pip has a variable of its own.
+
+    Args:
+        said: by the tool that failed: pip or uv.
+        environment: in which it ran.
+    """
+    is_pip = "certificate_verify_failed" in said.lower()  # OpenSSL's words, which uv does not use
+    name = "PIP_CERT" if is_pip else "SSL_CERT_FILE"
+    file = environment.get(name)
+    if file and not Path(file).is_file():
+        return f": {name} names {file}, and there is no such file. Set it to the full path of the certificate"
+    if file:
+        return (
+            f", and the file that {name} names does not hold the certificate that it uses. Ask who runs the network "
+            "for the root certificate as a .pem file, or use another network"
+        )
+    if is_pip or environment.get("UV_SYSTEM_CERTS", "").lower() in ("1", "true", "yes", "on"):
+        return (
+            f". Ask who runs the network for its root certificate, a .pem file, and set {name} to that file's full "
+            "path; or use another network"
+        )
+    return ": set UV_SYSTEM_CERTS=true"
 
 
 def shorten(output: Sequence[str]) -> str:

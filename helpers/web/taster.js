@@ -39,6 +39,10 @@ function showGpu({ facts }) {
   rows.push(["largest buffer", inBytes(limits.maxBufferSize)],
     ["workgroup memory", inBytes(limits.maxComputeWorkgroupStorageSize)],
     ["invocations in a workgroup", `up to ${limits.maxComputeInvocationsPerWorkgroup}`], ["browser", facts.browser]);
+  if (facts.software) { // a GPU may be there all the same
+    find("facts").append(element("p", {}, "If this computer has a GPU:"),
+      element("ul", {}, ...listed([SETTINGS, ...BROWSERS[systemName()]])));
+  }
   find("facts").append(table(null, rows), element("p", { className: "small",
     textContent: "Browsers tell a page little about the GPU, to protect you from being recognised. " +
       "A device with two GPUs shows the one that the browser picked: often the one that saves power." }));

@@ -20,7 +20,9 @@ OUTPUTS = TABLE["outputs"]
 CASES = TABLE["broken"] | TABLE["healthy"]
 EXPECTED = ("finds", "explained", "says", "never", "after")  # what a case expects; its other keys change the machine
 AFTERS = [(name, number) for name, case in CASES.items() for number in range(len(case.get("after", [])))]
-OURS = re.compile(r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY)_|LD_LIBRARY_PATH|PYOPENCL_CTX|ANYGPU_")
+OURS = re.compile(
+    r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY|JAX|VK|DYLD)_|LD_(LIBRARY_PATH|PRELOAD)|PYTHON(PATH|HOME)$|PYOPENCL_CTX|POCL_CACHE_DIR|ANYGPU_"
+)
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
 
 
@@ -48,7 +50,7 @@ class Machine:
             monkeypatch.delenv(name)
         monkeypatch.setenv("KERAS_HOME", str(folder / "keras"))
         monkeypatch.setenv("PATH", str(self.bin))  # and no tool of this machine
-        monkeypatch.setattr("helpers.running.tools.TOOL_FOLDERS", ())
+        monkeypatch.setattr("helpers.setup.programs.FOLDERS", ())
 
     def become(self, name):
         """Become a machine of the table."""
