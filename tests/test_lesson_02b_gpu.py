@@ -152,6 +152,33 @@ def test_it_asks_for_less_than_the_kernels_of_lesson_02():
     assert (moved, turns) == (8 / 128, 320 / 4_096)
 
 
+# ------------------------------------------------------------------------------------------------- its opponents
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("", "", ""),
+        ("sums[row][block] = 0;", "sums[row][block] = 1;", "wrong by"),
+        ("int item =", "no_type item =", ""),
+    ],
+)
+def test_only_right_products_race(monkeypatch, tmp_path, capsys, old, new, reason):
+    changed = tmp_path / "changed.cl"
+    changed.write_text(lesson_02b_gpu.SOURCE.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    monkeypatch.setattr(lesson_02b_gpu, "SOURCE", changed)
+    monkeypatch.setattr(lesson_02b_gpu, "SHAPES", (SMALL,))
+    monkeypatch.setattr(lesson_02b_gpu.clblast, "load_library", lambda: None)
+    context = cl.Context([opencl.pick_device()])
+    race = lesson_02b_gpu.Race(cl.CommandQueue(context), 64)
+    if not old:
+        assert list(race.shapes) == list(race.measure()) == [str(SMALL)]
+        return
+    assert not race.shapes
+    said = capsys.readouterr().out
+    assert f"{SMALL}: left out" in said and reason in said
+
+
 # -------------------------------------------------------------------------------------------------------- Oclgrind
 
 LAUNCH = """

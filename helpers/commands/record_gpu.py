@@ -21,7 +21,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -29,7 +29,7 @@ from unittest import mock
 from helpers import ROOT, variables
 from helpers.commands import machine
 from helpers.devices.host import cpu_name, has_module
-from helpers.measure import records, timing, workload
+from helpers.measure import published, records, timing, workload
 from helpers.measure.records import Machine, Note
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 TOTAL_SECONDS = 480.0
 MACHINE_SECONDS = 40.0  # to find the device; a driver may hang
 DONE = "done"
+LIMITS = {"GFLOP/s": "peak", "GB/s": "bandwidth"}  # the label of what no measurement in that unit can exceed
+MARGIN = 1.1  # above this multiple of a measured limit, a measurement is wrong; below, it may be the limit's spread
 NOT_EXECUTED = ", not executed: "  # in a part's log, between a cell and its statement
 
 
@@ -145,6 +147,36 @@ def record_product() -> None:
     """Note every step of lesson 02."""
     _prove_devices()
     execute_cells("02")
+
+
+def record_gpu_product() -> None:
+    """Note lesson 02b's product for a GPU in each shape, beside CLBlast and cuBLAS, for matrices of three sizes.
+
+    The fastest shape is measured again with the libraries: the best of several measurements is partly luck.
+    """
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_02b_gpu
+
+    _prove_devices()
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    small = workload.pick(preview=128, lab=256, full=512)
+    for size in (4_096, 2_048, 1_024) if opencl.kind(device) == "gpu" else (small,):
+        race, amount = lesson_02b_gpu.Race(queue, size), f"{size:,} x {size:,}"
+        runs = race.measure()
+        fastest = min(race.shapes, key=lambda name: runs[name].median)
+        runs |= race.measure([fastest])
+        for name, run in runs.items():
+            records.add_run(run, "GFLOP/s", 2e-9 * size**3, amount, f"{name}, {amount}")
+            print(run)
+        for name in race.libraries:
+            ratio = runs[name].median / runs[fastest].median
+            label = f"the fastest shape beside {name}, {amount}"
+            records.add_note(Note(label, ratio, "times as fast", race.device, amount, runs=timing.ENOUGH))
+            print(f"{amount}: {fastest} reaches {100 * ratio:.0f} % of the speed of {name}")
 
 
 def record_fast_product() -> None:
@@ -346,6 +378,7 @@ OPENCL = ("numpy", "pyopencl")
 PREVIEW = variables.PROFILE, "preview"  # for what trains a network before it measures
 PARTS = {  # in the order of their worth
     "peak": Part(record_peak, 30, "02", OPENCL),
+    "GPU product": Part(record_gpu_product, 90, "02b", OPENCL, (("NVIDIA_TF32_OVERRIDE", "0"),)),
     "product": Part(record_product, 90, "02", OPENCL),
     "fast product": Part(record_fast_product, 60, "02b", OPENCL),
     "counted kernels": Part(record_counted_kernels, 60, "15", OPENCL),
@@ -413,6 +446,64 @@ def _end(process: subprocess.Popen) -> None:
         process.wait(5)
 
 
+def _keep_possible(path: Path, here: Machine, noted: Sequence[Note]) -> int:
+    """Add notes to the record in a file, without those that cannot be right, and return how many of them were added.
+
+    The file that a part wrote keeps all of its notes.
+
+    Args:
+        path: of the record.
+        here: the machine of the record.
+        noted: what a part noted.
+    """
+    before = records.read(path) if path.exists() else None
+    known = {**(before.notes if before else {}), **{(note.lesson, note.label): note for note in noted}}
+    notes = [replace(note, device=note.device or here.device) for note in known.values()]
+    reasons = find_impossible(notes)
+    for (lesson, label), reason in reasons.items():
+        print(f"refused, lesson {lesson}, {label}: {reason}", flush=True)
+    path.unlink(missing_ok=True)
+    records.write(path, here, [note for note in notes if (note.lesson, note.label) not in reasons])
+    return sum((note.lesson, note.label) not in reasons for note in noted)
+
+
+def find_impossible(notes: Sequence[Note]) -> dict[tuple[str, str], str]:
+    """Return why notes cannot be right, by lesson and label.
+
+    A note is impossible if it is above what the data sheet of its device promises. If it is more than 10 % above the
+    peak or the bandwidth that was measured on its device, one of the two is wrong: the measured limit if a data sheet
+    promises more than the note, otherwise nobody knows which, and the note goes.
+
+    Args:
+        notes: of a record, each with its device.
+    """
+    reasons = {}
+    for note in notes:
+        if note.unit in LIMITS and (excess := published.describe_excess(note.device, note.value, note.unit)):
+            reasons[note.lesson, note.label] = excess
+    rest = [note for note in notes if note.unit in LIMITS and (note.lesson, note.label) not in reasons]
+    for note in rest:
+        limits = [each for each in rest if _is_limit_of(each, note)]
+        if not limits or note in limits or note.value <= MARGIN * max(each.value for each in limits):
+            continue
+        most = max(limits, key=lambda each: each.value)
+        if published.find_data_sheet(note.device):
+            why = f"{most.value:,.0f} {note.unit} is too low: {note.label} reached {note.value:,.0f}."
+            reasons |= {(each.lesson, each.label): why for each in limits}
+        else:
+            reasons[note.lesson, note.label] = (
+                f"{note.value:,.0f} {note.unit} is more than the measured {LIMITS[note.unit]} of {most.value:,.0f}. "
+                f"One of the two is wrong."
+            )
+    return reasons
+
+
+def _is_limit_of(limit: Note, note: Note) -> bool:
+    """Return whether `limit` is a measured peak or bandwidth, of the device and in the unit of `note`."""
+    is_limit = limit.label.startswith(LIMITS[note.unit])
+    return is_limit and (limit.unit, limit.device) == (note.unit, note.device)
+
+
 def record(name: str, folder: Path, total: float, profile: str, chosen: Sequence[str]) -> int:
     """Run the parts one after another, keep the notes of each in folder/NAME.json, and print a summary.
 
@@ -441,7 +532,7 @@ def record(name: str, folder: Path, total: float, profile: str, chosen: Sequence
         part, begun = PARTS[title], time.monotonic()
         left = total - (begun - begin)
         missing = [module for module in part.needs if not has_module(module)]
-        noted: list[Note] = []
+        kept = 0
         if missing:
             outcome = f"skipped: {' and '.join(missing)} not installed"
         elif left < 5:
@@ -451,10 +542,9 @@ def record(name: str, folder: Path, total: float, profile: str, chosen: Sequence
             notes, log = base.with_suffix(".jsonl"), base.with_suffix(".log")
             notes.unlink(missing_ok=True)
             outcome = run_part(title, min(part.seconds, left), notes, log, profile)
-            noted = records.read_notes(notes, part.lesson)
-            records.write(folder / f"{name}.json", here, noted)
-        numbers += len(noted)
-        print(f"{title:18} {len(noted):3} numbers {time.monotonic() - begun:6.1f} s  {outcome}", flush=True)
+            kept = _keep_possible(folder / f"{name}.json", here, records.read_notes(notes, part.lesson))
+        numbers += kept
+        print(f"{title:18} {kept:3} numbers {time.monotonic() - begun:6.1f} s  {outcome}", flush=True)
     print(f"{numbers} numbers in {time.monotonic() - begin:.0f} s: {folder / f'{name}.json'}")
     return 0 if numbers else 1
 
