@@ -6,9 +6,9 @@ import pytest
 
 from helpers.devices import opencl
 from helpers.judge import checks
-from helpers.lessons import lesson_02
+from helpers.lessons import lesson_02, lesson_02_tiles
 from helpers.lessons.lesson_02 import MULTIPLY
-from helpers.measure import records
+from helpers.measure import published, records
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +79,155 @@ def test_bandwidth_is_the_bytes_of_both_arrays_over_time(bench, monkeypatch, cap
     assert "GB/s, read and written" in capsys.readouterr().out
 
 
-def test_the_peak_is_the_operations_of_all_vectors_over_time(bench, monkeypatch):
-    run = lesson_02.timing.Measurement("multiply-adds", "a device", (0.5, 0.5, 0.5))
-    monkeypatch.setattr(lesson_02.timing, "measure", lambda launch, **_: (launch(), run)[1])
-    width = max(4, bench.queue.device.preferred_vector_width_float)
-    assert lesson_02.measure_peak(bench.queue, steps=1000) == pytest.approx(2 * 8 * width * 1000 * 2**14 / 0.5 / 1e9)
+@pytest.fixture
+def half_a_second(monkeypatch):
+    """Every run of a kernel lasts half a second, the first one less, on a device of this name."""
+    named = {"device": "a device"}
+
+    def measure(launch, **_):
+        launch()
+        return lesson_02.timing.Measurement("a kernel", named["device"], (0.5, 0.6, 0.6))
+
+    monkeypatch.setattr(lesson_02.timing, "measure", measure)
+    return named
+
+
+def compute_peak(bench, items, steps, seconds):
+    device = bench.queue.device
+    width = max(4, device.preferred_vector_width_float, device.native_vector_width_float)
+    return pytest.approx(2 * 8 * width * steps * items / seconds / 1e9)
+
+
+def test_the_peak_is_the_operations_of_all_vectors_over_the_fastest_time(bench, half_a_second):
+    assert lesson_02.measure_peak(bench.queue, 2**14, 1000) == compute_peak(bench, 2**14, 1000, 0.5)
+
+
+def test_the_peak_takes_more_work_items_until_they_gain_nothing(bench, monkeypatch):
+    seconds = iter((0.010, 0.010, 0.011, 0.043))  # four times the work in the same time, in little more, in four times
+    tried = []
+
+    def measure(launch, **_):
+        launch()
+        tried.append(next(seconds))
+        return lesson_02.timing.Measurement("a kernel", "a device", (tried[-1],) * 3)
+
+    monkeypatch.setattr(lesson_02.timing, "measure", measure)
+    first = bench.queue.device.max_compute_units * lesson_02.ITEMS_PER_UNIT[False]
+    assert lesson_02.measure_peak(bench.queue, steps=10) == compute_peak(bench, 16 * first, 10, 0.011)
+    assert len(tried) == 4
+
+
+def test_a_gpu_gets_16_work_items_for_each_lane(bench):
+    """An H100 has 132 units and 16,896 lanes; with 16,384 work-items it seemed to have a quarter of its peak."""
+    assert 132 * lesson_02.ITEMS_PER_UNIT[True] == 16 * 16_896
+
+
+def test_more_than_the_data_sheet_promises_is_refused(bench, half_a_second, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    sheet = published.DataSheet("a device", 1e-6, 1e-6, "nobody")
+    monkeypatch.setattr(published, "find_data_sheet", lambda device: sheet)
+    assert np.isnan(lesson_02.measure_peak(bench.queue, 64, 10))
+    assert np.isnan(lesson_02.measure_bandwidth(bench.queue, 2**10))
+    assert capsys.readouterr().out.count("refused") == 2
+    assert records.read_notes(tmp_path / "notes", "02") == []
+
+
+def test_limits_say_what_follows_from_the_numbers(monkeypatch):
+    speeds, loads = {"naive": 10.0, "tiled, T = 16": 40.0}, {"naive": 2, "tiled, T = 16": 0.125}
+    table = lesson_02_tiles.tabulate_limits(speeds, loads, 20.0, 20.0, lesson_02.compute_asked)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["naive, here"] == ("10", "20", "50", "40", "20")
+    assert rows["tiled, T = 16, here"] == ("40", "20", "200", "10", "20")
+    assert rows["naive, recorded"] == ("4,360", "67,000", "6.51", "17,400", "3,350")
+    assert rows["tiled, T = 16, recorded"] == ("5,610", "67,000", "8.37", "1,400", "3,350")
+    below = "\n".join(table.below)
+    assert "naive, here: memory delivers 50 %" in below
+    assert "tiled, T = 16, here: more than the peak" in below
+    assert "tiled, T = 16, here: memory delivers 2 times" in below
+    unknown = lesson_02_tiles.tabulate_limits(speeds, loads, float("nan"), float("nan"), lesson_02.compute_asked)
+    assert unknown.rows[0] == ("naive, here", "10", "not known", "not known", "40", "not known")
+
+
+FIRST = "column] : 0;\n        barrier(CLK_LOCAL_MEM_FENCE);", "column] : 0;"
+SECOND = "        }\n        barrier(CLK_LOCAL_MEM_FENCE);", "        }"
+
+
+@pytest.mark.parametrize(
+    ("pair", "which"),
+    [(FIRST, "first"), (SECOND, "second"), (("CLK_LOCAL_MEM_FENCE", "CLK_GLOBAL_MEM_FENCE"), "first")],
+)
+def test_each_missing_barrier_is_named(pair, which):
+    source = lesson_02.write_tiled(16)
+    assert pair[0] in source
+    with pytest.raises(checks.NotYet, match=f"The {which} wait is missing"):
+        lesson_02.judge_tiled(source.replace(*pair))
+
+
+def test_a_race_over_a_wrong_place_names_no_barrier():
+    source = lesson_02.write_tiled(16).replace("a_tile[y][x] =", "a_tile[y][0] =")
+    with pytest.raises(checks.NotYet) as refused:
+        lesson_02.judge_tiled(source)
+    assert "wait is missing" not in str(refused.value)
+
+
+ONE_FOR_ALL = """
+__kernel void multiply(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
+    if (CONDITION) return;
+    for (int row = FIRST; row < LAST; row++)
+        for (int column = 0; column < n; column++) {
+            float sum = 0;
+            for (int i = 0; i < k; i++) sum += a[row * k + i] * b[i * n + column];
+            c[row * n + column] = sum;
+        }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "first", "last"),
+    [
+        ("get_global_id(0) || get_global_id(1)", "0", "m"),  # work-item 0 does all
+        ("get_global_id(0)", "get_global_id(1)", "get_global_id(1) + 1"),  # one work-item a row
+    ],
+)
+def test_work_items_that_do_the_work_of_others_are_refused(condition, first, last):
+    source = ONE_FOR_ALL.replace("CONDITION", condition).replace("FIRST", first).replace("LAST", last)
+    with pytest.raises(checks.NotYet, match="compute its own"):
+        lesson_02.judge_multiply(source)
+
+
+def test_a_sum_kept_in_global_memory_is_refused():
+    source = MULTIPLY.replace("sum += ", "c[row * n + column] += ").replace("c[row * n + column] = sum;", "")
+    with pytest.raises(checks.NotYet, match="one store"):
+        lesson_02.judge_multiply(source.replace("float sum = 0", "c[row * n + column] = 0"))
+
+
+LEADER_ADDS = (
+    "for (int i = 0; i < T; i++) {\n            sum += a_tile[y][i] * b_tile[i][x];\n        }",
+    "for (int e = 0; x == 0 && y == 0 && e < T * T; e++)\n"
+    "            for (int i = 0; i < T; i++) sums[e] += a_tile[e / T][i] * b_tile[i][e % T];",
+)
+
+
+def test_a_leader_that_adds_for_its_group_is_refused():
+    source = lesson_02.write_tiled(16).replace(*LEADER_ADDS)
+    source = source.replace("b_tile[T][T];", "b_tile[T][T], sums[T * T];").replace("] = sum;", "] = sums[y * T + x];")
+    source = source.replace("float sum = 0;", "sums[y * T + x] = 0;")
+    with pytest.raises(checks.NotYet, match="add its own sum"):
+        lesson_02.judge_tiled(source)
+
+
+def test_a_right_answer_is_used_further_on(capsys, monkeypatch):
+    monkeypatch.setattr(lesson_02, "own", {})
+    monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: "tried")
+    assert lesson_02.choose("multiply") == MULTIPLY
+    lesson_02.check_multiply("mine")
+    assert lesson_02.choose("multiply") == "mine"
+    assert capsys.readouterr().out.splitlines()[-1] == "multiply: yours"
+    monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: (_ for _ in ()).throw(checks.NotYet("no")))
+    monkeypatch.delenv(checks.GRADE, raising=False)
+    lesson_02.check_tiled("wrong")
+    assert lesson_02.choose("tiled") == lesson_02.write_tiled(16)
 
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():

@@ -12,7 +12,7 @@ from PIL import Image
 from helpers import errors, tile
 from helpers.devices import opencl
 from helpers.judge import checks, opencl_recorder
-from helpers.lessons import lesson_01, lesson_02, lesson_03
+from helpers.lessons import lesson_01, lesson_02, lesson_02_tiles, lesson_03
 from helpers.measure import plots, tables, timing
 from helpers.measure.timing import Measurement
 
@@ -54,7 +54,7 @@ def draw_time_against_size():
 def draw_rounds():
     kernel = opencl.Kernel(lesson_02.write_tiled(4), "tiled")
     arguments = [*np.zeros((3, 64), np.float32), *[np.int32(8)] * 3]
-    lesson_02.draw_rounds(opencl_recorder.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
+    lesson_02_tiles.draw_rounds(opencl_recorder.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
 
 
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"

@@ -194,6 +194,7 @@ def _judge_trace(kernel: opencl.Kernel, given: list[np.ndarray], reference: Call
     if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
         expect_writes(traced, launch, kernel)
     refuse_faults(traced, launch, owners=n)
+    refuse_overwork(traced, launch)
     busiest = int(traced.global_accesses.argmax())
     if n > 2 * group and traced.global_accesses[busiest] > traced.global_accesses.sum() / 2:
         raise NotYet(f"{launch}: the result may be right, but work-item {busiest} does most of the work alone.")
@@ -268,6 +269,27 @@ def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None
         )
     for race in traced.races() or traced.unwritten():
         raise NotYet(f"{launch}: {race}.")
+
+
+def refuse_overwork(traced: Trace, launch: str, most: int = 2) -> None:
+    """Refuse a recorded launch in which a work-item writes the elements of others.
+
+    Args:
+        traced: the record.
+        launch: in words, for the message.
+        most: the elements of the given arrays that a work-item may write.
+    """
+    written: dict[int, set[tuple[str, int]]] = {}
+    for touch in traced.touches:
+        if touch.writes and touch.array in traced.lengths:
+            written.setdefault(touch.item, set()).add((touch.array, touch.index))
+    item = max(written, key=lambda each: len(written[each]), default=0)
+    if len(written.get(item, ())) > most:
+        count = len(written[item])
+        raise NotYet(
+            f"{launch}: work-item {item} writes {count} elements, so it works while others rest. "
+            "Let each work-item compute its own."
+        )
 
 
 def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: Callable, n: int, radius: int) -> None:

@@ -71,6 +71,7 @@ def judge_add(source: str) -> str:
         traced = kernel_checks.record(kernel, launch, n, group, [a, b, np.full(n, np.nan, np.float32)])
         kernel_checks.expect_writes(traced, launch, kernel)
         kernel_checks.refuse_faults(traced, launch)
+        kernel_checks.refuse_overwork(traced, launch)
         for given, before, after in zip("ab", (a, b), traced.arrays, strict=False):
             if not np.array_equal(before, after):
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +17,8 @@ from helpers.devices.host import cpu_name
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
-from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
+from helpers.lessons import lesson_02_tiles
+from helpers.measure import published, records, timing
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -70,9 +72,34 @@ __kernel void peak(__global VECTOR *out, float factor) {
 """
 
 
+own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
+TILE = re.compile(r"#define[ \t]+T[ \t]+(\d+)")
+
+
 def write_tiled(tile: int) -> str:
     """Return the solution of lesson 02's exercise 2, with tiles of `tile` x `tile` and work-groups of the same size."""
     return f"#define T {tile}\n{TILED}"
+
+
+def set_tile(source: str, tile: int) -> str:
+    """Return a tiled kernel with another T; unchanged if it has no line `#define T` with a number."""
+    return TILE.sub(f"#define T {tile}", source, count=1)
+
+
+def choose(name: str) -> Any:  # noqa: ANN401
+    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
+
+    Args:
+        name: `multiply`, `tiled` or `asked`.
+    """
+    solutions = {"multiply": MULTIPLY, "tiled": write_tiled(16), "asked": compute_asked}
+    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
+    return own.get(name, solutions[name])
+
+
+def compute_asked(gflops: float, loads: float) -> float:
+    """Return the GB/s that a kernel asks for, from its GFLOP/s and its loads of 4 bytes for each multiplication."""
+    return gflops / 2 * loads * 4
 
 
 def round_up(number: int, step: int) -> int:
@@ -86,23 +113,29 @@ def round_up(number: int, step: int) -> int:
 @checks.print_verdict
 def check_multiply(source: str) -> Iterator[str]:
     """Lesson 02, exercise 1: C = A B, each work-item one element, dimension 0 gives the column."""
-    yield checks.judge_in_subprocess(judge_multiply, source=source)
+    tried = checks.judge_in_subprocess(judge_multiply, source=source)
+    own["multiply"] = source
+    yield tried
 
 
 @checks.print_verdict
 def check_tiled(source: str) -> Iterator[str]:
     """Lesson 02, exercise 2: C = A B with tiles in local memory; a group loads each number once."""
-    yield checks.judge_in_subprocess(judge_tiled, source=source)
+    tried = checks.judge_in_subprocess(judge_tiled, source=source)
+    own["tiled"] = source
+    yield tried
 
 
 @checks.print_verdict
 def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
     """Lesson 02, exercise 3: the GB/s that a kernel asks for, from its GFLOP/s and its loads for a multiplication."""
-    yield checks.judge_function(
+    tried = checks.judge_function(
         learner,
-        lambda gflops, loads: 2.0 * gflops * loads,
+        compute_asked,
         lambda rng: [(10, 2), (4_360, 2), (5_610, 0.125), *((int(rng.integers(1, 999)), 2 / n) for n in range(1, 9))],
     )
+    own["asked"] = learner
+    yield tried
 
 
 @dataclass(frozen=True)
@@ -135,30 +168,49 @@ def judge_multiply(source: str) -> str:
     """Judge the kernel of lesson 02's exercise 1; called in a subprocess."""
     grid = Grid((1, 1))
     kernel = kernel_checks.build(source, "multiply")
-    return f"{judge_product(kernel, grid, judge_trace(kernel, grid))} on {opencl.name(kernel.device)}"
+    traced = judge_trace(kernel, grid)
+    tried = judge_product(kernel, grid, traced)
+    judge_accesses(traced, 2 * SMALL[2] + 1, "for each i one number of A and one of B, and in the end one store.")
+    return f"{tried} on {opencl.name(kernel.device)}"
 
 
 def judge_tiled(source: str) -> str:
     """Judge the kernel of lesson 02's exercise 2, with its own T and with others; called in a subprocess."""
     kernel_checks.build(source, "tiled")
-    defined = re.search(r"#define[ \t]+T[ \t]+(\d+)", source)
-    if not defined:
-        raise NotYet("expected the line `#define T 16` at the top, as it was handed out: the check tries other T, too.")
+    if not TILE.search(source):
+        raise NotYet("expected the line `#define T 16` at the top, as it was at first: the check tries other T, too.")
     for tile in (4, 16, 2):
-        kernel = kernel_checks.build(f"{source[: defined.start(1)]}{tile}{source[defined.end(1) :]}", "tiled")
+        kernel = kernel_checks.build(set_tile(source, tile), "tiled")
         grid = Grid((tile, tile))
         try:
-            traced = judge_trace(kernel, grid)
-            if not any(touch.reads for touch in traced.touches):
-                raise NotDone("the kernel loads nothing yet.")
+            # What a kernel touches follows from T in the same way for every T: with 4 there are two rounds to see.
+            traced = _judge_tiles(kernel, grid, tile) if tile == 4 else None
             tried = judge_product(kernel, grid, traced)
-            turns = -(-SMALL[2] // tile)
-            why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
-            judge_accesses(traced, 2 * turns + 1, why)
+            if traced:
+                turns = -(-SMALL[2] // tile)
+                why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
+                judge_accesses(traced, 2 * turns + 1, why)
         except NotYet as problem:
             raise NotYet(f"with T = {tile}: {problem}") from None
     loads = "one load a work-item into either tile"
     return f"T = 4, 16 and 2, each on {tried}, {loads}; on {opencl.name(kernel.device)}"
+
+
+def _judge_tiles(kernel: opencl.Kernel, grid: Grid, tile: int) -> Trace:
+    """Record a small launch as `judge_trace` does; also refuse a work-item that uses the tiles for others."""
+    traced = judge_trace(kernel, grid)
+    if not any(touch.reads for touch in traced.touches):
+        raise NotDone("the kernel loads nothing yet.")
+    turns = -(-SMALL[2] // tile)
+    own_touches = (2 + 2 * tile) * turns
+    touches = collections.Counter(touch.item for touch in traced.touches if touch.array not in traced.lengths)
+    for item, found in touches.most_common(1):
+        if found > 4 * own_touches:
+            raise NotYet(
+                f"{grid.describe_launch(*SMALL)}: work-item {item} touches the tiles {found} times or more. "
+                f"For one element of C, {own_touches} are enough: let each work-item add its own sum."
+            )
+    return traced
 
 
 def judge_accesses(traced: Trace, most: int, why: str) -> None:
@@ -177,12 +229,21 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     arguments = [*(np.ones(length, np.float32) for length in (m * k, k * n, m * n)), *map(np.int32, SMALL)]
     traced = kernel_checks.record(kernel, launch, grid.count_items(m, n), grid.group, arguments)
     kernel_checks.expect_writes(traced, launch, kernel)
+    if not traced.outside and (which := lesson_02_tiles.name_missing_barrier(traced)):
+        raise NotYet(f"{launch}: {traced.races()[0]}. {which}")
     kernel_checks.refuse_faults(traced, launch)
+    kernel_checks.refuse_overwork(traced, launch, most=2 * grid.block**2)
     return traced
 
 
-def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace) -> str:
-    """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried."""
+def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> str:
+    """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried.
+
+    Args:
+        kernel: the learner's kernel.
+        grid: how it is launched.
+        traced: the record of a small launch, for what it could not follow; None if there is none.
+    """
     rng = np.random.default_rng()
     for m, n, k in SIZES:
         # Quarters: a sum is exact in any order.
@@ -200,7 +261,7 @@ def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace) -> str:
         chance = np.isnan(actual) or first[row, column] != second[row, column]
         why = " It depends on what C held before, or a variable was never set." if chance else ""
         raise NotYet(f"{where}, came {actual:g}.{why}")
-    unseen = "".join(f", not followed: {access}" for access in traced.unseen)
+    unseen = "".join(f", not followed: {access}" for access in traced.unseen) if traced else ""
     return f"{len(SIZES)} sizes{unseen}"
 
 
@@ -215,62 +276,15 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
     return bits.view(np.float32).reshape(m, n)
 
 
-# ------------------------------------------------------------------------------------------------------ its figures
-
-
-def draw_rounds(recorded: Trace, size: int, group: tuple[int, int], title: str) -> None:
-    """Draw what one work-group of the tiled kernel loads in each round, as the trace recorded it.
-
-    Args:
-        recorded: of a launch on square matrices; a round is what lies between every second barrier.
-        size: rows and columns of the matrices.
-        group: the work-group, its ids in both dimensions.
-        title: the message of the figure.
-    """
-    from matplotlib.patches import Rectangle
-
-    mine = {i for i, ids in enumerate(recorded.group_ids[:, :2].tolist()) if tuple(ids) == group}
-    touches = [touch for touch in recorded.touches if touch.item in mine]
-    places = recorded.local_ids.tolist()
-    width = max(x for x, _, _ in places) + 1
-    last, start = max(touch.rounds for touch in touches) // 2, 1.2 * size
-    origin = {"A": (0, start), "B": (start, 0), "C": (start, start)}
-    words = []
-    with figure(7.5, 4.1, title, ncols=last) as (drawn, axes):
-        for number, panel in enumerate(np.atleast_1d(axes)):
-            for name, (x, y) in origin.items():
-                panel.add_patch(Rectangle((x, y), size, size, facecolor="none", edgecolor=GREY))
-                panel.text(x + size / 2, y - 0.1, name, fontsize=11, ha="center", va="bottom")
-            loaded, shared = 0, 0
-            for touch in touches:
-                is_now = touch.reads and (touch.rounds + 1) // 2 == number
-                if touch.array not in recorded.lengths:  # in local memory
-                    if touch.reads and touch.rounds == 2 * number + 1:
-                        shared += 1
-                elif is_now or touch.writes:
-                    row, column = divmod(touch.index, size)
-                    x, y = origin[touch.array.upper()][0] + column, origin[touch.array.upper()][1] + row
-                    color = {"a": ORANGE, "b": SKY, "c": BLUE}[touch.array]
-                    panel.add_patch(Rectangle((x, y), 1, 1, facecolor=color, edgecolor="white"))
-                    reader = str(places[touch.item][1] * width + places[touch.item][0]) if touch.reads else ""
-                    panel.text(x + 0.5, y + 0.5, reader, fontsize=8, ha="center", va="center")
-                    if touch.reads:
-                        loaded += 1
-            caption = f"{loaded} loads, each used {shared / max(loaded, 1):g} times"
-            panel.set(xlim=(-0.2, 2.2 * size + 0.2), ylim=(2.2 * size + 0.2, -0.8), aspect="equal")
-            panel.axis("off")
-            panel.set_title(f"round {number + 1}\n{caption}", fontsize=9.5)
-            words.append(f"Round {number + 1}: {caption}")
-    show(drawn, f"{title}. {'. '.join(words)}.")
-
-
 # ---------------------------------------------------------------------------------------------------- its benchmark
 
+# Enough work-items for each compute unit, by whether it is a GPU: a unit of a GPU has up to 128 lanes, 16 for each.
+ITEMS_PER_UNIT = {True: 16 * 128, False: 256}
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
 
 
 def measure_bandwidth(queue: cl.CommandQueue, floats: int) -> float:
-    """Time a kernel that copies floats (lesson 01b), print it, and return GB/s.
+    """Time a kernel that copies floats (lesson 01b), and return the fastest run's GB/s; NaN if its data sheet has less.
 
     Args:
         queue: of the device.
@@ -289,37 +303,65 @@ def measure_bandwidth(queue: cl.CommandQueue, floats: int) -> float:
         device=opencl.name(queue.device),
         on=queue,
     )
-    records.add_run(run, "GB/s", 8e-9 * floats, label="bandwidth")
-    print(f"bandwidth: {8 * floats / run.median / 1e9:.3g} GB/s, read and written. {run}")
-    return 8 * floats / run.median / 1e9
+    return _accept("bandwidth", 8e-9 * floats, "GB/s", run, "read and written")
 
 
-def measure_peak(queue: cl.CommandQueue, items: int = 2**14, steps: int | None = None) -> float:
-    """Time a kernel that only computes, print it, and return GFLOP/s.
+def measure_peak(queue: cl.CommandQueue, items: int | None = None, steps: int = 1_000) -> float:
+    """Time a kernel that only computes, and return the fastest run's GFLOP/s; NaN if the data sheet promises less.
 
-    Each of `items` work-items does `steps` multiply-adds in 8 chains side by side, with the device's vectors, all in
-    registers: none waits for memory, nor one chain for another. A GPU does more of them by default, because its time
-    would otherwise go into the launch: with 1,000, an H100 reached a quarter of what its data sheet promises.
+    Each work-item does `steps` multiply-adds in 8 chains side by side, with the device's vectors, all in registers:
+    none waits for memory, nor one chain for another.
+
+    Args:
+        queue: of the device.
+        items: work-items; None begins with 16 for each lane that the device may have, and takes four times as many
+            until the speed grows by less than 5 %.
+        steps: multiply-adds of each chain.
     """
+    width = max(4, queue.device.preferred_vector_width_float, queue.device.native_vector_width_float)
+    count = items or queue.device.max_compute_units * ITEMS_PER_UNIT[opencl.kind(queue.device) == "gpu"]
+    best = _time_multiply_adds(queue, width, count, steps)
+    while not items and min(best.seconds) < 0.1 and 16 * width * count <= queue.device.max_mem_alloc_size:
+        more = _time_multiply_adds(queue, width, 4 * count, steps)
+        if min(more.seconds) > 4 * min(best.seconds) / 1.05:
+            break
+        best, count = more, 4 * count
+    label = f"peak, {items:,} work-items" if items else "peak"
+    return _accept(label, 2e-9 * 8 * width * steps * count, "GFLOP/s", best, f"{count:,} work-items")
+
+
+def _time_multiply_adds(queue: cl.CommandQueue, width: int, items: int, steps: int) -> timing.Measurement:
+    """Time PEAK with vectors of `width` floats."""
     import pyopencl as cl
 
-    steps = steps or (16_000 if opencl.kind(queue.device) == "gpu" else 1_000)
-    width = max(4, queue.device.preferred_vector_width_float)
-    kernel = cl.Kernel(
-        opencl.build(queue.context, f"#define VECTOR float{width}\n#define STEPS {steps}\n{PEAK}"), "peak"
-    )
+    source = f"#define VECTOR float{width}\n#define STEPS {steps}\n{PEAK}"
+    kernel = cl.Kernel(opencl.build(queue.context, source), "peak")
     out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * width * items)
-    run = timing.measure(
+    return timing.measure(
         lambda: kernel(queue, (items,), None, out, np.float32(0.5)),
         label="multiply-adds",
         device=opencl.name(queue.device),
         on=queue,
     )
-    found = 2 * 8 * width * steps * items / run.median / 1e9
-    label = "peak" if items == 2**14 else f"peak, {items:,} work-items"
-    records.add_run(run, "GFLOP/s", found * run.median, label=label)
-    print(f"peak: {found:.3g} GFLOP/s. {run}")
-    return found
+
+
+def _accept(label: str, work: float, unit: str, run: timing.Measurement, how: str) -> float:
+    """Print the fastest run's speed, note it for a record, and return it; NaN, not noted, if the data sheet has less.
+
+    Args:
+        label: what was measured.
+        work: what one run does, in `unit` times seconds.
+        unit: GFLOP/s or GB/s.
+        run: what was timed.
+        how: more about the run, for the line.
+    """
+    speed, (low, high) = work / min(run.seconds), (work / seconds for seconds in reversed(run.quartiles))
+    if excess := published.describe_excess(run.device, speed, unit):
+        print(f"{label}: refused. {excess}")
+        return math.nan
+    records.add_note(records.Note(label, speed, unit, run.device, "", low, high, len(run.seconds)))
+    print(f"{label}: {speed:.3g} {unit}, {how}, the fastest of {len(run.seconds)} runs on {run.device}")
+    return speed
 
 
 class MatmulBenchmark:

@@ -1,4 +1,4 @@
-"""The figures that the five articles published, with their sources."""
+"""What others published: the figures of the five articles, and the data sheets of some GPUs, with their sources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple
 from helpers import ROOT
 
 PUBLISHED = ROOT / "data" / "published_results.csv"
+DATA_SHEETS = ROOT / "data" / "data_sheets.csv"
+ROUNDING = 1.02  # data sheets round: 66.9 TFLOP/s are 67 there
 
 
 class Figure(NamedTuple):
@@ -37,3 +39,45 @@ def read_figures(article: str | None = None) -> list[Figure]:
         year, value = int(row.pop("year")), float(row.pop("value"))
         figures.append(Figure(year=year, value=value, **row))
     return [figure for figure in figures if article in (None, figure.article)]
+
+
+class DataSheet(NamedTuple):
+    """What a maker promises of a GPU."""
+
+    device: str  # words of the name that OpenCL gives it
+    gflops: float  # float32 without matrix units, in GFLOP/s
+    bandwidth: float  # of its memory, in GB/s
+    source: str
+
+
+def find_data_sheet(device: str) -> DataSheet | None:
+    """Return the data sheet of a GPU; None if the course knows none.
+
+    >>> find_data_sheet("NVIDIA H100 80GB HBM3 (NVIDIA CUDA, OpenCL, GPU)").gflops
+    67000.0
+
+    Args:
+        device: a name that holds the one that OpenCL gives it.
+    """
+    with DATA_SHEETS.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["device"] in device:
+                return DataSheet(row["device"], float(row["gflops"]), float(row["bandwidth"]), row["source"])
+    return None
+
+
+def describe_excess(device: str, speed: float, unit: str) -> str:
+    """Return a sentence if a measured speed is above what the device's data sheet promises; empty otherwise.
+
+    Args:
+        device: its name.
+        speed: what was measured, in `unit`.
+        unit: GFLOP/s or GB/s.
+    """
+    sheet = find_data_sheet(device)
+    if sheet is None:
+        return ""
+    most = {"GFLOP/s": sheet.gflops, "GB/s": sheet.bandwidth}[unit]
+    if speed <= ROUNDING * most:
+        return ""
+    return f"{speed:,.0f} {unit} is more than the data sheet promises ({most:,.0f}), so the measurement is wrong."

@@ -194,6 +194,7 @@ class Column:
     notes: Mapping[str, Note]  # by label, those that there are
     cells: Sequence[str]  # one for each label that was asked for
     below: Sequence[str]
+    device: str = ""  # the GPU; empty if there is none
 
     def get(self, label: str) -> float:
         """Return the recorded number; NaN if there is none."""
@@ -208,13 +209,14 @@ def find_column(lesson: str, labels: Iterable[str], folder: Path = FOLDER) -> Co
         labels: what was measured, as the lesson's cells call it.
         folder: where the records are.
     """
-    labels, below = list(labels), []
+    labels, below, device = list(labels), [], ""
     notes: dict[str, Note] = {}
     for record in read_all(folder):
         found = {label: record.notes[lesson, label] for label in labels if (lesson, label) in record.notes}
         if len(found) > len(notes):
             notes, below = found, _describe_origin(lesson, record.machine, found)
-    return Column(notes, [_format_cell(notes.get(label)) for label in labels], below)
+            device = record.machine.device
+    return Column(notes, [_format_cell(notes.get(label)) for label in labels], below, device)
 
 
 def add_column(table: Table, lesson: str, folder: Path = FOLDER) -> Table:
