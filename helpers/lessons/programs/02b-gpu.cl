@@ -14,10 +14,10 @@ void multiply(__global const float4 *a, __global const float4 *b, __global float
     __local float4 b_tile[BUFFERS][DEPTH][TILE / 4];
     float4 next_a[LOADS], next_b[LOADS], sums[SUMS][BLOCKS];
 
-    int item = get_local_id(0), slabs = k / DEPTH;
-    int top = get_group_id(1) * TILE, left = get_group_id(0) * TILE;  // where the group's tile of C begins
+    uint item = get_local_id(0), slabs = k / DEPTH;
+    uint top = get_group_id(1) * TILE, left = get_group_id(0) * TILE;  // where the group's tile of C begins
     // 32 neighbors compute blocks in 8 columns and 4 rows: together they read only 8 float4 of B and 4 of A.
-    int x = item % 8 + item / (8 * ACROSS) * 8, y = item / 8 % ACROSS;
+    uint x = item % 8 + item / (8 * ACROSS) * 8, y = item / 8 % ACROSS;
 
     #pragma unroll
     for (int row = 0; row < SUMS; row++) {
@@ -26,21 +26,21 @@ void multiply(__global const float4 *a, __global const float4 *b, __global float
             sums[row][block] = 0;
         }
     }
-    for (int slab = 0; slab <= slabs; slab++) {
+    for (uint slab = 0; slab <= slabs; slab++) {
         // 1. Ask for the next slab. It is on its way into registers while step 2 multiplies.
         if (slab < slabs) {
             #pragma unroll
             for (int load = 0; load < LOADS; load++) {
-                int number = item + load * ITEMS;
-                int a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
-                int b_row = number / (TILE / 4), b_column = number % (TILE / 4);
+                uint number = item + load * ITEMS;
+                uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
+                uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
                 next_a[load] = a[(top + a_row) * (k / 4) + slab * (DEPTH / 4) + a_column];
                 next_b[load] = b[(slab * DEPTH + b_row) * (n / 4) + left / 4 + b_column];
             }
         }
         // 2. Multiply the slab that is in local memory already.
         if (slab > 0) {
-            int now = (slab - 1) % BUFFERS;
+            uint now = (slab - 1) % BUFFERS;
             #pragma unroll
             for (int i = 0; i < DEPTH; i++) {
                 float4 b_part[BLOCKS];
@@ -66,12 +66,12 @@ void multiply(__global const float4 *a, __global const float4 *b, __global float
         }
         // 3. Store the next slab in local memory.
         if (slab < slabs) {
-            int next = slab % BUFFERS;
+            uint next = slab % BUFFERS;
             #pragma unroll
             for (int load = 0; load < LOADS; load++) {
-                int number = item + load * ITEMS;
-                int a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
-                int b_row = number / (TILE / 4), b_column = number % (TILE / 4);
+                uint number = item + load * ITEMS;
+                uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
+                uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
                 a_tile[next][4 * a_column + 0][a_row] = next_a[load].x;
                 a_tile[next][4 * a_column + 1][a_row] = next_a[load].y;
                 a_tile[next][4 * a_column + 2][a_row] = next_a[load].z;
@@ -85,7 +85,7 @@ void multiply(__global const float4 *a, __global const float4 *b, __global float
     for (int row = 0; row < SUMS; row++) {
         #pragma unroll
         for (int block = 0; block < BLOCKS; block++) {
-            int c_row = top + 4 * (y + row / 4 * ACROSS) + row % 4;
+            uint c_row = top + 4 * (y + row / 4 * ACROSS) + row % 4;
             c[c_row * (n / 4) + left / 4 + x + block * ACROSS] = sums[row][block];
         }
     }
