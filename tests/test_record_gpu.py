@@ -13,7 +13,7 @@ from helpers import ROOT
 from helpers.commands import record_gpu
 from helpers.devices import clblast, opencl
 from helpers.lessons import lesson_02b_gpu
-from helpers.measure import records, workload
+from helpers.measure import limits, records, workload
 
 
 def test_a_statement_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
@@ -85,18 +85,48 @@ def note(label, value, unit="GFLOP/s", device="a GPU", lesson="02"):
     ],
 )
 def test_what_no_measurement_can_reach_is_refused(notes, refused):
-    reasons = record_gpu.find_impossible(notes)
+    reasons = limits.find_impossible(notes)
     assert [label for _, label in reasons] == refused and all(reasons.values())
 
 
-def test_what_is_refused_is_kept_out_of_the_record_and_said(tmp_path, capsys):
+def test_what_is_refused_is_kept_out_of_the_record(tmp_path):
     path, here = tmp_path / "mine.json", records.Machine("a GPU", "gpu", "1", "Linux", {})
-    dated = [replace(each, date="2026-11-27") for each in (note("peak", 100), note("naive", 9), note("tiled", 120))]
-    assert record_gpu._keep_possible(path, here, dated[:2]) == 2
-    assert capsys.readouterr().out == ""
-    assert record_gpu._keep_possible(path, here, dated[2:]) == 0
-    assert "refused, lesson 02, tiled: 120 GFLOP/s" in capsys.readouterr().out
+    peak, naive, tiled = (
+        replace(each, date="2026-11-27") for each in (note("peak", 100), note("naive", 9), note("tiled", 120))
+    )
+    recording = record_gpu.Recording(path, here)
+    recording.add([peak, naive])
+    assert not recording.refused and recording.count() == 2
+    recording.add([tiled])
+    assert list(recording.refused) == [("02", "tiled")] and recording.count() == 2
     assert [label for _, label in records.read(path).notes] == ["peak", "naive"]
+    recording.add([replace(peak, value=130)])  # measured at a better moment
+    assert not recording.refused and recording.count() == 3
+    recording.add([replace(peak, value=90)])
+    assert records.read(path).notes["02", "peak"].value == 130
+    later = record_gpu.Recording(path, here)
+    later.add([replace(peak, value=125)])
+    assert later.count() == 1 and [note.value for note in records.read(path).notes.values()] == [125, 9, 120]
+
+
+def test_a_limit_is_measured_again_before_a_number_is_refused(tmp_path, monkeypatch, capsys):
+    peaks = iter((100, 130))
+
+    def run_part(title, _seconds, notes, _log, _profile):
+        if title == "machine":
+            return "not found"
+        value = next(peaks) if title == "peak" else 120
+        monkeypatch.setenv(records.RECORD, str(notes))
+        records.add_note(records.Note(title, value, "GFLOP/s", "a device"))
+        return record_gpu.DONE
+
+    monkeypatch.setattr(record_gpu, "run_part", run_part)
+    assert record_gpu.record("mine", tmp_path, 100, "preview", ["peak", "product"]) == 0
+    assert [note.value for note in records.read(tmp_path / "mine.json").notes.values()] == [130, 120]
+    peaks = iter((100, 105))
+    assert record_gpu.record("other", tmp_path, 100, "preview", ["peak", "product"]) == 0
+    assert [note.value for note in records.read(tmp_path / "other.json").notes.values()] == [105]
+    assert "refused: lesson 02, product: 120 GFLOP/s is more than" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # eight shapes are compiled, and CLBlast

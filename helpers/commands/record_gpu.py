@@ -29,7 +29,7 @@ from unittest import mock
 from helpers import ROOT, variables
 from helpers.commands import machine
 from helpers.devices.host import cpu_name, has_module
-from helpers.measure import published, records, timing, workload
+from helpers.measure import limits, records, timing, workload
 from helpers.measure.records import Machine, Note
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 TOTAL_SECONDS = 480.0
 MACHINE_SECONDS = 40.0  # to find the device; a driver may hang
 DONE = "done"
-LIMITS = {"GFLOP/s": "peak", "GB/s": "bandwidth"}  # the label of what no measurement in that unit can exceed
-MARGIN = 1.1  # above this multiple of a measured limit, a measurement is wrong; below, it may be the limit's spread
 NOT_EXECUTED = ", not executed: "  # in a part's log, between a cell and its statement
 
 
@@ -446,62 +444,39 @@ def _end(process: subprocess.Popen) -> None:
         process.wait(5)
 
 
-def _keep_possible(path: Path, here: Machine, noted: Sequence[Note]) -> int:
-    """Add notes to the record in a file, without those that cannot be right, and return how many of them were added.
+class Recording:
+    """The notes of a record, and its file, which holds those that can be right (`limits`).
 
-    The file that a part wrote keeps all of its notes.
+    Notes of an earlier run in the same file stay until a new one replaces them.
 
     Args:
         path: of the record.
         here: the machine of the record.
-        noted: what a part noted.
     """
-    before = records.read(path) if path.exists() else None
-    known = {**(before.notes if before else {}), **{(note.lesson, note.label): note for note in noted}}
-    notes = [replace(note, device=note.device or here.device) for note in known.values()]
-    reasons = find_impossible(notes)
-    for (lesson, label), reason in reasons.items():
-        print(f"refused, lesson {lesson}, {label}: {reason}", flush=True)
-    path.unlink(missing_ok=True)
-    records.write(path, here, [note for note in notes if (note.lesson, note.label) not in reasons])
-    return sum((note.lesson, note.label) not in reasons for note in noted)
 
+    def __init__(self, path: Path, here: Machine) -> None:
+        self._path, self._here = path, here
+        before = records.read(path) if path.exists() else None
+        self._notes = dict(before.notes) if before else {}
+        self._measured: set[tuple[str, str]] = set()  # lesson and label of what this run has noted
+        self.refused: dict[tuple[str, str], str] = {}  # why, by lesson and label
 
-def find_impossible(notes: Sequence[Note]) -> dict[tuple[str, str], str]:
-    """Return why notes cannot be right, by lesson and label.
+    def add(self, noted: Sequence[Note]) -> None:
+        """Add what a part noted, and write the file. Of a limit that is measured twice, the higher number counts."""
+        for note in noted:
+            key = note.lesson, note.label
+            is_known = key in self._measured and limits.is_limit(note)
+            if not is_known or note.value > self._notes[key].value:
+                self._notes[key] = note
+            self._measured.add(key)
+        notes = [replace(note, device=note.device or self._here.device) for note in self._notes.values()]
+        self.refused = limits.find_impossible(notes)
+        self._path.unlink(missing_ok=True)
+        records.write(self._path, self._here, [note for note in notes if (note.lesson, note.label) not in self.refused])
 
-    A note is impossible if it is above what the data sheet of its device promises. If it is more than 10 % above the
-    peak or the bandwidth that was measured on its device, one of the two is wrong: the measured limit if a data sheet
-    promises more than the note, otherwise nobody knows which, and the note goes.
-
-    Args:
-        notes: of a record, each with its device.
-    """
-    reasons = {}
-    for note in notes:
-        if note.unit in LIMITS and (excess := published.describe_excess(note.device, note.value, note.unit)):
-            reasons[note.lesson, note.label] = excess
-    rest = [note for note in notes if note.unit in LIMITS and (note.lesson, note.label) not in reasons]
-    for note in rest:
-        limits = [each for each in rest if _is_limit_of(each, note)]
-        if not limits or note in limits or note.value <= MARGIN * max(each.value for each in limits):
-            continue
-        most = max(limits, key=lambda each: each.value)
-        if published.find_data_sheet(note.device):
-            why = f"{most.value:,.0f} {note.unit} is too low: {note.label} reached {note.value:,.0f}."
-            reasons |= {(each.lesson, each.label): why for each in limits}
-        else:
-            reasons[note.lesson, note.label] = (
-                f"{note.value:,.0f} {note.unit} is more than the measured {LIMITS[note.unit]} of {most.value:,.0f}. "
-                f"One of the two is wrong."
-            )
-    return reasons
-
-
-def _is_limit_of(limit: Note, note: Note) -> bool:
-    """Return whether `limit` is a measured peak or bandwidth, of the device and in the unit of `note`."""
-    is_limit = limit.label.startswith(LIMITS[note.unit])
-    return is_limit and (limit.unit, limit.device) == (note.unit, note.device)
+    def count(self) -> int:
+        """Return how many numbers of this run are in the file."""
+        return len(self._measured - set(self.refused))
 
 
 def record(name: str, folder: Path, total: float, profile: str, chosen: Sequence[str]) -> int:
@@ -527,12 +502,13 @@ def record(name: str, folder: Path, total: float, profile: str, chosen: Sequence
     else:
         here = machine.describe_machine(use_opencl=False)
     print(f"{here.device}, driver {here.driver or 'unknown'}; {here.system}", flush=True)
-    numbers = 0
-    for title in chosen:
+    recording = Recording(folder / f"{name}.json", here)
+
+    def run(title: str) -> None:
         part, begun = PARTS[title], time.monotonic()
         left = total - (begun - begin)
         missing = [module for module in part.needs if not has_module(module)]
-        kept = 0
+        noted: list[Note] = []
         if missing:
             outcome = f"skipped: {' and '.join(missing)} not installed"
         elif left < 5:
@@ -542,11 +518,18 @@ def record(name: str, folder: Path, total: float, profile: str, chosen: Sequence
             notes, log = base.with_suffix(".jsonl"), base.with_suffix(".log")
             notes.unlink(missing_ok=True)
             outcome = run_part(title, min(part.seconds, left), notes, log, profile)
-            kept = _keep_possible(folder / f"{name}.json", here, records.read_notes(notes, part.lesson))
-        numbers += kept
-        print(f"{title:18} {kept:3} numbers {time.monotonic() - begun:6.1f} s  {outcome}", flush=True)
-    print(f"{numbers} numbers in {time.monotonic() - begin:.0f} s: {folder / f'{name}.json'}")
-    return 0 if numbers else 1
+            noted = records.read_notes(notes, part.lesson)
+            recording.add(noted)
+        print(f"{title:18} {len(noted):3} numbers {time.monotonic() - begun:6.1f} s  {outcome}", flush=True)
+
+    for title in chosen:
+        run(title)
+    if recording.refused and "peak" in chosen:  # it may be the limit that was measured at a bad moment
+        run("peak")
+    for (lesson, label), reason in recording.refused.items():
+        print(f"refused: lesson {lesson}, {label}: {reason}")
+    print(f"{recording.count()} numbers in {time.monotonic() - begin:.0f} s: {folder / f'{name}.json'}")
+    return 0 if recording.count() else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
