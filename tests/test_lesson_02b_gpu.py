@@ -165,14 +165,17 @@ def test_it_asks_for_less_than_the_kernels_of_lesson_02():
 )
 def test_only_right_products_race(monkeypatch, tmp_path, capsys, old, new, reason):
     changed = tmp_path / "changed.cl"
-    changed.write_text(lesson_02b_gpu.SOURCE.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    source = lesson_02b_gpu.SOURCE.read_text(encoding="utf-8")
+    assert old in source
+    changed.write_text(source.replace(old, new) if old else source, encoding="utf-8")
     monkeypatch.setattr(lesson_02b_gpu, "SOURCE", changed)
     monkeypatch.setattr(lesson_02b_gpu, "SHAPES", (SMALL,))
     monkeypatch.setattr(lesson_02b_gpu.clblast, "load_library", lambda: None)
     context = cl.Context([opencl.pick_device()])
     race = lesson_02b_gpu.Race(cl.CommandQueue(context), 64)
     if not old:
-        assert list(race.shapes) == list(race.measure()) == [str(SMALL)]
+        runs = race.measure()
+        assert list(race.shapes) == list(runs) == [str(SMALL)] and race.products == 16
         return
     assert not race.shapes
     said = capsys.readouterr().out

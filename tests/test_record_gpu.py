@@ -136,7 +136,7 @@ def test_the_product_for_a_gpu_is_noted_in_each_shape_and_its_best_again(tmp_pat
     device = opencl.pick_device()
     for shape in lesson_02b_gpu.list_shapes(device):
         kept = notes["02b", f"{shape}, 128 x 128"]
-        assert (kept.unit, kept.amount, kept.runs) == ("GFLOP/s", "128 x 128", 13)
+        assert (kept.unit, kept.amount, kept.runs) == ("GFLOP/s", "128 x 128, 16 products a run", 13)
     assert (("02b", "CLBlast, 128 x 128") in notes) == (clblast.load_library() is not None)
 
 
