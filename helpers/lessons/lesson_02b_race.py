@@ -235,4 +235,4 @@ def note_shares(bench: MatmulBenchmark, label: str, best: str, peak: float) -> N
     for name, share in shares.items():
         records.add_note(records.Note(name, share, "%", bench.device, f"{bench.size:,} x {bench.size:,}"))
     words = [f"{share:.0f} % of {name.removeprefix('percent of ')}" for name, share in shares.items()]
-    print(wrap(f"{label}: {', '.join(words)}, the best library here."))
+    print(wrap(f"{label}: {', '.join(words)}, the best library here, by medians."))
