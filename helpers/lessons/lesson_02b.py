@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
     rows: int  # of C in a block
     vectors: int  # beside each other in a row of a block
     width: int  # floats of a vector
-    group: tuple[int, int]  # work-items of a work-group
+    group: tuple[int, int] | None  # work-items of a work-group; None lets the driver choose
 
     @property
     def floats(self) -> int:
@@ -66,11 +66,11 @@ class Candidate(NamedTuple):
         return self.rows * self.vectors * self.width
 
     def describe_group(self) -> str:
-        """Return the work-items of a work-group in both dimensions."""
-        return " x ".join(map(str, self.group))
+        """Return the work-items of a work-group in both dimensions, in words."""
+        return "groups of {} x {}".format(*self.group) if self.group else "the driver's groups"
 
     def __str__(self) -> str:
-        return f"{self.rows} rows of {self.vectors} x float{self.width}, groups of {self.describe_group()}"
+        return f"{self.rows} rows of {self.vectors} x float{self.width}, {self.describe_group()}"
 
 
 def choose(name: str) -> Any:  # noqa: ANN401
@@ -86,7 +86,7 @@ def choose(name: str) -> Any:  # noqa: ANN401
 def write_numbers(rows: int, vectors: int, width: int) -> str:
     """Return the lines that give a kernel its numbers; a vector of one float is a float.
 
-    >>> print(write_numbers(6, 2, 8))
+    >>> print(write_numbers(LARGEST, 2, 8))
     #define ROWS 6
     #define VECTORS 2
     #define WIDTH 8
@@ -109,7 +109,8 @@ def check_block(source: str) -> Iterator[str]:
 
 
 # Rows and vectors of a block, floats of a vector. The vectors of one float are recorded, since a trace counts elements.
-SHAPES = ((2, 3, 1), (3, 1, 4), (1, 2, 8), (6, 2, 8))
+LARGEST = 6
+SHAPES = ((2, 3, 1), (3, 1, 4), (1, 2, 8), (LARGEST, 2, 8))
 
 
 def judge_block(source: str) -> str:
@@ -122,9 +123,9 @@ def judge_block(source: str) -> str:
             if width == 1:
                 _judge_loads(kernel, rows, vectors)
             for m, n, k in (
-                (rows, vectors * width, 1),
                 (2 * rows, 3 * vectors * width, 3),
-                (4 * rows, 32 * vectors, 50),
+                (rows, vectors * width, 1),
+                (4 * rows, 32 * vectors, 12_000 if rows == LARGEST else 50),  # more than 16 bits for a place in A
             ):
                 _judge_product(kernel, (rows, vectors, width), (m, n, k))
         except NotYet as problem:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError, wrap
+from helpers.lessons.lesson_02b import Candidate
 from helpers.measure import published, records, timing
-from helpers.measure.plots import BLUE, GREY, ORANGE, RED, SKY, figure, show
+from helpers.measure.plots import BLUE, GREY, ORANGE, RED, SKY, draw_speeds, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
     from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
-    from helpers.lessons.lesson_02b import Candidate
     from helpers.measure.timing import Measurement
 
 # ------------------------------------------------------------------------------------------------------ on the device
@@ -27,7 +27,7 @@ REGISTERS = {16 * 8: "AVX2", 32 * 16: "AVX-512"}
 
 
 def refuse_wrong(bench: MatmulBenchmark, launch: Launch) -> None:
-    """Multiply the benchmark's matrices and compare all of C with NumPy's product in double precision.
+    """Multiply the benchmark's matrices and compare all of C with NumPy's product.
 
     Raises:
         WorkshopError: C differs, or the driver refuses the launch.
@@ -41,7 +41,7 @@ def refuse_wrong(bench: MatmulBenchmark, launch: Launch) -> None:
         cl.enqueue_copy(bench.queue, actual, bench.buffers[2])
     except cl.Error as error:
         raise WorkshopError(f"The driver refuses the launch: {str(error).strip().splitlines()[0]}.") from None
-    exact = bench.a.astype(float) @ bench.b
+    exact = bench.a @ bench.b
     # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
     if not np.allclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(bench.size)):
         row, column = np.argwhere(~np.isclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(bench.size)))[0]
@@ -51,25 +51,29 @@ def refuse_wrong(bench: MatmulBenchmark, launch: Launch) -> None:
         )
 
 
-def describe_luck(seconds: Sequence[float], again: float, found: float) -> str:
-    """Return what luck alone does among equal kernels, and how the winner's two measurements differ, in words.
+def describe_search(seconds: Mapping[Any, float], winner: Any, again: float, luck: float) -> str:  # noqa: ANN401
+    """Return who won a search, what the winner's second measurement says, and how many others are as good, in words.
 
     Args:
-        seconds: of equal kernels, each measured as the candidates are.
-        again: seconds of the winner, measured again after the search.
-        found: seconds of the winner in the search.
+        seconds: by candidate, in the search.
+        winner: the fastest candidate.
+        again: its seconds, measured again.
+        luck: by which share the best of many equal kernels looked faster than the middle one.
     """
-    luck = 100 * (np.median(seconds) / min(seconds) - 1)
-    change = 100 * (again / found - 1)
-    moved = f"{abs(change):.1f} % {'slower' if change > 0 else 'faster'}"
+    change = 100 * (again / seconds[winner] - 1)
+    near = sum(each <= seconds[winner] * (1 + luck) for each in seconds.values()) - 1
     return wrap(
-        f"The best of {len(seconds)} equal kernels looks {luck:.1f} % faster than the middle one, by luck alone.\n"
-        f"The winner of the search, measured again, is {moved} than in the search."
+        f"The winner of {len(seconds)}: {winner}.\n"
+        f"Measured again, it is {abs(change):.1f} % {'slower' if change > 0 else 'faster'} than in the search.\n"
+        f"{near} of the others are within {100 * luck:.1f} % of it, which luck alone can do."
     )
 
 
 def draw_candidates(
-    bench: MatmulBenchmark, seconds: Mapping[Candidate, float], winner: Candidate, again: float
+    bench: MatmulBenchmark,
+    seconds: Mapping[Any, float],
+    winner: Any,  # noqa: ANN401
+    again: float,
 ) -> None:
     """Draw the speed of each candidate over the floats of its block, and the winner once more as measured again.
 
@@ -80,10 +84,16 @@ def draw_candidates(
         again: its seconds, measured again.
     """
     work = 2e-9 * bench.size**3
+    if not isinstance(winner, Candidate):  # of the kernel for a GPU
+        speeds = {}
+        for name, taken in [*((str(each), seconds[each]) for each in seconds), ("the winner, again", again)]:
+            speeds[name] = (work / taken, work / taken, work / taken)
+        show(*draw_speeds(speeds, f"{bench.size:,} x {bench.size:,} on {bench.device}", "GFLOP/s"))
+        return
     title = f"Which block is fast, {bench.size:,} x {bench.size:,} on {bench.device}"
     series: dict[str, list[Candidate]] = {}
     for candidate in seconds:
-        series.setdefault(f"float{candidate.width}, groups of {candidate.describe_group()}", []).append(candidate)
+        series.setdefault(f"float{candidate.width}, {candidate.describe_group()}", []).append(candidate)
     with figure(7.5, 4.2, title) as (drawn, axes):
         for (label, mine), marker, color in zip(series.items(), "os^D", (BLUE, SKY, RED, ORANGE), strict=False):
             floats = [candidate.floats for candidate in mine]
@@ -180,13 +190,16 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
     return runs
 
 
-def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
-    """Print what a race allows to claim, and return its table; a speed above the peak is refused.
+def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Table, float]:
+    """Print what a race allows to claim; a speed above the peak is refused.
 
     Args:
         bench: holds the runs of `race`.
         label: what the product was called there.
         peak: of the device, in GFLOP/s, as measured; NaN if it was refused.
+
+    Returns:
+        The table of the race, and the product's speed in percent of the best library's.
     """
     twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
@@ -203,7 +216,7 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess or describe_impossible(speed, peak)}"))
     else:
         note_shares(bench, label, best, peak)
-    return bench.tabulate("02b", [label, twin, *names])
+    return bench.tabulate("02b", [label, twin, *names]), 100 * speed / bench.gflops(best)
 
 
 def describe_impossible(speed: float, peak: float) -> str:
@@ -222,4 +235,4 @@ def note_shares(bench: MatmulBenchmark, label: str, best: str, peak: float) -> N
     for name, share in shares.items():
         records.add_note(records.Note(name, share, "%", bench.device, f"{bench.size:,} x {bench.size:,}"))
     words = [f"{share:.0f} % of {name.removeprefix('percent of ')}" for name, share in shares.items()]
-    print(wrap(f"{label}: {', '.join(words)}, the best library here."))
+    print(wrap(f"{label}: {', '.join(words)}, the best library here, by medians."))
