@@ -155,33 +155,31 @@ def test_it_asks_for_less_than_the_kernels_of_lesson_02():
     assert (moved, turns) == (8 / 128, 320 / 4_096)
 
 
-# ------------------------------------------------------------------------------------------------- its opponents
+# ---------------------------------------------------------------------------------------- among other products
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ("", "", ""),
-        ("sums[row][block] = 0;", "sums[row][block] = 1;", "wrong by"),
+        ("sums[row][block] = 0;", "sums[row][block] = 1;", "wrong"),
         ("int item =", "no_type item =", ""),
     ],
 )
-def test_only_right_products_race(monkeypatch, tmp_path, capsys, old, new, reason):
+def test_only_right_products_are_found(monkeypatch, tmp_path, capsys, old, new, reason):
     changed = tmp_path / "changed.cl"
     source = lesson_02b_gpu.SOURCE.read_text(encoding="utf-8")
     assert old in source
     changed.write_text(source.replace(old, new) if old else source, encoding="utf-8")
     monkeypatch.setattr(lesson_02b_gpu, "SOURCE", changed)
     monkeypatch.setattr(lesson_02b_gpu, "SHAPES", (SMALL,))
-    monkeypatch.setattr(lesson_02b_gpu.clblast, "load_library", lambda: None)
     context = cl.Context([opencl.pick_device()])
-    race = lesson_02b_gpu.Race(cl.CommandQueue(context), 64)
-    if not old:
-        runs = race.measure()
-        assert list(race.shapes) == list(runs) == [str(SMALL)] and race.products == 16
-        return
-    assert not race.shapes
+    found = lesson_02b_gpu.find_products(lesson_02.MatmulBenchmark(cl.CommandQueue(context), 64))
     said = capsys.readouterr().out
+    if not old:
+        assert list(found) == [str(SMALL)] and not said
+        return
+    assert not found
     assert f"{SMALL}: left out" in said and reason in said
 
 

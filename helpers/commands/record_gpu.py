@@ -150,12 +150,13 @@ def record_product() -> None:
 def record_gpu_product() -> None:
     """Note lesson 02b's product for a GPU in each shape, beside CLBlast and cuBLAS, for matrices of three sizes.
 
-    The fastest shape is measured again with the libraries: the best of several measurements is partly luck.
+    A run computes a smaller product several times, since one is over soon after its launch. The fastest shape is
+    measured again with the libraries: the best of several measurements is partly luck.
     """
     import pyopencl as cl
 
     from helpers.devices import opencl
-    from helpers.lessons import lesson_02b_gpu
+    from helpers.lessons import lesson_02, lesson_02b_gpu, lesson_02b_race
 
     _prove_devices()
     device = opencl.pick_device()
@@ -163,19 +164,37 @@ def record_gpu_product() -> None:
     queue = cl.CommandQueue(context)
     small = workload.pick(preview=128, lab=256, full=512)
     for size in (4_096, 2_048, 1_024) if opencl.kind(device) == "gpu" else (small,):
-        race, sizes = lesson_02b_gpu.Race(queue, size), f"{size:,} x {size:,}"
-        amount = sizes if race.products == 1 else f"{sizes}, {race.products} products a run"
-        runs = race.measure()
-        fastest = min(race.shapes, key=lambda name: runs[name].median)
-        runs |= race.measure([fastest])
+        bench = lesson_02.MatmulBenchmark(queue, size)
+        products = min(16, (4_096 // size) ** 2)  # of a run
+        sizes = f"{size:,} x {size:,}"
+        amount = sizes if products == 1 else f"{sizes}, {products} products a run"
+        shapes = {
+            name: functools.partial(launch, *bench.buffers, size, size, size)
+            for name, launch in lesson_02b_gpu.find_products(bench).items()
+        }
+        if not shapes:
+            continue
+        libraries = lesson_02b_race.find_libraries(bench)
+        ways = {name: functools.partial(_repeat, way, products) for name, way in (shapes | libraries).items()}
+        runs = timing.measure_interleaved(ways, bench.device, timing.ENOUGH, warmup=2, on=queue)
+        fastest = min(shapes, key=lambda name: runs[name].median)
+        ways = {name: way for name, way in ways.items() if name == fastest or name in libraries}
+        runs |= timing.measure_interleaved(ways, bench.device, timing.ENOUGH, warmup=2, on=queue)
         for name, run in runs.items():
-            records.add_run(run, "GFLOP/s", 2e-9 * size**3 * race.products, amount, f"{name}, {sizes}")
+            records.add_run(run, "GFLOP/s", 2e-9 * size**3 * products, amount, f"{name}, {sizes}")
             print(run)
-        for name in race.libraries:
+        for name in libraries:
             ratio = runs[name].median / runs[fastest].median
             label = f"the fastest shape beside {name}, {sizes}"
-            records.add_note(Note(label, ratio, "times as fast", race.device, amount, runs=timing.ENOUGH))
+            records.add_note(Note(label, ratio, "times as fast", bench.device, amount, runs=timing.ENOUGH))
             print(f"{sizes}: {fastest} reaches {100 * ratio:.0f} % of the speed of {name}")
+
+
+def _repeat(way: Callable[[], object], times: int) -> object:
+    """Call a function several times and return what the last call returned."""
+    for _ in range(times - 1):
+        way()
+    return way()
 
 
 def record_fast_product() -> None:

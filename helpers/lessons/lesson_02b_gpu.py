@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.devices import clblast, opencl
-from helpers.devices.host import has_module
+from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge import counters, opencl_recorder
+from helpers.lessons import lesson_02b_race
 from helpers.lessons.lesson_02 import round_up
-from helpers.measure import timing
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
-    from helpers.lessons.lesson_02 import Launch
+    from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
 
 SOURCE = Path(__file__).parent / "programs" / "02b-gpu.cl"
 SECTOR = 32  # bytes that an NVIDIA GPU moves at least: a quarter of its line (CUDA C++ Best Practices Guide, 12.6)
@@ -134,96 +132,21 @@ def make_product(queue: cl.CommandQueue, shape: Shape) -> Launch:
     return launch
 
 
-# ----------------------------------------------------------------------------------------------------- its opponents
+def find_products(bench: MatmulBenchmark) -> dict[str, Launch]:
+    """Return the launch of each shape that fits the device and multiplies the benchmark's matrices as NumPy does.
 
-
-class Race:
-    """The kernel in every shape that fits the device, and the libraries that are there, on the same two matrices.
-
-    Args:
-        queue: of the device.
-        size: rows and columns of the matrices, random numbers in float32.
+    The others are left out, and printed with the reason.
     """
-
-    def __init__(self, queue: cl.CommandQueue, size: int) -> None:
-        import pyopencl as cl
-
-        self.queue, self.size, self.device = queue, size, opencl.name(queue.device)
-        self.products = min(16, max(1, (4_096 // size) ** 2))  # of a run: a short one is over soon after its launch
-        self._a, self._b = np.random.default_rng(0).standard_normal((2, size, size), dtype=np.float32)
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        given = (self._a, self._b, np.zeros_like(self._a))
-        self._buffers = [cl.Buffer(queue.context, flags, hostbuf=matrix) for matrix in given]
-        self._cublas_product: Callable[[], np.ndarray] | None = None
-        self.shapes = self._list_shapes()
-        self.libraries = self._list_libraries()
-        self._keep_right_ones()
-
-    def _list_shapes(self) -> dict[str, Callable[[], object]]:
-        ways = {}
-        for shape in list_shapes(self.queue.device):
-            try:
-                launch = make_product(self.queue, shape)
-            except WorkshopError as error:
-                print(f"{shape}: left out, {error}")
-                continue
-            ways[str(shape)] = lambda launch=launch: launch(*self._buffers, self.size, self.size, self.size)
-        return ways
-
-    def _list_libraries(self) -> dict[str, Callable[[], object]]:
-        ways: dict[str, Callable[[], object]] = {}
-        if clblast.load_library():
-            ways["CLBlast"] = lambda: clblast.multiply(self.queue, *self._buffers, self.size, self.size, self.size)
-        if has_module("torch"):
-            import torch
-
-            if torch.version.cuda and torch.cuda.is_available():
-                torch.backends.cuda.matmul.allow_tf32 = False  # TF32 would keep 10 of the 23 bits
-                a, b = (torch.from_numpy(matrix).cuda() for matrix in (self._a, self._b))
-                c = torch.empty_like(a)
-                ways["cuBLAS"] = lambda: torch.matmul(a, b, out=c)
-                self._cublas_product = lambda: c.cpu().numpy()
-        return ways
-
-    def _keep_right_ones(self) -> None:
-        """Let each way multiply once, and leave out those whose product is not that of NumPy in float32."""
-        import pyopencl as cl
-
-        expected, actual = self._a @ self._b, np.empty_like(self._a)
-        # With 1,024 and 2,048 rows, NumPy's float32 was off by up to 2e-6 times the root of `size`. Factors rounded to
-        # TF32 made it 1.5e-3 times the root.
-        bound = 1e-5 * np.sqrt(self.size)
-        for ways in (self.shapes, self.libraries):
-            for name, way in list(ways.items()):
-                cl.enqueue_copy(self.queue, self._buffers[2], np.full_like(actual, np.nan))
-                try:
-                    timing.synchronize(way(), self.queue)
-                except (cl.Error, WorkshopError) as error:
-                    print(f"{name}: left out, {error}")
-                    del ways[name]
-                    continue
-                if name == "cuBLAS" and self._cublas_product:
-                    actual = self._cublas_product()
-                else:
-                    cl.enqueue_copy(self.queue, actual, self._buffers[2])
-                if not np.allclose(actual, expected, rtol=1e-4, atol=bound):
-                    print(f"{name}: left out, its product is wrong by {np.abs(actual - expected).max():.2g}")
-                    del ways[name]
-
-    def measure(self, names: list[str] | None = None) -> dict[str, timing.Measurement]:
-        """Time the shapes of these names, all by default, and the libraries, in turn.
-
-        A run computes the same product `products` times, and ends when the last of them is done.
-        """
-        chosen = {name: way for name, way in self.shapes.items() if names is None or name in names}
-
-        def repeat(way: Callable[[], object]) -> object:
-            for _ in range(self.products - 1):
-                way()
-            return way()
-
-        ways = {name: functools.partial(repeat, way) for name, way in (chosen | self.libraries).items()}
-        return timing.measure_interleaved(ways, self.device, timing.ENOUGH, warmup=2, on=self.queue)
+    found = {}
+    for shape in list_shapes(bench.queue.device):
+        try:
+            launch = make_product(bench.queue, shape)
+            lesson_02b_race.refuse_wrong(bench, launch)
+        except WorkshopError as error:
+            print(f"{shape}: left out. {error.what} {error.why}")
+            continue
+        found[str(shape)] = launch
+    return found
 
 
 # ------------------------------------------------------------------------------------- what it asks of memory, counted

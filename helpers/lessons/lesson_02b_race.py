@@ -41,6 +41,15 @@ def refuse_wrong(bench: MatmulBenchmark, launch: Launch) -> None:
         cl.enqueue_copy(bench.queue, actual, bench.buffers[2])
     except cl.Error as error:
         raise WorkshopError(f"The driver refuses the launch: {str(error).strip().splitlines()[0]}.") from None
+    refuse_difference(bench, actual)
+
+
+def refuse_difference(bench: MatmulBenchmark, actual: np.ndarray) -> None:
+    """Compare a product of the benchmark's matrices with NumPy's.
+
+    Raises:
+        WorkshopError: it is not the product in float32; factors rounded to TF32 differ more, by 1.5e-3 times the root.
+    """
     exact = bench.a @ bench.b
     # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
     if not np.allclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(bench.size)):
@@ -125,11 +134,12 @@ def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
         with threadpool_limits(1, user_api="blas"):
             return bench.a @ bench.b
 
-    return (
-        {"NumPy": lambda: bench.a @ bench.b, "NumPy, one thread": multiply_alone}
-        | _find_clblast(bench)
-        | _find_cublas(bench)
-    )
+    return {"NumPy": lambda: bench.a @ bench.b, "NumPy, one thread": multiply_alone} | find_libraries(bench)
+
+
+def find_libraries(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
+    """Return a product on the benchmark's device for each library that is here: CLBlast, on an NVIDIA GPU cuBLAS."""
+    return _find_clblast(bench) | _find_cublas(bench)
 
 
 def _find_clblast(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
@@ -161,7 +171,13 @@ def _find_cublas(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
         return {}
     torch.backends.cuda.matmul.allow_tf32 = False
     a, b = (torch.from_numpy(array).cuda() for array in (bench.a, bench.b))
-    return {"cuBLAS": lambda: torch.matmul(a, b)}
+    c = torch.empty_like(a)
+    try:
+        refuse_difference(bench, torch.matmul(a, b, out=c).cpu().numpy())
+    except WorkshopError as error:
+        print(f"cuBLAS does not compete: {error.what}")
+        return {}
+    return {"cuBLAS": lambda: torch.matmul(a, b, out=c)}
 
 
 def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> dict[str, Measurement]:
