@@ -114,6 +114,14 @@ def test_no_shape_asks_for_more_than_it_must(shape):
     assert lesson_02b_gpu.count_needed(shape) == lesson_02b_gpu.compute_fewest(shape)
 
 
+@pytest.mark.slow
+def test_a_deeper_slab_asks_twice_for_lines_of_128_bytes():
+    """Its 64 bytes of a row of A are loaded in two requests, so that stores of A do not conflict."""
+    needed, fewest = (count(SMALL, 128) for count in (count_needed, lesson_02b_gpu.compute_fewest))
+    assert {what for what in needed if needed[what] != fewest[what]} == {"lines of A"}
+    assert needed["lines of A"] == 2 * fewest["lines of A"]
+
+
 def test_counts_tell_a_worse_kernel(monkeypatch, tmp_path):
     """Without the 4 floats beside each row, stores of A conflict; in plain rows of work-items, loads of B need more."""
     worse = tmp_path / "worse.cl"

@@ -398,7 +398,7 @@ PARTS = {  # in the order of their worth
     "peak": Part(record_peak, 30, "02", OPENCL),
     "GPU product": Part(record_gpu_product, 90, "02b", OPENCL, (("NVIDIA_TF32_OVERRIDE", "0"),)),
     "product": Part(record_product, 90, "02", OPENCL),
-    "fast product": Part(record_fast_product, 60, "02b", OPENCL),
+    "fast product": Part(record_fast_product, 80, "02b", OPENCL),
     "counted kernels": Part(record_counted_kernels, 60, "15", OPENCL),
     "groups and copies": Part(record_groups_and_copies, 40, "01b", OPENCL),
     "limits": Part(record_limits, 40, "01b", OPENCL),
