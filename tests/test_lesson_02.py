@@ -109,8 +109,9 @@ def test_the_peak_is_the_operations_of_all_vectors_over_the_fastest_time(bench, 
     assert lesson_02.measure_peak(bench.queue, 2**14, 1000) == compute_peak(bench, 2**14, 1000, 0.5)
 
 
-def test_the_peak_takes_more_work_items_until_they_gain_nothing(bench, monkeypatch):
-    seconds = iter((0.010, 0.010, 0.011, 0.043))  # four times the work in the same time, in little more, in four times
+@pytest.mark.parametrize(("last", "factor", "fastest"), [(0.043, 64, 0.043), (0.045, 16, 0.011)])
+def test_the_peak_takes_more_work_items_until_they_gain_little(bench, monkeypatch, last, factor, fastest):
+    seconds = iter((0.010, 0.010, 0.011, last))  # four times the work in the same time, in little more, in four times
     tried = []
 
     def measure(launch, **_):
@@ -120,7 +121,7 @@ def test_the_peak_takes_more_work_items_until_they_gain_nothing(bench, monkeypat
 
     monkeypatch.setattr(lesson_02.timing, "measure", measure)
     first = bench.queue.device.max_compute_units * lesson_02.ITEMS_PER_UNIT[False]
-    assert lesson_02.measure_peak(bench.queue, steps=10) == compute_peak(bench, 16 * first, 10, 0.011)
+    assert lesson_02.measure_peak(bench.queue, steps=10) == compute_peak(bench, factor * first, 10, fastest)
     assert len(tried) == 4
 
 

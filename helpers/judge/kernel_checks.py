@@ -194,10 +194,10 @@ def _judge_trace(kernel: opencl.Kernel, given: list[np.ndarray], reference: Call
     if n > 2:  # a kernel may have mistaken the smallest sizes for nothing to do
         expect_writes(traced, launch, kernel)
     refuse_faults(traced, launch, owners=n)
-    refuse_overwork(traced, launch)
     busiest = int(traced.global_accesses.argmax())
     if n > 2 * group and traced.global_accesses[busiest] > traced.global_accesses.sum() / 2:
         raise NotYet(f"{launch}: the result may be right, but work-item {busiest} does most of the work alone.")
+    refuse_overwork(traced, launch)
     return traced.unseen
 
 
@@ -287,7 +287,7 @@ def refuse_overwork(traced: Trace, launch: str, most: int = 2) -> None:
     if len(written.get(item, ())) > most:
         count = len(written[item])
         raise NotYet(
-            f"{launch}: work-item {item} writes {count} elements, so it works while others rest. "
+            f"{launch}: work-item {item} writes at least {count} elements, some of which belong to others. "
             "Let each work-item compute its own."
         )
 

@@ -322,11 +322,11 @@ def measure_peak(queue: cl.CommandQueue, items: int | None = None, steps: int = 
     width = max(4, queue.device.preferred_vector_width_float, queue.device.native_vector_width_float)
     count = items or queue.device.max_compute_units * ITEMS_PER_UNIT[opencl.kind(queue.device) == "gpu"]
     best = _time_multiply_adds(queue, width, count, steps)
-    while not items and min(best.seconds) < 0.1 and 16 * width * count <= queue.device.max_mem_alloc_size:
+    gain = 0.0 if items else math.inf
+    while gain > 1.05 and min(best.seconds) < 0.1 and 16 * width * count <= queue.device.max_mem_alloc_size:
         more = _time_multiply_adds(queue, width, 4 * count, steps)
-        if min(more.seconds) > 4 * min(best.seconds) / 1.05:
-            break
-        best, count = more, 4 * count
+        gain = 4 * min(best.seconds) / min(more.seconds)
+        best, count = (more, 4 * count) if gain > 1 else (best, count)
     label = f"peak, {items:,} work-items" if items else "peak"
     return _accept(label, 2e-9 * 8 * width * steps * count, "GFLOP/s", best, f"{count:,} work-items")
 

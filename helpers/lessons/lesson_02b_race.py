@@ -219,20 +219,32 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Tabl
     """
     twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
-    mine, speed = bench.runs[label], bench.gflops(label)
-    luck = abs(mine.median - bench.runs[twin].median)
-    print(wrap(f"A/A: the same kernel twice differs by {timing.duration(luck)}, by luck alone."))
-    gap = abs(mine.median - bench.runs[best].median)
-    if gap <= luck:
-        print(wrap(f"A/B: no claim. The gap to {best} ({timing.duration(gap)}) is not larger than that."))
-    else:
-        print(timing.compare(bench.runs[best], mine))
+    speed = bench.gflops(label)
+    print(describe_gap(bench, best, label, (label, twin)))
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess or speed > peak:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess or describe_impossible(speed, peak)}"))
     else:
         note_shares(bench, label, best, peak)
     return bench.tabulate("02b", [label, twin, *names]), 100 * speed / bench.gflops(best)
+
+
+def describe_gap(bench: MatmulBenchmark, baseline: str, candidate: str, twins: tuple[str, str]) -> str:
+    """Return what may be claimed of two products: nothing that one kernel, measured under two names, also shows.
+
+    Args:
+        bench: holds the runs.
+        baseline: what is compared with.
+        candidate: what may be faster.
+        twins: the two names of the kernel that was measured twice.
+    """
+    luck = abs(bench.runs[twins[0]].median - bench.runs[twins[1]].median)
+    gap = abs(bench.runs[candidate].median - bench.runs[baseline].median)
+    same = f"A/A: the same kernel, measured twice in turn, differs from itself by {timing.duration(luck)}."
+    if gap <= luck:
+        text = f"{candidate} against {baseline}: no claim. The gap ({timing.duration(gap)}) is not larger than that."
+        return f"{wrap(same)}\n{wrap(text)}"
+    return f"{wrap(same)}\n{timing.compare(bench.runs[baseline], bench.runs[candidate])}"
 
 
 def describe_impossible(speed: float, peak: float) -> str:
