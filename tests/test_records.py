@@ -87,16 +87,22 @@ def test_an_edition_follows_the_code_and_the_kernels_but_no_exercise(tmp_path):
     for folder in ("notebooks", "helpers/lessons"):
         (tmp_path / folder).mkdir(parents=True)
     module = tmp_path / "helpers" / "lessons" / "lesson_02.py"
+    second = tmp_path / "helpers" / "lessons" / "lesson_02b.py"
+    program = tmp_path / "helpers" / "lessons" / "programs" / "02b-gpu.cl"
+    program.parent.mkdir()
 
-    def find(code, exercise="", kernel="__kernel void f() {}"):
+    def find(code, exercise="", kernel="__kernel void f() {}", second_kernel="", whole=""):
         tagged = {"cell_type": "code", "source": [exercise], "metadata": {"tags": ["exercise"]}}
         plain = {"cell_type": "code", "source": [code], "metadata": {}}
         (tmp_path / "notebooks" / "02b-a-b.ipynb").write_text(json.dumps({"cells": [plain, tagged]}))
         module.write_text(f'"""A module."""\nKERNEL = """{kernel}"""\n')
+        second.write_text(f'"""A module."""\nKERNEL = """{second_kernel}"""\n')
+        program.write_text(whole)
         return records.hash_lesson("02b", tmp_path)
 
     assert find("a = 1") == find("a = 1", "b = 2") != ""
     assert len({find("a = 1"), find("a = 2"), find("a = 1", kernel="__kernel void g() {}")}) == 3
+    assert len({find("a = 1"), find("a = 1", second_kernel="__kernel g() {}"), find("a = 1", whole="g")}) == 3
     assert records.hash_lesson("03", tmp_path) == ""
 
 

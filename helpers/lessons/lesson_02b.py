@@ -1,48 +1,313 @@
-"""Lesson 02b, Make the product fast: its checks."""
+"""Lesson 02b, Make the product fast: its kernels, its tuner, and the checks of its exercises."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from helpers.devices import opencl
+from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks
-from helpers.lessons.lesson_02 import SMALL, Grid, judge_accesses, judge_product, judge_trace
-from helpers.measure import timing
+from helpers.judge.checks import NotDone, NotYet
+
+BLOCK = """
+__kernel void product(__global const float *a, __global const vector *b, __global vector *c, int n, int k) {
+    int row = get_global_id(1) * ROWS, column = get_global_id(0) * VECTORS;
+    vector sums[ROWS][VECTORS], of_b[VECTORS];
+    #pragma unroll
+    for (int y = 0; y < ROWS; y++) {
+        #pragma unroll
+        for (int x = 0; x < VECTORS; x++) {
+            sums[y][x] = 0;
+        }
+    }
+    for (int i = 0; i < k; i++) {
+        #pragma unroll
+        for (int x = 0; x < VECTORS; x++) {
+            of_b[x] = b[column * k + i * VECTORS + x];
+        }
+        #pragma unroll
+        for (int y = 0; y < ROWS; y++) {
+            float of_a = a[row * k + i * ROWS + y];
+            #pragma unroll
+            for (int x = 0; x < VECTORS; x++) {
+                sums[y][x] += of_a * of_b[x];
+            }
+        }
+    }
+    #pragma unroll
+    for (int y = 0; y < ROWS; y++) {
+        #pragma unroll
+        for (int x = 0; x < VECTORS; x++) {
+            c[(row + y) * (n / WIDTH) + column + x] = sums[y][x];
+        }
+    }
+}
+"""
+
+own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
+
+
+class Candidate(NamedTuple):
+    """The numbers that a product's kernel is built and launched with."""
+
+    rows: int  # of C in a block
+    vectors: int  # beside each other in a row of a block
+    width: int  # floats of a vector
+    group: tuple[int, int] | None  # work-items of a work-group; None lets the driver choose
+
+    @property
+    def floats(self) -> int:
+        """Numbers of C in a block."""
+        return self.rows * self.vectors * self.width
+
+    def describe_group(self) -> str:
+        """Return the work-items of a work-group in both dimensions, in words."""
+        return "groups of {} x {}".format(*self.group) if self.group else "the driver's groups"
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows of {self.vectors} x float{self.width}, {self.describe_group()}"
+
+
+def choose(name: str) -> Any:  # noqa: ANN401
+    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
+
+    Args:
+        name: `block` or `tune`.
+    """
+    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
+    return own.get(name, {"block": BLOCK, "tune": tune}[name])
+
+
+def write_numbers(rows: int, vectors: int, width: int) -> str:
+    """Return the lines that give a kernel its numbers; a vector of one float is a float.
+
+    >>> print(write_numbers(LARGEST, 2, 8))
+    #define ROWS 6
+    #define VECTORS 2
+    #define WIDTH 8
+    typedef float8 vector;
+    <BLANKLINE>
+    """
+    vector = f"float{width}" if width > 1 else "float"
+    return f"#define ROWS {rows}\n#define VECTORS {vectors}\n#define WIDTH {width}\ntypedef {vector} vector;\n"
+
+
+# ------------------------------------------------------------------------------------------------- the block's check
 
 
 @checks.print_verdict
 def check_block(source: str) -> Iterator[str]:
-    """Lesson 02b, exercise 1: C = A B, each work-item a block of 2 x 2 that loads each of its numbers once."""
-    yield checks.judge_in_subprocess(judge_block, source=source)
+    """Lesson 02b, exercise 1: C = A B from panels, each work-item a block that loads each of its numbers once."""
+    tried = checks.judge_in_subprocess(judge_block, source=source)
+    own["block"] = source
+    yield tried
 
 
-@checks.print_verdict
-def check_claim(learner: Callable[[Sequence[float], Sequence[float]], str]) -> Iterator[str]:
-    """Lesson 02b, exercise 2: "faster", "slower", or "no claim" where the gap lies within the spread."""
-    series = (
-        (8, 9, 10, 11, 12),
-        (11.4, 11.5, 11.6, 11.7),
-        (10, 10.1, 10.2, 10.3, 99),
-        (8, 8, 8, 8),
-        (12, 12.1, 12.2, 12.3),
-        (10, 14),  # the two in the middle differ: neither of them alone is the median
-        (7, 7, 7, 7),
-    )
-    # 16 or 15 runs each: with fewer than 13 `timing` asks for a larger gap. Every pair is a case, in both orders.
-    pairs = itertools.product([[float(seconds) for seconds in runs] * (16 // len(runs)) for runs in series], repeat=2)
-    yield checks.judge_function(
-        learner,
-        timing.decide,
-        lambda rng: [tuple(rng.permutation(runs).tolist() for runs in pair) for pair in list(pairs)],
-    )
+# Rows and vectors of a block, floats of a vector. The vectors of one float are recorded, since a trace counts elements.
+LARGEST = 6
+SHAPES = ((2, 3, 1), (3, 1, 4), (1, 2, 8), (LARGEST, 2, 8))
 
 
 def judge_block(source: str) -> str:
-    """Judge the kernel of lesson 02b's exercise 1; called in a subprocess."""
-    kernel = kernel_checks.build(source, "block")
-    traced = judge_trace(kernel, Grid((2, 2), block=2))
-    texts = [judge_product(kernel, Grid(group, block=2), traced) for group in ((4, 4), (16, 2))]
-    why = "for each i two numbers of A and two of B, and in the end four elements of C."
-    judge_accesses(traced, 4 * SMALL[2] + 4, why)
-    return f"{texts[0]} in two kinds of work-groups, on {opencl.name(kernel.device)}"
+    """Judge the kernel of exercise 1, with several blocks; called in a subprocess."""
+    if not isinstance(source, str) or not source.strip():
+        raise NotDone("there is no kernel yet.")
+    for rows, vectors, width in SHAPES:
+        kernel = kernel_checks.build(write_numbers(rows, vectors, width) + source, "product")
+        try:
+            if width == 1:
+                _judge_loads(kernel, rows, vectors)
+            for m, n, k in (
+                (2 * rows, 3 * vectors * width, 3),
+                (rows, vectors * width, 1),
+                (4 * rows, 32 * vectors, 12_000 if rows == LARGEST else 50),  # more than 16 bits for a place in A
+            ):
+                _judge_product(kernel, (rows, vectors, width), (m, n, k))
+        except NotYet as problem:
+            raise NotYet(f"with ROWS = {rows}, VECTORS = {vectors}, WIDTH = {width}: {problem}") from None
+    (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
+    return (
+        f"{len(SHAPES)} blocks, from {rows} x {vectors} to {largest} x {across * wide} floats, each number loaded "
+        f"once for each i; on {opencl.name(kernel.device)}"
+    )
+
+
+def _judge_loads(kernel: opencl.Kernel, rows: int, vectors: int) -> None:
+    """Record a small launch; refuse faults, and a work-item that loads a number twice or writes blocks of others."""
+    kernel_checks.expect_parameters(kernel, ["float[]", "vector[]", "vector[]", "int", "int"])
+    m, n, k = 2 * rows, 2 * vectors, 5
+    launch = kernel_checks.describe_launch({"m": m, "n": n, "k": k}, (2, 2), (1, 1))
+    given = [*(np.ones(length, np.float32) for length in (m * k, n * k, m * n)), np.int32(n), np.int32(k)]
+    traced = kernel_checks.record(kernel, launch, (2, 2), (1, 1), given)
+    kernel_checks.expect_writes(traced, launch, kernel)
+    kernel_checks.refuse_faults(traced, launch)
+    kernel_checks.refuse_overwork(traced, launch, most=2 * rows * vectors)
+    most, found = k * (rows + vectors) + rows * vectors, int(traced.global_accesses.max())
+    if found > most:
+        raise NotYet(
+            f"for k = {k} a work-item accesses global memory {found} times, and {most} are enough: for each i "
+            f"{rows} numbers of A and {vectors} vectors of B, and in the end {rows * vectors} vectors of C. "
+            "Load a number into a variable, and use the variable."
+        )
+
+
+def pack(matrix: np.ndarray, width: int) -> np.ndarray:
+    """Return the columns of a matrix in panels of `width` columns, as the kernel of lesson 02b packs B.
+
+    >>> pack(np.arange(12).reshape(2, 6), 3).tolist()
+    [0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11]
+    """
+    k, columns = matrix.shape
+    return matrix.reshape(k, columns // width, width).transpose(1, 0, 2).ravel()
+
+
+def _judge_product(kernel: opencl.Kernel, block: tuple[int, int, int], size: tuple[int, int, int]) -> None:
+    """Judge every element of C, twice on a C that held different things before."""
+    (rows, vectors, width), (m, n, k) = block, size
+    rng = np.random.default_rng()
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) / 4 for shape in ((m, k), (k, n)))  # sums of quarters: exact
+    columns = vectors * width
+    names = (parameter.name for parameter in kernel.parameters)
+    given = dict(zip(names, (pack(a.T, rows), pack(b, columns)), strict=False))
+    results = []
+    for fill in kernel_checks.FILLS:
+        bits = kernel_checks.run_guarded(
+            kernel, given, {"n": n, "k": k}, m * n, (n // columns, m // rows), (1, 1), fill, pad=(m + 2) * max(n, k)
+        )
+        results.append(bits.view(np.float32).reshape(m, n).copy())
+    expected = a.astype(float) @ b
+    wrong = np.argwhere((results[0] != expected) | (results[1] != expected))
+    if not len(wrong):
+        return
+    row, column = wrong[0]
+    launch = kernel_checks.describe_launch({"m": m, "n": n, "k": k}, (n // columns, m // rows), (1, 1))
+    where = f"{launch}: row {row}, column {column} of C"
+    factors = f" (A's row {_list_numbers(a[row])}, B's column {_list_numbers(b[:, column])})" if k <= 3 else ""
+    if kernel_checks.find_unwritten(results[0].view(np.uint32), results[1].view(np.uint32))[row, column]:
+        raise NotYet(f"{where}{factors}: expected {expected[row, column]:g}, came nothing: it was never written.")
+    actual = results[int(results[0][row, column] == expected[row, column])][row, column]
+    text = f"{where}{factors}: expected {expected[row, column]:g}, came {actual:g}."
+    if np.isnan(actual) or results[0][row, column] != results[1][row, column]:
+        raise NotYet(f"{text} It depends on what C held before, or a variable was never set.")
+    same = [name for name, other in _compute_mistakes(a, b, block) if np.array_equal(other, results[0])]
+    raise NotYet(f"{text} All of C is as if {same[0]}." if len(same) == 1 and min(m, n, k) > 1 else text)
+
+
+def _list_numbers(numbers: np.ndarray) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
+
+
+def _compute_mistakes(a: np.ndarray, b: np.ndarray, block: tuple[int, int, int]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what C is by a known mistake, in words that follow "as if", and that C; several may be equal."""
+    (rows, vectors, width), k = block, b.shape[0]
+    columns = vectors * width
+    unpacked_a = pack(a.T, rows).reshape(a.shape)
+    unpacked_b = np.hstack([pack(b, columns).reshape(-1, k, columns)[j] for j in range(b.shape[1] // columns)])
+    in_rows = np.ascontiguousarray(pack(b, columns).reshape(b.shape))
+    first_row, first_vector = np.repeat(a[::rows], rows, axis=0), b.reshape(k, -1, vectors, width)
+    first_vector = np.repeat(first_vector[:, :, :1], vectors, axis=2).reshape(b.shape)
+    assert np.array_equal(unpacked_b, b)
+    yield "A's panels held whole rows of A", unpacked_a @ b
+    yield "B's panels were B itself, row by row", a @ in_rows
+    yield "all rows of a block used the number of A's first row", first_row @ b
+    yield "all vectors of a block used the first vector of B", a @ first_vector
+    yield "the last i were left out", a[:, :-1] @ b[:-1]
+    yield "only the last i counted, not the sum", a[:, -1:] @ b[-1:]
+    yield "only the first i counted", a[:, :1] @ b[:1]
+
+
+# ------------------------------------------------------------------------------------------------- the tuner's check
+
+
+def tune(
+    candidates: Sequence[Any], build: Callable[[Any], Any], measure: Callable[[Any], float]
+) -> tuple[dict[Any, float], Any, float]:
+    """Return the seconds of each candidate that can be built, the fastest one, and its seconds, measured again.
+
+    Args:
+        candidates: what to try.
+        build: returns what `measure` takes; it raises WorkshopError for a candidate that cannot be built.
+        measure: returns seconds.
+    """
+    seconds, built = {}, {}
+    for candidate in candidates:
+        try:
+            built[candidate] = build(candidate)
+        except WorkshopError as error:
+            print(f"skipped: {candidate}. {error.what}")
+        else:
+            seconds[candidate] = measure(built[candidate])
+    winner = min(seconds, key=lambda candidate: seconds[candidate])
+    return seconds, winner, measure(built[winner])
+
+
+@checks.print_verdict
+def check_tune(learner: Callable[..., object]) -> Iterator[str]:
+    """Lesson 02b, exercise 2: build and measure each candidate, skip what cannot be built, measure the winner again."""
+    rng = np.random.default_rng()
+    cases = ((4, ()), (1, ()), (6, (0, 3)), (6, (5,)), (40, (7, 8)))  # how many candidates; which cannot be built
+    for count, broken in cases:
+        _judge_tuner(learner, rng, count, set(broken))
+    own["tune"] = learner
+    yield f"{len(cases)} searches among candidates some of which cannot be built"
+
+
+def _judge_tuner(learner: Callable[..., object], rng: np.random.Generator, count: int, broken: set[int]) -> None:
+    """Let a tuner search among made-up candidates, whose every measurement differs."""
+    names = [f"candidate {number}" for number in range(count)]
+    true = dict(zip(names, rng.permutation(np.arange(1.0, count + 1)).tolist(), strict=True))
+    noted: list[tuple[str, float]] = []
+
+    def build(candidate: str) -> str:
+        if names.index(candidate) in broken:
+            raise WorkshopError(f"The kernel of {candidate} does not compile.")
+        return f"built {candidate}"
+
+    def measure(launch: str) -> float:
+        name = str(launch).removeprefix("built ")
+        if name == launch or name not in true:
+            raise NotYet(f"measure was given {checks.short(launch)}; expected what build returned.")
+        noted.append((name, true[name] + 0.01 * sum(name == other for other, _ in noted)))
+        return noted[-1][1]
+
+    who = f"for {count} candidates, of which {len(broken)} cannot be built, tune"
+    with contextlib.redirect_stdout(io.StringIO()):  # a tuner may say what it skips
+        found = checks.answer(learner, list(names), build, measure, who=who)
+    if found is ... or (found is None and not noted):
+        raise NotDone("tune returns nothing yet.")
+    usable = [name for number, name in enumerate(names) if number not in broken]
+    winner = min(usable, key=lambda name: true[name])
+    if not isinstance(found, tuple) or len(found) != 3 or not isinstance(found[0], dict):
+        raise NotYet(
+            f"{who} returned {checks.short(found)}; expected a dictionary of seconds, the winner, its seconds."
+        )
+    measured = [name for name, _ in noted]
+    _judge_search(found[0], usable, measured, true, who)
+    if found[1] != winner:
+        raise NotYet(f"{who} returned {checks.short(found[1])} as the winner; the fastest is {winner!r}.")
+    if measured[-1] != winner or len(measured) < len(usable) + 1:
+        raise NotYet(f"{who} did not measure the winner again after the search.")
+    if found[2] != noted[-1][1]:
+        raise NotYet(f"{who} returned {checks.short(found[2])}; the last measurement of the winner is {noted[-1][1]}.")
+
+
+def _judge_search(
+    seconds: dict[Any, Any], usable: list[str], measured: list[str], true: Mapping[str, float], who: str
+) -> None:
+    """Refuse a search whose dictionary misses a candidate, holds one too many, or holds other seconds."""
+    for name in usable:
+        if name not in seconds:
+            raise NotYet(f"{who} has no seconds for {name!r}, which can be built.")
+        if name not in measured:
+            raise NotYet(f"{who} never measured {name!r}.")
+        if not isinstance(seconds[name], float) or abs(seconds[name] - true[name]) > 0.005:
+            raise NotYet(
+                f"{who} says {checks.short(seconds[name])} for {name!r}; its first measurement is {true[name]}."
+            )
+    if extra := [name for name in seconds if name not in usable]:
+        raise NotYet(f"{who} has seconds for {checks.short(extra[0])}, which cannot be built.")

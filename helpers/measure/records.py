@@ -116,7 +116,7 @@ def read_notes(path: Path, lesson: str) -> list[Note]:
 
 
 def hash_lesson(lesson: str, root: Path = ROOT) -> str:
-    """Return eight hexadecimal digits that change when a lesson's code cells or its module's kernels change.
+    """Return eight hexadecimal digits that change when a lesson's code cells or its kernels change.
 
     The cells of exercises and checks do not count. The result is empty where the lesson's notebook is missing.
 
@@ -131,9 +131,11 @@ def hash_lesson(lesson: str, root: Path = ROOT) -> str:
                 texts.append("".join(cell["source"]))
     if not texts:
         return ""
-    for path in root.glob(f"helpers/lessons/lesson_{lesson[:2]}.py"):
-        strings = re.findall(r'""".*?"""', path.read_text(encoding="utf-8"), re.DOTALL)
-        texts += [text for text in strings if "__kernel" in text]
+    for module in dict.fromkeys((lesson[:2], lesson)):
+        for path in root.glob(f"helpers/lessons/lesson_{module}.py"):
+            strings = re.findall(r'""".*?"""', path.read_text(encoding="utf-8"), re.DOTALL)
+            texts += [text for text in strings if "__kernel" in text]
+    texts += [path.read_text(encoding="utf-8") for path in root.glob(f"helpers/lessons/programs/{lesson}-*.cl")]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 

@@ -1,0 +1,229 @@
+"""Lesson 02b's product for a GPU, programs/02b-gpu.cl: its numbers, its launch, and what it asks of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers.devices import opencl
+from helpers.errors import WorkshopError
+from helpers.judge import counters, opencl_recorder
+from helpers.lessons import lesson_02b_race
+from helpers.lessons.lesson_02 import round_up
+from helpers.measure.tables import Table
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
+
+SOURCE = Path(__file__).parent / "programs" / "02b-gpu.cl"
+SECTOR = 32  # bytes that an NVIDIA GPU moves at least: a quarter of its line (CUDA C++ Best Practices Guide, 12.6)
+TOGETHER = 32  # work-items that ask at once
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers that the kernel is built with.
+
+    Raises:
+        ValueError: the kernel has no such shape: `sums` must be a multiple of 4, `depth` and the work-items beside each
+            other multiples of 8, and each work-item must load as many float4 of a slab as every other.
+    """
+
+    tile: int  # rows and columns of C that a work-group computes
+    depth: int  # columns of A and rows of B that it holds in local memory at once: one slab
+    sums: int  # rows and columns of C that a work-item computes
+    buffers: int = 2  # slabs in local memory: with 2, the group waits once for each slab, otherwise twice
+
+    def __post_init__(self) -> None:
+        fits = self.sums % 4 == 0 and self.depth % 8 == 0 and self.tile % (8 * self.sums) == 0
+        if not fits or self.tile * self.depth % (4 * self.items) or self.buffers not in (1, 2):
+            raise ValueError(f"the kernel cannot be built with {self}")
+
+    @property
+    def items(self) -> int:
+        """Work-items of a group."""
+        return (self.tile // self.sums) ** 2
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of local memory that a work-group needs."""
+        return 4 * self.buffers * self.depth * (2 * self.tile + 4)
+
+    def __str__(self) -> str:
+        buffers = f"{self.buffers} buffer{'s' if self.buffers > 1 else ''}"
+        return f"tile {self.tile} x {self.tile} x {self.depth}, {self.sums} x {self.sums} sums, {buffers}"
+
+
+# For large GPUs first, then for GPUs with fewer registers or less local memory.
+SHAPES = (
+    Shape(128, 8, 8, 2),
+    Shape(128, 8, 8, 1),
+    Shape(128, 16, 8, 1),
+    Shape(64, 8, 8, 2),
+    Shape(64, 16, 8, 1),
+    Shape(64, 16, 4, 2),
+    Shape(64, 16, 4, 1),
+    Shape(32, 8, 4, 2),
+)
+
+
+def list_shapes(device: cl.Device) -> list[Shape]:
+    """Return those of SHAPES whose work-group and local memory fit the device."""
+    return [
+        shape
+        for shape in SHAPES
+        if shape.items <= device.max_work_group_size and shape.local_bytes <= device.local_mem_size
+    ]
+
+
+def write_source(shape: Shape) -> str:
+    """Return the OpenCL C of the kernels `multiply` and `fit` with the numbers of a shape."""
+    defined = {"TILE": shape.tile, "DEPTH": shape.depth, "SUMS": shape.sums, "BUFFERS": shape.buffers}
+    lines = [f"#define {name} {number}\n" for name, number in defined.items()]
+    return "".join(lines) + SOURCE.read_text(encoding="utf-8")
+
+
+def make_product(queue: cl.CommandQueue, shape: Shape) -> Launch:
+    """Compile the kernel and return its launch, which returns the event of the last kernel it queues.
+
+    Matrices whose sizes are no multiples of the tile and the depth are copied into larger ones with zeros first, and C
+    is copied out of a larger one. The copies count as part of the launch. Their buffers are kept for the next launch.
+
+    Raises:
+        KernelError: the device's compiler refuses the kernel.
+    """
+    import pyopencl as cl
+
+    program = opencl.build(queue.context, write_source(shape))
+    multiply, fit = cl.Kernel(program, "multiply"), cl.Kernel(program, "fit")
+    kept: dict[tuple[str, int], cl.Buffer] = {}
+
+    def get_room(name: str, rows: int, columns: int) -> cl.Buffer:
+        key = name, rows * columns
+        if key not in kept:
+            kept[key] = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * rows * columns)
+        return kept[key]
+
+    def enlarge(name: str, matrix: cl.Buffer, size: tuple[int, int], new: tuple[int, int]) -> cl.Buffer:
+        """Return the matrix, or a larger one with zeros below and beside it; sizes are rows and columns."""
+        if size == new:
+            return matrix
+        larger = get_room(name, *new)
+        fit(queue, (new[1], new[0]), None, matrix, larger, *map(np.int32, (*size, new[1])))
+        return larger
+
+    def launch(a: cl.Buffer, b: cl.Buffer, c: cl.Buffer, m: int, n: int, k: int) -> cl.Event:
+        rows, columns, inner = round_up(m, shape.tile), round_up(n, shape.tile), round_up(k, shape.depth)
+        a = enlarge("a", a, (m, k), (rows, inner))
+        b = enlarge("b", b, (k, n), (inner, columns))
+        product = c if (rows, columns) == (m, n) else get_room("c", rows, columns)
+        items = columns // shape.tile * shape.items, rows // shape.tile
+        done = multiply(queue, items, (shape.items, 1), a, b, product, np.int32(columns), np.int32(inner))
+        if product is not c:
+            done = fit(queue, (n, m), None, product, c, np.int32(rows), np.int32(columns), np.int32(n))
+        return done
+
+    return launch
+
+
+def find_products(bench: MatmulBenchmark) -> dict[str, Launch]:
+    """Return the launch of each shape that fits the device and multiplies the benchmark's matrices as NumPy does.
+
+    The others are left out, and printed with the reason.
+    """
+    found = {}
+    for shape in list_shapes(bench.queue.device):
+        try:
+            launch = make_product(bench.queue, shape)
+            lesson_02b_race.refuse_wrong(bench, launch)
+        except WorkshopError as error:
+            print(f"{shape}: left out. {error.what} {error.why}")
+            continue
+        found[str(shape)] = launch
+    return found
+
+
+# ------------------------------------------------------------------------------------- what it asks of memory, counted
+
+ACCESSES = {  # what each access is for, by its text in the kernel: the beginning tells them apart
+    "a[": "lines of A",
+    "b[": "lines of B",
+    "a_tile[next]": "turns to store A's slab",
+    "b_tile[next]": "turns to store B's slab",
+    "((__local": "turns to load A's slab",
+    "b_tile[now]": "turns to load B's slab",
+    "c[": "lines of C",
+}
+
+
+def count_needed(shape: Shape, line: int = SECTOR, device: cl.Device | None = None) -> dict[str, int]:
+    """Return the lines and turns that one work-group needs for one slab, and the lines of its tile of C (`counters`).
+
+    The kernel is recorded on the device; the counts are the same on every device.
+
+    Args:
+        shape: the numbers of the kernel.
+        line: bytes of a cache line.
+        device: where it is recorded; the lessons' device if None.
+
+    Raises:
+        ValueError: a work-item has more accesses than a record lists, as with 8 x 8 sums and a depth of 16.
+    """
+    # Written out, the loops would be recorded at hundreds of places, and compile for half a minute.
+    kernel = opencl.Kernel(write_source(shape).replace("#pragma unroll", ""), "multiply", device)
+    one, unseen = _count_slabs(kernel, shape, 1, line)
+    if unseen:
+        raise ValueError(f"{shape}: {'; '.join(unseen)}")
+    # With more slabs the rows of A lie apart, as they do in a large matrix. A work-item's first two loads are enough.
+    several, _ = _count_slabs(kernel, shape, 128 // shape.depth, line)
+    (lines_of_a,) = (access.each for text, access in several.items() if text.startswith("a["))
+    needed = dict.fromkeys(ACCESSES.values(), 0)
+    for text, access in one.items():
+        (what,) = (what for beginning, what in ACCESSES.items() if text.startswith(beginning))
+        needed[what] += round(lines_of_a * access.requests) if what == "lines of A" else access.needed
+    return needed
+
+
+def _count_slabs(
+    kernel: opencl.Kernel, shape: Shape, slabs: int, line: int
+) -> tuple[Mapping[str, counters.Access], list[str]]:
+    """Return the counts of each access of one work-group, by its text, and what the record does not list."""
+    inner = slabs * shape.depth
+    factors, product = np.ones(shape.tile * inner, np.float32), np.zeros(shape.tile**2, np.float32)
+    given = [factors, factors, product, np.int32(shape.tile), np.int32(inner)]
+    recorded = opencl_recorder.record(kernel, (shape.items, 1), (shape.items, 1), given)
+    return counters.count_accesses(recorded, line, TOGETHER), recorded.unseen
+
+
+def compute_fewest(shape: Shape, line: int = SECTOR) -> dict[str, int]:
+    """Return the fewest lines and turns that `count_needed` can find, whatever order the work-items have.
+
+    A slab is `tile` rows of A with 4 x `depth` bytes each, and `depth` rows of B with 4 x `tile` bytes each. Local
+    memory stores 32 of its numbers a turn. A work-item loads `sums` numbers of A and of B for each of the `depth`
+    products, four at a time, and 32 neighbors need at least one turn for that.
+    """
+    stored = shape.tile * shape.depth // counters.BANKS
+    loaded = shape.items // TOGETHER * shape.depth * shape.sums // 4
+    return {
+        "lines of A": shape.tile * -(-4 * shape.depth // line),
+        "lines of B": shape.depth * -(-4 * shape.tile // line),
+        "turns to store A's slab": stored,
+        "turns to store B's slab": stored,
+        "turns to load A's slab": loaded,
+        "turns to load B's slab": loaded,
+        "lines of C": shape.tile * -(-4 * shape.tile // line),
+    }
+
+
+def tabulate_counts(shape: Shape, line: int = SECTOR, device: cl.Device | None = None) -> Table:
+    """Return what one work-group needs for one slab, counted from a recorded launch, beside the fewest possible."""
+    needed, fewest = count_needed(shape, line, device), compute_fewest(shape, line)
+    rows = [(what, f"{needed[what]:,}", f"{fewest[what]:,}") for what in fewest]
+    below = f"one work-group and one slab, {shape}; lines of {line} bytes; a turn is one of local memory's 32 banks"
+    return Table(rows, ("", "counted", "fewest, computed"), (below,))
