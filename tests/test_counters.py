@@ -5,7 +5,7 @@ import pytest
 
 from helpers.devices import opencl
 from helpers.judge import counters, opencl_recorder
-from helpers.lessons import lesson_15
+from helpers.lessons import lesson_15, lesson_15_clock
 
 pytestmark = pytest.mark.usefixtures("one_context")
 
@@ -110,13 +110,13 @@ def test_the_transpositions_are_counted_as_their_indices_say():
         assert found["tile[lx][k]"].needed == groups * turns_of(lx * width + k)
 
 
-@pytest.mark.parametrize("order", ["spread", "packed"])
+@pytest.mark.parametrize("order", ["spread", "no %", "packed"])
 def test_the_sums_are_counted_as_their_indices_say(order):
-    found = counters.count_accesses(lesson_15.record_case(f"sum, {order}"))
+    found = counters.count_accesses(lesson_15_clock.record_case(f"sum, {order}"))
     me, groups = np.arange(256), 1024 // 256
     turns, asking, pieces = 0, 0, 0
     for step in (1, 2, 4, 8, 16, 32, 64, 128):
-        adds = me % (2 * step) == 0 if order == "spread" else me < step
+        adds = me < step if order == "packed" else me % (2 * step) == 0
         for piece in np.split(me, 8):
             busy = piece[adds[piece]] + step
             if len(busy):
