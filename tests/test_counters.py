@@ -31,7 +31,7 @@ LOCAL = """__kernel void k(__global const float *x, __global float *y) {{
 }}"""
 # By hand: kernel, access, work-items of its only group; then requests, needed, fewest, bytes used, work-items that ask.
 BY_HAND = {
-    "neighbours, one line": (READ.format(type="float", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 128, 32)),
+    "neighbors, one line": (READ.format(type="float", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 128, 32)),
     "two pieces of one group": (READ.format(type="float", before="", x="x[i]"), "x[i]", 64, (2, 2, 2, 256, 64)),
     "every second float": (READ.format(type="float", before="", x="x[2 * i]"), "x[2 * i]", 32, (1, 2, 1, 128, 32)),
     "begins inside a line": (READ.format(type="float", before="", x="x[i + 1]"), "x[i + 1]", 32, (1, 2, 1, 128, 32)),

@@ -264,7 +264,7 @@ def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
             text, worst = max(those.items(), key=lambda pair: pair[1].each)
             raise NotYet(
                 f"the result is right, but all {what} together need {needed} lines; {fewest} would do. Look at "
-                f"`{text}`: 32 neighbours need {_format_count(worst.each, 'line')} each time, {worst.requests} times."
+                f"`{text}`: 32 neighbors need {_format_count(worst.each, 'line')} each time, {worst.requests} times."
             )
         totals.append(f"{needed} lines for all {what}")
     return ", ".join(totals)
