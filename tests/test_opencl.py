@@ -274,3 +274,15 @@ def test_a_kernel_knows_its_parameters_and_runs(device):
     kernel.kernel(kernel.queue, (4,), (4,), buffers[0], buffers[1], np.int32(1), buffers[2])
     cl.enqueue_copy(kernel.queue, out, buffers[2])
     assert out.tolist() == [1.5] * 4
+
+
+def test_a_kernel_is_built_with_the_options_that_are_named():
+    source = "__kernel void k(__global float *y) { y[get_global_id(0)] = N; }"
+    with pytest.raises(KernelError):
+        opencl.Kernel(source, "k")
+    kernel = opencl.Kernel(source, "k", options=("-DN=3", "-cl-opt-disable"))
+    y = np.zeros(1, np.float32)
+    buffer = cl.Buffer(kernel.context, cl.mem_flags.WRITE_ONLY, size=y.nbytes)
+    kernel.kernel(kernel.queue, (1,), None, buffer)
+    cl.enqueue_copy(kernel.queue, y, buffer)
+    assert y[0] == 3

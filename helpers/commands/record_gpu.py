@@ -205,11 +205,11 @@ def record_fast_product() -> None:
 
 def record_counted_kernels() -> None:
     """Note the times of lesson 15's kernels and of each step: without libclang too, which only the counters need."""
-    from helpers.lessons import lesson_15
+    from helpers.lessons import lesson_15_clock
 
     _prove_devices()
     names = execute_cells("15")
-    lesson_15.note_steps(names.get("runs", {}))
+    lesson_15_clock.note_steps(names.get("runs", {}))
 
 
 def record_limits() -> None:

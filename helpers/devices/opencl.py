@@ -7,6 +7,7 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -117,8 +118,8 @@ def _take_last_line(error: Exception) -> str:
 # ---------------------------------------------------------------------------------------------- compiling
 
 
-def build(context: cl.Context, source: str) -> cl.Program:
-    """Compile OpenCL C for every device of `context`.
+def build(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
+    """Compile OpenCL C for every device of `context`, with the compiler's options.
 
     Raises:
         KernelError: the source does not compile; the message shows each line complained about and what is wrong there.
@@ -126,7 +127,7 @@ def build(context: cl.Context, source: str) -> cl.Program:
     import pyopencl as cl
 
     try:
-        return products.build_quietly(context, source)
+        return products.build_quietly(context, source, options)
     except cl.RuntimeError as error:
         raise explain_failure(source, str(error)) from None
 
@@ -167,19 +168,20 @@ class Kernel:
         source: OpenCL C; it may hold other kernels and functions, too.
         name: the kernel's name.
         device: where it runs; the lessons' device if None.
+        options: of the compiler, such as -cl-opt-disable.
 
     Raises:
         KernelError: the source does not compile, or has no such kernel.
     """
 
-    def __init__(self, source: str, name: str, device: cl.Device | None = None) -> None:
+    def __init__(self, source: str, name: str, device: cl.Device | None = None, options: Sequence[str] = ()) -> None:
         import pyopencl as cl
 
-        self.name, self.source = name, source
+        self.name, self.source, self.options = name, source, options
         self.device = device or pick_device()
         self.context = cl.Context([self.device])  # Intel's driver forgets a context that only its queue still holds
         self.queue = cl.CommandQueue(self.context)
-        self.program = build(self.context, source)
+        self.program = build(self.context, source, options)
         self.parameters = _read_parameters(_find_parameters(source, name))
         self.kernel = cl.Kernel(self.program, name)
 

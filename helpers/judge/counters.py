@@ -1,6 +1,9 @@
-"""Count from a recorded launch what makes a kernel slow on a GPU; the counts are the same on every device (lesson 15).
+"""Count from a recorded launch what a kernel asks of a model of a GPU's memory (lesson 15).
 
-A GPU runs neighbouring work-items of a group together: 32 on NVIDIA's, Apple's and AMD's RDNA, 64 on AMD's CDNA and
+The model has three numbers: how many work-items ask together, the length of a line, and the banks of local memory. With
+the same numbers the counts are the same on every device; which numbers fit depends on the device.
+
+A GPU runs neighboring work-items of a group together: 32 on NVIDIA's, Apple's and AMD's RDNA, 64 on AMD's CDNA and
 GCN, 8 to 32 on Intel's. `Trace.requests` says what such a piece asks of memory at once. The rest is arithmetic. No
 record of addresses shows what the caches already hold, which registers the compiler uses, or whom the scheduler lets
 run. A count says what a kernel asks for; only a clock says what that costs here.
@@ -16,7 +19,8 @@ from typing import NamedTuple
 
 from helpers.judge.trace import Request, Trace
 
-# Bytes of a cache line, in NVIDIA's GPUs and the L2 of AMD's Instinct MI200 and MI300; 64 in most processors.
+# Bytes of a line: of a cache in NVIDIA's GPUs, which fetch 32 of them at a time, and of the L2 of AMD's Instinct MI200
+# and MI300. Most processors have 64.
 LINE = 128
 TOGETHER = 32  # work-items that ask at once
 BANKS, WORD = 32, 4  # of local memory: how many there are, and how many bytes one of them hands out at once
@@ -27,10 +31,10 @@ class Access(NamedTuple):
 
     in_local: bool  # whether it goes to local memory; otherwise to global
     writes: bool  # whether it writes
-    requests: int  # how often a piece of neighbours came to it
+    requests: int  # how often a piece of neighbors came to it
     needed: int  # in all requests together the cache lines of global memory, or the turns at local memory
     fewest: int  # how many would do, if the same bytes lay side by side
-    used: int  # bytes that were asked for; those that several neighbours ask for at once count once
+    used: int  # bytes that were asked for; those that several neighbors ask for at once count once
     asking: int  # work-items that asked, in all requests
     lanes: int  # work-items that could have asked, in all requests
     line: int  # bytes of a cache line

@@ -36,18 +36,19 @@ SMALL_GROUPS = ((9, 4), (2, 4), (1, 4), (137, LOCAL_SIZE))  # likewise: messages
 SHORT = 2**16  # how many indices have 16 bits
 
 
-def build(source: object, name: str, device: cl.Device | None = None) -> opencl.Kernel:
+def build(source: object, name: str, device: cl.Device | None = None, options: Sequence[str] = ()) -> opencl.Kernel:
     """Parse and build a learner's kernel, once for all the judges of a verdict.
 
     Args:
         source: OpenCL C, or what the learner left in its place.
         name: the kernel's name.
         device: where to run; the lessons' device if None.
+        options: of the compiler.
     """
     if not isinstance(source, str) or not source.strip():
         raise NotDone("there is no kernel yet.")
     try:
-        return opencl.Kernel(source, name, device)
+        return opencl.Kernel(source, name, device, options)
     except KernelError as error:
         raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source)}") from None
 

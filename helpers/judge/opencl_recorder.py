@@ -72,7 +72,7 @@ def _build_instrumented(kernel: opencl.Kernel, dry: bool) -> tuple[cl.Kernel, In
 
     instrumented = instrument(kernel.source, kernel.name, dry)
     try:
-        program = opencl.build(kernel.context, instrumented.source)
+        program = opencl.build(kernel.context, instrumented.source, kernel.options)
     except KernelError as error:
         raise WorkshopError(
             f"The kernel {kernel.name!r} cannot be traced.",

@@ -1,11 +1,11 @@
-"""Lesson 15, See why a kernel is slow: its checks, its kernels for the clock, its figure."""
+"""Lesson 15, See why a kernel is slow: its kernels, its checks, its figure; `lesson_15_clock` measures."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,18 +14,28 @@ from helpers.judge import checks, counters, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.kernel_checks import FILLS
 from helpers.judge.trace import Trace
-from helpers.measure import records, tables, timing
-from helpers.measure.plots import BLUE, GREY, figure, show
-
-if TYPE_CHECKING:
-    import pyopencl as cl
+from helpers.measure import tables
+from helpers.measure.plots import BLUE, figure, show
 
 MOST = 1.05  # lines that an exercise may need, against the fewest
+UNOPTIMIZED = ("-cl-opt-disable",)  # builds in a fraction of the time
+LINES = (32, 64, 128)  # bytes of a line that exercise 1 is asked about
 MAX_RECORDED_ITEMS = 2_048  # work-items of the largest launch that is recorded
 STRIDED = """
 __kernel void strided(__global const float *x, __global float *y, int first, int stride) {
     int i = get_global_id(0);
     y[i] = x[first + stride * i];
+}
+"""
+SAME_SPAN = """
+__kernel void same_span(__global const float *x, __global float *y, int stride) {
+    int i = get_global_id(0);
+    y[i] = x[1024 * (i / 32) + stride * (i % 32)];
+}
+"""
+WRITES_ALONE = """
+__kernel void writes_alone(__global float *y, int stride) {
+    y[get_global_id(0)] = stride;
 }
 """
 DRIFT = """
@@ -73,6 +83,7 @@ __kernel void group_sum(__global const float *x, __global float *y) {
 }
 """
 SUM_SPREAD = SUM.replace("STEPS", "int step = 1; step < 256; step *= 2").replace("WHO", "me % (2 * step) == 0")
+SUM_NO_REMAINDER = SUM_SPREAD.replace("me % (2 * step)", "(me & (2 * step - 1))")
 SUM_PACKED = SUM.replace("STEPS", "int step = 128; step > 0; step /= 2").replace("WHO", "me < step")
 
 
@@ -84,30 +95,39 @@ def write_tiled(width: int) -> str:
 # ------------------------------------------------------------------------------------------------------- its checks
 
 
-def count_lines(first: int, stride: int) -> int:
-    """Record 32 work-items that read x[first + stride * i], and return how many lines of 128 bytes they need."""
+def count_lines(first: int, stride: int, line: int) -> int:
+    """Record 32 work-items that read x[first + stride * i], and return how many lines they need.
+
+    Args:
+        first: the element that work-item 0 reads.
+        stride: elements from one work-item's element to the next one's.
+        line: bytes of a line.
+    """
     x, y = np.zeros(first + 31 * stride + 1, np.float32), np.zeros(32, np.float32)
-    recorded = opencl_recorder.record(_build(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
-    return counters.count_accesses(recorded)["x[first + stride * i]"].needed
+    recorded = opencl_recorder.record(build_kernel(STRIDED), 32, 32, [x, y, np.int32(first), np.int32(stride)])
+    return counters.count_accesses(recorded, line)["x[first + stride * i]"].needed
 
 
 @functools.cache
-def _build(source: str) -> opencl.Kernel:
-    return opencl.Kernel(source, source.partition("void ")[2].partition("(")[0])
+def build_kernel(source: str) -> opencl.Kernel:
+    """Build one of the lesson's kernels to be recorded, without optimization: its addresses are the same."""
+    return opencl.Kernel(source, source.partition("void ")[2].partition("(")[0], options=UNOPTIMIZED)
 
 
 @checks.print_verdict
-def check_lines(learner: Callable[[int, int], int]) -> Iterator[str]:
+def check_lines(learner: Callable[[int, int, int], int]) -> Iterator[str]:
     """Exercise 1: the lines that 32 neighbors need; the reference is the count of a launch on the device."""
-    yield checks.judge_function(
-        learner,
-        count_lines,
-        lambda rng: [
-            *((0, 1), (0, 2), (1, 1), (0, 0), (31, 1), (32, 1), (0, 32), (5, 3), (16, 31), (1, 33), (0, 64), (7, 100)),
-            *((int(rng.integers(0, 99)), int(rng.integers(0, 50))) for _ in range(8)),
-        ],
-    )
+    yield checks.judge_function(learner, count_lines, _list_cases)
     yield f"each beside the count of a launch on {opencl.name(opencl.pick_device())}"
+
+
+def _list_cases(rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+    """Yield first, stride and line: the edges of each size of line, then random ones."""
+    yield from ((0, 1, 128), (0, 2, 128), (1, 1, 128), (0, 1, 32), (0, 8, 32), (0, 32, 32), (0, 16, 64))
+    for line in LINES:
+        for first, stride in ((0, 0), (31, 1), (7, 1), (5, 3), (0, 33), (7, 100)):
+            yield first, stride, line
+        yield int(rng.integers(0, 99)), int(rng.integers(0, 50)), line
 
 
 @checks.print_verdict
@@ -123,7 +143,7 @@ def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Ite
     arranged = [_call_arrange(arrange, particles) for particles in given]
     is_untouched = np.array_equal(arranged[0][: given[0].size], given[0].reshape(-1))
     if is_untouched and isinstance(source, str) and source.split() == DRIFT.split():
-        raise NotDone("both are as they were handed out: a structure for each particle.")
+        raise NotDone("both are unchanged: a structure for each particle.")
     yield checks.judge_in_subprocess(judge_drift, source=source, given=given, arranged=arranged)
 
 
@@ -131,7 +151,7 @@ def _call_arrange(arrange: Callable[[np.ndarray], np.ndarray], particles: np.nda
     """Return what the learner's function makes of particles, of shape (n, 8), as a buffer would hold it.
 
     Raises:
-        NotYet: it is no contiguous array of float32, or a number is missing.
+        NotYet: it is no contiguous array of float32, or it holds anything but each number of the particles once.
     """
     who = f"arrange() of {len(particles)} particles"
     data = checks.answer(arrange, particles.copy(), who=who)
@@ -141,9 +161,15 @@ def _call_arrange(arrange: Callable[[np.ndarray], np.ndarray], particles: np.nda
         raise NotYet(
             f"{who} returned a view: in memory the numbers lie as before. `.reshape(-1)` or `.copy()` moves them."
         )
+    data = data.reshape(-1)
     if missing := np.setdiff1d(particles, data).size:
-        raise NotYet(f"{who}: {missing} of its {particles.size} numbers are not there; other kernels need them all.")
-    return data.reshape(-1)
+        raise NotYet(f"{who}: {missing} of the {particles.size} numbers are missing; other kernels need them all.")
+    if data.size > particles.size:
+        raise NotYet(
+            f"{who}: {data.size} numbers; expected the {particles.size} of the particles, each once. What is computed "
+            "or copied beforehand would be out of date as soon as another kernel changes a particle."
+        )
+    return data
 
 
 def judge_drift(source: str, given: Sequence[np.ndarray], arranged: Sequence[np.ndarray]) -> str:
@@ -152,8 +178,17 @@ def judge_drift(source: str, given: Sequence[np.ndarray], arranged: Sequence[np.
         (data, particles[:, 0] + particles[:, 3] / 2, len(particles), (len(particles),))
         for particles, data in zip(given, arranged, strict=True)
     ]
-    recorded = _judge_launches(kernel_checks.build(source, "drift"), (32,), launches)
+    recorded = _judge_launches(_build_learners(source, "drift"), (32,), launches)
     return f"{len(launches)} sizes, {_judge_lines(recorded, 2 * len(given[0]), len(given[0]))}"
+
+
+def _build_learners(source: str, name: str) -> opencl.Kernel:
+    """Build a learner's kernel without optimization.
+
+    What is judged is which addresses it asks for and what it computes, and both are the same. PoCL 3.0 took 20 s to
+    optimize a right transposition with a barrier in a branch, and 0.2 s without.
+    """
+    return kernel_checks.build(source, name, options=UNOPTIMIZED)
 
 
 @checks.print_verdict
@@ -168,7 +203,7 @@ def judge_transpose(source: str) -> str:
     for n in (64, 32, 160):
         x = np.random.default_rng().permutation(n * n).astype(np.float32)
         launches.append((x, x.reshape(n, n).T.reshape(-1), n, (n, n // 4)))
-    recorded = _judge_launches(kernel_checks.build(source, "transpose"), (32, 8), launches)
+    recorded = _judge_launches(_build_learners(source, "transpose"), (32, 8), launches)
     lines = _judge_lines(recorded, 64 * 64, 64 * 64)
     for text, access in counters.count_accesses(recorded).items():
         if access.in_local and access.needed > access.fewest:
@@ -229,7 +264,7 @@ def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
             text, worst = max(those.items(), key=lambda pair: pair[1].each)
             raise NotYet(
                 f"the result is right, but all {what} together need {needed} lines; {fewest} would do. Look at "
-                f"`{text}`: 32 neighbours need {_format_count(worst.each, 'line')} each time, {worst.requests} times."
+                f"`{text}`: 32 neighbors need {_format_count(worst.each, 'line')} each time, {worst.requests} times."
             )
         totals.append(f"{needed} lines for all {what}")
     return ", ".join(totals)
@@ -242,202 +277,67 @@ def _format_count(count: float, unit: str) -> str:
 # ------------------------------------------------------------------------------------------------------- its figures
 
 
-def draw_lines(recorded: Mapping[str, Trace], title: str) -> None:
-    """Draw which work-item needs which cache line, at the first request of each launch.
+def tabulate_lines(learner: Callable[[int, int, int], int]) -> tables.Table | None:
+    """Return what exercise 1's function says of four strides and each size of line; None where it is not right.
 
     Args:
-        recorded: for each name the record of a launch of `strided`.
+        learner: the function.
+    """
+    rows = []
+    for stride in (1, 2, 8, 32):
+        try:
+            computed = [learner(0, stride, line) for line in LINES]
+        except Exception:  # the check has said what is wrong
+            return None
+        if computed != [count_lines(0, stride, line) for line in LINES]:
+            return None
+        rows.append((f"stride {stride}", *computed))
+    return tables.Table(rows, ("your function", *(f"lines of {line} bytes" for line in LINES)))
+
+
+def draw_lines(recorded: Mapping[str, Trace], sizes: Sequence[int], title: str) -> None:
+    """Draw as a map of memory which floats the first request of each launch needs, and which lines are fetched for it.
+
+    Args:
+        recorded: for each name the record of a launch that reads fewer than 1,024 floats from x[0] on.
+        sizes: bytes of a line; one row of panels for each.
         title: the message of the figure.
     """
+    from matplotlib.colors import ListedColormap
+
     words = []
-    with figure(7.5, 3.6, title, ncols=len(recorded), sharey=True) as (drawn, axes):
-        for panel, (name, traced) in zip(axes, recorded.items(), strict=True):
+    shape = (len(sizes), len(recorded))
+    with figure(7.5, 1 + 2.2 * shape[0], title, nrows=shape[0], ncols=shape[1], sharex=True, sharey=True) as (
+        drawn,
+        axes,
+    ):
+        panels = axes.reshape(shape)
+        pairs = itertools.product(sizes, recorded.items())
+        for (line, (name, traced)), panel in zip(pairs, panels.reshape(-1), strict=True):
             request = traced.requests()[0]
-            items, first, _ = zip(*request.asked, strict=True)
-            touched = [place // counters.LINE for place in first]
-            needed, _ = counters.count_lines(request)
-            for line in set(touched):
-                panel.axhspan(line - 0.42, line + 0.42, color=GREY, alpha=0.25, lw=0)
-            panel.plot(items, touched, "s", color=BLUE, ms=3.2)
-            used = 4 * len(set(first)) / (counters.LINE * needed)
-            caption = f"{_format_count(needed, 'line')}, {100 * used:.3g} % used"
+            asked = sorted({first // 4 for _, first, _ in request.asked})
+            memory = np.zeros(1_024)
+            fetched = np.repeat(np.isin(np.arange(4_096 // line), np.array(asked) * 4 // line), line // 4)
+            memory[fetched], memory[asked] = 1, 2
+            panel.imshow(memory.reshape(32, 32), cmap=ListedColormap(["white", "#c4c4c4", BLUE]), vmin=0, vmax=2)
+            needed, _ = counters.count_lines(request, line)
+            caption = f"{_format_count(needed, 'line')}, {400 * len(asked) / (line * needed):.3g} % used"
             panel.set_title(f"{name}\n{caption}", fontsize=10)
-            panel.set(xlim=(-1, 32), ylim=(32, -1), xticks=(0, 31), yticks=(0, 7, 15, 23, 31))
+            panel.set(xticks=(0, 8, 16, 24, 31), yticks=(0, 8, 16, 24, 31))
+            panel.tick_params(labelsize=8)
             panel.grid(visible=False)
-            words.append(f"{name}: {caption}")
-        axes[0].set_ylabel("cache line of x")
-        drawn.supxlabel("work-item (blue: needs this line); grey: the line is fetched", fontsize=10)
+            words.append(f"{name}, lines of {line} bytes: {caption}")
+        for line, panel in zip(sizes, panels[:, 0], strict=True):
+            panel.set_ylabel(f"lines of {line} bytes\nrow of 32 floats of x", fontsize=10)
+        drawn.supxlabel("float in the row. Blue: a work-item needs it. Gray: it is fetched with the line", fontsize=10)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
-def tabulate_accesses(recorded: Trace) -> tables.Table:
-    """Return what the counters say of each access of a launch."""
+def tabulate_accesses(recorded: Trace, line: int = counters.LINE) -> tables.Table:
+    """Return what the counters say of each access of a launch, for lines of so many bytes."""
     rows = []
-    for text, access in counters.count_accesses(recorded).items():
+    for text, access in counters.count_accesses(recorded, line).items():
         used = "" if access.in_local else f"{100 * access.used / access.moved:.3g} %"
         need = _format_count(access.each, "turn" if access.in_local else "line")
         rows.append((text, need, f"{access.fewest / access.requests:.3g}", used, f"{100 * access.idle:.3g} %"))
-    return tables.Table(rows, ("access", "32 neighbours need", "fewest", "used of the lines", "idle work-items"))
-
-
-# ------------------------------------------------------------------------------------------------ beside the clock
-
-
-class Case(NamedTuple):
-    """A kernel for the clock, on a square x of floats; the output y has as many."""
-
-    source: str
-    items: Callable[[int], tuple[int, ...]]  # work-items in each dimension, from the rows of x
-    group: tuple[int, ...]  # with 32 a GPU would spend its time on starting them
-    arguments: Callable[[object, object, int], tuple]  # from the buffers of x and y, and the rows
-    expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
-
-    def choose_sizes(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the work-items in each dimension, and those of a work-group, for an x with this many rows."""
-        items = self.items(rows)
-        return items, tuple(map(min, items, self.group))
-
-
-def _make_strided(stride: int) -> Case:
-    return Case(
-        STRIDED,
-        lambda n: (n * n // 32,),
-        (128,),
-        lambda x, y, n: (x, y, np.int32(0), np.int32(stride)),
-        lambda x: x.reshape(-1)[: x.size // 32 * stride : stride],
-    )
-
-
-def _make_drift(source: str, rows: Callable[[np.ndarray], np.ndarray]) -> Case:
-    return Case(
-        source,
-        lambda n: (n * n // 8,),
-        (128,),
-        lambda x, y, n: (x, y, np.int32(n * n // 8)),
-        lambda x: rows(x)[0] + rows(x)[3] / 2,
-    )
-
-
-def _make_transpose(source: str, each: int) -> Case:
-    return Case(
-        source, lambda n: (n, n // each), (32, 8), lambda x, y, n: (x, y, np.int32(n)), lambda x: x.T.reshape(-1)
-    )
-
-
-def _make_sum(source: str) -> Case:
-    return Case(source, lambda n: (n * n,), (256,), lambda x, y, n: (x, y), lambda x: x.reshape(-1, 256).sum(1))
-
-
-CASES = {
-    **{f"stride {stride}": _make_strided(stride) for stride in (1, 2, 4, 8, 16, 32)},
-    "structures": _make_drift(DRIFT, lambda x: x.reshape(-1, 8).T),
-    "arrays": _make_drift(DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
-    "naive": _make_transpose(NAIVE, 1),
-    "tile": _make_transpose(write_tiled(32), 4),
-    "padded tile": _make_transpose(write_tiled(33), 4),
-    "sum, spread": _make_sum(SUM_SPREAD),
-    "sum, packed": _make_sum(SUM_PACKED),
-}
-
-
-def record_case(name: str) -> Trace:
-    """Record one of CASES on 32 x 32 floats."""
-    case, x = CASES[name], np.ones(1024, np.float32)
-    return opencl_recorder.record(_build(case.source), *case.choose_sizes(32), case.arguments(x, np.zeros_like(x), 32))
-
-
-def choose_rows(device: cl.Device) -> int:
-    """Return how many rows the clock needs under `lab`: more than a GPU's caches hold, and than its launch hides."""
-    if opencl.kind(device) != "gpu":
-        return 2_048
-    shares_memory = device.host_unified_memory or device.max_mem_alloc_size < 4 * 8_192**2
-    return 4_096 if shares_memory else 8_192
-
-
-def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str, timing.Measurement]:
-    """Compare each kernel's result with NumPy's, then time those that are right, in turn; note the times for a record.
-
-    Args:
-        queue: of the lesson's device.
-        names: of CASES.
-        rows: of the square x; 32, or a multiple of 64.
-    """
-    import pyopencl as cl
-
-    x = np.random.default_rng(0).integers(0, 9, (rows, rows), np.int8).astype(np.float32)
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    held, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (x, np.zeros_like(x)))
-    ways: dict[str, Callable[[], object]] = {}
-    for name in names:
-        case = CASES[name]
-        kernel = opencl.build(queue.context, case.source).all_kernels()[0]
-        given = case.arguments(held, out, rows)
-        ways[name] = functools.partial(kernel, queue, *case.choose_sizes(rows), *given)
-        cl.enqueue_fill_buffer(queue, out, np.full(1, np.nan, np.float32), 0, x.nbytes)
-        ways[name]()
-        expected = case.expected(x)
-        actual = np.empty(len(expected), np.float32)
-        cl.enqueue_copy(queue, actual, out)
-        if not np.array_equal(actual, expected):
-            print(f"{name}: WRONG, so it is not timed")
-            del ways[name]
-    print(f"right, beside NumPy: {'; '.join(ways)}")
-    runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
-    for run in runs.values():
-        records.add_run(run, amount=f"{rows:,} x {rows:,} floats")
-    return runs
-
-
-# From one kernel to the next: which counter changes, and how many times as fast the next was where it was published.
-STEPS = {
-    "stride 32 → stride 1": ("lines", ""),
-    "structures → arrays": ("lines", ""),
-    "naive → tile": ("lines", "1.8 (Tesla K20c, 2013); 1.0 (Apple M2 Pro, 2024)"),
-    "tile → padded tile": ("turns", "1.5 (Tesla K20c, 2013)"),
-    "sum, spread → sum, packed": ("idle", "4.7 (G80, 2007)"),
-}
-
-
-def read_counter(name: str, counter: str) -> float:
-    """Return what a counter says of one of CASES: lines or turns against the fewest, or who idles at the addition."""
-    accesses = counters.count_accesses(record_case(name))
-    if counter == "idle":
-        return accesses["part[me + step]"].idle
-    return counters.compare_with_fewest(accesses, in_local=counter == "turns")
-
-
-def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
-    """Note for a record how many times as fast each of STEPS made the kernel, and whether the spread allows a claim."""
-    for step in STEPS:
-        before, after = step.split(" → ")
-        if before in runs and after in runs:
-            unit = "times as fast" if timing.is_clear(runs[before], runs[after]) else "times as fast, no claim"
-            factor = runs[before].median / runs[after].median
-            records.add_note(records.Note(step, factor, unit, runs[after].device))
-
-
-def compare_steps(runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object]) -> tables.Table:
-    """Return for each step what a counter and the clock say, whether they agree, and what a GPU's clock said.
-
-    Args:
-        runs: what `measure_kernels` returned.
-        predictions: for each step the learner's word, "faster" or "same".
-    """
-    note_steps(runs)
-    rows, below = [], []
-    for step, (counter, published) in STEPS.items():
-        before, after = step.split(" → ")
-        if before not in runs or after not in runs:  # one of them computed something wrong
-            continue
-        old, new = read_counter(before, counter), read_counter(after, counter)
-        change = f"idle: {old:.0%} → {new:.0%}" if counter == "idle" else f"{counter}: {old:.3g} → {new:.3g} x fewest"
-        times = runs[before].median / runs[after].median
-        here, agree = "no claim", "open"
-        if timing.is_clear(runs[before], runs[after]):
-            here = f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times slower"
-            agree = "yes" if times > 1 else "no"
-        rows.append((step, predictions.get(step) or "", change, here, agree))
-        if published:
-            below.append(f"published, times as fast: {step} {published}.")
-    headers = ("step", "you", "counted", "time here", "count and clock agree?")
-    return records.add_column(tables.Table(rows, headers, below), "15")
+    return tables.Table(rows, ("access", "32 neighbors need", "fewest", "used of the lines", "idle work-items"))
