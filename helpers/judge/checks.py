@@ -38,6 +38,7 @@ class Verdict(enum.Enum):
     NOT_YET = "not yet"
     NOT_DONE = "not done yet"
     NOT_JUDGED = "not judged"
+    CANNOT_TELL = "cannot tell"
 
     def describe(self, account: str) -> str:
         """Return the line for a learner.
@@ -79,7 +80,13 @@ class NotJudged(NotRight):
     verdict = Verdict.NOT_JUDGED
 
 
-EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged)}
+class CannotTell(NotRight):
+    """The judge tried and did not find out, so the answer may be right: what was over, or what it cannot follow."""
+
+    verdict = Verdict.CANNOT_TELL
+
+
+EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged, CannotTell)}
 
 
 def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
