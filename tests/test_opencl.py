@@ -84,18 +84,18 @@ def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_
     )
     monkeypatch.setenv(opencl.PROOFS, "")  # so that it is put back at the end
     monkeypatch.delenv(opencl.PROOFS)
-    opencl.find_problem.cache_clear()
+    opencl.prove.cache_clear()
     assert "SIGABRT" in opencl.find_problem(device)
-    opencl.find_problem.cache_clear()  # as in a process that was started by this one
+    opencl.prove.cache_clear()  # as in a process that was started by this one
     assert "SIGABRT" in opencl.find_problem(device) and asked == ["opencl"]
-    opencl.find_problem.cache_clear()
+    opencl.prove.cache_clear()
 
 
 def test_a_device_multiplies_once_for_this_process_and_those_that_it_starts(device, monkeypatch):
     monkeypatch.setenv(opencl.PROOFS, "{}")
-    opencl.find_problem.cache_clear()
+    opencl.prove.cache_clear()
     assert opencl.find_problem(device) == ""
-    opencl.find_problem.cache_clear()  # as in a process that was started by this one
+    opencl.prove.cache_clear()  # as in a process that was started by this one
     monkeypatch.setattr(opencl.products, "prove", lambda device: pytest.fail("it was let multiply again"))
     assert opencl.find_problem(device) == ""
 
