@@ -138,15 +138,32 @@ def _take_last_line(error: Exception) -> str:
 def build(context: cl.Context, source: str) -> cl.Program:
     """Compile OpenCL C for every device of `context`.
 
+    A compiler knows `work_group_barrier` from OpenCL C 2.0 on. Without an option Intel's compiles 1.2, so a source that
+    fails for that name is compiled as 3.0 if the devices know that.
+
     Raises:
         KernelError: the source does not compile; the message shows each line complained about and what is wrong there.
     """
     import pyopencl as cl
 
     try:
-        return products.build_quietly(context, source)
+        try:
+            return products.build_quietly(context, source)
+        except cl.RuntimeError as error:
+            if "work_group_barrier" not in str(error) or not all(map(_knows_opencl_c_3, context.devices)):
+                raise
+            return products.build_quietly(context, source, ["-cl-std=CL3.0"])
     except cl.RuntimeError as error:
         raise KernelError(*explain_log(source, str(error))) from None
+
+
+def _knows_opencl_c_3(device: cl.Device) -> bool:
+    import pyopencl as cl
+
+    try:
+        return any(version.version >> 22 >= 3 for version in device.opencl_c_all_versions)  # major, minor, patch
+    except (cl.Error, AttributeError):  # a driver of OpenCL 1 or 2 does not list them
+        return False
 
 
 def explain_log(source: str, log: str) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ def take_first_line(error: Exception | str) -> str:
     return (str(error).strip() or "no reason given").splitlines()[0]
 
 
-def build_quietly(context: cl.Context, source: str) -> cl.Program:
+def build_quietly(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
     """Compile OpenCL C without what compilers write past Python, and without a file left behind when it fails.
 
     Raises:
@@ -129,7 +130,7 @@ def build_quietly(context: cl.Context, source: str) -> cl.Program:
     try:
         with warnings.catch_warnings(), caught_stderr():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
-            program.build()
+            program.build(list(options))
     except cl.Error as error:
         saved = re.search(r"\(source saved as (.+)\)", str(error))  # PyOpenCL's copy, in the temporary folder
         if saved:

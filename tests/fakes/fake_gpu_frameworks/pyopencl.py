@@ -24,7 +24,7 @@ class Program:
     def __init__(self, context, source):
         self.context = context
 
-    def build(self):
+    def build(self, options=()):
         if any(device is _too_new for device in self.context.devices):
             raise Error("clBuildProgram failed\n\nerror: unknown target\n(options: )")
 
