@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from helpers.devices import frameworks, opencl
-from helpers.judge.checks import Verdict
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -23,14 +22,14 @@ OPTIONS = "PYOPENCL_BUILD_OPTIONS"  # PyOpenCL adds them to every build
 UNOPTIMIZED = "-cl-opt-disable"
 
 
-def judge_again(judge: Callable[[], tuple[Verdict, str]]) -> tuple[Verdict, str] | None:
+def judge_again(judge: Callable[[], str | None]) -> str | None:
     """Let a kernel that was refused be judged again.
 
     Args:
-        judge: judges the kernel as the environment says; it returns the verdict and its account.
+        judge: judges the kernel as the environment says; it returns what was tried, or None if it refuses the kernel.
 
     Returns:
-        The verdict "right", with what was tried and whose fault the refusal was; None if the kernel stays refused.
+        What was tried, and whose fault the refusal was; None if the kernel stays refused.
 
     Raises:
         WorkshopError: there is no device.
@@ -38,10 +37,10 @@ def judge_again(judge: Callable[[], tuple[Verdict, str]]) -> tuple[Verdict, str]
     device = opencl.pick_device()
     for variables in _list_ways(device):
         with _set_variables(variables):
-            verdict, tried = judge()
-        if verdict is Verdict.RIGHT:
+            tried = judge()
+        if tried is not None:
             blame = f"Your kernel is right: {opencl.name(device)} compiles it wrongly"
-            return verdict, f"{tried}, built without optimization. {blame}. {_advise(device)}"
+            return f"{tried}, built without optimization. {blame}. {_advise(device)}"
     return None
 
 
