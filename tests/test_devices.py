@@ -18,7 +18,7 @@ from waiting import alive, in_the_end
 
 from helpers import devices
 from helpers.devices import KINDS, Answer, Device, ask, find, frameworks, host, make_table, pick, products
-from helpers.devices.device import looks_integrated, preference
+from helpers.devices.device import LOOP_FAULT, looks_integrated, preference
 from helpers.errors import WorkshopError
 
 FAKES = Path(__file__).parent / "fakes"
@@ -131,8 +131,27 @@ def test_a_device_that_ends_the_process_or_hangs_has_failed_and_those_behind_are
     assert pick([answer]).identifier == picked
 
 
-def proof_of(prepare):
-    return products.prove(Device("jax", "cpu:0", "a device", "cpu", prepare=prepare))
+def proof_of(prepare, **more):
+    return products.prove(Device("jax", "cpu:0", "a device", "cpu", prepare=prepare, **more))
+
+
+def test_a_device_that_gets_a_loop_wrong_is_usable_and_comes_after_one_that_does_not():
+    faulty = proof_of(lambda: np.matmul, has_wrong_loop=lambda: True)
+    assert faulty == LOOP_FAULT and proof_of(lambda: np.matmul, has_wrong_loop=lambda: False) == "right"
+    assert proof_of(lambda: lambda a, b: 2 * (a @ b), has_wrong_loop=lambda: True).startswith("wrong: ")
+    cpu = Device("opencl", "0:0", "a device", "cpu", computes="right")
+    wrong_loops, untried = dataclasses.replace(cpu, computes=faulty), dataclasses.replace(cpu, computes="")
+    assert wrong_loops.is_usable and (wrong_loops.state, wrong_loops.has_loop_fault) == ("right", True)
+    assert sorted([untried, wrong_loops, cpu], key=preference) == [cpu, wrong_loops, untried]
+    gpu = dataclasses.replace(wrong_loops, kind="gpu")
+    assert min([cpu, gpu], key=preference) == gpu
+
+
+def test_opencls_loop_is_right_without_optimization(monkeypatch):
+    """It is the driver's optimization that makes it wrong, not the loop."""
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
+    for device in frameworks.opencl_devices().values():
+        assert not products.has_wrong_opencl_loop(device)
 
 
 def test_onnx_runtime_that_falls_back_to_the_processor_has_failed():

@@ -1,5 +1,6 @@
 """helpers.judge.checks on kernels that may crash or never end, and on sums within work-groups (lesson 12)."""
 
+import os
 import re
 
 import numpy as np
@@ -64,13 +65,81 @@ def judge_for_ever():
         (judge_untouched, {}, "not done yet: nothing there"),
         (judge_unforeseen, {}, "not yet: No device."),
         (judge_dead, {}, "not yet: .*SIGKILL"),
-        (judge_for_ever, {"seconds": 3}, "not yet: .*3 s"),
+        (judge_for_ever, {"seconds": 3}, "cannot tell: .*3 s"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_judge_in_a_subprocess_tells_its_verdict(capsys, judge, arguments, verdict):
     in_subprocess(judge, **arguments)
     assert re.match(verdict, output(capsys))
+
+
+def judge_an_optimizers_fault():
+    """Refuse whatever was optimized, as a driver with a fault makes it."""
+    if "-cl-opt-disable" not in os.environ.get("PYOPENCL_BUILD_OPTIONS", ""):
+        raise checks.NotYet("optimized")
+    return "all tried"
+
+
+def judge_an_optimizers_crash():
+    if "-cl-opt-disable" not in os.environ.get("PYOPENCL_BUILD_OPTIONS", ""):
+        judge_dead()
+    return "all tried"
+
+
+def judge_that_dies_at_the_second_opinion():
+    if "-cl-opt-disable" in os.environ.get("PYOPENCL_BUILD_OPTIONS", ""):
+        judge_dead()
+    raise checks.NotYet("the first opinion")
+
+
+@pytest.mark.parametrize("judge", [judge_an_optimizers_fault, judge_an_optimizers_crash])
+def test_what_is_right_without_optimization_is_the_drivers_fault(capsys, monkeypatch, judge):
+    monkeypatch.setenv(checks.GRADE, "1")
+    in_subprocess(judge)
+    assert re.match(r"right \(all tried, .*Your kernel is right", output(capsys).replace("\n    ", " "))
+    with pytest.raises(CheckFailed):
+        in_subprocess(judge, is_opencl=False)
+
+
+def test_a_refusal_keeps_its_words_if_the_second_opinion_crashes(capsys):
+    in_subprocess(judge_that_dies_at_the_second_opinion)
+    assert output(capsys) == "not yet: the first opinion"
+
+
+TREE = """
+__kernel void group_sums(__global const int *x, __global int *out, const int n) {
+    __local int part[64];
+    int i = get_global_id(0), me = get_local_id(0);
+    part[me] = i < n ? x[i] : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    LOOP
+    if (i < n) { out[i] = part[0]; }
+}"""
+ADD = "if (me % (2 * step) == 0) { part[me] += part[me + step]; }"
+WAIT = "barrier(CLK_LOCAL_MEM_FENCE);"
+RIGHT_LOOPS = {
+    "size": f"for (int step = 1; step < get_local_size(0); step *= 2) {{ {ADD} {WAIT} }}",
+    "break": f"for (int step = 1; ; step *= 2) {{ if (step >= get_local_size(0)) break; {ADD} {WAIT} }}",
+    "work_dim": f"for (int step = 1; step < 64 * get_work_dim(); step *= 2) {{ {ADD} {WAIT} }}",
+}
+WRONG_LOOPS = {
+    "too few rounds": f"for (int step = 1; step < get_local_size(0) / 2; step *= 2) {{ {ADD} {WAIT} }}",
+    "a sum never set": "int sum; for (int k = 0; k < get_local_size(0); k++) { sum += part[k]; } part[me] = sum + n;",
+    "outside": f"for (int step = 1; step <= get_local_size(0); step *= 2) {{ {ADD} {WAIT} }}",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", frameworks.opencl_devices())
+def test_a_right_loop_is_right_and_a_wrong_one_refused_on_every_driver(capsys, monkeypatch, place):
+    if opencl.find_problem(frameworks.opencl_devices()[place]):
+        pytest.skip("it computes nothing")
+    monkeypatch.setenv("PYOPENCL_CTX", place)
+    for loops, begins in ((RIGHT_LOOPS, "right"), (WRONG_LOOPS, "not yet")):
+        for name, loop in loops.items():
+            lesson_12.check_group_sums(TREE.replace("LOOP", loop))
+            assert output(capsys).startswith(begins), name
 
 
 @pytest.mark.parametrize("judge", [judge_well, judge_untouched, judge_unforeseen])

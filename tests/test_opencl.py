@@ -13,6 +13,7 @@ import pytest
 
 from helpers import devices
 from helpers.devices import compiler_log, frameworks, host, opencl
+from helpers.devices.device import LOOP_FAULT, RIGHT
 from helpers.devices.kernel_text import KernelError
 
 ADD = """
@@ -84,20 +85,43 @@ def test_a_gpu_whose_driver_ends_the_process_is_passed_over_here_and_in_what_is_
     )
     monkeypatch.setenv(opencl.PROOFS, "")  # so that it is put back at the end
     monkeypatch.delenv(opencl.PROOFS)
-    opencl.find_problem.cache_clear()
+    opencl.prove.cache_clear()
     assert "SIGABRT" in opencl.find_problem(device)
-    opencl.find_problem.cache_clear()  # as in a process that was started by this one
+    opencl.prove.cache_clear()  # as in a process that was started by this one
     assert "SIGABRT" in opencl.find_problem(device) and asked == ["opencl"]
-    opencl.find_problem.cache_clear()
+    opencl.prove.cache_clear()
 
 
 def test_a_device_multiplies_once_for_this_process_and_those_that_it_starts(device, monkeypatch):
     monkeypatch.setenv(opencl.PROOFS, "{}")
-    opencl.find_problem.cache_clear()
+    opencl.prove.cache_clear()
     assert opencl.find_problem(device) == ""
-    opencl.find_problem.cache_clear()  # as in a process that was started by this one
+    opencl.prove.cache_clear()  # as in a process that was started by this one
     monkeypatch.setattr(opencl.products, "prove", lambda device: pytest.fail("it was let multiply again"))
     assert opencl.find_problem(device) == ""
+
+
+def test_a_work_group_barrier_compiles_where_a_device_knows_opencl_c_3():
+    source = "__kernel void f(__global int *x) { work_group_barrier(CLK_LOCAL_MEM_FENCE); x[0] = 1; }"
+    for device in frameworks.opencl_devices().values():
+        if opencl._knows_opencl_c_3(device) and not opencl.find_problem(device):
+            assert opencl.build(cl.Context([device]), source).all_kernels()
+            with pytest.raises(KernelError) as caught:
+                opencl.build(cl.Context([device]), source.replace("x[0]", "y[0]"))
+            assert "'y'" in caught.value.why
+
+
+def test_a_driver_that_compiles_a_loop_wrongly_comes_last_of_its_kind(device, monkeypatch):
+    """Real devices; what they compute is a fake."""
+    others = [other for other in frameworks.opencl_devices().values() if opencl.kind(other) == opencl.kind(device)]
+    if len(others) < 2:
+        pytest.skip("a single device of this kind")
+    monkeypatch.delenv("PYOPENCL_CTX", raising=False)
+    first = opencl._list_candidates()[0]
+    monkeypatch.setattr(opencl, "prove", lambda device: LOOP_FAULT if device == first else RIGHT)
+    assert opencl.pick_device() != first and opencl.kind(opencl.pick_device()) == opencl.kind(first)
+    monkeypatch.setattr(opencl, "prove", lambda device: LOOP_FAULT)
+    assert opencl.pick_device() == first
 
 
 def test_a_build_error_shows_the_line_and_what_is_wrong(device, capfd):

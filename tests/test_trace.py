@@ -28,7 +28,7 @@ def traced(source, name, global_size, local_size, arguments):
 
 @functools.cache
 def device_with_opencl_2():
-    """A device whose compiler knows OpenCL C 2.0 without being asked for it: PoCL's does, Intel's does not."""
+    """A device whose compiler knows OpenCL C 2.0."""
     source = "__kernel void f(void) { work_group_barrier(CLK_LOCAL_MEM_FENCE); }"
     for device in frameworks.opencl_devices().values():
         with contextlib.suppress(KernelError):

@@ -37,7 +37,7 @@ __all__ = [
     "make_table",
     "pick",
 ]
-SHORT = 36  # characters of a reason in the table; the whole one is below it
+SHORT = 40  # characters of a reason in the table; the whole one is below it
 # What frameworks write when they see a GPU that they cannot use: worth telling, though they go on with the CPU.
 _HINTS = re.compile(
     r"falling back to cpu|cannot dlopen|could not find cuda drivers|skipping registering gpu|cuda initialization:", re.I

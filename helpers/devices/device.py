@@ -22,6 +22,7 @@ TITLES = {
     "webgpu": "WebGPU",
 }
 RIGHT = "right"  # what is said of a device that multiplies as NumPy does
+LOOP_FAULT = f"{RIGHT}, but compiles some loops wrongly"  # likewise, if the product is right and a loop is not
 # Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
 KINDS = ("gpu", "accelerator", "cpu", "simulator")
 # Names of GPUs inside a processor, where a framework tells nothing but the name: "AMD Radeon(TM) Graphics", "AMD Radeon
@@ -46,19 +47,26 @@ class Device:
     pci: str = ""  # the PCI address, such as "0000:01:00.0"; empty if unknown
     integrated: bool = False  # a GPU inside the processor, as far as the framework tells
     chosen: bool = False  # by a variable of the user's: PYOPENCL_CTX
-    computes: str = ""  # "right", "wrong: REASON" or "failed: REASON", by a small product; empty if it was not tried
+    computes: str = ""  # by a small product: "right", LOOP_FAULT, "wrong: REASON", "failed: REASON"; empty if not tried
     # In the process that listed it: returns what multiplies two float32 matrices there (`devices.products`).
     prepare: Callable[[], Multiply] | None = field(default=None, compare=False, repr=False)
+    # Likewise, of OpenCL alone: returns whether its compiler has the fault that `devices.products` describes.
+    has_wrong_loop: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
 
     @property
     def state(self) -> str:
         """The first word of `computes`: right, wrong or failed; empty if it was not tried."""
-        return self.computes.partition(":")[0]
+        return re.split("[:,]", self.computes)[0]
 
     @property
     def reason(self) -> str:
         """Why it does not compute right; empty where it does."""
         return self.computes.partition(": ")[2]
+
+    @property
+    def has_loop_fault(self) -> bool:
+        """Whether it was tried, and its compiler turns some right loops into wrong ones."""
+        return self.computes == LOOP_FAULT
 
     @property
     def is_usable(self) -> bool:
@@ -93,18 +101,18 @@ def looks_integrated(name: str) -> bool:
     return bool(_INSIDE.fullmatch(name))
 
 
-def preference(device: Device) -> tuple[bool, bool, int, bool, int, bool, tuple[int, int]]:
+def preference(device: Device) -> tuple[bool, bool, int, bool, bool, int, bool, tuple[int, int]]:
     """Return the key by which devices are sorted, the best first.
 
     What computes right before what was not tried; what a variable of the user's names; a GPU before an accelerator
-    before a CPU before a simulator; a card before a GPU that is part of a processor; of GPUs the one with the most
-    memory. OpenCL lists a CPU once for each driver: Intel's comes first, which compiles and computes fastest, on AMD's
-    processors, too, and a newer PoCL before an older one (docs/opencl.md has the times). One that computes wrongly or
-    fails must not be in the list at all.
+    before a CPU before a simulator; a card before a GPU that is part of a processor; a driver without a known fault
+    before one that has it; of GPUs the one with the most memory. OpenCL lists a CPU once for each driver: Intel's comes
+    first, which compiles and computes fastest, on AMD's processors, too, and a newer PoCL before an older one
+    (docs/opencl.md has the times). One that computes wrongly or fails must not be in the list at all.
     """
     memory = (device.memory_bytes or 0) if device.kind == "gpu" else 0
-    untried = device.state != RIGHT
+    untried, fault = device.state != RIGHT, device.has_loop_fault
     is_intel = device.kind == "cpu" and device.framework == "opencl" and device.vendor.startswith("Intel")
     major, minor = device.pocl_version
     kind = KINDS.index(device.kind)
-    return untried, not device.chosen, kind, device.integrated, -memory, not is_intel, (-major, -minor)
+    return untried, not device.chosen, kind, device.integrated, fault, -memory, not is_intel, (-major, -minor)

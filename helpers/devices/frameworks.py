@@ -81,6 +81,7 @@ def describe_opencl(device: cl.Device, identifier: str = "") -> Device:
         pci=_read_opencl_pci(device) if kind == "gpu" else "",
         integrated=kind == "gpu" and bool(_read_or_none(lambda: device.host_unified_memory)),
         prepare=partial(products.prepare_opencl, device),
+        has_wrong_loop=partial(products.has_wrong_opencl_loop, device),
     )
 
 
@@ -309,7 +310,7 @@ def answer(framework: str) -> None:
     except Exception as error:
         tell({"error": f"{type(error).__name__}: {products.take_first_line(error)}"})
         return
-    described = [asdict(replace(device, prepare=None)) for device in devices]
+    described = [asdict(replace(device, prepare=None, has_wrong_loop=None)) for device in devices]
     tell({"version": str(version), "devices": described, "message": message})
     for device in devices:
         tell(products.prove(device))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from helpers import devices, variables
 from helpers.devices import compiler_log, frameworks, products
-from helpers.devices.device import preference
+from helpers.devices.device import LOOP_FAULT, preference
 from helpers.devices.host import Host, command
 from helpers.devices.kernel_text import KernelError, closing_bracket, without_comments
 from helpers.errors import WorkshopError
@@ -35,10 +35,11 @@ def _advise_doctor() -> str:
 def pick_device() -> cl.Device:
     """Return the OpenCL device that the lessons use: a GPU before an accelerator before a CPU before a simulator.
 
-    A GPU of its own comes before one that is part of a processor, then the one with the most memory. The variable
-    PYOPENCL_CTX overrules this, as in every PyOpenCL program (`PYOPENCL_CTX=0:1` is platform 0, device 1). A device
-    that does not multiply two small matrices as NumPy does is passed over: PoCL 3.0 from pip lists a processor that is
-    newer than its compiler (AMD's Zen 5, for one) and then refuses every program.
+    A GPU of its own comes before one that is part of a processor, then the one with the most memory. Of one kind, a
+    driver that compiles some loops wrongly comes last. The variable PYOPENCL_CTX overrules this, as in every PyOpenCL
+    program (`PYOPENCL_CTX=0:1` is platform 0, device 1). A device that does not multiply two small matrices as NumPy
+    does is passed over: PoCL 3.0 from pip lists a processor that is newer than its compiler (AMD's Zen 5, for one) and
+    then refuses every program.
 
     Raises:
         WorkshopError: there is no device, or none that computes right.
@@ -47,11 +48,18 @@ def pick_device() -> cl.Device:
 
     # Intel's compiler talks when nothing is wrong, also to a lesson that calls cl.Program(...).build() itself.
     warnings.simplefilter("ignore", cl.CompilerWarning)
-    refused = []
+    refused, usable = [], None
     for device in _list_candidates():
-        if not find_problem(device):
+        if usable and kind(device) != kind(usable):
+            break
+        if problem := find_problem(device):
+            refused.append(f"{name(device)}: {problem}")
+        elif not has_loop_fault(device):
             return device
-        refused.append(f"{name(device)}: {find_problem(device)}")
+        else:
+            usable = usable or device
+    if usable:
+        return usable
     if refused:
         raise WorkshopError("No OpenCL device here can compile and run a kernel.", "; ".join(refused), _advise_doctor())
     raise WorkshopError(
@@ -61,9 +69,19 @@ def pick_device() -> cl.Device:
     )
 
 
-@functools.cache
 def find_problem(device: cl.Device) -> str:
-    """Return how a device failed when it was first let multiply; empty if it computed right.
+    """Return how a device failed when it was first let multiply; empty if it computed right."""
+    return "" if prove(device) in (products.RIGHT, LOOP_FAULT) else prove(device)
+
+
+def has_loop_fault(device: cl.Device) -> bool:
+    """Return whether a device's driver compiles some loops wrongly (`devices.products.LOOP`)."""
+    return prove(device) == LOOP_FAULT
+
+
+@functools.cache
+def prove(device: cl.Device) -> str:
+    """Return what a device was found to compute, as `products.prove` does.
 
     It multiplies once: the processes that this one starts inherit what came of it.
     """
@@ -74,7 +92,7 @@ def find_problem(device: cl.Device) -> str:
     if not known.get(key):
         known[key] = products.prove(frameworks.describe_opencl(device))
     os.environ[PROOFS] = json.dumps(known)
-    return "" if known[key] == products.RIGHT else known[key]
+    return known[key]
 
 
 def identify(device: cl.Device) -> str:
@@ -121,15 +139,32 @@ def _take_last_line(error: Exception) -> str:
 def build(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
     """Compile OpenCL C for every device of `context`, with the compiler's options.
 
+    A compiler knows `work_group_barrier` from OpenCL C 2.0 on. Without an option Intel's compiles 1.2, so a source that
+    fails for that name is compiled as 3.0 if the devices know that.
+
     Raises:
         KernelError: the source does not compile; the message shows each line complained about and what is wrong there.
     """
     import pyopencl as cl
 
     try:
-        return products.build_quietly(context, source, options)
+        try:
+            return products.build_quietly(context, source, options)
+        except cl.RuntimeError as error:
+            if "work_group_barrier" not in str(error) or not all(map(_knows_opencl_c_3, context.devices)):
+                raise
+            return products.build_quietly(context, source, [*options, "-cl-std=CL3.0"])
     except cl.RuntimeError as error:
         raise explain_failure(source, str(error)) from None
+
+
+def _knows_opencl_c_3(device: cl.Device) -> bool:
+    import pyopencl as cl
+
+    try:
+        return any(version.version >> 22 >= 3 for version in device.opencl_c_all_versions)  # major, minor, patch
+    except (cl.Error, AttributeError):  # a driver of OpenCL 1 or 2 does not list them
+        return False
 
 
 def explain_failure(source: str, log: str) -> KernelError:

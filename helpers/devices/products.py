@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helpers.devices.device import RIGHT, Device
+from helpers.devices.device import LOOP_FAULT, RIGHT, Device
 from helpers.running.quiet import caught_stderr
 
 if TYPE_CHECKING:
@@ -40,6 +40,25 @@ __kernel void product(__global const float *a, __global const float *b, __global
     c[row * n + column] = sum;
 }
 """
+# A right sum of 64 numbers as a tree. PoCL 3.0 and 3.1 give the first number alone: their usual way to run a work-group
+# (WorkitemLoops) compiles some loops with a barrier wrongly if the condition itself asks get_local_size,
+# get_num_groups, get_global_size or get_work_dim. PoCL 6.0 and 7.1 are right, and issue 1390 of pocl/pocl reports it of
+# 4.0. The array is twice as long as the loop needs, in case a driver is wrong in another way.
+LOOP = """
+__kernel void add_as_tree(__global const int *x, __global int *out) {
+    __local int part[128];
+    int me = get_local_id(0);
+    part[me] = x[me];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int step = 1; step < get_local_size(0); step *= 2) {
+        if (me % (2 * step) == 0)
+            part[me] += part[me + step];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (me == 0)
+        out[0] = part[0];
+}
+"""
 # An ONNX file with one operator, y = MatMul(a, b), opset 13: what the package onnx writes, without needing it.
 ONNX = (
     b'\x08\x08:=\n\x11\n\x01a\n\x01b\x12\x01y"\x06MatMul\x12\x07productZ\t\n\x01a\x12\x04\n\x02\x08\x01'
@@ -62,7 +81,7 @@ def prove(device: Device) -> str:
         device: as it was listed in this process.
 
     Returns:
-        "right", or "wrong: ..." or "failed: ..." with the reason in one line.
+        "right", LOOP_FAULT, or "wrong: ..." or "failed: ..." with the reason in one line.
     """
     import numpy as np
 
@@ -90,7 +109,7 @@ def prove(device: Device) -> str:
         if bad:
             most = f"by up to {np.nanmax(off):.3g}" if np.isfinite(off).any() else "not a number"
             return f"wrong: {most}, in {bad:,} of {off.size:,} {what}"
-    return RIGHT
+    return LOOP_FAULT if device.has_wrong_loop and device.has_wrong_loop() else RIGHT
 
 
 def take_first_line(error: Exception | str) -> str:
@@ -111,7 +130,7 @@ def build_quietly(context: cl.Context, source: str, options: Sequence[str] = ())
     try:
         with warnings.catch_warnings(), caught_stderr():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when nothing is wrong
-            program.build(options=list(options))
+            program.build(list(options))
     except cl.Error as error:
         saved = re.search(r"\(source saved as (.+)\)", str(error))  # PyOpenCL's copy, in the temporary folder
         if saved:
@@ -152,6 +171,28 @@ def prepare_opencl(device: cl.Device) -> Multiply:
         return result
 
     return multiply
+
+
+def has_wrong_opencl_loop(device: cl.Device) -> bool:
+    """Return whether a device of OpenCL gives a wrong sum by a right loop; False also if it cannot run the loop."""
+    import numpy as np
+    import pyopencl as cl
+
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    try:
+        kernel = cl.Kernel(build_quietly(context, LOOP), "add_as_tree")
+        most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
+        items = 1 << min(most, SIZE).bit_length() - 1  # a power of two; Apple's processors allow 1
+        numbers, result = np.arange(1, items + 1, dtype=np.int32), np.zeros(1, np.int32)
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        there = cl.Buffer(context, flags, hostbuf=numbers)
+        out = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, size=result.nbytes)
+        kernel(queue, (items,), (items,), there, out)
+        cl.enqueue_copy(queue, result, out)
+    except cl.Error:
+        return False
+    return bool(result[0] != numbers.sum())
 
 
 def prepare_tensorflow(identifier: str) -> Multiply:

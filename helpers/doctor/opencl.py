@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from helpers.devices import Device, products
+from helpers.devices.device import preference
 from helpers.doctor import gpus
 from helpers.doctor.facts import Facts, is_late
 from helpers.doctor.findings import Finding, Results, advise, join_some, tell
@@ -52,6 +53,15 @@ def _find_refusals(facts: Facts, devices: Iterable[Device]) -> Results:
         yield tell("opencl-cannot-compile", facts.host, severity, words, ["opencl"], message=_quote_refusals(on_gpu))
     elif refused and not is_spare and not any(is_late(device) for device in devices):
         yield tell("opencl-cannot-compile", facts.host, about=["opencl"], message=_quote_refusals(refused))
+
+
+def find_wrong_loops(facts: Facts) -> Results:
+    """Find that the lessons' device compiles some loops wrongly, because no driver of its kind is without the fault."""
+    answer = facts.answers.get("opencl")
+    usable = sorted((device for device in answer.devices if device.is_usable), key=preference) if answer else []
+    if usable and usable[0].has_loop_fault:
+        words = ["installed"] if facts.find_package("intel-opencl-rt") else []
+        yield tell("opencl-wrong-loops", facts.host, words=words, about=["opencl"], device=usable[0])
 
 
 def _list_drivers(facts: Facts) -> list[str]:
@@ -142,4 +152,4 @@ def find_wrong_number(facts: Facts) -> Results:
         yield tell("opencl-wrong-number", facts.host, about=["opencl"], value=value, places=join_some(places))
 
 
-JUDGES = (find_no_device, find_unseen_gpu, find_missing_intel, find_wrong_number)
+JUDGES = (find_no_device, find_wrong_loops, find_unseen_gpu, find_missing_intel, find_wrong_number)

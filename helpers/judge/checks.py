@@ -13,6 +13,7 @@ import copy
 import enum
 import functools
 import io
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 GRADE = variables.GRADE
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
+REFUSED = "refused: "  # begins the line in which a process tells why it refuses a kernel, before it judges it again
 SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run for ever
 
 
@@ -38,6 +40,7 @@ class Verdict(enum.Enum):
     NOT_YET = "not yet"
     NOT_DONE = "not done yet"
     NOT_JUDGED = "not judged"
+    CANNOT_TELL = "cannot tell"
 
     def describe(self, account: str) -> str:
         """Return the line for a learner.
@@ -79,7 +82,13 @@ class NotJudged(NotRight):
     verdict = Verdict.NOT_JUDGED
 
 
-EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged)}
+class CannotTell(NotRight):
+    """The judge tried and did not find out, so the answer may be right: what was over, or what it cannot follow."""
+
+    verdict = Verdict.CANNOT_TELL
+
+
+EXCEPTIONS = {exception.verdict: exception for exception in (NotYet, NotDone, NotJudged, CannotTell)}
 
 
 def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
@@ -111,23 +120,32 @@ class Judge(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> str: ...  # noqa: ANN401, D102
 
 
-def judge_in_subprocess(judge: Judge, seconds: float = 60.0, **arguments: object) -> str:
+def judge_in_subprocess(judge: Judge, seconds: float = 60.0, is_opencl: bool = True, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
+
+    A kernel in OpenCL C that is refused, or that crashes, is judged again without optimization (`second_opinion`).
 
     Args:
         judge: a function of a module that a fresh process can import.
-        seconds: how long the process may run, from its start to the verdict; after that the kernel counts as endless.
+        seconds: how long the process may run, from its start to the verdict.
+        is_opencl: whether the kernel is in OpenCL C, and not in WGSL.
         arguments: for the judge, plain data.
 
     Returns:
         What the judge tried.
 
     Raises:
-        NotYet, NotDone: as the judge found; NotYet also if the process ended without a verdict.
+        NotYet, NotDone, NotJudged, CannotTell: as the judge found; NotYet also if the process crashed, and CannotTell
+            if it had not ended in time.
     """
     if not isinstance(arguments.get("source", ""), str):
         raise NotDone(f"expected the text of a kernel, came {short(arguments['source'])}.")
-    call = {"module": judge.__module__, "name": judge.__name__, "given": arguments}
+    call: dict[str, Any] = {
+        "module": judge.__module__,
+        "name": judge.__name__,
+        "given": arguments,
+        "is_opencl": is_opencl,
+    }
     if os.environ.get(SAME_PROCESS) == "1":
         with contextlib.redirect_stdout(io.StringIO()):  # names each launch, for when the process ends in it
             outcome, text = _judge_here(**call)
@@ -139,31 +157,70 @@ def judge_in_subprocess(judge: Judge, seconds: float = 60.0, **arguments: object
     raise EXCEPTIONS[verdict](text)
 
 
-def _judge_apart(call: dict, seconds: float) -> tuple[str, str]:
-    """Judge in a subprocess; return the verdict's value and its account.
+def _judge_apart(call: dict, seconds: float, crash: str = "") -> tuple[str, str]:
+    """Judge in a subprocess, and if it crashes in a second one; return the verdict's value and its account.
 
-    Raises:
-        NotYet: the process ended without a verdict; the message says how, and at which launch.
+    Args:
+        call: arguments of `_judge_here`.
+        seconds: how long a process may run.
+        crash: how the first process ended.
     """
     from helpers.running import processes
 
-    run = processes.run("helpers.judge.checks:_judge_here", seconds=seconds, check=False, arguments=call)
-    if run.result is None:
-        launch = (run.stdout[0].splitlines() or ["its first launch"])[-1]
-        raise NotYet(f"the process that ran your kernel gave no verdict: {run.failures[0]}. It was at {launch}.")
-    return run.result
+    given = {**call, "refusal": crash}
+    run = processes.run("helpers.judge.checks:_judge_here", seconds=seconds, check=False, arguments=given)
+    if run.result is not None:
+        return run.result
+    refusals = [line for line in run.stdout[0].splitlines() if line.startswith(REFUSED)]
+    launch = next((line for line in reversed(run.stdout[0].splitlines()) if line not in refusals), "its first launch")
+    if run.seconds > seconds:
+        reason = f"the process that ran your kernel had not ended after {seconds:g} s. It was at {launch}."
+        advice = "Either the kernel does not end, or this computer was too busy: end other programs, and try again."
+        return Verdict.CANNOT_TELL.value, f"{reason} {advice}"
+    if crash:
+        return Verdict.NOT_YET.value, crash
+    refusal = f"the process that ran your kernel gave no verdict: {run.failures[0]}. It was at {launch}."
+    if refusals:
+        refusal = json.loads(refusals[0].removeprefix(REFUSED))
+    return _judge_apart(call, seconds, refusal) if call["is_opencl"] else (Verdict.NOT_YET.value, refusal)
 
 
-def _judge_here(module: str, name: str, given: dict) -> tuple[str, str]:
-    """Judge in this process; return the verdict's value and its account, which are plain data."""
+def _judge_here(module: str, name: str, given: dict, is_opencl: bool = False, refusal: str = "") -> tuple[str, str]:
+    """Judge in this process; return the verdict's value and its account, which are plain data.
+
+    Args:
+        module: of the judge.
+        name: of the judge.
+        given: its arguments.
+        is_opencl: whether a kernel that is refused is judged again without optimization.
+        refusal: of the first judgment, if that was made elsewhere.
+    """
     import importlib
 
+    judge = functools.partial(_judge_once, getattr(importlib.import_module(module), name), given)
+    verdict, account = (Verdict.NOT_YET, refusal) if refusal else judge()
+    if verdict is Verdict.NOT_YET and is_opencl:
+        print(REFUSED + json.dumps(account), flush=True)  # for when the process ends in what follows
+        from helpers.judge import second_opinion
+
+        def judge_again() -> str | None:
+            verdict, account = judge()
+            return account if verdict is Verdict.RIGHT else None
+
+        with contextlib.suppress(WorkshopError):  # there is no device
+            if tried := second_opinion.judge_again(judge_again):
+                return Verdict.RIGHT.value, tried
+    return verdict.value, account
+
+
+def _judge_once(judge: Judge, given: dict) -> tuple[Verdict, str]:
+    """Return the verdict of a judge and its account."""
     try:
-        return Verdict.RIGHT.value, getattr(importlib.import_module(module), name)(**given)
+        return Verdict.RIGHT, judge(**given)
     except NotRight as refused:
-        return refused.verdict.value, str(refused)
+        return refused.verdict, str(refused)
     except WorkshopError as wrong:
-        return Verdict.NOT_YET.value, str(wrong)
+        return Verdict.NOT_YET, str(wrong)
 
 
 # ---------------------------------------------------------------------------------------------- predictions

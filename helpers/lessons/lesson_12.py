@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import os
 import re
 import textwrap
 import time
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
 PROGRAMS = ROOT / "helpers" / "lessons" / "programs" / "12.toml"
+RECORDED_FAULT = ("recorded, 27 November 2026: PoCL 3.1 (Debian 12), AMD EPYC", 64, 1, 64)  # a row of `try_drivers`
 NOT_RUN = "not run here: it may crash or hang a GPU"
 
 # ----------------------------------------------------------------------------------------- running what may go wrong
@@ -187,6 +189,49 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     return Table(
         rows, ("branch", "you", "passes, group 0; 1", "by the standard", f"elements of out, 0 to {len(x) - 1}")
     )
+
+
+# --------------------------------------------------------------------------------------- a driver that compiles wrongly
+
+
+def add_ones(sources: Sequence[str], options: str) -> list[int]:
+    """Run kernels of `x` and `out` on 64 ones, in one work-group of the lesson's device; called in a subprocess.
+
+    Args:
+        sources: OpenCL C, one kernel in each.
+        options: what the last one is built with once more.
+
+    Returns:
+        The first number of each `out`.
+    """
+    arguments = [np.ones(64, np.int32), np.zeros(1, np.int32)]
+    sums = [launch(source, 64, 64, arguments) for source in sources]
+    os.environ["PYOPENCL_BUILD_OPTIONS"] = options
+    return [int(out[0]) for out in [*sums, launch(sources[-1], 64, 64, arguments)]]
+
+
+def try_drivers(source: str, bounds: Sequence[str], options: str = "-cl-opt-disable") -> Table:
+    """Let every CPU's driver here add 64 ones, and show what came; if none is wrong, also what was recorded.
+
+    Args:
+        source: OpenCL C with BOUND in a loop's condition.
+        bounds: what stands there, one after the other.
+        options: what the kernel with the last bound is built with in the last column.
+    """
+    given = {"sources": [source.replace("BOUND", bound) for bound in bounds], "options": options}
+
+    def run(place: str) -> list[object]:
+        added, variables = "helpers.lessons.lesson_12:add_ones", {"PYOPENCL_CTX": place}
+        done = processes.run(added, seconds=90, check=False, variables=variables, arguments=given)
+        return done.result or [describe_exit(done)] * (len(bounds) + 1)
+
+    places = {place: device for place, device in frameworks.opencl_devices().items() if opencl.kind(device) == "cpu"}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        sums = pool.map(run, places)
+        rows = [(opencl.name(device), *row) for device, row in zip(places.values(), sums, strict=True)]
+    if all(row[1] == row[2] for row in rows):
+        rows.append(RECORDED_FAULT)
+    return Table(rows, ("driver", *bounds, f"{bounds[-1]}, {options}"))
 
 
 # -------------------------------------------------------------------------------------------- the six broken programs
