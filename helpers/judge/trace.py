@@ -135,7 +135,8 @@ class Trace:
 
     def has_racing_read(self) -> bool:
         """Return whether a work-item reads what another may write at that time: what it reads may differ each run."""
-        for touches in self._group_by_element().values():
+        for repeated in self._group_by_element().values():
+            touches = _drop_repeated(repeated)
             reads = [touch for touch in touches if touch.reads and not touch.atomic]
             writes = [touch for touch in touches if touch.writes]
             pairs = itertools.product(reads, writes)
@@ -145,11 +146,16 @@ class Trace:
 
     def _find_race(self, touches: list[Touch]) -> tuple[Touch, Touch] | None:
         """Return the first two of one element's touches that race, two writes before any others."""
+        touches = _drop_repeated(touches)
+        if all(touch.atomic for touch in touches):
+            return None
         writes = [touch for touch in touches if touch.writes]
         for ones, others in ((writes, writes), (writes, touches), (touches, writes)):
-            for first, second in itertools.product(ones, others):
-                if first.item < second.item and self._is_race(first, second):
-                    return first, second
+            plain = [touch for touch in others if not touch.atomic]
+            for first in ones:
+                for second in plain if first.atomic else others:
+                    if first.item < second.item and self._is_race(first, second):
+                        return first, second
         return None
 
     def _is_race(self, first: Touch, second: Touch) -> bool:
@@ -164,24 +170,44 @@ class Trace:
         return not (self._has_locks and self._may_be_ordered(first, second))
 
     def _may_be_ordered(self, first: Touch, second: Touch) -> bool:
-        """Return whether an atomic function on another element may order two accesses, as a lock does, or a counter."""
+        """Return whether atomic functions may order two accesses, as in a lock, a counter, or a repeated exchange."""
         if first.array not in self.lengths:
             return False
-        return self._is_handed_on(first, second) or self._is_handed_on(second, first)
+        return any(
+            self._is_handed_on(*pair) or self._is_tried_again(*pair) for pair in ((first, second), (second, first))
+        )
 
     def _is_handed_on(self, giver: Touch, taker: Touch) -> bool:
-        """Return whether the giver sets an element atomically after its access, and the taker asks for it before."""
-        after = {each[:2] for each in self._atomics.get(giver.item, ()) if each[2] > giver.place}
-        before = {each[:2] for each in self._atomics.get(taker.item, ()) if each[2] < taker.place}
+        """Return whether the giver's group sets an element atomically after its access, and the taker's asks before."""
+        after = {
+            each[:2]
+            for each in self._list_atomics(giver)
+            if _is_before((giver.item, giver.place, giver.rounds), each[2:])
+        }
+        before = {
+            each[:2]
+            for each in self._list_atomics(taker)
+            if _is_before(each[2:], (taker.item, taker.place, taker.rounds))
+        }
         return bool((after & before) - {(giver.array, giver.index)})
 
+    def _is_tried_again(self, reader: Touch, changer: Touch) -> bool:
+        """Return whether a work-item reads an element only to exchange it atomically, if nobody changed it since."""
+        element = (reader.array, reader.index)
+        own = [each for each in self._list_atomics(reader) if each[:3] == (*element, reader.item)]
+        return changer.atomic and not reader.writes and any(each[3] > reader.place for each in own)
+
+    def _list_atomics(self, touch: Touch) -> list[tuple[str, int, int, int, int]]:
+        """Return the array, index, work-item, place and rounds of each atomic access of a touch's work-group."""
+        return self._atomics.get(self._groups[touch.item], [])
+
     @functools.cached_property
-    def _atomics(self) -> dict[int, list[tuple[str, int, int]]]:
-        """The array, index and place of each atomic access, by work-item."""
-        found: dict[int, list[tuple[str, int, int]]] = {}
+    def _atomics(self) -> dict[int, list[tuple[str, int, int, int, int]]]:
+        found: dict[int, list[tuple[str, int, int, int, int]]] = {}
         for touch in self.touches:
             if touch.atomic:
-                found.setdefault(touch.item, []).append((touch.array, touch.index, touch.place))
+                each = (touch.array, touch.index, touch.item, touch.place, touch.rounds)
+                found.setdefault(self._groups[touch.item], []).append(each)
         return found
 
     def has_unknown_order(self) -> bool:
@@ -272,3 +298,17 @@ class Trace:
 def _describe_race(first: Touch, second: Touch) -> str:
     element = f"{first.array}[{first.index}]"
     return f"write {element}" if first.writes and second.writes else f"touch {element}, one of them writes it"
+
+
+def _is_before(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Return whether one access comes before another of its group; each is a work-item, a place, and rounds."""
+    return first[1] < second[1] if first[0] == second[0] else first[2] < second[2]
+
+
+def _drop_repeated(touches: list[Touch]) -> list[Touch]:
+    """Return the touches of one element without those that differ only in their place; the last of each stays."""
+    last = {
+        (touch.item, touch.reads, touch.writes, touch.atomic, touch.barriers, touch.rounds, touch.part): touch
+        for touch in touches
+    }
+    return list(last.values())
