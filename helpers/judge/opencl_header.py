@@ -172,8 +172,8 @@ def _walk(own: list[Cursor]) -> Iterator[Cursor]:
 def _find_uses(cursor: Cursor, uses: dict[tuple[int, int], Cursor]) -> list[tuple[int, int]]:
     """Return the uses of macros that a cursor lies in, or that its pieces come from."""
     start, end = find_range(cursor)
-    is_loop = cursor.kind.is_statement()  # whose body may follow the macro
-    return [use for use in uses if use[0] <= start < use[1] and (is_loop or end <= use[1] or end <= start)]
+    is_begun = cursor.kind.is_statement() or cursor.kind.is_declaration()  # a macro may begin it, as a loop
+    return [use for use in uses if use[0] <= start < use[1] and (is_begun or end <= use[1] or end <= start)]
 
 
 def _find_definition(name: str, before: int, own: list[Cursor], text: bytes) -> str | None:

@@ -103,10 +103,11 @@ def _build_instrumented(kernel: opencl.Kernel) -> cl.Kernel:
     try:
         program = opencl.build(kernel.context, _instrument(kernel).source)
     except KernelError as error:
+        words = [line for line in error.why.splitlines() if line.startswith("line ")] or [error.why]
         raise NotJudged(
             f"The kernel {kernel.name!r} cannot be judged.",
-            f"The recorder could not rewrite it: {error.why}",
-            "Write it more plainly, for example without a macro that makes a type or a function.",
+            f"The recorder could not rewrite it: {words[0]}",
+            "Write it more plainly, for example with fewer macros.",
         ) from None
     return cl.Kernel(program, kernel.name)
 

@@ -135,7 +135,7 @@ def instrument(source: str, name: str) -> Instrumented:
 def _matters(cursor: Cursor, functions: set[str]) -> bool:
     """Return whether a cursor must stand in the source itself, and not in a macro."""
     kind = cursor.kind.name
-    if kind in (*LOOPS, "GOTO_STMT"):
+    if kind in (*LOOPS, "GOTO_STMT", "FUNCTION_DECL"):
         return True
     if kind == "CALL_EXPR":
         return cursor.spelling in (*BARRIERS, EVENTS, *POINTERS) or cursor.spelling in functions
@@ -226,7 +226,8 @@ class Rewriting:
         start, end = find_range(cursor)
         parts, done = [], start
         for position, text in sorted(self._patches):
-            if start <= position <= end and (position < end or text == ")") and (position > start or text != ")"):
+            is_inside = start < position < end
+            if is_inside or (text == "(*" and position == start) or (text == ")" and position == end > done):
                 parts += [self.source[done:position], text.encode()]
                 done = position
         return b"".join([*parts, self.source[done:end]]).decode()
@@ -252,7 +253,13 @@ class Rewriting:
         return f"line {line}: `{' '.join(self._read_text(cursor).split())}`"
 
     def _note_unseen(self, cursor: Cursor) -> None:
-        self.unseen.append(self._describe(cursor))
+        start, end = find_range(cursor)
+        macro = next((use for use in self._macros if end <= start and use[0] <= start < use[1]), None)
+        if macro:  # a piece of an argument has no place of its own
+            text = " ".join(self.source[slice(*macro)].decode().split())
+            self.unseen.append(f"line {cursor.extent.start.line - LINES}: `{text}`")
+        else:
+            self.unseen.append(self._describe(cursor))
 
     def _in_macro(self, cursor: Cursor) -> bool:
         start, end = find_range(cursor)
@@ -297,7 +304,7 @@ class Rewriting:
     def _drop_const(self, argument: Cursor) -> None:
         """Let a pointer itself be set, as in `__local float *const part`."""
         start, end = find_range(argument)
-        found = re.search(rb"\*\s*(const)\b[^*]*$", self.source[start:end])
+        found = re.search(rb"\*[^*]*?\b(const)\b[^*]*$", self.source[start:end])
         if found:
             self._blank(start + found.start(1), start + found.end(1))
 
