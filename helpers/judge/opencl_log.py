@@ -150,8 +150,10 @@ __global int *trace_find(__global int *row, int what, ulong pointer, int bytes, 
     long last = start + bytes - 1;
     long from = start >= 0 ? start / element : -((element - 1 - start) / element);
     long to = last >= 0 ? last / element : -((element - 1 - last) / element);
-    int is_part = from == to && bytes < element && element < {PART};
-    int part = is_part ? (int)(start - from * element) + {PART} * bytes : 0;
+    int width = array[{ELEMENT}], part = 0;  // in ints: with a long Mesa 22.3 found no part
+    if ((int)(to - from) == 0 && bytes < width && width < {PART}) {{
+        part = (int)start - (int)from * width + {PART} * bytes;
+    }}
     for (int more = 0; more <= (int)(to - from); more++) {{  // with a long Mesa 22.3 ended the kernel's own loops
         long k = from + more;
         int exists = 0 <= k && (k + 1) * element <= size;
