@@ -58,9 +58,8 @@ BY_HAND = {
 @pytest.mark.parametrize("launch", BY_HAND)
 def test_the_counts_of_a_small_launch_are_those_by_hand(launch):
     source, access, items, expected = BY_HAND[launch]
-    count = counted(source, "k", items, items, [np.zeros(1024, np.uint8 if "uchar" in source else np.float32)] * 2)[
-        access
-    ]
+    x = np.zeros(1024, np.uint8 if "uchar" in source else np.float32)
+    count = counted(source, "k", items, items, [x, np.zeros(1024, np.float32)])[access]
     assert (count.requests, count.needed, count.fewest, count.used, count.asking) == expected
     assert count.lanes == count.requests * 32 and count.in_local == access.startswith("part")
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.devices import frameworks, opencl
 from helpers.devices.kernel_text import KernelError
 from helpers.errors import WorkshopError
-from helpers.judge import opencl_log, opencl_recorder, opencl_rewriter
+from helpers.judge import opencl_log, opencl_recorder
 
 pytestmark = pytest.mark.usefixtures("one_context")
 
@@ -140,6 +140,16 @@ def test_wrong_sizes_and_arguments_give_messages():
         ("", "total = x[i];", {("x", 2), ("total", 0)}),
         ("", "__global int4 *q = (__global int4 *)out; q[1].x = 2;", {("out", k) for k in (4, 5, 6, 7)}),
         ("#define WAIT barrier(CLK_LOCAL_MEM_FENCE)", "part[i] = 1; WAIT; i = part[3];", {("part", 2), ("part", 3)}),
+        ("#define AT(k) x[k]", "out[i] = AT(i);", {("x", 2), ("out", 2)}),
+        ("#define AT(k) *(x + (k))", "out[i] = AT(i + 1);", {("x", 3), ("out", 2)}),
+        ("#define LESS(a, b) ((a) < (b) ? (a) : (b))", "out[i] = LESS(x[i], x[3]);", {("x", 2), ("x", 3), ("out", 2)}),
+        ("#define EACH(k, n) for (int k = 0; k < n; k++)", "EACH(k, 2) { out[k] = 1; }", {("out", 0), ("out", 1)}),
+        ("#define F f(x)\nint f(__global const int *p) { return p[0]; }", "out[i] = F;", {("x", 0), ("out", 2)}),
+        ("", "__global const int *p = x + i; out[i] = *p++ + *p;", {("x", 2), ("x", 3), ("out", 2)}),
+        ("", "float v = vload_half(0, (__global half *)(x + i));", {("x", 2)}),
+        ("", "float rest = modf(1.5f, (__global float *)(out + i));", {("out", 2)}),
+        ("int f(__global const int *);\nint f(__global const int *p) { return *p; }", "f(x + i);", {("x", 2)}),
+        ("", "for (int k = 0; k < 1; k++) { if (k) goto end; out[i] = 1; } end: ;", {("out", 2)}),
         ("#define AT(k) (2 * (k))", "out[AT(1)] = x[AT(i)];", {("out", 2), ("x", 4)}),
         ("constant int table[2] = {1, 2};", "out[i] = table[1] + sizeof(x[99]);", {("out", 2)}),
         ("", "for (int k = 0; k < 1; k++) for (int m = 0; m < 1; m++) out[k] = x[m];", {("out", 0), ("x", 0)}),
@@ -164,11 +174,6 @@ __kernel void k(__global const int *x, __global int *out) {
 @pytest.mark.parametrize(
     ("before", "body", "unseen"),
     [
-        ("#define AT(k) x[k]", "out[i] = AT(i);", ["line 5: `AT(i)`"]),
-        ("#define AT(k) *(x + (k))", "out[i] = AT(i);", ["line 5: `AT(i)`"]),
-        ("", "__global const int *p = x + i; out[i] = *p++;", ["line 5: `*p++`"]),
-        ("", "float v = vload_half(0, (__global half *)x);", ["line 5: `vload_half(0, (__global half *)x)`"]),
-        ("", "float rest = modf(1.5f, (__global float *)out);", ["line 5: `modf(1.5f, (__global float *)out)`"]),
         (
             "",
             "event_t e = async_work_group_copy(part, x, 3, 0); wait_group_events(1, &e); out[i] = part[2];",
@@ -346,47 +351,9 @@ def test_a_barrier_without_the_fence_for_local_memory_orders_none(flags):
     assert find(TREE.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")).races() == []
 
 
-TWO_TILES = """
-__kernel void swap(__global const float *x, __global float *y) {
-    __local float first[4], second[4];
-    int me = get_local_id(0), i = get_global_id(0);
-    first[me] = x[i];
-    second[3 - me] = x[i];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    y[i] = first[3 - me] + second[me + 1];
-}
-"""
-
-
-def test_local_memory_may_begin_at_address_0_as_on_many_gpus(monkeypatch):
-    """On AMD's, say; here the recorder takes off the address of the first array in local memory."""
-    here = traced(TWO_TILES, "swap", 8, 4, [floats(8), floats(8)])
-    start = "(trace_row(log) + ROW - 2)".replace("ROW", str(opencl_log.ROW))  # the last touch's place
-    taken_off = f"(ulong)(uint){start}[0] | (ulong)(uint){start}[1] << 32;"
-    text = opencl_log.RECORDER
-    for beginning, more in {
-        "int bytes, int element) {": f"if (number == GIVEN_COUNT) {{ {start}[0] = (int)address; {start}[1] = "
-        f"(int)(address >> 32); }} if (number >= GIVEN_COUNT) address -= {taken_off}",
-        "int size, long index, int count) {": f"if (is_local) pointer -= {taken_off}",
-    }.items():
-        assert text.count(beginning) == 1
-        text = text.replace(beginning, beginning + more)
-    monkeypatch.setattr(opencl_rewriter, "RECORDER", text)
-    at_0 = traced(TWO_TILES, "swap", 8, 4, [floats(8), floats(8)])
-    assert at_0.touches == here.touches and at_0.report() == here.report()
-    assert {(touch.array, touch.index) for touch in at_0.outside} == {("second", 4)}
-
-
 def test_local_memory_that_nobody_has_written_is_told():
     found = find(changed("part[me] = i < n ? x[i] : 0;", "if (i < n) { part[me] = x[i]; }"))
     assert found.unwritten() == [
         f"work-item {item} reads part[{k}], which nobody has written before" for item, k in ((10, 6), (11, 7))
     ]
     assert find(TREE).unwritten() == []
-
-
-def test_a_macro_that_hides_a_call_is_told_so():
-    source = "#define F f(x)\nint f(__global int *p) { return p[0]; }\n"
-    source += "__kernel void k(__global int *x) { x[0] = F; }"
-    with pytest.raises(WorkshopError, match="no macro that holds an access"):
-        traced(source, "k", 4, 4, [np.zeros(8, np.int32)])

@@ -19,7 +19,7 @@ from helpers.devices import opencl
 from helpers.devices.kernel_text import KernelError, without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import mistakes, opencl_recorder
-from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.checks import CannotTell, NotDone, NotYet
 from helpers.judge.trace import Trace
 
 if TYPE_CHECKING:
@@ -243,9 +243,12 @@ def record(
 
     Raises:
         NotYet: it would never end, or not all of a work-group meet the same barriers.
+        CannotTell: the recorder cannot record it, or not to its end.
     """
     try:
         return opencl_recorder.record(kernel, global_size, local_size, arguments)
+    except opencl_recorder.NotJudged as error:
+        raise CannotTell(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
     except opencl_recorder.NotTraceable as error:
         raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
 
@@ -260,7 +263,7 @@ def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None
     """
     for touch in traced.outside:
         if touch.array not in traced.lengths:
-            raise NotYet(f"{launch}: {touch}, which does not exist.")
+            raise NotYet(f"{launch}: {touch}, which does not exist{traced.explain_threes(touch.array)}.")
         hint = " It has an element of its own, but not that one: ask whether it exists before you touch it."
         if owners and touch.item >= owners:
             hint = " It has no element of its own, and should touch nothing."
