@@ -44,16 +44,27 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
         if lying == [default] * len(names) and computed == [{default}] * len(names):
             raise checks.NotDone(f"all three were computed on {default}, which is TensorFlow's own choice.")
         for name, place, places, expected in zip(names, lying, computed, wanted, strict=True):
-            which = f"for matrices on {start}, {name}"
-            if not places:
-                raise checks.NotYet(f"{which}: no operation of TensorFlow computed it; a device was only given it.")
-            if places != {expected}:
-                other = min(places - {expected})
-                copied = f", and lies on {place} as a copy" if place != other else ""
-                raise checks.NotYet(f"{which}: expected on {expected}; it was computed on {other}{copied}")
-            if place != expected:
-                raise checks.NotYet(f"{which}: expected on {expected}; it was computed there, and copied to {place}")
+            _judge_place(f"for matrices on {start}, {name}", place, places, expected)
     yield "matrices of 3 sizes, from both devices"
+
+
+def _judge_place(which: str, place: str, places: set[str], expected: str) -> None:
+    """Raise NotYet unless a result was computed on the expected device, and lies there.
+
+    Args:
+        which: the result, in words.
+        place: the device on which it lies.
+        places: the devices that computed it.
+        expected: the wanted device.
+    """
+    if not places:
+        raise checks.NotYet(f"{which}: no operation of TensorFlow computed it; a device was only given it.")
+    if places != {expected}:
+        other = min(places - {expected})
+        copied = f", and lies on {place} as a copy" if place != other else ""
+        raise checks.NotYet(f"{which}: expected on {expected}; it was computed on {other}{copied}")
+    if place != expected:
+        raise checks.NotYet(f"{which}: expected on {expected}; it was computed there, and copied to {place}")
 
 
 @dataclass(frozen=True)
