@@ -101,6 +101,29 @@ HALVING_LOOP = "for (var step = 32u; step > 0u; step /= 2u) {{ {} workgroupBarri
 END = "if (me == 0u) { partial[group.x] = near[0]; } }"
 
 
+FORGETFUL = "if (id.x < n) { near[me] = x[id.x]; } workgroupBarrier(); "
+ADD = "near[me] += near[me + step];"
+
+
+@pytest.mark.parametrize(
+    ("copy", "fact"), [(FORGETFUL, "WGSL promises zeros"), ("workgroupBarrier(); ", "that it never wrote")]
+)
+def test_a_kernel_that_takes_what_it_never_wrote_is_refused_for_that_reason(device, copy, fact):
+    with pytest.raises(checks.NotYet, match=fact):
+        lesson.judge_sums(HEAD + copy + HALVING_LOOP.format(f"if (me < step) {{ {ADD} }}") + END)
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        f"if (me < step && id.x + step < n) {{ {ADD} }}",
+        "if (me < step) { near[me] += select(0.0, near[me + step], id.x + step < n); }",
+    ],
+)
+def test_a_kernel_that_does_not_need_zeros_is_right_without_them(device, add):
+    assert "was recorded" in lesson.judge_sums(HEAD + FORGETFUL + HALVING_LOOP.format(add) + END)
+
+
 @pytest.mark.parametrize(
     ("before", "add", "fact"),
     [
