@@ -63,7 +63,7 @@ LEFT_OUT = {  # the steps that have no barrier after them, and the invocation th
     "all barriers": ((), 0),
     "none in the last three rounds": ((4, 2, 1), 0),
     "none in all six rounds": (STEPS, 0),
-    "the same, added towards 63": (STEPS, 63),
+    "the same, added toward 63": (STEPS, 63),
 }
 
 
