@@ -104,7 +104,7 @@ def _expect_uniform_barriers(source: str) -> None:
             if around and (own - counters) & set(re.findall(r"\w+", found[1])):
                 raise NotYet(
                     f"a barrier stands inside of `{' '.join(found[0][:-1].split())}`, which depends on the invocation. "
-                    "WGSL forbids that, also where all come there, and browsers refuse such a kernel."
+                    "WGSL forbids that even if all of them reach it, and browsers refuse such a kernel."
                 )
 
 
@@ -155,7 +155,7 @@ def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
 def _describe_beyond(case: Case, who: str, index: int) -> str:
     return (
         f"{case.launch}: {who} writes element {index} of the output, and only 0 to {case.expected.size - 1} belong to "
-        "it; the buffer is longer. Who has no result must write nothing."
+        "it; the buffer is longer. An invocation without a result must write nothing."
     )
 
 

@@ -137,7 +137,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
         first = group * GROUP
         raise NotYet(
             f"{case.launch}: invocations {first} and {first + other} of one workgroup do not reach the same barriers. "
-            "WGSL forbids that, and browsers refuse such a kernel: who leaves early is waited for."
+            "WGSL forbids that, and browsers refuse such a kernel: the others wait for an invocation that left early."
         )
     listed = touches[np.argsort(touches[:count, 0], kind="stable")].astype(np.int64)
     ids = np.column_stack([np.arange(items), np.zeros((items, 2), int)])
