@@ -21,6 +21,7 @@ from helpers.judge.wgsl_recorder import GROUP
 NOTES = ROOT / "helpers" / "web" / "launches.js"
 COUNTS = (100_000, 1, 64, 65, 6_400, 70_001)  # elements that a learner's addThree is called for
 NODE_SECONDS = 30.0
+PAGE_JUDGES = "Run the next cell in JupyterLab: your browser runs it, and says whether it is right."
 NODE = """
 let noted;
 try {
@@ -38,8 +39,9 @@ def find_node() -> str | None:
     if found := shutil.which("node"):
         return found
     package = importlib.util.find_spec("playwright")
-    driver = Path(package.origin or "").parent / "driver" if package else Path()
-    return next((str(path) for path in driver.glob("node*") if path.is_file()), None) if package else None
+    if package is None or package.origin is None:
+        return None
+    return next(map(str, (Path(package.origin).parent / "driver").glob("node*")), None)
 
 
 def note_launches(javascript: str) -> list[dict[str, Any]]:
@@ -53,15 +55,17 @@ def note_launches(javascript: str) -> list[dict[str, Any]]:
     """
     node = find_node()
     if node is None:
-        raise checks.NotJudged(
-            "there is no Node.js here to run your JavaScript. Run the next cell in JupyterLab: your browser runs it, "
-            "and says whether it is right."
-        )
+        raise checks.NotJudged(f"there is no Node.js here to run your JavaScript. {PAGE_JUDGES}")
     main = NODE.replace("JAVASCRIPT", json.dumps(javascript)).replace("COUNTS", json.dumps(COUNTS))
-    text = NOTES.read_text(encoding="utf-8") + main
-    command = [node, "--input-type=module", "--eval", text]
     try:
-        run = subprocess.run(command, capture_output=True, timeout=NODE_SECONDS, encoding="utf-8", check=True)
+        run = subprocess.run(
+            [node, "--input-type=module"],
+            input=NOTES.read_text(encoding="utf-8") + main,
+            capture_output=True,
+            timeout=NODE_SECONDS,
+            encoding="utf-8",
+            check=True,
+        )
         return json.loads(run.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise checks.NotJudged(
@@ -69,7 +73,7 @@ def note_launches(javascript: str) -> list[dict[str, Any]]:
             "too busy to tell."
         ) from None
     except (subprocess.CalledProcessError, json.JSONDecodeError, IndexError):
-        raise checks.NotJudged("Node.js ended without an answer.") from None
+        raise checks.NotJudged(f"Node.js ended without an answer. {PAGE_JUDGES}") from None
 
 
 def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
