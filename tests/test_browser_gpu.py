@@ -248,11 +248,11 @@ def test_the_taster_reads_numbers_of_16_bits(opened):
     assert halves == {bits: float(np.frombuffer(struct.pack("<H", bits), "<f2")[0]) for bits in halves}
 
 
-SUMS = """async ([wgsl, n]) => { const gpu = await findGpu(); const groups = Math.ceil(n / 64);
+SUMS = """async ([wgsl, n, launched]) => { const gpu = await findGpu(); const groups = Math.ceil(n / 64);
     const buffers = [upload(gpu.device, new Float32Array(n).fill(1)), empty(gpu.device, 4 * groups)];
     const pipeline = await build(gpu.device, wgsl); const encoder = gpu.device.createCommandEncoder();
     const group = bind(gpu.device, pipeline, [...buffers, uniform(gpu.device, [n])]);
-    record(encoder, pipeline, group, [groups, 1, 1]); gpu.device.queue.submit([encoder.finish()]);
+    record(encoder, pipeline, group, [launched ?? groups]); gpu.device.queue.submit([encoder.finish()]);
     return [...new Float32Array(await read(gpu.device, buffers[1]))]; }"""
 
 
@@ -260,6 +260,10 @@ def test_chromium_keeps_the_zeros_that_wgsl_promises_and_shows_a_race(opened):
     assert opened.evaluate(SUMS, [lesson_14.write_sums(lesson_14.COPY_WITHOUT_ZEROS), 130]) == [64, 64, 2]
     if "swiftshader" in opened.locator("#found").inner_text():  # as lesson 14 says
         assert opened.evaluate(SUMS, [lesson_14.write_sums(left_out=lesson_14.STEPS), 192]) == [20, 20, 20]
+
+
+def test_chromium_cuts_a_fraction_of_a_workgroup(opened):  # as lesson 14b's check says
+    assert opened.evaluate(SUMS, [lesson_14.write_sums(), 130, 130 / 64]) == [64, 64, 0]
 
 
 LEAVES = "if (id.x >= n) { return; }"  # before a barrier

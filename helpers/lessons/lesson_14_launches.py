@@ -107,7 +107,9 @@ def _expect_launch(where: str, name: str, call: Mapping[str, Any], count: int) -
     """Refuse a launch with another pipeline or group than `name`'s, or with another number of workgroups."""
     for kind in ("pipeline", "group"):
         if call[kind] != f"{name}.{kind}":
-            raise checks.NotYet(f"{where}: expected {name}.{kind}, came {call[kind] or 'none'}.")
+            raise checks.NotYet(
+                f"{where}: expected {name}.{kind}, came {call[kind] or 'none'}. A group needs its own pipeline."
+            )
     sizes, expected = call["groups"], -(-count // GROUP)
     came = f"dispatchWorkgroups({', '.join('NaN' if size is None else f'{size:.10g}' for size in sizes)})"
     if not sizes or None in sizes or any(size != 1 for size in sizes[1:]):
